@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+# `make help` lists the targets. Everything is set up in .venv/, with pip alone.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install -q --disable-pip-version-check
+# The CPU build of torch is enough here and gigabytes smaller; where its index is out of reach, the default index serves.
+TORCH       ?= torch==2.13.0
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+# Options for the demo: make demo ARGS="--workers 2 --drop-rate 0.05"
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint p4 proto clean
+
+help:  ## list what can be made
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.ready  ## install everything into .venv
+
+$(VENV)/.ready: pyproject.toml Makefile
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) --no-deps --retries 0 --index-url $(TORCH_INDEX) '$(TORCH)' 2>/dev/null || $(PIP) '$(TORCH)'
+	$(PIP) 'scikit-build-core>=0.11'
+	$(PIP) --no-build-isolation -e '.[dev]'
+	touch $@
+
+demo: setup  ## train a language model whose gradients the P4 program adds up
+	$(BIN)/p4reduce demo $(ARGS)
+
+test: setup $(VENV)-p4runtime-shell/.ready  ## run every test that this machine can run
+	$(BIN)/python -m pytest $(ARGS)
+
+# p4runtime-shell needs an old protobuf, so it has an environment of its own; the tests use it as a foreign client.
+$(VENV)-p4runtime-shell/.ready: Makefile
+	test -x $(VENV)-p4runtime-shell/bin/python || $(PYTHON) -m venv $(VENV)-p4runtime-shell
+	$(VENV)-p4runtime-shell/bin/python -m pip install -q --disable-pip-version-check p4runtime-shell==0.0.6 protobuf==3.20.3
+	touch $@
+
+lint: setup  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+p4: setup  ## compile the P4 program again (needs p4c)
+	$(BIN)/python p4src/compile.py
+
+proto: setup  ## generate the control service's stubs again
+	$(BIN)/python hostlib/p4reduce/control/generate.py
+
+clean:  ## remove what was set up and built
+	rm -rf $(VENV) $(VENV)-p4runtime-shell build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis

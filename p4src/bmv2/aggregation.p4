@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// A packet to the aggregator: is it well formed, who may send it, what does its slot make of it, and what is the answer.
+control Aggregation(inout headers_t hdr, inout metadata_t meta) {
+    counter(OUTCOMES, CounterType.packets_and_bytes) outcomes;
+
+    Admission() admission;
+    SlotState() slot_state;
+    Replies() replies;
+#define LANE_INSTANCES(i) Key() key##i; Lane() lane##i;
+    FOR_EACH_LANE(LANE_INSTANCES)
+
+    bit<16> length = BARE_LENGTH;
+
+    apply {
+        meta.outcome = OUTCOME_FORBIDDEN;
+        meta.keep = 0xFFFFFFFF;
+#define EXPECTED_LENGTH(i) if (hdr.values[i].isValid()) { length = length + LANE_LENGTH; }
+        FOR_EACH_LANE(EXPECTED_LENGTH)
+
+        if (meta.damaged == 1 || hdr.aggregation.version != PROTOCOL_VERSION || hdr.udp.length != length
+            || hdr.ipv4.total_length != length + 20 || hdr.aggregation.active & ~(bit<8>)ALL_LANES != 0
+            || hdr.aggregation.present & ~hdr.aggregation.active != 0) {
+            meta.outcome = OUTCOME_MALFORMED;
+        } else if (meta.from_cpu == 0) {
+            if (hdr.aggregation.op == OP_DATA) {
+                meta.outcome = OUTCOME_STARTED;
+                admission.apply(hdr, meta);
+            } else if (hdr.aggregation.op == OP_HELLO) {
+                meta.outcome = OUTCOME_HELLO;
+            }
+        } else if (hdr.aggregation.op == OP_RESET || hdr.aggregation.op == OP_QUERY) {
+            meta.half = (bit<32>)hdr.aggregation.slot;
+            meta.outcome = meta.half < HALVES ? OUTCOME_STARTED : OUTCOME_BAD_SLOT;
+        }
+
+        if (meta.outcome == OUTCOME_STARTED) {
+            slot_state.apply(hdr, meta);
+            if (meta.outcome == OUTCOME_STARTED || meta.outcome == OUTCOME_ADDED || meta.outcome == OUTCOME_REPLAYED
+                || meta.outcome == OUTCOME_QUERY) {
+#define APPLY_LANE(i) key##i.apply(hdr.keys[i].key, meta.half, meta.keep); \
+                lane##i.apply(hdr.values[i], meta.add[i:i], meta.touch[i:i], meta.half, meta.keep);
+                FOR_EACH_LANE(APPLY_LANE)
+            }
+        }
+
+        outcomes.count(meta.outcome);
+        if (meta.complete == 1) {
+            outcomes.count(OUTCOME_COMPLETED);
+        }
+        replies.apply(hdr, meta);
+    }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// The aggregator as a switch program for BMv2's v1model architecture.
+#include <core.p4>
+#include <v1model.p4>
+
+#include "../include/constants.p4"
+#include "../include/headers.p4"
+#include "../include/metadata.p4"
+#include "parser.p4"
+#include "checksums.p4"
+#include "drop_simulator.p4"
+#include "../include/own_address.p4"
+#include "../include/forwarding.p4"
+#include "../include/admission.p4"
+#include "slot_state.p4"
+#include "lane.p4"
+#include "../include/replies.p4"
+#include "aggregation.p4"
+#include "../include/delivery.p4"
+
+control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    DropSimulator() drop_simulator;
+    OwnAddress() own_address;
+    Aggregation() aggregation;
+    Forwarding() forwarding;
+
+    bit<1> lost = 0;
+    bit<1> is_own = 0;
+
+    apply {
+        meta.ingress_port = standard.ingress_port;
+        meta.from_cpu = standard.ingress_port == CPU_PORT ? 1w1 : 1w0;
+        meta.damaged = standard.parser_error != error.NoError || standard.checksum_error == 1 ? 1w1 : 1w0;
+
+        bit<1> to_aggregator = 0;
+        bit<1> to_forwarding = 0;
+        if (meta.from_cpu == 1) {
+            if (hdr.packet_out.through_pipeline == 0) {
+                meta.egress_port = hdr.packet_out.egress_port;
+            } else if (!hdr.aggregation.isValid()) {
+                to_forwarding = 1;
+            } else if (hdr.aggregation.op == OP_ABORT) {
+                meta.multicast_group = hdr.packet_out.multicast_group;
+            } else {
+                to_aggregator = 1;
+            }
+            hdr.packet_out.setInvalid();
+        } else {
+            drop_simulator.apply(standard.ingress_port, lost);
+            if (lost == 1) {
+                meta.drop = 1;
+            } else {
+                own_address.apply(hdr, meta, is_own);
+                to_forwarding = ~is_own;
+                to_aggregator = is_own & (hdr.aggregation.isValid() ? 1w1 : 1w0);
+            }
+        }
+        if (to_aggregator == 1) {
+            aggregation.apply(hdr, meta);
+        } else if (to_forwarding == 1) {
+            forwarding.apply(hdr, meta);
+        }
+
+        if (meta.drop == 1) {
+            mark_to_drop(standard);
+        } else if (meta.multicast_group != 0) {
+            standard.mcast_grp = meta.multicast_group;
+        } else {
+            standard.egress_spec = meta.egress_port;
+        }
+    }
+}
+
+control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    DropSimulator() drop_simulator;
+    Delivery() delivery;
+
+    bit<1> lost = 0;
+
+    apply {
+        delivery.apply(hdr, standard.egress_rid);
+        if (standard.egress_port != CPU_PORT) {
+            drop_simulator.apply(standard.egress_port, lost);
+        }
+        if (lost == 1 || (meta.flooded == 1 && standard.egress_port == meta.ingress_port)) {
+            mark_to_drop(standard);
+        }
+    }
+}
+
+@pkginfo(name="p4reduce", version="1.0.0")
+V1Switch(PacketParser(), VerifyChecksums(), SwitchIngress(), SwitchEgress(), UpdateChecksums(), PacketDeparser()) main;

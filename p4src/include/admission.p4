@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Only a member of a job reaches a slot, and only a slot of its job's pool.
+control Admission(in headers_t hdr, inout metadata_t meta) {
+    action admit(bit<32> worker_bit, bit<32> full_bitmap, bit<16> pool_base, bit<16> pool_halves, bit<16> group) {
+        meta.worker_bit = worker_bit;
+        meta.full_bitmap = full_bitmap;
+        meta.job_group = group;
+        meta.half = (bit<32>)pool_base + (bit<32>)hdr.aggregation.slot;
+        meta.pool_halves = pool_halves;
+    }
+
+    table jobs {
+        key = {
+            meta.ingress_port          : exact @name("ingress_port");
+            hdr.ipv4.src               : exact @name("source_ip");
+            hdr.udp.src_port           : exact @name("source_port");
+            hdr.aggregation.job        : exact @name("job");
+            hdr.aggregation.generation : exact @name("generation");
+            hdr.aggregation.worker     : exact @name("worker");
+        }
+        actions = { admit; @defaultonly NoAction; }
+        default_action = NoAction;
+        size = 4096;
+    }
+
+    apply {
+        if (!jobs.apply().hit) {
+            meta.outcome = OUTCOME_NOT_ADMITTED;
+        } else if (hdr.aggregation.slot >= meta.pool_halves || hdr.aggregation.slot[0:0] != hdr.aggregation.seq[0:0]) {
+            meta.outcome = OUTCOME_BAD_SLOT;
+        }
+    }
+}

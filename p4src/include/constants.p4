@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one home of every number of the protocol. Python and C are checked against this file.
+#ifndef P4REDUCE_CONSTANTS_P4
+#define P4REDUCE_CONSTANTS_P4
+
+// Build parameters: p4c -DLANES=1 -DBLOCK_SIZE=32 -DSLOTS=128 ...
+#ifndef LANES
+#define LANES 4         // blocks that a packet can carry: 1, 2, 4 or 8
+#endif
+#ifndef BLOCK_SIZE
+#define BLOCK_SIZE 64   // int32 values a block: 32, 64, 128 or 256
+#endif
+#ifndef SLOTS
+#define SLOTS 512       // slots of the whole switch, shared by its jobs
+#endif
+#ifndef CPU_PORT
+#define CPU_PORT 510    // where packet-in and packet-out go
+#endif
+
+#define HALVES (2 * SLOTS)
+#define ALL_LANES ((1 << LANES) - 1)
+
+const bit<4>  PROTOCOL_VERSION = 1;
+const bit<16> AGGREGATION_PORT = 0x7A52;
+
+const bit<4> OP_DATA   = 1;
+const bit<4> OP_RESULT = 2;
+const bit<4> OP_STATUS = 3;
+const bit<4> OP_ERROR  = 4;
+const bit<4> OP_RESET  = 5;
+const bit<4> OP_QUERY  = 6;
+const bit<4> OP_ABORT  = 7;
+const bit<4> OP_HELLO  = 8;
+
+@noWarn("unused") const bit<32> NO_KEY = 0xFFFFFFFF;
+
+// What became of a packet to the aggregator: the index into the counter `outcomes`.
+const bit<32> OUTCOME_STARTED      = 0;   // newer round: the half started over
+const bit<32> OUTCOME_ADDED        = 1;   // added to a round under way
+const bit<32> OUTCOME_COMPLETED    = 2;   // filled the bitmap (counted besides STARTED or ADDED)
+const bit<32> OUTCOME_STALE        = 3;   // of an older round: dropped
+const bit<32> OUTCOME_MISMATCH     = 4;   // fingerprint differs: ERROR to the group
+const bit<32> OUTCOME_AHEAD        = 5;   // already counted, others awaited: STATUS to the sender
+const bit<32> OUTCOME_REPLAYED     = 6;   // already complete: RESULT to the sender
+const bit<32> OUTCOME_NOT_ADMITTED = 7;   // no such member of a job: dropped
+const bit<32> OUTCOME_BAD_SLOT     = 8;   // slot outside the job's pool, or of the wrong half: dropped
+const bit<32> OUTCOME_MALFORMED    = 9;   // truncated, wrong version, length or lanes: dropped
+const bit<32> OUTCOME_FORBIDDEN    = 10;  // an op that its sender may not use: dropped
+const bit<32> OUTCOME_HELLO        = 11;  // told to the controller
+const bit<32> OUTCOME_RESET        = 12;
+const bit<32> OUTCOME_QUERY        = 13;
+#define OUTCOMES 14
+
+const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<16> ETHERTYPE_ARP  = 0x0806;
+const bit<8>  PROTOCOL_ICMP  = 1;
+const bit<8>  PROTOCOL_UDP   = 17;
+const bit<16> ARP_REQUEST    = 1;
+const bit<16> ARP_REPLY      = 2;
+const bit<8>  ICMP_ECHO_REPLY   = 0;
+const bit<8>  ICMP_ECHO_REQUEST = 8;
+const bit<8>  DEFAULT_TTL    = 64;
+
+#endif

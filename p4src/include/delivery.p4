@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Addresses each copy of a multicast answer to its worker. Copies are told apart by their replica's instance, which for
+// a job's group is the worker's index plus one, and 0 for plain flooding.
+control Delivery(inout headers_t hdr, in bit<16> instance) {
+    action address(mac_t mac, ipv4_t ip, bit<16> udp_port) {
+        hdr.ethernet.dst = mac;
+        hdr.ipv4.dst = ip;
+        hdr.udp.dst_port = udp_port;
+    }
+
+    table workers {
+        key = {
+            hdr.aggregation.job : exact @name("job");
+            instance            : exact @name("instance");
+        }
+        actions = { address; @defaultonly NoAction; }
+        default_action = NoAction;
+        size = 4096;
+    }
+
+    apply {
+        if (hdr.aggregation.isValid() && instance != 0) {
+            workers.apply();
+        }
+    }
+}

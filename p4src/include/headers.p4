@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef P4REDUCE_HEADERS_P4
+#define P4REDUCE_HEADERS_P4
+
+#include "constants.p4"
+#include "repeat.p4"
+
+typedef bit<48> mac_t;
+typedef bit<32> ipv4_t;
+typedef bit<9>  port_t;
+
+header ethernet_h {
+    mac_t   dst;
+    mac_t   src;
+    bit<16> type;
+}
+
+header arp_h {
+    bit<16> hardware_type;
+    bit<16> protocol_type;
+    bit<8>  hardware_size;
+    bit<8>  protocol_size;
+    bit<16> op;
+    mac_t   sender_mac;
+    ipv4_t  sender_ip;
+    mac_t   target_mac;
+    ipv4_t  target_ip;
+}
+
+header ipv4_h {
+    bit<4>  version;
+    bit<4>  ihl;
+    bit<8>  tos;
+    bit<16> total_length;
+    bit<16> identification;
+    bit<3>  flags;
+    bit<13> fragment_offset;
+    bit<8>  ttl;
+    bit<8>  protocol;
+    bit<16> checksum;
+    ipv4_t  src;
+    ipv4_t  dst;
+}
+
+header icmp_h {
+    bit<8>  type;
+    bit<8>  code;
+    bit<16> checksum;
+}
+
+header udp_h {
+    bit<16> src_port;
+    bit<16> dst_port;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+// The aggregation header; docs/protocol.md explains each field.
+header aggregation_h {
+    bit<4>  version;
+    bit<4>  op;
+    bit<8>  active;
+    bit<8>  present;
+    bit<8>  worker;
+    bit<16> job;
+    bit<16> generation;
+    bit<16> slot;
+    bit<32> seq;
+    bit<32> fingerprint;
+}
+
+header key_h {
+    bit<32> key;
+}
+
+#define VALUE_FIELD(i) bit<32> v##i;
+header values_h {
+    FOR_EACH_VALUE(VALUE_FIELD)
+}
+
+// Bytes of a UDP datagram of ours that carries no values: UDP header, aggregation header, keys.
+#define BARE_LENGTH (8 + 18 + 4 * LANES)
+#define LANE_LENGTH (4 * BLOCK_SIZE)
+
+// From the controller. `through_pipeline`: treat the frame as ours to act on; else send it out of `egress_port` as it
+// is. An ABORT goes to `multicast_group`.
+@controller_header("packet_out")
+header packet_out_h {
+    bit<1>  through_pipeline;
+    bit<6>  padding;
+    port_t  egress_port;
+    bit<16> multicast_group;
+}
+
+// To the controller. `bitmap`: in the answer to a QUERY, the workers that the half has seen.
+@controller_header("packet_in")
+header packet_in_h {
+    bit<7>  padding;
+    port_t  ingress_port;
+    bit<32> bitmap;
+}
+
+struct headers_t {
+    packet_out_h    packet_out;
+    packet_in_h     packet_in;
+    ethernet_h      ethernet;
+    arp_h           arp;
+    ipv4_h          ipv4;
+    icmp_h          icmp;
+    udp_h           udp;
+    aggregation_h   aggregation;
+    key_h[LANES]    keys;
+    values_h[LANES] values;
+}
+
+#endif

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef P4REDUCE_METADATA_P4
+#define P4REDUCE_METADATA_P4
+
+#include "headers.p4"
+
+// What the logic files see and decide. The architecture's own metadata stays in its top file, which fills this in and
+// acts on it.
+struct metadata_t {
+    // Where the packet came from and shall go.
+    port_t  ingress_port;
+    port_t  egress_port;
+    bit<16> multicast_group;
+    bit<1>  drop;
+    bit<1>  flooded;         // multicast by L2: not back to where it came from
+    bit<1>  from_cpu;
+    bit<1>  damaged;         // parser or IPv4 checksum error
+
+    // Its destination, when that is the switch itself.
+    mac_t   switch_mac;
+
+    // The sender's membership, from the job's entry.
+    bit<32> worker_bit;
+    bit<32> full_bitmap;
+    bit<16> pool_halves;
+    bit<16> job_group;
+
+    // The slot half and what happened there.
+    bit<32> half;
+    bit<32> outcome;
+    bit<1>  complete;
+    bit<32> bitmap;
+    bit<32> fingerprint;
+    bit<32> keep;            // all ones: go on from the stored sums and keys; 0: start over
+    bit<8>  add;             // lanes whose values are to be added
+    bit<8>  touch;           // lanes whose registers are to be read and written
+}
+
+#endif

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns the packet that a slot has seen into the answer, if there is one.
+control Replies(inout headers_t hdr, inout metadata_t meta) {
+    bit<16> length = BARE_LENGTH;
+
+    // Back to the sender, or, when it is multicast, from the switch to whom the egress will name.
+    action turn_around(bit<4> op) {
+        hdr.aggregation.op = op;
+        hdr.ethernet.dst = hdr.ethernet.src;
+        hdr.ethernet.src = meta.switch_mac;
+        ipv4_t own = hdr.ipv4.dst;
+        hdr.ipv4.dst = hdr.ipv4.src;
+        hdr.ipv4.src = own;
+        hdr.ipv4.ttl = DEFAULT_TTL;
+        hdr.udp.dst_port = hdr.udp.src_port;
+        hdr.udp.src_port = AGGREGATION_PORT;
+        hdr.udp.checksum = 0;
+    }
+
+    action to_sender() {
+        meta.egress_port = meta.ingress_port;
+    }
+
+    action to_group() {
+        meta.multicast_group = meta.job_group;
+    }
+
+    action to_controller() {
+        meta.egress_port = CPU_PORT;
+        hdr.packet_in.setValid();
+        hdr.packet_in.padding = 0;
+        hdr.packet_in.ingress_port = meta.ingress_port;
+        hdr.packet_in.bitmap = meta.bitmap;
+    }
+
+    action without_values(bit<32> word) {
+        hdr.aggregation.present = 0;
+#define DROP_VALUES(i) hdr.values[i].setInvalid(); hdr.keys[i].key = 0;
+        FOR_EACH_LANE(DROP_VALUES)
+        hdr.keys[0].key = word;
+    }
+
+    action drop() {
+        meta.drop = 1;
+    }
+
+    apply {
+        if (meta.complete == 1) {
+            turn_around(OP_RESULT);
+            to_group();
+            hdr.aggregation.present = hdr.aggregation.active;
+        } else if (meta.outcome == OUTCOME_REPLAYED) {
+            turn_around(OP_RESULT);
+            to_sender();
+            hdr.aggregation.present = hdr.aggregation.active;
+        } else if (meta.outcome == OUTCOME_AHEAD) {
+            turn_around(OP_STATUS);
+            to_sender();
+            without_values(meta.bitmap);
+        } else if (meta.outcome == OUTCOME_MISMATCH) {
+            turn_around(OP_ERROR);
+            to_group();
+            without_values(hdr.aggregation.fingerprint);
+            hdr.aggregation.fingerprint = meta.fingerprint;
+        } else if (meta.outcome == OUTCOME_HELLO || meta.outcome == OUTCOME_RESET || meta.outcome == OUTCOME_QUERY) {
+            to_controller();
+        } else {
+            drop();
+        }
+#define ADD_LENGTH(i) if (hdr.values[i].isValid()) { length = length + LANE_LENGTH; }
+        FOR_EACH_LANE(ADD_LENGTH)
+        hdr.udp.length = length;
+        hdr.ipv4.total_length = length + 20;
+    }
+}
