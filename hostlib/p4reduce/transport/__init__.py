@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a worker's packets reach the switch: transports that are alike to the engine and differ in what they need."""
+
+from __future__ import annotations
+
+import importlib
+
+from p4reduce.transport.base import Switch, Transport, TransportError
+
+__all__ = ["KINDS", "Switch", "Transport", "TransportError", "open_transport"]
+
+# Imported when asked for, because 'scapy' is slow to import and may not be installed.
+_CLASSES = {
+    "udp": ("p4reduce.transport.udp", "UdpTransport"),
+    "raw": ("p4reduce.transport.raw", "RawTransport"),
+    "scapy": ("p4reduce.transport.scapy_transport", "ScapyTransport"),
+}
+KINDS = tuple(_CLASSES)
+
+
+def open_transport(kind: str, switch: Switch, *, interface: str | None = None, largest_payload: int = 0) -> Transport:
+    """Opens a transport of `kind` 'udp', 'raw' or 'scapy' to `switch`.
+
+    interface: network interface to use; by default the one that the routing table gives for the switch's address.
+    largest_payload: bytes of the job's largest datagram, checked against the MTU.
+    Raises ValueError for an unknown kind, TransportError where the transport cannot work.
+    """
+    if kind not in _CLASSES:
+        raise ValueError(f"transport={kind!r}: accepted are {', '.join(KINDS)}")
+    module, name = _CLASSES[kind]
+    transport: Transport = getattr(importlib.import_module(module), name)(
+        switch, interface=interface, largest_payload=largest_payload
+    )
+    return transport

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the engine needs of a transport, and what every transport needs to know of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from p4reduce.errors import P4ReduceError
+
+# Room for the packets of all slots at once, so that a burst of results waits in the kernel and not in the air.
+# The kernel halves this when it exceeds net.core.rmem_max.
+SOCKET_BUFFER_BYTES = 4 << 20
+# So that a flood of packets cannot keep the engine from its timers.
+RECEIVE_BATCH = 256
+# More than any packet of the protocol: 8 lanes of 256 values are 8,242 bytes.
+LARGEST_DATAGRAM = 16384
+
+
+class TransportError(P4ReduceError):
+    """A transport cannot be opened, or cannot carry the job's packets."""
+
+
+@dataclass(frozen=True)
+class Switch:
+    """Where the job's switch is: its address as a host, and its MAC, which only frames that we build need."""
+
+    ip: str
+    udp_port: int
+    mac: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.ip}:{self.udp_port}"
+
+
+class Transport(Protocol):
+    """Carries datagrams between this worker and the switch. Never blocks; used by one thread at a time."""
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        """IP address and UDP port that the switch sees."""
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable when `receive` has something, writable when `send` can go on."""
+
+    def send(self, payloads: Sequence[bytes]) -> int:
+        """Sends payloads in order until the kernel's buffer is full. Returns how many of them it took."""
+
+    def receive(self) -> list[bytes]:
+        """The payloads that have arrived, at most `RECEIVE_BATCH` of them."""
+
+    def close(self) -> None:
+        """Gives the sockets back. May be called more than once."""
+
+
+def check_mtu(mtu: int, largest_payload: int, path: str) -> None:
+    """Raises `TransportError` if an unfragmented IPv4 datagram of `largest_payload` bytes exceeds `mtu` bytes."""
+    needed = largest_payload + 28
+    if needed > mtu:
+        raise TransportError(
+            f"the job's largest packets are {needed} bytes of IPv4, more than the MTU of {path}, which is {mtu}; "
+            f"switches drop fragments: raise the MTU to {needed} or more, or use a pipeline with fewer or smaller lanes"
+        )

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Classic BPF programs for sockets, assembled by hand: linux/Documentation/networking/filter.rst."""
+
+from __future__ import annotations
+
+import ctypes
+import ipaddress
+import socket
+import struct
+
+SO_ATTACH_FILTER = 26
+
+_LOAD_HALF, _LOAD_BYTE, _LOAD_WORD = 0x28, 0x30, 0x20
+_JUMP_EQUAL, _JUMP_ANY_BIT = 0x15, 0x45
+_RETURN = 0x06
+
+DROP_ALL = [(_RETURN, 0, 0, 0)]
+
+_ETHERTYPE_IPV4 = 0x0800
+_PROTOCOL_UDP = 17
+
+
+def only_datagrams(source_ip: str, destination_ip: str, destination_port: int) -> list[tuple[int, int, int, int]]:
+    """Passes Ethernet frames with an unfragmented, optionless UDP/IPv4 datagram from and to these addresses."""
+    checks = [  # (load, offset in the frame, wanted value)
+        (_LOAD_HALF, 12, _ETHERTYPE_IPV4),
+        (_LOAD_BYTE, 14, 0x45),
+        (_LOAD_BYTE, 23, _PROTOCOL_UDP),
+        (_LOAD_WORD, 26, int(ipaddress.IPv4Address(source_ip))),
+        (_LOAD_WORD, 30, int(ipaddress.IPv4Address(destination_ip))),
+        (_LOAD_HALF, 36, destination_port),
+    ]
+    program = []
+    # To the drop at the end: over the rest of the checks (two instructions each), the fragment check and the accept.
+    for index, (load, offset, value) in enumerate(checks):
+        program.append((load, 0, 0, offset))
+        program.append((_JUMP_EQUAL, 0, 2 * (len(checks) - index - 1) + 3, value))
+    program.append((_LOAD_HALF, 0, 0, 20))
+    program.append((_JUMP_ANY_BIT, 1, 0, 0x3FFF))  # more fragments, or a fragment's offset
+    program.append((_RETURN, 0, 0, 0xFFFFFFFF))
+    program.append((_RETURN, 0, 0, 0))
+    return program
+
+
+def attach(sock: socket.socket, program: list[tuple[int, int, int, int]]) -> None:
+    """Attaches (code, jump if true, jump if false, operand) instructions to `sock`."""
+    code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(program), ctypes.addressof(buffer)))

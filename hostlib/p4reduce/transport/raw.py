@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole Ethernet frames on one interface, past the kernel's IP stack: no routes and no ARP are needed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import socket
+import struct
+from collections.abc import Sequence
+
+from p4reduce.transport import packet_filter
+from p4reduce.transport.base import (
+    LARGEST_DATAGRAM,
+    RECEIVE_BATCH,
+    SOCKET_BUFFER_BYTES,
+    Switch,
+    TransportError,
+    check_mtu,
+)
+
+ETHERNET_HEADER = struct.Struct("!6s6sH")
+IPV4_HEADER = struct.Struct("!BBHHHBBH4s4s")
+UDP_HEADER = struct.Struct("!HHHH")
+HEADERS_BYTES = ETHERNET_HEADER.size + IPV4_HEADER.size + UDP_HEADER.size
+
+ETHERTYPE_IPV4 = 0x0800
+DONT_FRAGMENT = 0x4000
+
+_SIOCGIFADDR = 0x8915
+_SIOCGIFMTU = 0x8921
+_SIOCGIFHWADDR = 0x8927
+
+
+class RawTransport:
+    """Builds and takes apart Ethernet/IPv4/UDP itself. Needs CAP_NET_RAW and an interface with an IPv4 address.
+
+    A kernel UDP socket that reads nothing holds the UDP port, so that no other program gets it and so that the kernel
+    does not answer the switch's datagrams with ICMP "port unreachable".
+    """
+
+    def __init__(self, switch: Switch, *, interface: str | None = None, largest_payload: int = 0) -> None:
+        """`interface`: where the switch is; by default the one that the routing table names for its address."""
+        if not switch.mac:
+            raise TransportError(f"the switch at {switch} has no MAC address, which this transport needs: use 'udp'")
+        self._switch = switch
+        with contextlib.ExitStack() as undo:
+            self._port_holder = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            self._interface = interface or _interface_toward(self._port_holder, switch)
+            self._ip = _interface_ip(self._port_holder, self._interface)
+            self._mac = _interface_mac(self._port_holder, self._interface)
+            check_mtu(_interface_mtu(self._port_holder, self._interface), largest_payload, f"{self._interface!r}")
+            packet_filter.attach(self._port_holder, packet_filter.DROP_ALL)
+            self._port_holder.bind((self._ip, 0))
+            self._port: int = self._port_holder.getsockname()[1]
+            self._socket = undo.enter_context(_packet_socket())
+            # Protocol 0 receives nothing, so no frame slips in between socket() and the filter.
+            packet_filter.attach(self._socket, packet_filter.only_datagrams(switch.ip, self._ip, self._port))
+            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+                self._socket.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+            self._socket.bind((self._interface, ETHERTYPE_IPV4))
+            undo.pop_all()
+        self._headers: dict[int, bytes] = {}
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        return self._ip, self._port
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, payloads: Sequence[bytes]) -> int:
+        for sent, payload in enumerate(payloads):
+            try:
+                self._socket.send(self._frame(payload))
+            except BlockingIOError:
+                return sent
+            except OSError:
+                # The interface's queue is full or it is down: the same to the protocol as a loss on the wire.
+                continue
+        return len(payloads)
+
+    def receive(self) -> list[bytes]:
+        payloads: list[bytes] = []
+        while len(payloads) < RECEIVE_BATCH:
+            try:
+                frame = self._socket.recv(HEADERS_BYTES + LARGEST_DATAGRAM)
+            except BlockingIOError:
+                break
+            except OSError:
+                continue  # the interface went down: told once, then cleared
+            payload = self._payload(frame)
+            if payload is not None:
+                payloads.append(payload)
+        return payloads
+
+    def close(self) -> None:
+        self._socket.close()
+        self._port_holder.close()
+
+    def _frame(self, payload: bytes) -> bytes:
+        """The frame that carries `payload` to the switch."""
+        # A packet has one of a few lengths, and everything else in its headers is always the same.
+        headers = self._headers.get(len(payload))
+        if headers is None:
+            headers = self._headers[len(payload)] = self._make_headers(len(payload))
+        return headers + payload
+
+    def _payload(self, frame: bytes) -> bytes | None:
+        """What the UDP datagram in `frame` carries; None if the frame is cut short."""
+        (udp_length,) = struct.unpack_from("!H", frame, HEADERS_BYTES - 4)
+        end = HEADERS_BYTES - UDP_HEADER.size + udp_length
+        return frame[HEADERS_BYTES:end] if HEADERS_BYTES <= end <= len(frame) else None
+
+    def _make_headers(self, length: int) -> bytes:
+        addresses = socket.inet_aton(self._ip), socket.inet_aton(self._switch.ip)
+        udp_length = UDP_HEADER.size + length
+        # The identification may stay 0 in a datagram that is never fragmented: RFC 6864.
+        fields = (0x45, 0, IPV4_HEADER.size + udp_length, 0, DONT_FRAGMENT, 64, socket.IPPROTO_UDP)
+        checksum = internet_checksum(IPV4_HEADER.pack(*fields, 0, *addresses))
+        switch_mac = bytes.fromhex(self._switch.mac.replace(":", ""))
+        return (
+            ETHERNET_HEADER.pack(switch_mac, self._mac, ETHERTYPE_IPV4)
+            + IPV4_HEADER.pack(*fields, checksum, *addresses)
+            + UDP_HEADER.pack(self._port, self._switch.udp_port, udp_length, 0)
+        )
+
+
+def internet_checksum(header: bytes) -> int:
+    """RFC 1071, of an even number of bytes."""
+    total = sum(struct.unpack(f"!{len(header) // 2}H", header))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def _packet_socket() -> socket.socket:
+    try:
+        return socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+    except PermissionError as error:
+        raise TransportError(
+            "transports 'raw' and 'scapy' need root or the capability CAP_NET_RAW; transport 'udp' needs neither"
+        ) from error
+
+
+def _interface_toward(sock: socket.socket, switch: Switch) -> str:
+    """The interface whose address the kernel would send from to reach the switch."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((switch.ip, switch.udp_port))
+        except OSError as error:
+            raise TransportError(
+                f"no route to the switch at {switch} ({error.strerror}): name the interface that leads there"
+            ) from error
+        source = probe.getsockname()[0]
+    for _, name in socket.if_nameindex():
+        with contextlib.suppress(OSError):
+            if socket.inet_ntoa(_ask(sock, _SIOCGIFADDR, name)[4:8]) == source:
+                return name
+    raise TransportError(f"no interface has the address {source}, which leads to the switch at {switch}: name one")
+
+
+def _interface_ip(sock: socket.socket, interface: str) -> str:
+    try:
+        return socket.inet_ntoa(_ask(sock, _SIOCGIFADDR, interface)[4:8])
+    except OSError as error:
+        names = ", ".join(name for _, name in socket.if_nameindex())
+        raise TransportError(
+            f"interface {interface!r} has no IPv4 address ({error.strerror}); this host's interfaces are {names}"
+        ) from error
+
+
+def _interface_mac(sock: socket.socket, interface: str) -> bytes:
+    return _ask(sock, _SIOCGIFHWADDR, interface)[2:8]
+
+
+def _interface_mtu(sock: socket.socket, interface: str) -> int:
+    (mtu,) = struct.unpack_from("i", _ask(sock, _SIOCGIFMTU, interface))
+    return int(mtu)
+
+
+def _ask(sock: socket.socket, request: int, interface: str) -> bytes:
+    """The union of `struct ifreq` after an ioctl about `interface`: netdevice(7)."""
+    return fcntl.ioctl(sock, request, struct.pack("16s24x", interface.encode()[:15]))[16:]

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The raw transport with its frames built and read by scapy: slow, and the clearest statement of what is on the wire."""
+
+from __future__ import annotations
+
+from p4reduce.transport.base import Switch, TransportError
+from p4reduce.transport.raw import RawTransport
+
+try:
+    from scapy.layers.inet import IP, UDP
+    from scapy.layers.l2 import Ether
+
+    from p4reduce.transport.scapy_layer import P4Reduce
+except ImportError as error:
+    raise TransportError(
+        "transport 'scapy' needs scapy, which is not installed: pip install 'p4reduce[scapy]'"
+    ) from error
+
+
+class ScapyTransport(RawTransport):
+    """`RawTransport`, with scapy packets in place of packed structs."""
+
+    def __init__(self, switch: Switch, *, interface: str | None = None, largest_payload: int = 0) -> None:
+        super().__init__(switch, interface=interface, largest_payload=largest_payload)
+        # Everything but the payload is the same in every frame.
+        self._envelope = (
+            Ether(dst=switch.mac, src=self._mac.hex(":"))
+            / IP(src=self._ip, dst=switch.ip, ttl=64, id=0, flags="DF")
+            / UDP(sport=self._port, dport=switch.udp_port, chksum=0)
+        )
+
+    def _frame(self, payload: bytes) -> bytes:
+        return bytes(self._envelope / P4Reduce(payload))
+
+    def _payload(self, frame: bytes) -> bytes | None:
+        datagram = Ether(frame)[UDP]
+        payload = bytes(datagram.payload)[: datagram.len - 8]
+        return payload if len(payload) == datagram.len - 8 else None

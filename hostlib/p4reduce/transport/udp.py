@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plain UDP socket: works everywhere and needs no privileges. The kernel finds the way to the switch."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+from p4reduce.transport.base import (
+    LARGEST_DATAGRAM,
+    RECEIVE_BATCH,
+    SOCKET_BUFFER_BYTES,
+    Switch,
+    TransportError,
+    check_mtu,
+)
+
+# From <linux/in.h>; the socket module has them only from Python 3.14.
+IP_MTU_DISCOVER = 10
+IP_PMTUDISC_DO = 2
+IP_MTU = 14
+
+
+class UdpTransport:
+    """A UDP socket connected to the switch, so the kernel hands over its datagrams only."""
+
+    def __init__(self, switch: Switch, *, interface: str | None = None, largest_payload: int = 0) -> None:
+        """`interface`: send through this network interface only; by default the routing table decides."""
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        try:
+            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+                self._socket.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+            self._socket.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
+            if interface is not None:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
+            self._socket.connect((switch.ip, switch.udp_port))
+            check_mtu(self._socket.getsockopt(socket.IPPROTO_IP, IP_MTU), largest_payload, f"the path to {switch}")
+        except OSError as error:
+            self._socket.close()
+            via = f" through interface {interface!r}" if interface is not None else ""
+            raise TransportError(f"no UDP socket to the switch at {switch}{via}: {error.strerror}") from error
+        except TransportError:
+            self._socket.close()
+            raise
+        self._local_address: tuple[str, int] = self._socket.getsockname()
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        return self._local_address
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, payloads: Sequence[bytes]) -> int:
+        for sent, payload in enumerate(payloads):
+            try:
+                self._socket.send(payload)
+            except BlockingIOError:
+                return sent
+            except OSError:
+                # The switch or a router said by ICMP that an earlier datagram did not arrive (a switch that restarts),
+                # or the interface is down. That is loss, and loss is mended by the protocol or ends in its timeout.
+                continue
+        return len(payloads)
+
+    def receive(self) -> list[bytes]:
+        payloads: list[bytes] = []
+        while len(payloads) < RECEIVE_BATCH:
+            try:
+                payloads.append(self._socket.recv(LARGEST_DATAGRAM))
+            except BlockingIOError:
+                break
+            except OSError:
+                # The same news by ICMP, told to a reader: reading it has cleared it.
+                continue
+        return payloads
+
+    def close(self) -> None:
+        self._socket.close()
