@@ -11,14 +11,21 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
 
     bit<16> length = BARE_LENGTH;
 
+    // Whoever only asks must not lower the minimum.
+    action disregard_keys() {
+#define DISREGARD_KEY(i) hdr.keys[i].key = NO_KEY;
+        FOR_EACH_LANE(DISREGARD_KEY)
+    }
+
     apply {
         meta.outcome = OUTCOME_FORBIDDEN;
         meta.keep = 0xFFFFFFFF;
 #define EXPECTED_LENGTH(i) if (hdr.values[i].isValid()) { length = length + LANE_LENGTH; }
         FOR_EACH_LANE(EXPECTED_LENGTH)
 
-        if (meta.damaged == 1 || hdr.aggregation.version != PROTOCOL_VERSION || hdr.udp.length != length
-            || hdr.ipv4.total_length != length + 20 || hdr.aggregation.active & ~(bit<8>)ALL_LANES != 0
+        if (meta.truncated == 1 || meta.bad_checksum == 1 || hdr.aggregation.version != PROTOCOL_VERSION
+            || hdr.udp.length != length || hdr.ipv4.total_length != length + 20
+            || hdr.aggregation.active & ~(bit<8>)ALL_LANES != 0
             || hdr.aggregation.present & ~hdr.aggregation.active != 0) {
             meta.outcome = OUTCOME_MALFORMED;
         } else if (meta.from_cpu == 0) {
@@ -35,6 +42,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
 
         if (meta.outcome == OUTCOME_STARTED) {
             slot_state.apply(hdr, meta);
+            if (meta.outcome == OUTCOME_REPLAYED || meta.outcome == OUTCOME_QUERY) {
+                disregard_keys();
+            }
             if (meta.outcome == OUTCOME_STARTED || meta.outcome == OUTCOME_ADDED || meta.outcome == OUTCOME_REPLAYED
                 || meta.outcome == OUTCOME_QUERY) {
 #define APPLY_LANE(i) key##i.apply(hdr.keys[i].key, meta.half, meta.keep); \

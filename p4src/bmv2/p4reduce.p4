@@ -30,7 +30,8 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     apply {
         meta.ingress_port = standard.ingress_port;
         meta.from_cpu = standard.ingress_port == CPU_PORT ? 1w1 : 1w0;
-        meta.damaged = standard.parser_error != error.NoError || standard.checksum_error == 1 ? 1w1 : 1w0;
+        meta.truncated = standard.parser_error != error.NoError ? 1w1 : 1w0;
+        meta.bad_checksum = standard.checksum_error;
 
         bit<1> to_aggregator = 0;
         bit<1> to_forwarding = 0;
@@ -82,7 +83,7 @@ control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
         if (standard.egress_port != CPU_PORT) {
             drop_simulator.apply(standard.egress_port, lost);
         }
-        if (lost == 1 || (meta.flooded == 1 && standard.egress_port == meta.ingress_port)) {
+        if (lost == 1 || (meta.bridged == 1 && standard.egress_port == meta.ingress_port)) {
             mark_to_drop(standard);
         }
     }

@@ -6,6 +6,7 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(HALVES) fingerprints;
 
     action read() {
+        seqs.read(meta.seq, meta.half);
         bitmaps.read(meta.bitmap, meta.half);
         fingerprints.read(meta.fingerprint, meta.half);
     }
@@ -30,8 +31,6 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        bit<32> age;
-        seqs.read(age, meta.half);
         read();
         if (hdr.aggregation.op == OP_RESET) {
             meta.outcome = OUTCOME_RESET;
@@ -39,8 +38,8 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
             seqs.write(meta.half, hdr.aggregation.seq);
             bitmaps.write(meta.half, meta.bitmap);
         } else if (hdr.aggregation.op == OP_DATA) {
-            age = hdr.aggregation.seq - age;  // a serial number: RFC 1982
-            if (age[31:31] == 1) {
+            bit<32> age = hdr.aggregation.seq - meta.seq;  // a serial number: RFC 1982
+            if (age[31:31] == 1 || (age == 0 && meta.bitmap == 0)) {  // a half that was reset has nothing to add to
                 meta.outcome = OUTCOME_STALE;
             } else if (age != 0) {
                 start();

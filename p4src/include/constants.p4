@@ -32,7 +32,7 @@ const bit<4> OP_QUERY  = 6;
 const bit<4> OP_ABORT  = 7;
 const bit<4> OP_HELLO  = 8;
 
-@noWarn("unused") const bit<32> NO_KEY = 0xFFFFFFFF;
+const bit<32> NO_KEY = 0xFFFFFFFF;
 
 // What became of a packet to the aggregator: the index into the counter `outcomes`.
 const bit<32> OUTCOME_STARTED      = 0;   // newer round: the half started over

@@ -21,11 +21,12 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta) {
 
     action forward(port_t port) {
         meta.egress_port = port;
+        meta.bridged = 1;
     }
 
     action flood(bit<16> group) {
         meta.multicast_group = group;
-        meta.flooded = 1;
+        meta.bridged = 1;
     }
 
     action discard() {
@@ -49,7 +50,8 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         if (router_macs.apply().hit) {
-            if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5 && hdr.ipv4.ttl > 1 && meta.damaged == 0) {
+            if (hdr.ipv4.isValid() && hdr.ipv4.version == 4 && hdr.ipv4.ihl == 5 && hdr.ipv4.ttl > 1
+                && meta.bad_checksum == 0) {
                 ipv4_routes.apply();
             } else {
                 meta.drop = 1;

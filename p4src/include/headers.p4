@@ -92,7 +92,8 @@ header packet_out_h {
     bit<16> multicast_group;
 }
 
-// To the controller. `bitmap`: in the answer to a QUERY, the workers that the half has seen.
+// To the controller. `bitmap`: in the answer to a QUERY, the workers that the half has seen; its seq, fingerprint, keys
+// and sums stand in their own places.
 @controller_header("packet_in")
 header packet_in_h {
     bit<7>  padding;

@@ -12,9 +12,10 @@ struct metadata_t {
     port_t  egress_port;
     bit<16> multicast_group;
     bit<1>  drop;
-    bit<1>  flooded;         // multicast by L2: not back to where it came from
+    bit<1>  bridged;         // by L2: not back to where it came from
     bit<1>  from_cpu;
-    bit<1>  damaged;         // parser or IPv4 checksum error
+    bit<1>  truncated;       // shorter than its headers say
+    bit<1>  bad_checksum;    // of the IPv4 header
 
     // Its destination, when that is the switch itself.
     mac_t   switch_mac;
@@ -29,6 +30,7 @@ struct metadata_t {
     bit<32> half;
     bit<32> outcome;
     bit<1>  complete;
+    bit<32> seq;
     bit<32> bitmap;
     bit<32> fingerprint;
     bit<32> keep;            // all ones: go on from the stored sums and keys; 0: start over

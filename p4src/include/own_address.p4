@@ -49,7 +49,7 @@ control OwnAddress(inout headers_t hdr, inout metadata_t meta, out bit<1> is_own
             is_own = 1;
             if (hdr.arp.isValid() && hdr.arp.op == ARP_REQUEST) {
                 answer_arp();
-            } else if (hdr.icmp.isValid() && hdr.icmp.type == ICMP_ECHO_REQUEST && meta.damaged == 0) {
+            } else if (hdr.icmp.isValid() && hdr.icmp.type == ICMP_ECHO_REQUEST && meta.bad_checksum == 0) {
                 answer_ping();
             } else if (!hdr.aggregation.isValid()) {
                 meta.drop = 1;

@@ -33,6 +33,13 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
         hdr.packet_in.bitmap = meta.bitmap;
     }
 
+    action tell_state() {
+        hdr.aggregation.active = ALL_LANES;
+        hdr.aggregation.present = ALL_LANES;
+        hdr.aggregation.seq = meta.seq;
+        hdr.aggregation.fingerprint = meta.fingerprint;
+    }
+
     action without_values(bit<32> word) {
         hdr.aggregation.present = 0;
 #define DROP_VALUES(i) hdr.values[i].setInvalid(); hdr.keys[i].key = 0;
@@ -62,7 +69,10 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
             to_group();
             without_values(hdr.aggregation.fingerprint);
             hdr.aggregation.fingerprint = meta.fingerprint;
-        } else if (meta.outcome == OUTCOME_HELLO || meta.outcome == OUTCOME_RESET || meta.outcome == OUTCOME_QUERY) {
+        } else if (meta.outcome == OUTCOME_QUERY) {
+            to_controller();
+            tell_state();
+        } else if (meta.outcome == OUTCOME_HELLO || meta.outcome == OUTCOME_RESET) {
             to_controller();
         } else {
             drop();
