@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers of the protocol. Their home is p4src/include/constants.p4; a test holds this file to it."""
+
+from enum import IntEnum
+
+PROTOCOL_VERSION = 1
+AGGREGATION_PORT = 0x7A52
+
+DEFAULT_LANES = 4
+DEFAULT_BLOCK_SIZE = 64
+LANES_ACCEPTED = (1, 2, 4, 8)
+BLOCK_SIZES_ACCEPTED = (32, 64, 128, 256)
+MAX_WORKERS = 32
+
+NO_KEY = 0xFFFFFFFF
+"""What a lane announces when no more blocks follow."""
+
+
+class Op(IntEnum):
+    DATA = 1
+    RESULT = 2
+    STATUS = 3
+    ERROR = 4
+    RESET = 5
+    QUERY = 6
+    ABORT = 7
+    HELLO = 8
+
+
+class Outcome(IntEnum):
+    """What became of a packet to the aggregator: the index into the switch's counter `outcomes`."""
+
+    STARTED = 0
+    ADDED = 1
+    COMPLETED = 2
+    STALE = 3
+    MISMATCH = 4
+    AHEAD = 5
+    REPLAYED = 6
+    NOT_ADMITTED = 7
+    BAD_SLOT = 8
+    MALFORMED = 9
+    FORBIDDEN = 10
+    HELLO = 11
+    RESET = 12
+    QUERY = 13

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One allreduce, as its caller sees it and as the worker prepares it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.errors import UnsupportedDtype
+from p4reduce.protocol.blocks import ZERO, Blocks, Dealing
+from p4reduce.protocol.fingerprint import fingerprint
+from p4reduce.protocol.membership import Membership
+from p4reduce.protocol.numbers import Numbers
+
+
+class Operation:
+    """One allreduce of a flat array, whose contents are replaced by the sum over all ranks.
+
+    `data`: 1-d, C-contiguous, writable, float32 or int32; nobody else may touch it until `done`. `dtype` names what
+    the caller has (say "bfloat16", carried as float32) and `reduce_op` what it wants; ranks must agree on both and on
+    the number of elements. The division of an average is the caller's.
+    """
+
+    def __init__(self, data: npt.NDArray[Any], *, dtype: str = "float32", reduce_op: str = "sum") -> None:
+        if data.dtype != np.float32 and data.dtype != np.int32:
+            raise UnsupportedDtype(f"data has dtype {data.dtype}: supported are native float32 and int32")
+        if data.ndim != 1 or not data.flags.c_contiguous or not data.flags.writeable:
+            raise ValueError(
+                f"data has shape {data.shape}, strides {data.strides}, writable {data.flags.writeable}: accepted is a "
+                "writable C-contiguous array of one dimension"
+            )
+        self.data = data
+        self.dtype = dtype
+        self.reduce_op = reduce_op
+        self.done = False
+        self.error: BaseException | None = None
+        self.on_done: Callable[[Operation], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.reduce_op} of {self.data.size} {self.dtype}>"
+
+    def finish(self, error: BaseException | None = None) -> None:
+        self.error = error
+        self.done = True
+        if self.on_done is not None:
+            self.on_done(self)
+
+
+class Task:
+    """An operation under way: what is left to send of it."""
+
+    def __init__(self, operation: Operation, counter: int, membership: Membership, numbers: Numbers) -> None:
+        self.operation = operation
+        self.counter = counter
+        self.fingerprint = fingerprint(counter, operation.dtype, operation.reduce_op, operation.data.size)
+        self.numbers = numbers
+        self.blocks = Blocks(operation.data, membership.block_size)
+        exponents = self.blocks.scan()
+        self.dealing = Dealing(exponents, membership.slots * membership.lanes)
+        self.blocks.clear(exponents == ZERO)
+        # At least one, so that an empty tensor is announced too and ranks of different shapes meet.
+        self.slots = max(1, min(membership.slots, -(-self.blocks.count // membership.lanes)))
+        self.slots_left = self.slots

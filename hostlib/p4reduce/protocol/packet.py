@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What travels in a UDP datagram: aggregation header, one key a lane, the values of the lanes that are present.
+
+Everything is big-endian. The header takes 18 bytes, a key 4, a lane's values 4 bytes each.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, DEFAULT_LANES, NO_KEY, PROTOCOL_VERSION, Op
+
+WIRE_INT = np.dtype(">i4")
+NO_VALUES = np.empty((0, 0), WIRE_INT)
+
+LANES_OF = tuple(tuple(lane for lane in range(8) if mask >> lane & 1) for mask in range(256))
+"""The lanes that are set in a mask such as `active`, lowest first."""
+
+_OPS = frozenset(Op)
+
+
+class ProtocolError(ValueError):
+    """The datagram is not a well-formed packet of this protocol."""
+
+
+@dataclass(slots=True)
+class Packet:
+    """One packet. `values` holds int32 of shape (lanes present, block size), in any byte order."""
+
+    op: int
+    job: int
+    generation: int
+    worker: int = 0
+    slot: int = 0
+    seq: int = 0
+    fingerprint: int = 0
+    active: int = 0
+    present: int = 0
+    keys: Sequence[int] = ()
+    values: npt.NDArray[Any] = field(default_factory=lambda: NO_VALUES, repr=False)
+
+    def __str__(self) -> str:
+        """One line for logs and failed tests."""
+        name = Op(self.op).name if self.op in _OPS else f"op {self.op}"
+        keys = " ".join("-" if key == NO_KEY else f"{key >> 8}:{255 - (key & 255)}" for key in self.keys)
+        return (
+            f"{name} job {self.job}.{self.generation} worker {self.worker} slot {self.slot >> 1}.{self.slot & 1} "
+            f"seq {self.seq} fingerprint {self.fingerprint:08x} active {self.active:b} present {self.present:b} "
+            f"next [{keys}]"
+        )
+
+
+class Codec:
+    """Packs and unpacks the packets of a data plane with a given number of lanes and values a block."""
+
+    def __init__(self, lanes: int = DEFAULT_LANES, block_size: int = DEFAULT_BLOCK_SIZE) -> None:
+        self.lanes = lanes
+        self.block_size = block_size
+        self._header = struct.Struct(f"!4B3H2I{lanes}I")
+        self._idle_lanes = 0xFF & ~((1 << lanes) - 1)
+        # Bytes of a datagram for each mask of lanes present.
+        self._lengths = [self._header.size + mask.bit_count() * block_size * 4 for mask in range(1 << lanes)]
+        self.largest = self._lengths[-1]
+        """Bytes of a datagram with all lanes present."""
+
+    def encode(self, packet: Packet) -> bytes:
+        """The UDP payload of `packet`; lanes without a key announce that nothing follows."""
+        keys = packet.keys or (NO_KEY,) * self.lanes
+        header = self._header.pack(
+            PROTOCOL_VERSION << 4 | packet.op,
+            packet.active,
+            packet.present,
+            packet.worker,
+            packet.job,
+            packet.generation,
+            packet.slot,
+            packet.seq,
+            packet.fingerprint,
+            *keys,
+        )
+        return header + packet.values.astype(WIRE_INT, copy=False).tobytes() if packet.present else header
+
+    def decode(self, payload: bytes | bytearray | memoryview) -> Packet:
+        """The packet in a UDP payload; its values are a view of it. Raises ProtocolError for anything else."""
+        length = len(payload)
+        if length < self._header.size:
+            raise ProtocolError(f"datagram of {length} bytes: a packet of {self.lanes} lanes has {self._header.size}")
+        first, active, present, worker, job, generation, slot, seq, fingerprint, *keys = self._header.unpack_from(
+            payload
+        )
+        op = first & 0xF
+        if first >> 4 != PROTOCOL_VERSION:
+            raise ProtocolError(f"version {first >> 4}: accepted is {PROTOCOL_VERSION}")
+        if op not in _OPS:
+            raise ProtocolError(f"op {op}: accepted are {min(_OPS):d} to {max(_OPS):d}")
+        if active & self._idle_lanes or present & ~active:
+            raise ProtocolError(f"active {active:b}, present {present:b}: lanes are {self.lanes}")
+        if length != self._lengths[present]:
+            raise ProtocolError(f"datagram of {length} bytes: with lanes {present:b} it has {self._lengths[present]}")
+        values = NO_VALUES
+        if present:
+            values = np.frombuffer(payload, WIRE_INT, offset=self._header.size).reshape(-1, self.block_size)
+        return Packet(op, job, generation, worker, slot, seq, fingerprint, active, present, keys, values)

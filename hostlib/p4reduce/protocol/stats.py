@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker counts."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Stats:
+    """What a worker has done so far. Bytes are those of UDP payloads."""
+
+    operations: int = 0
+    """Operations that ended well."""
+    rounds: int = 0
+    """Rounds whose RESULT was taken, announcements included."""
+    packets_sent: int = 0
+    bytes_sent: int = 0
+    packets_received: int = 0
+    bytes_received: int = 0
+    blocks_sent: int = 0
+    """Blocks whose values were sent, each counted once, however often it was sent again."""
+    blocks_skipped: int = 0
+    """Zero blocks: never sent."""
+    blocks_received: int = 0
+    """Blocks whose sums were taken from a RESULT."""
+    retransmissions: int = 0
+    statuses: int = 0
+    """STATUS answers: this worker was ahead of a straggler."""
+    stale: int = 0
+    """Packets of an earlier round or generation, ignored."""
+    foreign: int = 0
+    """Malformed packets, or not of this job, ignored."""

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When an unanswered packet is sent again: RFC 6298 for the estimate, Karn's rule for what may be measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds. `initial`: the timeout before anything was measured; `floor` and `ceiling` bound it and its back-off.
+
+    `poll`: the longest wait between packets that ask after a round whose stragglers the switch waits for.
+    """
+
+    initial: float = 0.02
+    floor: float = 0.002
+    ceiling: float = 1.0
+    poll: float = 0.25
+
+    def __post_init__(self) -> None:
+        if not 0 < self.floor <= self.initial <= self.ceiling or not self.floor <= self.poll <= self.ceiling:
+            raise ValueError(f"{self}: accepted is 0 < floor <= initial <= ceiling and floor <= poll <= ceiling")
+
+
+class RetransmissionTimer:
+    """Estimates the timeout from round trips."""
+
+    def __init__(self, timing: Timing) -> None:
+        self.timing = timing
+        self.timeout = timing.initial
+        self.smoothed: float | None = None
+        self.variation = 0.0
+
+    def measure(self, round_trip: float) -> None:
+        """Takes in one round trip, of a packet that was sent only once (Karn)."""
+        if self.smoothed is None:
+            self.smoothed = round_trip
+            self.variation = round_trip / 2
+        else:
+            self.variation += (abs(self.smoothed - round_trip) - self.variation) / 4
+            self.smoothed += (round_trip - self.smoothed) / 8
+        timeout = self.smoothed + 4 * self.variation
+        self.timeout = min(max(timeout, self.timing.floor), self.timing.ceiling)
+
+    def wait(self, doublings: int, *, polling: bool) -> float:
+        """Seconds until the next packet, after the timeout was doubled so often."""
+        limit = self.timing.poll if polling else self.timing.ceiling
+        return min(self.timeout * (1 << min(doublings, 30)), limit)

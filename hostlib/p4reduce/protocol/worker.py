@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worker's state machine: packets and a clock in, packets and results out. docs/protocol.md explains why.
+
+An operation uses some slots of the job, each of which goes through rounds of its own:
+
+    announce: key of the first non-zero block in every lane, no values
+    RESULT names the next block of each lane and its exponent, the same for all workers
+    send the values of those that are not zero here, and the key of the block after them
+    RESULT carries their sums, and names the next ...
+    RESULT names no block: the slot is finished and begins the next operation
+
+One packet a slot is on its way; the same bytes are sent again until its RESULT comes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.errors import JobAborted, MismatchError
+from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce.protocol.membership import Membership
+from p4reduce.protocol.numbers import Float32Numbers, Int32Numbers, Numbers
+from p4reduce.protocol.operation import Operation, Task
+from p4reduce.protocol.packet import LANES_OF, NO_VALUES, Codec, Packet, ProtocolError
+from p4reduce.protocol.stats import Stats
+from p4reduce.protocol.timing import RetransmissionTimer, Timing
+
+__all__ = ["Membership", "Operation", "Stats", "Timing", "Worker"]
+
+_MAX_CARRIED_DOUBLINGS = 6
+_NEVER = float("inf")
+_SEQ_MASK = 0xFFFFFFFF
+
+
+class _Slot:
+    """One slot: its round, and what of the task its streams have sent."""
+
+    __slots__ = (
+        "active",
+        "agreed",
+        "agreed_exponents",
+        "announced",
+        "deadline",
+        "doublings",
+        "first_stream",
+        "index",
+        "packet",
+        "positions",
+        "queue",
+        "seen",
+        "sent_at",
+        "seq",
+        "task",
+        "transmissions",
+    )
+
+    def __init__(self, index: int, membership: Membership) -> None:
+        self.index = index
+        self.first_stream = index * membership.lanes
+        self.queue: deque[Task] = deque()
+        self.task: Task | None = None
+        # The round: its number, the lanes that carry values, their blocks and exponents.
+        self.seq = membership.first_seq
+        self.active = 0
+        self.agreed: list[int] = []
+        self.agreed_exponents: list[int] = []
+        # Each lane's next non-zero block: its place in the task's list of keys, and its key.
+        self.positions: list[int] = []
+        self.announced: list[int] = []
+        # The packet that waits for its RESULT.
+        self.packet: bytes | None = None
+        self.sent_at = 0.0
+        self.deadline = 0.0
+        self.transmissions = 0
+        self.doublings = 0  # of the timeout, carried from round to round
+        self.seen: int | None = None  # the workers that the switch has seen in this round, from STATUS
+
+
+class Worker:
+    """One rank's side of the protocol.
+
+    `now` is in seconds of any clock that does not go back. After every call, send what `take_packets` gives, and call
+    `tick` no later than at `next_deadline`. Not thread-safe. `Operation.on_done` is called from within these calls,
+    as their last act, and may submit.
+    """
+
+    def __init__(self, membership: Membership, *, timing: Timing | None = None) -> None:
+        self.membership = membership
+        self.stats = Stats()
+        self.failure: BaseException | None = None
+        self._codec = Codec(membership.lanes, membership.block_size)
+        self._numbers: dict[Any, Numbers] = {
+            np.dtype(np.float32): Float32Numbers(membership.world_size),
+            np.dtype(np.int32): Int32Numbers(),
+        }
+        self._streams = membership.slots * membership.lanes
+        self._all_lanes = range(membership.lanes)
+        self._everyone = (1 << membership.world_size) - 1
+        self._slots = [_Slot(index, membership) for index in range(membership.slots)]
+        self._timer = RetransmissionTimer(timing or Timing())
+        self._counter = 0
+        self._tasks: dict[int, Task] = {}  # those not done, by counter
+        self._outbox: list[bytes] = []
+        self._earliest = _NEVER  # no deadline is before this
+        self._polling: set[_Slot] = set()
+
+    # What the engine calls.
+
+    def hello(self, nonce: int) -> bytes:
+        """The HELLO datagram that shows the controller, through the switch, where this rank is."""
+        m = self.membership
+        keys = [nonce & 0xFFFFFFFF] + [NO_KEY] * (m.lanes - 1)
+        return self._codec.encode(Packet(Op.HELLO, m.job, m.generation, m.rank, fingerprint=nonce >> 32, keys=keys))
+
+    @property
+    def idle(self) -> bool:
+        """Whether every operation that was submitted is done."""
+        return not self._tasks
+
+    def submit(self, operation: Operation, now: float) -> None:
+        """Queues an operation; each slot begins it when it has finished the former. Scans the data at once."""
+        if self.failure is not None:
+            operation.finish(self.failure)
+            return
+        task = Task(operation, self._counter, self.membership, self._numbers[operation.data.dtype])
+        self._counter += 1
+        self._tasks[task.counter] = task
+        self.stats.blocks_skipped += task.blocks.count - task.dealing.nonzero
+        for slot in self._slots[: task.slots]:
+            slot.queue.append(task)
+            if slot.task is None:
+                self._announce(slot, now)
+
+    def receive(self, payload: bytes | bytearray | memoryview, now: float) -> None:
+        """Takes one UDP payload. What is malformed, not for this rank or of an earlier round is only counted."""
+        self.stats.packets_received += 1
+        self.stats.bytes_received += len(payload)
+        try:
+            packet = self._codec.decode(payload)
+        except ProtocolError:
+            self.stats.foreign += 1
+            return
+        if packet.job != self.membership.job:
+            self.stats.foreign += 1
+        elif packet.generation != self.membership.generation:
+            self.stats.stale += 1
+        elif packet.op == Op.RESULT or packet.op == Op.STATUS:
+            index = packet.slot >> 1
+            slot = self._slots[index] if index < len(self._slots) else None
+            if slot is None or packet.slot & 1 != packet.seq & 1:
+                self.stats.foreign += 1
+            elif self.failure is not None or slot.packet is None or packet.seq != slot.seq:
+                self.stats.stale += 1
+            elif packet.op == Op.STATUS:
+                self._status(slot, packet, now)
+            else:
+                self._result(slot, packet, now)
+        elif packet.op == Op.ERROR:
+            self._mismatch(packet)
+        elif packet.op == Op.ABORT:
+            self._aborted(packet)
+        else:
+            self.stats.foreign += 1
+
+    def tick(self, now: float) -> None:
+        """Sends again what has waited too long for its answer."""
+        if now < self._earliest:
+            return
+        self._earliest = _NEVER
+        for slot in self._slots:
+            if slot.packet is None:
+                continue
+            if slot.deadline <= now:
+                slot.transmissions += 1
+                self.stats.retransmissions += 1
+                self._outbox.append(slot.packet)
+                slot.deadline = now + self._patience(slot)
+            self._earliest = min(self._earliest, slot.deadline)
+
+    def take_packets(self) -> list[bytes]:
+        """The UDP payloads to send to the switch, in order."""
+        packets, self._outbox = self._outbox, []
+        self.stats.packets_sent += len(packets)
+        self.stats.bytes_sent += sum(map(len, packets))
+        return packets
+
+    def next_deadline(self) -> float | None:
+        """When to call `tick` next, or None for not before a packet or an operation comes."""
+        return None if self._earliest == _NEVER else self._earliest
+
+    def awaited(self) -> tuple[int, ...]:
+        """Ranks that the switch, when last asked, had not heard of in rounds under way; () if it was not asked."""
+        missing = 0
+        for slot in self._slots:
+            if slot.packet is not None and slot.seen is not None:
+                missing |= self._everyone & ~slot.seen
+        return tuple(rank for rank in range(self.membership.world_size) if missing >> rank & 1)
+
+    def fail(self, error: BaseException) -> None:
+        """Ends all operations, and those yet to come, with `error`; the first failure stays."""
+        self._end(error)
+
+    # Rounds.
+
+    def _announce(self, slot: _Slot, now: float) -> None:
+        """Begins the slot's next task, if there is one."""
+        if not slot.queue:
+            return
+        slot.task = task = slot.queue.popleft()
+        starts = task.dealing.starts
+        slot.positions = starts[slot.first_stream : slot.first_stream + self.membership.lanes]
+        slot.announced = [task.dealing.keys[position] for position in slot.positions]
+        slot.active = 0
+        slot.agreed = []
+        slot.agreed_exponents = []
+        self._send(slot, task, 0, NO_VALUES, now)
+
+    def _result(self, slot: _Slot, packet: Packet, now: float) -> None:
+        task = slot.task
+        assert task is not None
+        if packet.fingerprint != task.fingerprint or packet.active != slot.active or packet.present != slot.active:
+            self.stats.foreign += 1
+            return
+
+        # What the next round carries: every lane's block, and which of them are not zero here.
+        active = present = 0
+        blocks: list[int] = []
+        exponents: list[int] = []
+        own_blocks: list[int] = []
+        own_exponents: list[int] = []
+        for lane in self._all_lanes:
+            key = packet.keys[lane]
+            if key == NO_KEY:
+                continue
+            block = (key >> 8) * self._streams + slot.first_stream + lane
+            announced = slot.announced[lane]
+            if key > announced or block >= task.blocks.count:
+                self.stats.foreign += 1  # not the minimum of anything that includes this worker
+                return
+            active |= 1 << lane
+            blocks.append(block)
+            exponents.append(255 - (key & 255))
+            if key >> 8 == announced >> 8:
+                present |= 1 << lane
+                own_blocks.append(block)
+                own_exponents.append(255 - (key & 255))
+
+        self._answered(slot, now)
+        if slot.active:
+            task.blocks.scatter(slot.agreed, task.numbers.dequantise(packet.values, slot.agreed_exponents))
+            self.stats.blocks_received += len(slot.agreed)
+
+        slot.seq = slot.seq + 1 & _SEQ_MASK
+        slot.active = active
+        slot.agreed = blocks
+        slot.agreed_exponents = exponents
+        if not active:
+            self._finished(slot, task, now)
+            return
+        values = NO_VALUES
+        if present:
+            for lane in LANES_OF[present]:
+                slot.positions[lane] += 1
+                slot.announced[lane] = task.dealing.keys[slot.positions[lane]]
+            values = task.numbers.quantise(task.blocks.gather(own_blocks), own_exponents)
+            self.stats.blocks_sent += len(own_blocks)
+        self._send(slot, task, present, values, now)
+
+    def _finished(self, slot: _Slot, task: Task, now: float) -> None:
+        slot.task = None
+        self._announce(slot, now)
+        task.slots_left -= 1
+        if task.slots_left == 0:
+            del self._tasks[task.counter]
+            self.stats.operations += 1
+            task.operation.finish()
+
+    def _send(self, slot: _Slot, task: Task, present: int, values: npt.NDArray[Any], now: float) -> None:
+        m = self.membership
+        half = slot.index << 1 | slot.seq & 1
+        slot.packet = self._codec.encode(
+            Packet(
+                Op.DATA,
+                m.job,
+                m.generation,
+                m.rank,
+                half,
+                slot.seq,
+                task.fingerprint,
+                slot.active,
+                present,
+                slot.announced,
+                values,
+            )
+        )
+        slot.sent_at = now
+        slot.transmissions = 1
+        slot.deadline = now + self._patience(slot)
+        self._earliest = min(self._earliest, slot.deadline)
+        self._outbox.append(slot.packet)
+
+    # Timers.
+
+    def _patience(self, slot: _Slot) -> float:
+        doublings = slot.doublings + slot.transmissions - 1
+        return self._timer.wait(doublings, polling=slot.seen is not None)
+
+    def _answered(self, slot: _Slot, now: float) -> None:
+        self.stats.rounds += 1
+        if slot.transmissions > 1:
+            # Not measurable (Karn), so the longer timeout stays until a packet is answered without being sent again.
+            slot.doublings = min(slot.doublings + 1, _MAX_CARRIED_DOUBLINGS)
+        else:
+            slot.doublings = 0
+            if slot.active:  # an announcement may have waited for ranks that compute, which says nothing of the path
+                self._timer.measure(now - slot.sent_at)
+        slot.packet = None
+        slot.seen = None
+        if self._polling:
+            # Stragglers are back: whoever waits for a RESULT now may have lost it.
+            self._polling.discard(slot)
+            self._hasten(self._polling, now + self._timer.timeout)
+            self._polling.clear()
+
+    def _status(self, slot: _Slot, packet: Packet, now: float) -> None:
+        """The packet was counted, so nothing is lost: from now on, only ask gently whether the round has ended."""
+        self.stats.statuses += 1
+        slot.seen = packet.keys[0]
+        self._polling.add(slot)
+        self._hasten((slot,), now + self._patience(slot))
+
+    def _hasten(self, slots: Iterable[_Slot], deadline: float) -> None:
+        for slot in slots:
+            if deadline < slot.deadline:
+                slot.deadline = deadline
+                self._earliest = min(self._earliest, deadline)
+
+    # Ends of the job.
+
+    def _mismatch(self, packet: Packet) -> None:
+        if self.failure is not None:
+            return
+        index = packet.slot >> 1
+        slot = self._slots[index] if index < len(self._slots) else None
+        held, other = packet.fingerprint, packet.keys[0]
+        known = ", ".join(
+            f"{task.fingerprint:08x} is operation {task.counter}, {task.operation!r}"
+            for task in self._tasks.values()
+            if task.fingerprint in (held, other)
+        )
+        error = MismatchError(
+            f"ranks call different operations: rank {packet.worker} came with fingerprint {other:08x}, those before it "
+            f"with {held:08x} (slot {index}, round {packet.seq}). On this rank, {self.membership.rank}, "
+            f"{known or 'neither is under way'}. Check that all ranks call the same collectives in the same order, "
+            "with the same number of elements, dtype and reduction"
+        )
+        # Only the packets of the rank that differs make the switch say so. It goes on sending, lest another rank whose
+        # ERROR was lost waits for ever.
+        self._end(error, keep=slot if packet.worker == self.membership.rank else None)
+
+    def _aborted(self, packet: Packet) -> None:
+        m = self.membership
+        who = f"rank {packet.worker}" if packet.worker != m.rank else f"this rank, {m.rank},"
+        message = f"job {m.job} was aborted: {who} has left it (reason {packet.keys[0]})"
+        self._end(JobAborted(message, rank=packet.worker))
+
+    def _end(self, error: BaseException, keep: _Slot | None = None) -> None:
+        """Fails everything. The packet of the slot to keep, if any, is still sent."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        tasks, self._tasks = self._tasks, {}
+        for slot in self._slots:
+            slot.queue.clear()
+            slot.task = None
+            if slot is not keep:
+                slot.packet = None
+        self._polling.clear()
+        for task in tasks.values():
+            task.operation.finish(error)

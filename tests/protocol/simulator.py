@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers, a switch and a network that loses, duplicates, delays and reorders packets, in virtual time.
+
+Everything random comes from one seed, so a schedule that fails can be run again from it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from model_switch import ModelSwitch
+
+from p4reduce.protocol import Membership, Operation, Timing, Worker
+
+
+@dataclass(frozen=True)
+class Network:
+    """Probabilities a packet, and seconds. Delays are drawn evenly from [0, delay] besides the fixed latency."""
+
+    loss: float = 0.0
+    duplicates: float = 0.0
+    latency: float = 0.0001
+    delay: float = 0.0
+    duplicate_delay: float = 0.0
+
+
+class Simulation:
+    def __init__(
+        self,
+        membership: Membership,
+        *,
+        seed: int,
+        network: Network = Network(),  # noqa: B008 - frozen
+        timing: Timing | None = None,
+        switch: ModelSwitch | None = None,
+    ) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.network = network
+        self.now = 0.0
+        self.switch = switch or ModelSwitch(membership)
+        self.workers = [
+            Worker(replace(membership, rank=rank), timing=timing) for rank in range(membership.world_size)
+        ]
+        self.sent: list[list[bytes]] = [[] for _ in self.workers]  # by each worker
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = 0
+        self._timers: list[float | None] = [None] * len(self.workers)
+
+    def at(self, when: float, action: Callable[[], None]) -> None:
+        self._order += 1  # of two events at the same time, the earlier made one comes first
+        heapq.heappush(self._events, (when, self._order, action))
+
+    def submit(self, rank: int, operation: Operation, when: float = 0.0) -> None:
+        def action() -> None:
+            self.workers[rank].submit(operation, self.now)
+            self._after(rank)
+
+        self.at(when, action)
+
+    def run(self, until: Callable[[], bool], limit: float = 1000.0) -> None:
+        """Runs until a condition holds. Raises AssertionError when it does not within `limit` virtual seconds."""
+        while not until():
+            assert self._events, f"nothing left to happen (seed {self.seed})"
+            self.now, _, action = heapq.heappop(self._events)
+            assert self.now < limit, f"no end after {limit} s (seed {self.seed})"
+            action()
+
+    def reduce(self, operations: Sequence[Sequence[Operation]], limit: float = 1000.0, skew: float = 0.0) -> None:
+        """Runs each rank's operations, begun up to `skew` seconds apart, until all are done."""
+        for rank, own in enumerate(operations):
+            when = self.now + self.random.random() * skew
+            for operation in own:
+                self.submit(rank, operation, when)
+        self.run(lambda: all(operation.done for own in operations for operation in own), limit)
+
+    def to_worker(self, rank: int, payload: bytes) -> None:
+        self._transmit(lambda: self._receive(rank, payload))
+
+    def to_switch(self, rank: int, payload: bytes) -> None:
+        def arrive() -> None:
+            answer = self.switch.receive(rank, payload)
+            for receiver in answer[0] if answer else ():
+                self.to_worker(receiver, answer[1])
+
+        self._transmit(arrive)
+
+    def _transmit(self, arrive: Callable[[], None]) -> None:
+        network, draw = self.network, self.random.random
+        if draw() >= network.loss:
+            self.at(self.now + network.latency + draw() * network.delay, arrive)
+        if network.duplicates and draw() < network.duplicates:
+            self.at(self.now + network.latency + draw() * network.duplicate_delay, arrive)
+
+    def _receive(self, rank: int, payload: bytes) -> None:
+        self.workers[rank].receive(payload, self.now)
+        self._after(rank)
+
+    def _tick(self, rank: int) -> None:
+        if self._timers[rank] == self.now:
+            self._timers[rank] = None
+        self.workers[rank].tick(self.now)
+        self._after(rank)
+
+    def _after(self, rank: int) -> None:
+        worker = self.workers[rank]
+        for payload in worker.take_packets():
+            self.sent[rank].append(payload)
+            self.to_switch(rank, payload)
+        deadline, timer = worker.next_deadline(), self._timers[rank]
+        if deadline is not None and (timer is None or deadline < timer):
+            self._timers[rank] = deadline
+            self.at(deadline, lambda: self._tick(rank))
