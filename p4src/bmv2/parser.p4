@@ -29,9 +29,10 @@ parser PacketParser(packet_in pkt, out headers_t hdr, inout metadata_t meta, ino
     // A header with options, or a fragment, is forwarded but never ours.
     state parse_ipv4 {
         pkt.extract(hdr.ipv4);
-        transition select(hdr.ipv4.ihl, hdr.ipv4.flags & 1, hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
-            (5, 0, 0, PROTOCOL_UDP): parse_udp;
-            (5, 0, 0, PROTOCOL_ICMP): parse_icmp;
+        transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.flags & 1, hdr.ipv4.fragment_offset,
+                hdr.ipv4.protocol) {
+            (4, 5, 0, 0, PROTOCOL_UDP): parse_udp;
+            (4, 5, 0, 0, PROTOCOL_ICMP): parse_icmp;
             default: accept;
         }
     }
