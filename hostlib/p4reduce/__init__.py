@@ -1,1 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
+"""p4reduce: allreduce of sparse tensors, added up by a programmable switch.
+
+import numpy as np
+from p4reduce import Communicator
+
+with Communicator(job="example", rank=0, world_size=2) as communicator:
+    communicator.allreduce(np.ones(1000, np.float32))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from p4reduce.errors import (
+    CollectiveTimeout,
+    JobAborted,
+    JoinError,
+    MismatchError,
+    P4ReduceError,
+    UnsupportedDtype,
+)
+
+if TYPE_CHECKING:
+    from p4reduce.communicator import Communicator, Stats
+    from p4reduce.handle import Handle
+
+    __version__: str
+
+__all__ = [
+    "CollectiveTimeout",
+    "Communicator",
+    "Handle",
+    "JobAborted",
+    "JoinError",
+    "MismatchError",
+    "P4ReduceError",
+    "Stats",
+    "UnsupportedDtype",
+    "__version__",
+]
+
+# Imported when first used, for they bring in gRPC, which the protocol and most commands do without.
+_LAZY = {
+    "Communicator": "p4reduce.communicator",
+    "Handle": "p4reduce.handle",
+    "Stats": "p4reduce.communicator",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("p4reduce")
+    if name in _LAZY:
+        from importlib import import_module
+
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

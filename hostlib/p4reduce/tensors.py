@@ -74,9 +74,8 @@ class ArrayReduction:
         # Only row-major memory is in the order that all ranks agree on.
         self._in_place = array.dtype == work_dtype and array.flags.c_contiguous and array.flags.aligned
         # `dtype ==` holds for the native byte order only, so big-endian arrays are copied too.
-        self.work: WorkArray = (
-            self._array.reshape(-1) if self._in_place else np.array(self._array, work_dtype, order="C").reshape(-1)
-        )
+        row_major: npt.NDArray[Any] = self._array if self._in_place else np.array(self._array, work_dtype, order="C")
+        self.work: WorkArray = row_major.reshape(-1)
 
     def write_back(self, divisor: int = 1) -> None:
         _divide(self.work, divisor)

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import socket
 import struct
+import sys
 from collections.abc import Sequence
 
 from p4reduce.transport import packet_filter
@@ -175,10 +176,10 @@ def _interface_mac(sock: socket.socket, interface: str) -> bytes:
 
 
 def _interface_mtu(sock: socket.socket, interface: str) -> int:
-    (mtu,) = struct.unpack_from("i", _ask(sock, _SIOCGIFMTU, interface))
-    return int(mtu)
+    return int.from_bytes(_ask(sock, _SIOCGIFMTU, interface)[:4], sys.byteorder)
 
 
 def _ask(sock: socket.socket, request: int, interface: str) -> bytes:
     """The union of `struct ifreq` after an ioctl about `interface`: netdevice(7)."""
-    return fcntl.ioctl(sock, request, struct.pack("16s24x", interface.encode()[:15]))[16:]
+    answer: bytes = fcntl.ioctl(sock, request, struct.pack("16s24x", interface.encode()[:15]))
+    return answer[16:]

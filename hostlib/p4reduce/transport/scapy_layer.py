@@ -17,7 +17,6 @@ from scapy.fields import (
     BitEnumField,
     BitField,
     ConditionalField,
-    Field,
     FieldListField,
     FlagsField,
     IntField,
@@ -32,22 +31,19 @@ from scapy.packet import Packet, bind_layers
 from p4reduce.protocol import constants
 
 LANE_NAMES = [f"lane{lane}" for lane in range(8)]
-OPS = {
-    getattr(constants, f"OP_{name}"): name
-    for name in ("DATA", "RESULT", "STATUS", "ERROR", "RESET", "QUERY", "ABORT", "HELLO")
-}
+OPS = {op.value: op.name for op in constants.Op}
 
 
-class P4Reduce(Packet):  # type: ignore[misc]
+class P4Reduce(Packet):
     """Header, one key a lane, and the values of the lanes in `present`, lane 0 first."""
 
-    lanes: ClassVar[int] = constants.LANES
-    block_size: ClassVar[int] = constants.BLOCK_SIZE
+    lanes: ClassVar[int] = constants.DEFAULT_LANES
+    block_size: ClassVar[int] = constants.DEFAULT_BLOCK_SIZE
 
     name = "p4reduce"
-    fields_desc: ClassVar[list[Field]] = [
+    fields_desc = [  # noqa: RUF012
         BitField("version", constants.PROTOCOL_VERSION, 4),
-        BitEnumField("op", constants.OP_DATA, 4, OPS),
+        BitEnumField("op", constants.Op.DATA.value, 4, OPS),
         FlagsField("active", 0, 8, LANE_NAMES),
         FlagsField("present", 0, 8, LANE_NAMES),
         XByteField("worker", 0),

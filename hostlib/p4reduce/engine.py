@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The thread that gives a worker its packets, its clock and its operations."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from p4reduce.errors import CollectiveTimeout, P4ReduceError
+from p4reduce.protocol import Operation, Worker
+from p4reduce.transport import Transport
+
+OnEnd: TypeAlias = "Callable[[BaseException | None], None]"
+
+# How long `close` waits for the engine's thread, which only has to finish one turn of its loop.
+CLOSE_TIMEOUT_S = 5.0
+# Workers ask at least once a second, so a switch that is there is never silent for so long.
+SILENCE_S = 3.0
+
+
+@dataclass(slots=True)
+class _Pending:
+    operation: Operation
+    name: str
+    timeout: float
+    on_end: OnEnd
+
+
+class Engine:
+    """Runs a `Worker` over a `Transport` in one daemon thread, which owns both.
+
+    An operation's time limit runs from when it is the oldest one under way, so that a long queue of them is no failure.
+    When one exceeds it, or anything else fails, no operation can start any more: the ranks no longer agree on which
+    round is next. The thread goes on until `close`, for other ranks may still need this one's packets to fail as well.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        worker: Worker,
+        *,
+        switch: str,
+        name: str = "p4reduce",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`switch`: its address, for error messages. `name`: of the thread."""
+        self.seconds = 0.0
+        """Time with at least one operation under way."""
+        self._transport = transport
+        self._worker = worker
+        self._switch = switch
+        self._clock = clock
+        self._pid = os.getpid()
+
+        self._lock = threading.Lock()  # guards what other threads touch: these four
+        self._inbox: deque[_Pending] = deque()
+        self._failure: BaseException | None = None
+        self._closing = False
+        self._wake_fd: int | None = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+        self._pending: dict[int, _Pending] = {}  # by id of the operation, oldest first
+        self._oldest_since = 0.0
+        self._busy_since = 0.0
+        self._heard_at = float("-inf")
+        self._unsent: Sequence[bytes] = ()
+
+        self._thread = threading.Thread(target=self._run, args=(self._wake_fd,), name=name, daemon=True)
+        self._thread.start()
+
+    # For any thread.
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the engine takes no operations any more; None while it does."""
+        return self._failure
+
+    def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> None:
+        """Starts `operation`.
+
+        name: of the operation, for error messages. timeout: seconds.
+        on_end: called once from the engine's thread, with None or the error that ended the operation.
+        Raises the engine's failure if there is one.
+        """
+        self.check_process()
+        pending = _Pending(operation, name, timeout, on_end)
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+            self._inbox.append(pending)
+            self._wake()
+
+    def fail(self, error: BaseException) -> None:
+        """Ends all operations with `error`, and lets none start. The first failure stays."""
+        with self._lock:
+            if self._failure is None:
+                self._failure = error
+                self._wake()
+
+    def close(self, error: BaseException) -> None:
+        """Ends all operations with `error` and the thread, and closes the transport. May be called more than once."""
+        if os.getpid() != self._pid:
+            return  # this process has neither the thread nor a right to wake its parent's
+        self.fail(error)
+        with self._lock:
+            self._closing = True
+            self._wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(CLOSE_TIMEOUT_S)
+
+    def check_process(self) -> None:
+        """Raises P4ReduceError in a process forked from the one that made the engine: threads do not survive that."""
+        if os.getpid() != self._pid:
+            raise P4ReduceError(
+                f"this communicator belongs to process {self._pid} and cannot be used in process {os.getpid()}, which "
+                "was forked from it: make the communicator after forking, or use the 'spawn' start method"
+            )
+
+    def progress(self) -> str:
+        """What the worker waits for, in words."""
+        return self._describe_wait(self._clock())
+
+    def _wake(self) -> None:
+        if self._wake_fd is not None:
+            os.eventfd_write(self._wake_fd, 1)
+
+    # For the engine's thread.
+
+    def _run(self, wake_fd: int) -> None:
+        try:
+            with select.epoll() as poll:
+                poll.register(wake_fd, select.EPOLLIN)
+                poll.register(self._transport, select.EPOLLIN)
+                while not self._closing:
+                    self._turn(poll, wake_fd)
+        except Exception as error:
+            failure = P4ReduceError(f"the communicator's thread failed: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            self.fail(failure)
+        finally:
+            self._end(wake_fd)
+
+    def _turn(self, poll: select.epoll, wake_fd: int) -> None:
+        events = poll.poll(self._patience())
+        now = self._clock()
+        for descriptor, _ in events:
+            if descriptor == wake_fd:
+                os.eventfd_read(wake_fd)
+                self._take_operations(now)
+            else:
+                self._receive(now)
+        due = self._worker.next_deadline()
+        if due is not None and due <= now:
+            self._worker.tick(now)
+        self._check_time_limit(now)
+        if self._worker.failure is not None:
+            self.fail(self._worker.failure)
+        elif self._failure is not None:
+            self._worker.fail(self._failure)
+        self._send(poll)
+
+    def _patience(self) -> float | None:
+        """Seconds until there is something to do besides packets and operations; None if there is not."""
+        deadlines = [self._worker.next_deadline()]
+        oldest = self._oldest()
+        if oldest is not None:
+            deadlines.append(self._oldest_since + oldest.timeout)
+        times = [deadline for deadline in deadlines if deadline is not None]
+        return max(0.0, min(times) - self._clock()) if times else None
+
+    def _oldest(self) -> _Pending | None:
+        return next(iter(self._pending.values()), None)
+
+    def _take_operations(self, now: float) -> None:
+        while True:
+            with self._lock:
+                if not self._inbox:
+                    return
+                pending = self._inbox.popleft()
+            if not self._pending:
+                self._oldest_since = self._busy_since = now
+            self._pending[id(pending.operation)] = pending
+            pending.operation.on_done = self._ended
+            self._worker.submit(pending.operation, now)
+
+    def _ended(self, operation: Operation) -> None:
+        """From within the worker: the operation has its result, or an error that is the worker's failure too."""
+        if operation.error is not None:
+            self.fail(operation.error)  # before its caller learns of it, who may call again at once
+        pending = self._pending[id(operation)]
+        was_oldest = self._oldest() is pending
+        del self._pending[id(operation)]
+        now = self._clock()
+        if was_oldest:
+            self._oldest_since = now
+        if not self._pending:
+            self.seconds += now - self._busy_since
+        pending.on_end(operation.error)
+
+    def _receive(self, now: float) -> None:
+        for payload in self._transport.receive():
+            self._heard_at = now
+            self._worker.receive(payload, now)
+
+    def _send(self, poll: select.epoll) -> None:
+        payloads = self._worker.take_packets()
+        if self._unsent:
+            payloads = [*self._unsent, *payloads]
+        if not payloads:
+            return
+        was_full = bool(self._unsent)
+        self._unsent = payloads[self._transport.send(payloads) :]
+        if bool(self._unsent) != was_full:
+            poll.modify(self._transport, select.EPOLLIN | (select.EPOLLOUT if self._unsent else 0))
+
+    def _check_time_limit(self, now: float) -> None:
+        oldest = self._oldest()
+        if oldest is not None and now - self._oldest_since >= oldest.timeout:
+            message = f"{oldest.name} did not end within {oldest.timeout:g} s: {self._describe_wait(now)}"
+            self.fail(CollectiveTimeout(message, awaited=self._worker.awaited()))
+
+    def _describe_wait(self, now: float) -> str:
+        silence = now - max(self._heard_at, self._oldest_since)
+        if self._heard_at < self._oldest_since or silence > SILENCE_S:
+            return (
+                f"the switch at {self._switch} has not answered for {silence:.1f} s: is it running, does the network "
+                f"lead there from {self._transport.local_address[0]}, does it still know the job?"
+            )
+        awaited = self._worker.awaited()
+        ranks = f"rank{'s' if len(awaited) > 1 else ''} {', '.join(map(str, awaited))}"
+        return (
+            f"waiting for {ranks if awaited else 'results'}; last answer of the switch at {self._switch}: "
+            f"{silence:.1f} s ago"
+        )
+
+    def _end(self, wake_fd: int) -> None:
+        self._transport.close()
+        with self._lock:
+            self._wake_fd = None
+            os.close(wake_fd)
+        # The failure is set, so nothing is added any more.
+        assert self._failure is not None
+        for pending in [*self._pending.values(), *self._inbox]:
+            pending.on_end(self._failure)
+        self._pending.clear()
+        self._inbox.clear()

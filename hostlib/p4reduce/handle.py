@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an asynchronous collective gives to its caller."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Handle(Generic[T]):
+    """A collective under way. Its tensor must not be touched until `done()`."""
+
+    def __init__(self, tensor: T, name: str, progress: Callable[[], str]) -> None:
+        """`progress`: says what the collective waits for, for an error message."""
+        self._tensor = tensor
+        self._name = name
+        self._progress = progress
+        self._future: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    def done(self) -> bool:
+        """Whether the collective has ended, well or not."""
+        return self._future.done()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until the collective has ended, and raises its error if it failed.
+
+        timeout: seconds to wait at most, then TimeoutError; the collective goes on and can be waited for again. None
+        waits for as long as the collective's own time limit lets it run.
+        """
+        ended = concurrent.futures.wait([self._future], timeout).done
+        if not ended:
+            raise TimeoutError(f"{self._name} has not ended after waiting {timeout:g} s: {self._progress()}")
+        error = self._future.exception()
+        if error is not None:
+            # Each call starts a traceback of its own, for the same error may be raised many times.
+            raise error.with_traceback(None)
+
+    def result(self, timeout: float | None = None) -> T:
+        """Waits like `wait` and returns the tensor, which holds the result."""
+        self.wait(timeout)
+        return self._tensor
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Waits like `wait` and returns the collective's error, None if it went well."""
+        return self._future.exception(timeout)
+
+    def add_done_callback(self, callback: Callable[[Handle[T]], object]) -> None:
+        """Calls `callback(handle)` once it has ended: from the communicator's thread, or at once if it already has.
+
+        It must be quick and must not wait for another collective, which its thread would have to carry.
+        """
+        self._future.add_done_callback(lambda _: callback(self))
+
+    def complete(self, error: BaseException | None = None) -> None:
+        """For the communicator: the tensor holds the result, or the collective failed with `error`."""
+        if error is None:
+            self._future.set_result(None)
+        else:
+            self._future.set_exception(error)
+
+    def __repr__(self) -> str:
+        return f"<Handle of {self._name}: {'ended' if self.done() else 'under way'}>"

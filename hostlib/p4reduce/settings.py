@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments that may also come from the environment, checked with errors that name what is accepted."""
+
+from __future__ import annotations
+
+import math
+import os
+
+from p4reduce.transport import KINDS
+
+DEFAULT_CONTROLLER = "127.0.0.1:7700"
+MAX_WORLD_SIZE = 32  # a slot's bitmap has 32 bits
+MAX_SLOTS = 32768  # the packet's slot field counts 65,536 halves
+
+
+def text(argument: str, value: str | None, variable: str, default: str) -> str:
+    """`value`, else the environment's `variable`, else `default`; not empty."""
+    return name(argument, value if value is not None else os.environ.get(variable, default))
+
+
+def name(argument: str, value: object) -> str:
+    """`value` as a non-empty string."""
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{argument}={value!r}: must be a non-empty string")
+    return value
+
+
+def token(value: str | None) -> str | None:
+    """The controller's token; an empty one is none."""
+    return value if value is not None else os.environ.get("P4REDUCE_TOKEN") or None
+
+
+def transport(value: str | None) -> str:
+    chosen = text("transport", value, "P4REDUCE_TRANSPORT", "udp")
+    if chosen not in KINDS:
+        raise ValueError(f"transport={chosen!r}: accepted are {', '.join(KINDS)}")
+    return chosen
+
+
+def rank_of_world(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Checked (rank, world_size), by default from RANK and WORLD_SIZE, as torchrun sets them."""
+    size = integer("world_size", _or_environment("world_size", world_size, "WORLD_SIZE"), 1, MAX_WORLD_SIZE)
+    return integer("rank", _or_environment("rank", rank, "RANK"), 0, size - 1), size
+
+
+def integer(name: str, value: object, least: int, most: int) -> int:
+    """`value` as an int between `least` and `most`."""
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+        return value
+    raise ValueError(f"{name}={value!r}: must be an integer from {least} to {most}")
+
+
+def seconds(name: str, value: object) -> float:
+    """`value` as a positive, finite float."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0:
+        return float(value)
+    raise ValueError(f"{name}={value!r}: must be a positive number of seconds")
+
+
+def _or_environment(name: str, value: int | None, variable: str) -> object:
+    if value is not None:
+        return value
+    written = os.environ.get(variable)
+    if written is None:
+        raise ValueError(f"{name} is not given, and neither is the environment variable {variable}")
+    try:
+        return int(written)
+    except ValueError:
+        return written
