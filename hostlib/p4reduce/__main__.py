@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m p4reduce` is the command line."""
+
+from p4reduce.cli import main
+
+main()

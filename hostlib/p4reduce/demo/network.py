@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A private network for switches that need interfaces: it is gone when the last of its processes is."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+from p4reduce.errors import P4ReduceError
+
+INSIDE = "P4REDUCE_DEMO_NETWORK"
+OFFLOADS = ("tx", "rx", "sg", "tso", "gso", "gro")
+
+
+def enter() -> None:
+    """Start this program again in a network namespace of its own, once. Needs root.
+
+    Raises P4ReduceError naming what is missing.
+    """
+    if os.environ.get(INSIDE):
+        return
+    if os.geteuid() != 0:
+        raise P4ReduceError("this target needs network interfaces, which only root can make: run it as root")
+    for tool, package in (("unshare", "util-linux"), ("ip", "iproute2"), ("ethtool", "ethtool")):
+        if shutil.which(tool) is None:
+            raise P4ReduceError(f"{tool} is not on PATH: it comes with the package {package}")
+    os.environ[INSIDE] = "1"
+    os.execvp("unshare", ["unshare", "--net", sys.executable, "-m", "p4reduce", *sys.argv[1:]])
+
+
+def run(*command: str) -> None:
+    """Run a configuration command; raises P4ReduceError with what it said."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise P4ReduceError(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()}")
+
+
+def cable(host_end: str, switch_end: str) -> None:
+    """A veth pair that carries each frame as it was sent: offloads would hand a switch many frames as one."""
+    run("ip", "link", "add", host_end, "type", "veth", "peer", "name", switch_end)
+    for end in (host_end, switch_end):
+        run("sysctl", "-qw", f"net.ipv6.conf.{end}.disable_ipv6=1")
+        # Not every driver has every offload, so a refusal of one is no error.
+        for offload in OFFLOADS:
+            subprocess.run(["ethtool", "-K", end, offload, "off"], capture_output=True, check=False)
+        run("ip", "link", "set", end, "up")
+
+
+def star(workers: int) -> None:
+    """Loopback, and a cable for each worker: `worker0` to switch port `port1`, and so on, with addresses 10.0.0.1 ..."""
+    run("ip", "link", "set", "lo", "up")
+    for worker in range(workers):
+        cable(f"worker{worker}", f"port{worker + 1}")
+        run("ip", "address", "add", f"10.0.0.{worker + 1}/24", "dev", f"worker{worker}")

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the demo measured: collected while it runs, then shown as a table, as JSON and as a plot."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+Event = dict[str, Any]
+
+
+@dataclass
+class Report:
+    """The workers' events, by rank, and what follows from them."""
+
+    target: str
+    workers: int
+    steps: int
+    drop_rate: float
+    events: dict[int, list[Event]] = field(default_factory=dict)
+    digests: dict[int, str] = field(default_factory=dict)
+    parameters: int = 0
+
+    def add(self, rank: int, event: Event) -> None:
+        """Take in one line that rank `rank` printed."""
+        if "digest" in event:
+            self.digests[rank] = event["digest"]
+            self.parameters = event["parameters"]
+        else:
+            self.events.setdefault(rank, []).append(event)
+
+    @property
+    def losses(self) -> list[tuple[int, float]]:
+        """(step, loss on the held-out text)"""
+        return [(event["step"], event["held_out_loss"]) for event in self.events[0] if "held_out_loss" in event]
+
+    def _mean(self, name: str) -> float:
+        values = [event[name] for events in self.events.values() for event in events if name in event]
+        return sum(values) / len(values) if values else 0.0
+
+    def _stats(self, name: str) -> float:
+        return sum(events[-1]["stats"][name] for events in self.events.values())
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Everything in one flat object; bytes are UDP payloads over all workers, unless the name says otherwise."""
+        last = [events[-1] for events in self.events.values()]
+        return {
+            "version": 1,
+            "target": self.target,
+            "workers": self.workers,
+            "steps": self.steps,
+            "drop_rate": self.drop_rate,
+            "parameters": self.parameters,
+            "loss_first": self.losses[0][1],
+            "loss_last": self.losses[-1][1],
+            "element_density": self._mean("element_density"),
+            "block_density": self._mean("block_density"),
+            "tx_bytes": self._stats("bytes_sent"),
+            "rx_bytes": self._stats("bytes_received"),
+            "dense_bytes": 4 * self.parameters * self.steps * self.workers,
+            "packets_sent": self._stats("packets_sent"),
+            "rounds": self._stats("rounds"),
+            "retransmissions": self._stats("retransmissions"),
+            "backward_seconds_a_step": self._mean("seconds"),
+            "inexact_values": sum(event["inexact"] for event in last),
+            "worst_gloo_error": max(event["worst_gloo_error"] for event in last),
+            "sums_sha256": self.digests[0],
+            "ranks_agree": len(set(self.digests.values())) == 1,
+        }
+
+    @property
+    def passed(self) -> bool:
+        """Every sum exact, the same at every rank, and within the stated error of Gloo's; and the loss fell."""
+        summary = self.summary
+        exact = summary["inexact_values"] == 0 and summary["ranks_agree"] and summary["worst_gloo_error"] <= 1
+        return bool(exact) and summary["loss_last"] < summary["loss_first"]
+
+    def table(self) -> Table:
+        """The summary for people."""
+        summary = self.summary
+        table = Table(title=f"{self.workers} workers, gradients summed by the P4 program on {self.target}")
+        table.add_column("what")
+        table.add_column("figure", justify="right")
+        saved = 1 - summary["tx_bytes"] / max(summary["dense_bytes"], 1)
+        good, bad = "[green]yes[/]", "[red]NO[/]"
+        rows = [
+            ("loss on held-out text", f"{summary['loss_first']:.3f} → {summary['loss_last']:.3f}"),
+            ("steps", f"{self.steps}"),
+            ("parameters", f"{self.parameters:,}"),
+            ("gradient density, elements", f"{summary['element_density']:.1%}"),
+            ("gradient density, blocks", f"{summary['block_density']:.1%}"),
+            ("sent by workers", f"{summary['tx_bytes'] / 1e6:,.1f} MB"),
+            ("the same gradients, dense", f"{summary['dense_bytes'] / 1e6:,.1f} MB ({saved:.0%} saved)"),
+            ("received by workers", f"{summary['rx_bytes'] / 1e6:,.1f} MB"),
+            ("rounds", f"{summary['rounds']:,}"),
+            ("retransmissions", f"{summary['retransmissions']:,}"),
+            ("backward pass with reduction", f"{summary['backward_seconds_a_step'] * 1e3:.0f} ms a step"),
+            ("sums equal the reference, bit for bit", good if summary["inexact_values"] == 0 else bad),
+            ("all ranks have the same bits", good if summary["ranks_agree"] else bad),
+            ("largest error against Gloo, of what is stated", f"{summary['worst_gloo_error']:.1%}"),
+            ("digest of all sums", summary["sums_sha256"][:16]),
+        ]
+        for what, figure in rows:
+            table.add_row(what, figure)
+        return table
+
+    def plot(self, path: Path) -> None:
+        """Loss and bytes against steps, as a PNG."""
+        import matplotlib as mpl
+
+        mpl.use("Agg")
+        from matplotlib import pyplot
+
+        figure, (above, below) = pyplot.subplots(2, 1, sharex=True, figsize=(7, 6), layout="constrained")
+        above.plot([event["step"] for event in self.events[0] if "loss" in event],
+                   [event["loss"] for event in self.events[0] if "loss" in event],
+                   color="0.75", label="rank 0, sampled words")  # fmt: skip
+        above.plot(*zip(*self.losses, strict=True), "o-", label="held-out text, all words")
+        above.set_ylabel("loss (nats a word)")
+        above.set_ylim(bottom=0)
+        above.legend()
+        events = self.events[0]
+        steps = [event["step"] for event in events]
+        below.plot(steps, [4 * self.parameters * min(step + 1, self.steps) / 1e6 for step in steps], "--", label="dense")
+        for name, label in (("bytes_sent", "sent"), ("bytes_received", "received")):
+            below.plot(steps, [event["stats"][name] / 1e6 for event in events], label=label)
+        below.set_ylabel("MB of rank 0, all steps so far")
+        below.set_xlabel("step")
+        below.legend()
+        figure.suptitle(f"p4reduce demo: {self.workers} workers on {self.target}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=120)
+        pyplot.close(figure)
