@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line `p4reduce`. Each command is imported when it is called, so a host needs only its own role's extras."""
+"""The command line `p4reduce`. A command is imported when it is called: a host needs only its role's extras."""
 
 from importlib import import_module
 from typing import NamedTuple

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Child processes that report in JSON lines, and that never outlive us."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -80,16 +81,12 @@ class Child:
     def stop(self, grace: float = 5.0) -> None:
         """Ask it to end; after `grace` seconds, kill whatever is left of its process group."""
         try:
-            if self.process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.terminate()
                 self.process.wait(grace)
-        except subprocess.TimeoutExpired:
-            pass
         finally:
-            try:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
             self.process.wait()
             self.output.close()
             self._errors.close()

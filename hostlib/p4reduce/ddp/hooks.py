@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
 
 from p4reduce.communicator import Communicator
 from p4reduce.handle import Handle
@@ -47,7 +47,7 @@ class AllreduceState:
             handle.wait()
 
 
-def allreduce_hook(state: AllreduceState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def allreduce_hook(state: AllreduceState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average the bucket over all ranks, without loss: blocks that hold only zeros are not sent.
 
     Use: `model.register_comm_hook(AllreduceState(communicator), allreduce_hook)`. Errors of the communicator (a rank

@@ -74,8 +74,8 @@ def train(family: Family, report: Report, seed: int, console: Console) -> None:
         bar = progress.add_task("starting the switch", total=report.steps, loss=float("nan"), sent=0.0)
         grpc, data_plane = start_switch(family, report.target, report.workers)
         progress.update(bar, description="starting the controller")
-        controller = family.start("controller", "p4reduce", "controller", "--switch", grpc, *data_plane,
-                                  "--listen", "127.0.0.1:0", "--drop-rate", str(report.drop_rate), "--json")  # fmt: skip
+        controller = family.start("controller", "p4reduce", "controller", "--switch", grpc, *data_plane, "--json",
+                                  "--listen", "127.0.0.1:0", "--drop-rate", str(report.drop_rate))  # fmt: skip
         listen = controller.first(START_UP)["listen"]
         progress.update(bar, description="starting the workers")
         options = ["--steps", str(report.steps), "--seed", str(seed)]

@@ -39,8 +39,8 @@ class Report:
         values = [event[name] for events in self.events.values() for event in events if name in event]
         return sum(values) / len(values) if values else 0.0
 
-    def _stats(self, name: str) -> float:
-        return sum(events[-1]["stats"][name] for events in self.events.values())
+    def _stats(self, name: str) -> int:
+        return sum(int(events[-1]["stats"][name]) for events in self.events.values())
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -123,7 +123,9 @@ class Report:
         above.legend()
         events = self.events[0]
         steps = [event["step"] for event in events]
-        below.plot(steps, [4 * self.parameters * min(step + 1, self.steps) / 1e6 for step in steps], "--", label="dense")
+        below.plot(
+            steps, [4 * self.parameters * min(step + 1, self.steps) / 1e6 for step in steps], "--", label="dense"
+        )
         for name, label in (("bytes_sent", "sent"), ("bytes_received", "received")):
             below.plot(steps, [event["stats"][name] / 1e6 for event in events], label=label)
         below.set_ylabel("MB of rank 0, all steps so far")

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce import Communicator
@@ -37,7 +38,7 @@ class Checker:
         self.inexact = 0
         self.worst_gloo_error = 0.0
 
-    def hook(self, state: AllreduceState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def hook(self, state: AllreduceState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """`allreduce_hook` that also remembers what went in and where the result will be."""
         before = bucket.buffer().clone()
         self.buckets.append((before, bucket.buffer()))
