@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the service asks of a switch. `switch.P4RuntimeSwitch` is the real one; tests have another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.pools import SlotRange
+
+Direction = Literal["in", "out"]
+
+
+class SwitchError(Exception):
+    """The switch did not do what was asked; the message says what and why."""
+
+
+class SwitchUnavailable(SwitchError):
+    """There is no connection to the switch."""
+
+
+class Superseded(SwitchError):
+    """Another controller has become the switch's primary."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The shape of the aggregator program: blocks a packet, values a block, slots of the whole switch."""
+
+    lanes: int
+    block_size: int
+    slots: int
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A HELLO that reached the switch: on which port, from whom, and what it claims."""
+
+    port: int
+    sender: Endpoint
+    job: int
+    generation: int
+    worker: int
+    nonce: int
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A job as the switch knows it. `workers[i]` is where worker i was heard."""
+
+    job: int
+    generation: int
+    slots: SlotRange
+    first_seq: int
+    workers: tuple[Heard, ...]
+
+    @property
+    def group(self) -> int:
+        """Multicast group of the job: its number."""
+        return self.job
+
+
+@dataclass(frozen=True)
+class HalfState:
+    """What a QUERY tells of a slot half; `keys` has one entry a lane, `values` a tuple of block_size words a lane."""
+
+    half: int
+    seq: int
+    bitmap: int
+    fingerprint: int
+    keys: tuple[int, ...]
+    values: tuple[tuple[int, ...], ...]
+
+
+class Listener(Protocol):
+    """Who is told what happens at the switch."""
+
+    def heard(self, hello: Heard) -> None: ...
+
+    def connected(self, lost_jobs: frozenset[int]) -> None:
+        """The switch is (again) in hand. The entries of `lost_jobs` were gone from it."""
+
+    def disconnected(self, why: str) -> None: ...
+
+    def superseded(self, why: str) -> None: ...
+
+
+class Aggregator(Protocol):
+    """A switch that aggregates. Every method may raise SwitchError, and has a deadline of its own."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def address(self) -> Endpoint:
+        """Where workers send to."""
+
+    @property
+    def target(self) -> str:
+        """Where the switch itself is reached, for people."""
+
+    @property
+    def problem(self) -> str:
+        """Why there is no connection, or ""."""
+
+    async def start(self, listener: Listener, timeout: float) -> None:
+        """Connects, and clears what an earlier controller left. Later losses of the connection are mended."""
+
+    async def close(self) -> None:
+        """Takes every entry off the switch, and disconnects."""
+
+    async def wait_connected(self) -> None: ...
+
+    async def install(self, job: Placement) -> None:
+        """Admission and delivery entries, and the multicast group."""
+
+    async def reset(self, job: Placement) -> None:
+        """Makes every half of the job's slots ready for its first round; returns when all have acknowledged."""
+
+    async def fence(self, job: Placement) -> None:
+        """Removes the admission entries: from now on nothing reaches the job's slots."""
+
+    async def abort(self, job: Placement, worker: int | None, reason: int) -> None:
+        """Multicasts ABORT to the job's group."""
+
+    async def forget(self, job: Placement) -> None:
+        """Removes the rest of what `install` made."""
+
+    async def query(self, half: int) -> HalfState: ...
+
+    async def set_loss(self, port: int, direction: Direction, rate: float) -> None: ...
+
+    @property
+    def loss_rates(self) -> Mapping[tuple[int, Direction], float]: ...
+
+    async def outcomes(self) -> dict[str, int]:
+        """Packets to the aggregator, by what became of them."""
+
+    async def losses(self) -> dict[tuple[int, Direction], int]:
+        """Packets lost on purpose."""

@@ -1,0 +1,420 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of jobs, without I/O: events and a clock go in, effects come out of `take_effects`.
+
+    gathering --all joined and heard--> installing --switch ready--> ready --all left--> finished
+        \\________________________________\\___________________________\\--anything wrong--> aborted
+
+A finished or aborted job holds its number and slots until `freed` says that the switch has forgotten it.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from p4reduce.control import jobs_pb2 as pb
+
+from p4reduce_controller.aggregator import Heard, Layout, Placement
+from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.numbers import JobNumbers, NumbersExhausted
+from p4reduce_controller.pools import PoolFull, SlotPool, SlotRange
+
+MAX_WORKERS = 32
+DEFAULT_SLOTS = 32
+DEFAULT_TIMEOUT = 60.0
+LONGEST_TIMEOUT = 86400.0
+LONGEST_NAME = 200
+LEAVE_GRACE = 2.0  # from the first rank's leaving until all must have left
+
+Session = object  # whatever the caller tells its streams apart by
+
+
+class State(Enum):
+    GATHERING = "gathering"
+    INSTALLING = "installing"
+    READY = "ready"
+    FINISHED = "finished"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True)
+class Tell:
+    """Send `message`. When `last`, end the stream after it."""
+
+    session: Session
+    message: pb.ServerMessage
+    last: bool = False
+
+
+@dataclass(frozen=True)
+class Install:
+    """Put the job on the switch, reset its slots, then call `installed` or `failed`."""
+
+    job: Job
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Take the job off the switch, with an ABORT to its group where `abort` is given, then call `freed`."""
+
+    job: Job
+    abort: pb.Abort | None
+
+
+Effect = Tell | Install | Remove
+
+
+@dataclass
+class Member:
+    """A rank that has joined. Times are seconds on the caller's clock."""
+
+    rank: int
+    session: Session
+    joined: float
+    last_sign: float
+    nonce: int
+    heard: Heard | None = None
+    barrier: int = 0  # the latest that it has reached
+    leaving: bool = False
+    told: pb.Waiting | None = None
+
+
+@dataclass
+class Job:
+    name: str
+    number: int
+    generation: int
+    world_size: int
+    slots: SlotRange
+    first_seq: int
+    started: float
+    deadline: float  # of the gathering
+    state: State = State.GATHERING
+    members: dict[int, Member] = field(default_factory=dict)
+    barriers_done: int = 0
+    leave_deadline: float | None = None
+    why: pb.Abort | None = None
+
+    @property
+    def placement(self) -> Placement:
+        workers = tuple(member.heard for _, member in sorted(self.members.items()) if member.heard)
+        return Placement(self.number, self.generation, self.slots, self.first_seq, workers)
+
+    def without(self, condition: Callable[[Member], bool]) -> list[int]:
+        """Ranks that have not joined, or of which the condition does not hold."""
+        return [
+            rank for rank in range(self.world_size) if rank not in self.members or not condition(self.members[rank])
+        ]
+
+
+class Jobs:
+    """All jobs of one switch."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        address: Endpoint,
+        *,
+        lease: float = 5.0,
+        default_slots: int = DEFAULT_SLOTS,
+        numbers: JobNumbers | None = None,
+        first_seq: Callable[[], int] = lambda: secrets.randbits(31) << 1,
+        nonce: Callable[[], int] = lambda: secrets.randbits(64),
+    ) -> None:
+        self.layout = layout
+        self.address = address
+        self.lease = lease
+        self.pool = SlotPool(layout.slots)
+        self.started = self.aborted = self.finished = self.joins = 0
+        self._default_slots = min(default_slots, layout.slots)
+        self._numbers = numbers or JobNumbers()
+        self._first_seq = first_seq
+        self._nonce = nonce
+        self._by_number: dict[int, Job] = {}  # all that hold slots
+        self._by_name: dict[str, Job] = {}  # those that are not over
+        self._seats: dict[Session, tuple[Job, Member]] = {}
+        self._effects: list[Effect] = []
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(self._by_number.values())
+
+    @property
+    def live(self) -> list[Job]:
+        """Jobs that are not over."""
+        return list(self._by_name.values())
+
+    def take_effects(self) -> list[Effect]:
+        """What is to be done now, in this order. Each effect is given once."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    # Events from ranks.
+
+    def join(self, session: Session, join: pb.Join, now: float) -> None:
+        job = self._by_name.get(join.job)
+        problem = self._problem_of(join)
+        if problem is None and job is None:
+            try:
+                job = self._found(join, now)
+            except (PoolFull, NumbersExhausted) as error:
+                problem = f"{error}; ask for fewer slots, or wait until other jobs end"
+        if problem is None and job is not None:
+            problem = self._quarrel_with(job, join)
+        if problem is None and job is not None:
+            self._seat(job, session, join, now)
+            return
+        name = join.job[:LONGEST_NAME]
+        refusal = pb.Abort(
+            rank=join.rank, reason=pb.JOIN_REFUSED, message=f"job {name!r}: rank {join.rank} is refused: {problem}"
+        )
+        self._tell(session, pb.ServerMessage(abort=refusal), last=True)
+        # Ranks that still gather would wait in vain. A job that runs is not troubled by a latecomer.
+        if job is not None and job.state is State.GATHERING:
+            self._abort(job, refusal)
+
+    def heartbeat(self, session: Session, now: float) -> None:
+        if session in self._seats:
+            self._seats[session][1].last_sign = now
+
+    def barrier(self, session: Session, number: int, now: float) -> None:
+        self.heartbeat(session, now)
+        if session not in self._seats:
+            return
+        job, member = self._seats[session]
+        member.barrier = max(member.barrier, number)
+        reached = min(other.barrier for other in job.members.values())
+        if len(job.members) == job.world_size and reached > job.barriers_done:
+            job.barriers_done = reached
+            for other in job.members.values():
+                self._tell(other.session, pb.ServerMessage(barrier_done=pb.BarrierDone(id=reached)))
+
+    def leave(self, session: Session, now: float) -> None:
+        self.heartbeat(session, now)
+        if session not in self._seats:
+            return
+        job, member = self._seats[session]
+        if job.state is not State.READY:
+            self._blame(job, [member.rank], pb.LEFT_EARLY, "left before the job was ready")
+            return
+        member.leaving = True
+        if all(other.leaving for other in job.members.values()):
+            self._finish(job)
+        elif job.leave_deadline is None:
+            job.leave_deadline = now + LEAVE_GRACE
+
+    def lost(self, session: Session) -> None:
+        """The rank's stream broke. After its Leave that is no news."""
+        if session not in self._seats:
+            return
+        job, member = self._seats[session]
+        if not member.leaving:
+            self._blame(job, [member.rank], pb.WORKER_LOST, "was lost: its connection to the controller broke")
+
+    # Events from the switch.
+
+    def heard(self, hello: Heard, now: float) -> bool:
+        """True when the HELLO is that of a rank that the job still waits for."""
+        job = self._by_number.get(hello.job)
+        if job is None or job.state is not State.GATHERING or job.generation != hello.generation:
+            return False
+        member = job.members.get(hello.worker)
+        if member is None or member.heard is not None or member.nonce != hello.nonce:
+            return False
+        member.heard = hello
+        member.last_sign = max(member.last_sign, now)
+        self._proceed(job)
+        return True
+
+    def installed(self, job: Job) -> None:
+        if job.state is State.INSTALLING:
+            job.state = State.READY
+            for member in job.members.values():
+                self._tell(member.session, pb.ServerMessage(ready=pb.Ready()))
+
+    def failed(self, job: Job, why: str, reason: pb.AbortReason = pb.SWITCH_FAILED) -> None:
+        """The switch could not be set up for the job, or has lost it."""
+        self._abort(job, pb.Abort(reason=reason, message=f"job {job.name!r}: {why}"))
+
+    def freed(self, job: Job) -> None:
+        """The switch has forgotten the job."""
+        del self._by_number[job.number]
+        self.pool.give_back(job.slots)
+        self._numbers.give_back(job.number)
+
+    # Events from the clock and from above.
+
+    def tick(self, now: float) -> None:
+        """Ends what is over time, and tells ranks whom they wait for. Call it every tenth of a second or so."""
+        for job in self.live:
+            silent = [m for m in job.members.values() if not m.leaving and now - m.last_sign > self.lease]
+            if silent:
+                age = max(now - member.last_sign for member in silent)
+                text = f"gave no sign of life for {age:.1f} s, and the lease is {self.lease:g} s"
+                self._blame(job, [member.rank for member in silent], pb.LEASE_EXPIRED, text)
+            elif job.state is State.GATHERING and now >= job.deadline:
+                self._give_up_gathering(job, now)
+            elif job.leave_deadline is not None and now >= job.leave_deadline:
+                leavers = [rank for rank, member in job.members.items() if member.leaving]
+                self._blame(job, leavers, pb.LEFT_EARLY, "left while other ranks stayed")
+            else:
+                self._tell_who_waits(job)
+
+    def abort_all(self, reason: pb.AbortReason, why: str) -> None:
+        for job in self.live:
+            self._abort(job, pb.Abort(reason=reason, message=f"job {job.name!r}: {why}"))
+
+    # Joining.
+
+    def _problem_of(self, join: pb.Join) -> str | None:
+        """What is wrong with the request by itself."""
+        if not join.job or len(join.job) > LONGEST_NAME or not join.job.isprintable():
+            return f"its job name must have 1 to {LONGEST_NAME} printable characters"
+        if not 1 <= join.world_size <= MAX_WORKERS:
+            return f"world_size={join.world_size}, and 1 to {MAX_WORKERS} are accepted"
+        if join.rank >= join.world_size:
+            return f"world_size={join.world_size} has ranks 0 to {join.world_size - 1}"
+        if join.slots > self.layout.slots:
+            return f"slots={join.slots}, and the switch has {self.layout.slots}"
+        if not (math.isfinite(join.timeout_s) and 0 <= join.timeout_s <= LONGEST_TIMEOUT):
+            return f"timeout_s={join.timeout_s}, and 0 to {LONGEST_TIMEOUT:g} are accepted"
+        return None
+
+    def _quarrel_with(self, job: Job, join: pb.Join) -> str | None:
+        """What is wrong with the request in that job."""
+        if job.state is not State.GATHERING:
+            what = "joined it already" if join.rank in job.members else f"is not one of its {job.world_size}"
+            return f"the job is {job.state.value} and this rank {what}; wait for its end or use another name"
+        if join.world_size != job.world_size:
+            others = _ranks(job.members)
+            return f"it says world_size={join.world_size}, but {others} said {job.world_size}"
+        if join.rank in job.members:
+            return "this rank has joined already; every process of the job needs a rank of its own"
+        wanted = join.slots or self._default_slots
+        if wanted != job.slots.count:
+            return f"it wants {wanted} slots, but {_ranks(job.members)} wanted {job.slots.count}"
+        return None
+
+    def _found(self, join: pb.Join, now: float) -> Job:
+        slots = self.pool.take(join.slots or self._default_slots)
+        try:
+            number, generation = self._numbers.take()
+        except NumbersExhausted:
+            self.pool.give_back(slots)
+            raise
+        first_seq = self._first_seq() & 0xFFFFFFFE
+        job = Job(join.job, number, generation, join.world_size, slots, first_seq, now, math.inf)
+        self._by_number[number] = self._by_name[join.job] = job
+        self.started += 1
+        return job
+
+    def _seat(self, job: Job, session: Session, join: pb.Join, now: float) -> None:
+        member = Member(join.rank, session, now, now, self._nonce())
+        job.members[join.rank] = member
+        # The least patient rank decides: when it gives up, the job cannot come to be.
+        job.deadline = min(job.deadline, now + (join.timeout_s or DEFAULT_TIMEOUT))
+        self._seats[session] = (job, member)
+        self.joins += 1
+        assigned = pb.Assigned(
+            job=job.number,
+            generation=job.generation,
+            worker=join.rank,
+            slots=job.slots.count,
+            lanes=self.layout.lanes,
+            block_size=self.layout.block_size,
+            first_seq=job.first_seq,
+            switch_ip=self.address.ip,
+            switch_udp_port=self.address.udp_port,
+            switch_mac=self.address.mac,
+            hello_nonce=member.nonce,
+            lease_s=self.lease,
+        )
+        self._tell(session, pb.ServerMessage(assigned=assigned))
+
+    def _proceed(self, job: Job) -> None:
+        if not job.without(lambda member: member.heard is not None):
+            job.state = State.INSTALLING
+            self._effects.append(Install(job))
+
+    # Waiting, and giving up.
+
+    def _give_up_gathering(self, job: Job, now: float) -> None:
+        waited = f"after {now - job.started:.1f} s"
+        absent = job.without(lambda _: True)
+        unheard = [rank for rank, member in sorted(job.members.items()) if member.heard is None]
+        parts = []
+        if absent:
+            parts.append(f"{_ranks(absent)} of {job.world_size} did not join")
+        if unheard and not absent:
+            parts.append(
+                f"{_ranks(unheard)} joined, but no HELLO from there reached the switch at "
+                f"{self.address.ip}:{self.address.udp_port}; check the address, the route and the switch's ports"
+            )
+        blamed = absent or unheard
+        abort = pb.Abort(reason=pb.JOIN_TIMEOUT, message=f"job {job.name!r}: {waited}, {'; '.join(parts)}")
+        if len(blamed) == 1:
+            abort.rank = blamed[0]
+        self._abort(job, abort)
+
+    def _tell_who_waits(self, job: Job) -> None:
+        if job.state is State.GATHERING:
+            absent = job.without(lambda _: True)
+            unheard = job.without(lambda member: member.heard is not None)
+            notice = pb.Waiting(what=pb.Waiting.JOIN if absent else pb.Waiting.HELLO, ranks=absent or unheard)
+            waiting = list(job.members.values())
+        elif job.state is State.INSTALLING:
+            notice = pb.Waiting(what=pb.Waiting.SWITCH)
+            waiting = list(job.members.values())
+        elif job.leave_deadline is not None:
+            notice = pb.Waiting(what=pb.Waiting.LEAVE, ranks=job.without(lambda member: member.leaving))
+            waiting = [member for member in job.members.values() if member.leaving]
+        else:
+            next_one = job.barriers_done + 1
+            waiting = [member for member in job.members.values() if member.barrier >= next_one]
+            missing = job.without(lambda member: member.barrier >= next_one)
+            notice = pb.Waiting(what=pb.Waiting.BARRIER, ranks=missing, barrier_id=next_one)
+        for member in waiting:
+            if member.told != notice:
+                member.told = notice
+                self._tell(member.session, pb.ServerMessage(waiting=notice))
+
+    # Ending.
+
+    def _blame(self, job: Job, ranks: list[int], reason: pb.AbortReason, what: str) -> None:
+        self._abort(job, pb.Abort(rank=min(ranks), reason=reason, message=f"job {job.name!r}: {_ranks(ranks)} {what}"))
+
+    def _abort(self, job: Job, abort: pb.Abort) -> None:
+        if job.state in (State.FINISHED, State.ABORTED):
+            return
+        installed = job.state is not State.GATHERING
+        job.why = abort
+        self.aborted += 1
+        farewell = pb.ServerMessage(left=pb.Left())
+        self._end(job, State.ABORTED, lambda member: farewell if member.leaving else pb.ServerMessage(abort=abort))
+        if installed:
+            self._effects.append(Remove(job, abort))
+        else:
+            self.freed(job)
+
+    def _finish(self, job: Job) -> None:
+        self.finished += 1
+        self._end(job, State.FINISHED, lambda _: pb.ServerMessage(left=pb.Left()))
+        self._effects.append(Remove(job, None))
+
+    def _end(self, job: Job, state: State, last_words: Callable[[Member], pb.ServerMessage]) -> None:
+        job.state = state
+        del self._by_name[job.name]
+        for member in job.members.values():
+            del self._seats[member.session]
+            self._tell(member.session, last_words(member), last=True)
+
+    def _tell(self, session: Session, message: pb.ServerMessage, *, last: bool = False) -> None:
+        self._effects.append(Tell(session, message, last))
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    """ "rank 3" or "ranks 0, 1, 5"."""
+    numbers = sorted(ranks)
+    return f"rank{'s' if len(numbers) != 1 else ''} {', '.join(map(str, numbers))}"

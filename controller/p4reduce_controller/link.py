@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One P4Runtime connection to a switch, as its primary controller."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import finsy as fy
+from finsy.proto import U128, p4r
+
+from p4reduce_controller.aggregator import Superseded, SwitchError, SwitchUnavailable
+
+log = logging.getLogger(__name__)
+
+_OPEN_TIMEOUT = 10.0
+_BATCH = 256  # updates a write: well below gRPC's 4 MiB a message
+
+Entry = fy.P4TableEntry | fy.P4MulticastGroupEntry | fy.P4CounterEntry
+_E = TypeVar("_E", fy.P4TableEntry, fy.P4MulticastGroupEntry, fy.P4CounterEntry)
+PacketHandler = Callable[[bytes, dict[str, Any]], None]
+
+
+class Link:
+    """Opened once, closed once. `election_id` decides between controllers: the highest becomes primary."""
+
+    def __init__(
+        self, target: str, device_id: int, election_id: int, schema: fy.P4Schema, on_packet: PacketHandler
+    ) -> None:
+        self.target = target
+        self._device_id = device_id
+        self._election_id = election_id
+        self._schema = schema
+        self._on_packet = on_packet
+        self._client = fy.P4Client(target, wait_for_ready=False)
+        self._sending = asyncio.Lock()
+
+    async def open(self) -> bool:
+        """Connects, becomes primary and sees that the pipeline is ours. True when it had to be installed."""
+        await self._client.open(schema=self._schema, complete_request=self._complete)
+        try:
+            await asyncio.wait_for(self._become_primary(), _OPEN_TIMEOUT)
+            await self._learn_version()
+            return await self._install_pipeline()
+        except (asyncio.TimeoutError, RuntimeError, fy.P4ClientError) as error:
+            raise self._explain("connecting", error) from error
+
+    async def run(self) -> None:
+        """Receives until the connection breaks, which it raises as SwitchUnavailable or Superseded."""
+        while True:
+            try:
+                message = await self._client.receive()
+            except (RuntimeError, fy.P4ClientError) as error:
+                raise self._explain("the connection", error) from error
+            kind = message.WhichOneof("update")
+            if kind == "packet":
+                packet = fy.P4PacketIn.decode(message, self._schema)
+                self._on_packet(packet.payload, packet.metadata)
+            elif kind == "arbitration":
+                self._check_primary(message.arbitration)
+            elif kind == "error":
+                log.warning("%s reports: %s", self.target, message.error.message)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def write(self, updates: Sequence[p4r.Update]) -> None:
+        """All updates, in order, in as few requests as fit. Raises SwitchError naming those that failed."""
+        for start in range(0, len(updates), _BATCH):
+            batch = updates[start : start + _BATCH]
+            try:
+                await self._client.request(p4r.WriteRequest(device_id=self._device_id, updates=batch))
+            except fy.P4ClientError as error:
+                raise self._explain("a write", error) from error
+
+    async def read(self, wanted: Iterable[_E]) -> AsyncIterator[_E]:
+        """Whatever matches one of `wanted`."""
+        kinds = {type(entry) for entry in wanted}
+        entities = [entry.encode(self._schema) for entry in wanted]
+        request = p4r.ReadRequest(device_id=self._device_id, entities=entities)
+        try:
+            async for reply in self._client.request_iter(request):
+                for entity in reply.entities:
+                    for kind in kinds:
+                        yield kind.decode(entity, self._schema)
+        except fy.P4ClientError as error:
+            raise self._explain("a read", error) from error
+
+    async def send_packet(self, frame: bytes, **metadata: int) -> None:
+        message = fy.P4PacketOut(frame, **metadata).encode_update(self._schema)
+        try:
+            async with self._sending:  # gRPC takes one write at a time
+                await self._client.send(message)
+        except fy.P4ClientError as error:
+            raise self._explain("a packet-out", error) from error
+
+    def _complete(self, request: Any) -> None:
+        if isinstance(request, p4r.SetForwardingPipelineConfigRequest | p4r.WriteRequest):
+            request.election_id.CopyFrom(U128.encode(self._election_id))
+
+    async def _become_primary(self) -> None:
+        election_id = U128.encode(self._election_id)
+        arbitration = p4r.MasterArbitrationUpdate(device_id=self._device_id, election_id=election_id)
+        await self._client.send(p4r.StreamMessageRequest(arbitration=arbitration))
+        while True:
+            message = await self._client.receive()
+            if message.WhichOneof("update") == "arbitration":
+                self._check_primary(message.arbitration)
+                return
+
+    def _check_primary(self, update: p4r.MasterArbitrationUpdate) -> None:
+        if update.status.code != fy.GRPCStatusCode.OK:
+            raise Superseded(
+                f"another controller with election id {U128.decode(update.election_id)} has taken over the switch at "
+                f"{self.target} (ours was {self._election_id})"
+            )
+
+    async def _learn_version(self) -> None:
+        try:
+            reply = await self._client.request(p4r.CapabilitiesRequest())
+        except fy.P4ClientError as error:
+            if error.code != fy.GRPCStatusCode.UNIMPLEMENTED:
+                raise
+        else:
+            self._schema.set_p4runtime_version(fy.P4RuntimeVersion.parse(reply.p4runtime_api_version))
+
+    async def _install_pipeline(self) -> bool:
+        # The cookie is a hash of P4Info and program, so the same cookie means the same pipeline.
+        cookie_only = p4r.GetForwardingPipelineConfigRequest.COOKIE_ONLY
+        try:
+            reply = await self._client.request(
+                p4r.GetForwardingPipelineConfigRequest(device_id=self._device_id, response_type=cookie_only)
+            )
+            if reply.config.HasField("cookie") and reply.config.cookie.cookie == self._schema.p4cookie:
+                return False
+        except fy.P4ClientError as error:
+            if not error.is_pipeline_missing and error.code != fy.GRPCStatusCode.FAILED_PRECONDITION:
+                raise
+        request = p4r.SetForwardingPipelineConfigRequest(
+            device_id=self._device_id,
+            action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+            config=self._schema.get_pipeline_config(),
+        )
+        try:
+            await self._client.request(request)
+        except fy.P4ClientError as error:
+            raise self._explain("installing the pipeline", error) from error
+        return True
+
+    def _explain(self, doing: str, error: BaseException) -> SwitchError:
+        where = f"switch at {self.target}: {doing} failed: "
+        if isinstance(error, fy.P4ClientError):
+            details = "; ".join(f"{e.message or e.canonical_code.name} (update {i})" for i, e in error.details.items())
+            text = f"{where}{error.code.name}: {details or error.message}"
+            gone = (fy.GRPCStatusCode.UNAVAILABLE, fy.GRPCStatusCode.CANCELLED, fy.GRPCStatusCode.DEADLINE_EXCEEDED)
+            return SwitchUnavailable(text) if error.code in gone else SwitchError(text)
+        if isinstance(error, asyncio.TimeoutError):
+            return SwitchUnavailable(f"{where}no answer within {_OPEN_TIMEOUT:g} s")
+        return SwitchUnavailable(f"{where}{error}")

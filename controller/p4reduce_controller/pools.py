@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The switch's slots, shared by jobs: each holds one contiguous range of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class PoolFull(Exception):
+    """No free range is long enough; the message says how many slots are free."""
+
+
+@dataclass(frozen=True, order=True)
+class SlotRange:
+    """Slots `first` to `first + count - 1` of the switch."""
+
+    first: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        return self.first + self.count
+
+
+class SlotPool:
+    """Hands out ranges, first fit. Free ranges are kept sorted and never touch each other."""
+
+    def __init__(self, slots: int) -> None:
+        if slots < 1:
+            raise ValueError(f"slots={slots}: a switch has at least 1")
+        self.slots = slots
+        self._free = [SlotRange(0, slots)]
+        self._taken: set[SlotRange] = set()
+
+    @property
+    def free(self) -> int:
+        return sum(part.count for part in self._free)
+
+    @property
+    def used(self) -> int:
+        return self.slots - self.free
+
+    @property
+    def longest(self) -> int:
+        """Length of the longest free range: what `take` can give at most."""
+        return max((part.count for part in self._free), default=0)
+
+    def take(self, count: int) -> SlotRange:
+        """The first free range of `count` slots. Raises PoolFull, or ValueError when count < 1."""
+        if count < 1:
+            raise ValueError(f"count={count}: a job has at least 1 slot")
+        for index, part in enumerate(self._free):
+            if part.count >= count:
+                taken = SlotRange(part.first, count)
+                rest = SlotRange(part.first + count, part.count - count)
+                self._free[index : index + 1] = [rest] if rest.count else []
+                self._taken.add(taken)
+                return taken
+        in_a_row = "" if self.longest == self.free else f", {self.longest} of them in a row"
+        raise PoolFull(f"{count} slots asked, {self.free} of {self.slots} free{in_a_row}")
+
+    def give_back(self, taken: SlotRange) -> None:
+        """Frees what `take` gave. Raises ValueError for anything else, so that nothing is freed twice."""
+        if taken not in self._taken:
+            raise ValueError(f"{taken} is not taken")
+        self._taken.remove(taken)
+        merged: list[SlotRange] = []
+        for part in sorted([*self._free, taken]):
+            if merged and merged[-1].end == part.first:
+                merged[-1] = SlotRange(merged[-1].first, merged[-1].count + part.count)
+            else:
+                merged.append(part)
+        self._free = merged

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compiled P4 program: where its files are, its shape, and its tables' entries in our words.
+
+Names are looked up by how they end, since the outermost control is called differently on each architecture.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from importlib import resources
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any, Protocol
+
+import finsy as fy
+from finsy.proto import p4i
+from google.protobuf import text_format
+
+from p4reduce_controller.aggregator import Direction, Layout, Placement
+from p4reduce_controller.frames import OUTCOMES
+
+JSON, P4INFO = "p4reduce.json", "p4info.txtpb"
+FLOOD_GROUP = 4095
+
+_TABLES = {
+    "jobs": "Ingress.aggregation.admission.jobs",
+    "workers": "Egress.delivery.workers",
+    "own_addresses": "Ingress.own_address.own_addresses",
+    "mac_addresses": "Ingress.forwarding.mac_addresses",
+    "router_macs": "Ingress.forwarding.router_macs",
+    "ipv4_routes": "Ingress.forwarding.ipv4_routes",
+    "loss_in": "Ingress.drop_simulator.loss_rates",
+    "loss_out": "Egress.drop_simulator.loss_rates",
+}
+_COUNTERS = {
+    "outcomes": "Ingress.aggregation.outcomes",
+    "losses_in": "Ingress.drop_simulator.losses",
+    "losses_out": "Egress.drop_simulator.losses",
+}
+
+
+class PipelineError(Exception):
+    """The pipeline's files are missing or are not the aggregator's."""
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+def load_schema(directory: Path | None = None) -> fy.P4Schema:
+    """P4Info and program from `directory`, or those that were installed with us."""
+    if directory is None:
+        try:
+            root = resources.files("p4reduce_pipeline")
+        except ModuleNotFoundError:
+            raise PipelineError("the package p4reduce_pipeline is not installed; name a directory instead") from None
+    else:
+        root = directory
+    files = [root / P4INFO, root / JSON]
+    for file in files:
+        if not file.is_file():
+            raise PipelineError(f"there is no {file}; compile the P4 program first")
+    p4info = text_format.Parse(files[0].read_text("utf-8"), p4i.P4Info())
+    # finsy 0.30 cannot load an alias that is a whole name of three parts, as actions of a control with two instances
+    # have.
+    for action in p4info.actions:
+        if action.preamble.alias == action.preamble.name:
+            action.preamble.alias = action.preamble.name.replace(".", "_")
+    return fy.P4Schema(p4info, files[1].read_bytes())
+
+
+class Program:
+    """Makes entries for the tables of one compiled program, and knows its `layout`."""
+
+    def __init__(self, schema: fy.P4Schema) -> None:
+        self.schema = schema
+        self.layout = _layout_of(schema)
+        self._tables = {key: _find(schema.tables, suffix, "table") for key, suffix in _TABLES.items()}
+        self._counters = {key: _find(schema.counters, suffix, "counter") for key, suffix in _COUNTERS.items()}
+        cells = schema.counters[self._counters["outcomes"]].size
+        if cells != len(OUTCOMES):
+            raise PipelineError(f"its counter `outcomes` has {cells} cells, and this controller knows {len(OUTCOMES)}")
+
+    # Of jobs.
+
+    def admissions(self, job: Placement) -> list[fy.P4TableEntry]:
+        full_bitmap = (1 << len(job.workers)) - 1
+        return [
+            self._entry(
+                "jobs",
+                {
+                    "ingress_port": worker.port,
+                    "source_ip": worker.sender.ip,
+                    "source_port": worker.sender.udp_port,
+                    "job": job.job,
+                    "generation": job.generation,
+                    "worker": index,
+                },
+                "admit",
+                worker_bit=1 << index,
+                full_bitmap=full_bitmap,
+                pool_base=2 * job.slots.first,
+                pool_halves=2 * job.slots.count,
+                group=job.group,
+            )
+            for index, worker in enumerate(job.workers)
+        ]
+
+    def deliveries(self, job: Placement) -> list[fy.P4TableEntry]:
+        return [
+            self._entry(
+                "workers",
+                {"job": job.job, "instance": index + 1},
+                "address",
+                mac=worker.sender.mac,
+                ip=worker.sender.ip,
+                udp_port=worker.sender.udp_port,
+            )
+            for index, worker in enumerate(job.workers)
+        ]
+
+    def job_group(self, job: Placement) -> fy.P4MulticastGroupEntry:
+        """Each worker is a replica of its own, on the same port or not."""
+        replicas = [(worker.port, index + 1) for index, worker in enumerate(job.workers)]
+        return fy.P4MulticastGroupEntry(job.group, replicas=replicas)
+
+    # Of the switch.
+
+    def own_address(self, ip: str, mac: str) -> fy.P4TableEntry:
+        return self._entry("own_addresses", {"address": ip}, "own", mac=mac)
+
+    def host(self, mac: str, port: int) -> fy.P4TableEntry:
+        return self._entry("mac_addresses", {"mac": mac}, "forward", port=port)
+
+    def router_mac(self, mac: str) -> fy.P4TableEntry:
+        return self._entry("router_macs", {"mac": mac}, "NoAction")
+
+    def route(self, destination: IPv4Network, port: int, source_mac: str, next_hop_mac: str) -> fy.P4TableEntry:
+        action = {"port": port, "source_mac": source_mac, "next_hop_mac": next_hop_mac}
+        return self._entry("ipv4_routes", {"destination": str(destination)}, "route", **action)
+
+    def flood_group(self, ports: Iterable[int]) -> fy.P4MulticastGroupEntry:
+        return fy.P4MulticastGroupEntry(FLOOD_GROUP, replicas=list(ports))
+
+    def flood_unknown(self) -> fy.P4TableEntry:
+        """The default entry that floods what no host is known for."""
+        return self._entry("mac_addresses", {}, "flood", group=FLOOD_GROUP)
+
+    def discard_unknown(self) -> fy.P4TableEntry:
+        """The default entry as the program has it."""
+        return self._entry("mac_addresses", {}, "discard")
+
+    def loss(self, port: int, direction: Direction, rate: float) -> fy.P4TableEntry:
+        """`rate` is the share of packets to lose, 0 to 1."""
+        threshold = min(round(rate * 2**32), 2**32 - 1)
+        return self._entry(f"loss_{direction}", {"port": port}, "lose", threshold=threshold)
+
+    # To read.
+
+    def every_entry(self) -> list[fy.P4TableEntry]:
+        """Asks for every entry of our tables."""
+        return [fy.P4TableEntry(table) for table in self._tables.values()]
+
+    def outcomes(self) -> fy.P4CounterEntry:
+        return fy.P4CounterEntry(self._counters["outcomes"])
+
+    def losses(self, direction: Direction) -> fy.P4CounterEntry:
+        return fy.P4CounterEntry(self._counters[f"losses_{direction}"])
+
+    def _entry(self, table: str, match: dict[str, Any], action: str, **arguments: Any) -> fy.P4TableEntry:
+        name = self._tables[table]
+        # Actions live in the control of their table, but for those of the language itself.
+        full_action = action if action == "NoAction" else f"{name.rpartition('.')[0]}.{action}"
+        return fy.P4TableEntry(
+            name,
+            match=fy.Match(match) if match else None,
+            action=fy.Action(full_action, **arguments),
+            is_default_action=not match,
+        )
+
+
+def _find(entities: Iterable[_Named], suffix: str, what: str) -> str:
+    names = [entity.name for entity in entities if entity.name.endswith(suffix)]
+    if len(names) != 1:
+        raise PipelineError(f"its P4Info has {len(names)} {what}s whose name ends in {suffix}; exactly 1 is needed")
+    return names[0]
+
+
+def _layout_of(schema: fy.P4Schema) -> Layout:
+    """Every lane has the same registers, and every register one cell a slot half."""
+    values = set(_sums(schema))
+    lanes = {lane for lane, _, _ in values}
+    block = {index for _, index, _ in values}
+    halves = {size for _, _, size in values}
+    if not values or len(halves) != 1 or len(values) != len(lanes) * len(block):
+        raise PipelineError("its P4Info lacks the registers laneI.valueJ.sums of the aggregator, or some of them")
+    return Layout(lanes=len(lanes), block_size=len(block), slots=halves.pop() // 2)
+
+
+def _sums(schema: fy.P4Schema) -> Iterator[tuple[int, int, int]]:
+    for register in schema.registers:
+        if found := re.search(r"\.lane(\d+)\.value(\d+)\.sums$", register.name):
+            yield int(found[1]), int(found[2]), register.size
+
+
+__all__ = ["FLOOD_GROUP", "PipelineError", "Program", "load_schema"]

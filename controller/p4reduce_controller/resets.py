@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resets slot halves by packets that may be lost, without I/O: what to send when, and whether all is done."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from p4reduce_controller.frames import NO_KEY, OP_RESET, Aggregation
+from p4reduce_controller.pools import SlotRange
+
+WINDOW = 32  # unacknowledged at once: half of what simple_switch queues for the controller's port
+RETRY = 0.25
+
+
+@dataclass
+class _Sent:
+    attempt: int
+    at: float
+
+
+class ResetBatch:
+    """The RESETs of one job's slots.
+
+    A half counts as reset when the *latest* attempt is acknowledged: packets to the switch keep their order, so no
+    earlier attempt can then still be on its way and wipe out a round. The attempt travels as the fingerprint.
+    """
+
+    def __init__(self, job: int, generation: int, slots: SlotRange, first_seq: int, lanes: int) -> None:
+        self._job = job
+        self._generation = generation
+        self._seqs = {
+            2 * slot + half: (first_seq - 2 + half) % 2**32 for slot in range(slots.first, slots.end) for half in (0, 1)
+        }
+        self._keys = (NO_KEY,) * lanes
+        self._waiting = deque(self._seqs)
+        self._sent: dict[int, _Sent] = {}
+
+    @property
+    def done(self) -> bool:
+        return not self._waiting and not self._sent
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Halves not acknowledged yet."""
+        return (*self._sent, *self._waiting)
+
+    def to_send(self, now: float) -> Iterable[Aggregation]:
+        """What is due now; call again after an acknowledgement, and at `next_time`."""
+        for half, sent in self._sent.items():
+            if now - sent.at >= RETRY:
+                sent.attempt += 1
+                sent.at = now
+                yield self._packet(half, sent.attempt)
+        while self._waiting and len(self._sent) < WINDOW:
+            half = self._waiting.popleft()
+            self._sent[half] = _Sent(1, now)
+            yield self._packet(half, 1)
+
+    def next_time(self) -> float:
+        return min((sent.at + RETRY for sent in self._sent.values()), default=math.inf)
+
+    def acknowledged(self, packet: Aggregation) -> bool:
+        """True when the packet is news."""
+        if (packet.op, packet.job, packet.generation) != (OP_RESET, self._job, self._generation):
+            return False
+        sent = self._sent.get(packet.slot)
+        if sent is None or sent.attempt != packet.fingerprint:
+            return False
+        del self._sent[packet.slot]
+        return True
+
+    def _packet(self, half: int, attempt: int) -> Aggregation:
+        return Aggregation(
+            OP_RESET,
+            job=self._job,
+            generation=self._generation,
+            slot=half,
+            seq=self._seqs[half],
+            fingerprint=attempt,
+            keys=self._keys,
+        )

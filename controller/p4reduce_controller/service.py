@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The control service: carries ranks' messages to `jobs`, and what follows from them to ranks and to the switch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import ipaddress
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
+
+from p4reduce_controller.aggregator import Aggregator, Direction, Heard, SwitchError, SwitchUnavailable
+from p4reduce_controller.jobs import Install, Job, Jobs, Remove, State, Tell
+
+log = logging.getLogger(__name__)
+
+TICK = 0.1
+FIRST_MESSAGE_TIMEOUT = 10.0
+CONNECT_WAIT = 5.0  # for a switch that is away when a job wants to be installed
+RETRY = 0.5
+CLOSE_TIMEOUT = 3.0
+
+_Context = grpc.aio.ServicerContext[pb.ClientMessage, pb.ServerMessage]
+
+
+class ListenError(Exception):
+    """The service cannot listen as asked; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class ServiceConfig:
+    """`certificate` and `key` are PEM; without them the service is in the clear, on loopback unless `insecure`."""
+
+    listen: str = "127.0.0.1:7700"
+    token: str | None = None
+    certificate: bytes | None = None
+    key: bytes | None = None
+    insecure: bool = False
+
+
+class _Stream:
+    """One rank's stream, as far as the answers to it go."""
+
+    def __init__(self) -> None:
+        self.outgoing: asyncio.Queue[tuple[pb.ServerMessage, bool]] = asyncio.Queue()
+
+
+class Service(rpc.JobsServicer):
+    """Also the switch's listener. `over` is set when another controller has taken the switch: see `superseded_by`."""
+
+    def __init__(self, switch: Aggregator, jobs: Jobs, config: ServiceConfig) -> None:
+        self.over = asyncio.Event()
+        self.superseded_by = ""
+        self.listen = ""
+        self._switch = switch
+        self._jobs = jobs
+        self._config = config
+        self._server: grpc.aio.Server | None = None
+        self._ticker: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._installing: dict[int, asyncio.Task[None]] = {}
+        self._stopping = False
+        self._clock = time.monotonic
+
+    # Its own life.
+
+    async def start(self) -> None:
+        """Raises ListenError. The switch must have been started, with this as its listener."""
+        check_listen(self._config)
+        options = [
+            ("grpc.so_reuseport", 0),
+            # Hosts ping the controller every few seconds, so that they notice when it is gone.
+            ("grpc.http2.min_ping_interval_without_data_ms", 1000),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_ping_strikes", 0),
+        ]
+        interceptors = [_TokenCheck(self._config.token)] if self._config.token else []
+        server = grpc.aio.server(interceptors=interceptors, options=options)
+        rpc.add_JobsServicer_to_server(self, server)
+        host = self._config.listen.rpartition(":")[0]
+        try:
+            if self._config.certificate and self._config.key:
+                pair = (self._config.key, self._config.certificate)
+                port = server.add_secure_port(self._config.listen, grpc.ssl_server_credentials([pair]))
+            else:
+                port = server.add_insecure_port(self._config.listen)
+        except RuntimeError as error:
+            raise ListenError(f"cannot listen on {self._config.listen}: {error}; is the port taken?") from None
+        await server.start()
+        self._server = server
+        self.listen = f"{host}:{port}"
+        self._ticker = asyncio.create_task(self._tick(), name="ticks")
+
+    async def close(self) -> None:
+        """Aborts all jobs, tells their ranks, and takes them off the switch as far as that can be done soon."""
+        self._stopping = True
+        self._jobs.abort_all(pb.CONTROLLER_STOPPED, "the controller was stopped")
+        self._carry_out()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT)
+        for task in self._tasks:
+            task.cancel()
+        if self._server is not None:
+            await self._server.stop(grace=1.0)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            self._jobs.tick(self._clock())
+            self._carry_out()
+
+    # The switch's listener.
+
+    def heard(self, hello: Heard) -> None:
+        if self._jobs.heard(hello, self._clock()):
+            self._carry_out()
+
+    def connected(self, lost_jobs: frozenset[int]) -> None:
+        for job in self._jobs.live:
+            if job.number in lost_jobs:
+                self._jobs.failed(job, "the switch was restarted and lost the job's state", pb.SWITCH_LOST)
+        self._carry_out()
+
+    def disconnected(self, why: str) -> None:
+        """Jobs carry on: the data plane does not need us, until we know that it lost their state."""
+
+    def superseded(self, why: str) -> None:
+        self.superseded_by = why
+        self._jobs.abort_all(pb.CONTROLLER_STOPPED, why)
+        self._carry_out()
+        self.over.set()
+
+    # Effects.
+
+    def _carry_out(self) -> None:
+        for effect in self._jobs.take_effects():
+            if isinstance(effect, Tell):
+                assert isinstance(effect.session, _Stream)
+                effect.session.outgoing.put_nowait((effect.message, effect.last))
+            elif isinstance(effect, Install):
+                self._installing[effect.job.number] = self._spawn(self._install(effect.job))
+            elif isinstance(effect, Remove):
+                self._spawn(self._remove(effect.job, effect.abort))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a task of the service failed", exc_info=task.exception())
+
+    async def _install(self, job: Job) -> None:
+        try:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._switch.wait_connected(), CONNECT_WAIT)
+            await self._switch.install(job.placement)
+            if job.state is State.INSTALLING:
+                await self._switch.reset(job.placement)
+        except SwitchError as error:
+            self._jobs.failed(job, str(error))
+        else:
+            self._jobs.installed(job)
+            log.info("job %r (%d.%d) is ready: %d ranks", job.name, job.number, job.generation, job.world_size)
+        self._carry_out()
+
+    async def _remove(self, job: Job, abort: pb.Abort | None) -> None:
+        if abort is not None:
+            log.warning("aborted: %s", abort.message)
+        # The ranks are told at once; only the slots have to wait until nothing can reach them. An installation that is
+        # under way is waited for, since a write that is cancelled here may still take place there.
+        installing = self._installing.pop(job.number, None)
+        if installing is not None:
+            await asyncio.wait([installing])
+        placement = job.placement
+        await self._insist(lambda: self._switch.fence(placement))
+        if abort is not None:
+            worker = abort.rank if abort.HasField("rank") else None
+            try:
+                await self._switch.abort(placement, worker, abort.reason)
+            except SwitchError as error:
+                log.warning("%s", error)
+        await self._insist(lambda: self._switch.forget(placement))
+        self._jobs.freed(job)
+
+    async def _insist(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Until it is done: a slot range with entries left must not be given to another job."""
+        while True:
+            try:
+                return await work()
+            except SwitchUnavailable:
+                if self._stopping:
+                    return None
+                await self._switch.wait_connected()
+            except SwitchError as error:
+                log.warning("%s", error)
+                await asyncio.sleep(RETRY)
+
+    # The service.
+
+    async def Session(self, _: object, context: _Context) -> None:  # type: ignore[override]
+        stream = _Stream()
+        reader = self._spawn(self._read(stream, context))
+        try:
+            while True:
+                message, last = await stream.outgoing.get()
+                await context.write(message)
+                if last:
+                    return
+        finally:
+            reader.cancel()
+            self._jobs.lost(stream)
+            self._carry_out()
+
+    async def _read(self, stream: _Stream, context: _Context) -> None:
+        """Until the client sends no more, which before its Leave means that it is lost."""
+        try:
+            message = await asyncio.wait_for(context.read(), FIRST_MESSAGE_TIMEOUT)
+            if not isinstance(message, pb.ClientMessage) or message.WhichOneof("message") != "join":
+                raise _ProtocolError("the first message must be Join")
+            self._jobs.join(stream, message.join, self._clock())
+            self._carry_out()
+            while isinstance(message := await context.read(), pb.ClientMessage):
+                self._handle(stream, message)
+                self._carry_out()
+        except (_ProtocolError, asyncio.TimeoutError) as error:
+            text = str(error) or f"no Join came within {FIRST_MESSAGE_TIMEOUT:g} s"
+            abort = pb.Abort(reason=pb.JOIN_REFUSED, message=text)
+            stream.outgoing.put_nowait((pb.ServerMessage(abort=abort), True))
+        self._jobs.lost(stream)
+        self._carry_out()
+
+    def _handle(self, stream: _Stream, message: pb.ClientMessage) -> None:
+        now = self._clock()
+        kind = message.WhichOneof("message")
+        if kind == "heartbeat":
+            self._jobs.heartbeat(stream, now)
+        elif kind == "barrier":
+            self._jobs.barrier(stream, message.barrier.id, now)
+        elif kind == "leave":
+            self._jobs.leave(stream, now)
+        else:
+            raise _ProtocolError(f"a {kind or 'message without content'} is not expected after Join")
+
+    async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:  # noqa: ARG002
+        return await self.status()
+
+    async def status(self) -> pb.StatusReply:
+        """What there is to know. Counters are missing while the switch is away."""
+        jobs, switch, now = self._jobs, self._switch, self._clock()
+        reply = pb.StatusReply(
+            switch=pb.Switch(
+                address=switch.target,
+                connected=not switch.problem,
+                ip=switch.address.ip,
+                udp_port=switch.address.udp_port,
+                mac=switch.address.mac,
+                lanes=switch.layout.lanes,
+                block_size=switch.layout.block_size,
+                slots=switch.layout.slots,
+                slots_used=jobs.pool.used,
+                problem=switch.problem,
+            ),
+            jobs=[_describe(job, now) for job in jobs],
+            jobs_started=jobs.started,
+            jobs_aborted=jobs.aborted,
+            jobs_finished=jobs.finished,
+        )
+        losses: dict[tuple[int, Direction], int] = {}
+        try:
+            reply.outcomes.update(await switch.outcomes())
+            losses = await switch.losses()
+        except SwitchError as error:
+            reply.switch.problem = str(error)
+        for port, direction in sorted(losses.keys() | switch.loss_rates.keys()):
+            rate = switch.loss_rates.get((port, direction), 0.0)
+            which = pb.IN if direction == "in" else pb.OUT
+            lost = losses.get((port, direction), 0)
+            reply.losses.append(pb.PortLoss(port=port, direction=which, rate=rate, lost=lost))
+        return reply
+
+    async def SetLoss(self, request: pb.SetLossRequest, context: Any) -> pb.SetLossReply:
+        if not 0 <= request.rate <= 1:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"rate={request.rate}: 0 to 1 is accepted")
+        if not 0 <= request.port < 512:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"port={request.port}: 0 to 511 is accepted")
+        try:
+            if request.direction in (pb.BOTH, pb.IN):
+                await self._switch.set_loss(request.port, "in", request.rate)
+            if request.direction in (pb.BOTH, pb.OUT):
+                await self._switch.set_loss(request.port, "out", request.rate)
+        except SwitchUnavailable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        except SwitchError as error:
+            await context.abort(grpc.StatusCode.INTERNAL, str(error))
+        return pb.SetLossReply()
+
+
+class _ProtocolError(Exception):
+    """The client does not speak the service's language."""
+
+
+def check_listen(config: ServiceConfig) -> None:
+    """Raises ListenError for an address that is none, or that would lay the service open."""
+    host, colon, port = config.listen.rpartition(":")
+    if not (host and colon and port.isdigit() and int(port) < 65536):
+        raise ListenError(f"--listen {config.listen}: HOST:PORT is accepted, as in 127.0.0.1:7700")
+    if bool(config.certificate) != bool(config.key):
+        raise ListenError("TLS needs both a certificate and its key")
+    if not (config.certificate or config.insecure or _is_loopback(host)):
+        raise ListenError(
+            f"--listen {config.listen} is open to other hosts without TLS; "
+            "give --tls-cert and --tls-key, or --insecure if the network is trusted"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _describe(job: Job, now: float) -> pb.Job:
+    members = []
+    for _, member in sorted(job.members.items()):
+        described = pb.Member(rank=member.rank, silent_s=now - member.last_sign, leaving=member.leaving)
+        if member.heard is not None:
+            sender = member.heard.sender
+            described.heard = True
+            described.port = member.heard.port
+            described.mac, described.ip, described.udp_port = sender.mac, sender.ip, sender.udp_port
+        members.append(described)
+    return pb.Job(
+        name=job.name,
+        number=job.number,
+        generation=job.generation,
+        state=job.state.value,
+        world_size=job.world_size,
+        first_slot=job.slots.first,
+        slots=job.slots.count,
+        age_s=now - job.started,
+        members=members,
+    )
+
+
+class _TokenCheck(grpc.aio.ServerInterceptor):
+    """Lets through only calls with `authorization: Bearer <token>`."""
+
+    def __init__(self, token: str) -> None:
+        self._wanted = f"Bearer {token}".encode()
+
+    async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:
+        handler = await continuation(details)
+        given = [value for key, value in details.invocation_metadata or () if key == "authorization"]
+        text = given[0] if given else ""
+        value = text if isinstance(text, bytes) else text.encode()
+        if handler is None or hmac.compare_digest(value, self._wanted):
+            return handler
+        reason = "the token is wrong" if given else "a token is needed"
+
+        async def refuse(_: Any, context: Any) -> NoReturn:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
+            raise AssertionError
+
+        if handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler(refuse)
+        return grpc.unary_unary_rpc_method_handler(refuse)
+
+
+__all__ = ["ListenError", "Service", "ServiceConfig", "check_listen"]

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The control plane's service, as a training host sees it: `client.Session`."""

@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training host's side of the control service: blocking calls, each with a deadline.
+
+with Session("127.0.0.1:7700") as session:
+    assigned = session.join("my-job", rank=0, world_size=2)
+    session.wait_ready(hello=lambda: transport.send(hello_packet))
+    ...
+    session.leave()
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError, P4ReduceError
+
+DEFAULT_CONTROLLER = "127.0.0.1:7700"
+JOIN_TIMEOUT = 60.0
+HELLO_INTERVAL = 0.1
+_ANSWER_TIMEOUT = 10.0  # for what the controller answers by itself, at once
+_RETRY = 0.2
+
+
+@dataclass(frozen=True)
+class Tls:
+    """`ca` is a PEM file with the authorities to trust; without it, those of the system.
+
+    `server_name` is the name that the certificate must be for, when it is not the address's host.
+    """
+
+    ca: str | Path | None = None
+    server_name: str | None = None
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """A rank's place on the switch. Every slot begins with round `first_seq`, which is even."""
+
+    job: int
+    generation: int
+    worker: int
+    slots: int
+    lanes: int
+    block_size: int
+    first_seq: int
+    switch_ip: str
+    switch_udp_port: int
+    switch_mac: str
+    hello_nonce: int
+    lease_s: float
+
+
+class Session:
+    """One rank's membership of one job. Its methods are for one thread; `aborted` and `close` are for any.
+
+    `on_abort` is called once, from a thread of the session's, when the job dies after it was ready; it must not block.
+    """
+
+    def __init__(
+        self,
+        address: str = DEFAULT_CONTROLLER,
+        *,
+        token: str | None = None,
+        tls: Tls | None = None,
+        connect_timeout: float = 10.0,
+        on_abort: Callable[[JobAborted], None] | None = None,
+    ) -> None:
+        """Does not connect yet; `join` does. `connect_timeout` bounds how long it waits for the controller to start."""
+        self.address = address
+        self._token = token
+        self._tls = tls
+        self._connect_timeout = connect_timeout
+        self._on_abort = on_abort
+        self._news = threading.Condition()
+        self._outgoing: queue.SimpleQueue[pb.ClientMessage | None] = queue.SimpleQueue()
+        self._heartbeat_interval: float | None = None
+        self._channel: grpc.Channel | None = None
+        self._call: Any = None
+        self._reader: threading.Thread | None = None
+        # Below: guarded by _news, written by the reader.
+        self._assigned: Assigned | None = None
+        self._ready = False
+        self._left = False
+        self._closed = False
+        self._barriers_done = 0
+        self._waiting: pb.Waiting | None = None
+        self._aborted: JobAborted | None = None
+        self._broken: grpc.RpcError | None = None
+        self._barriers = 0
+        self._leaving = False
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def aborted(self) -> JobAborted | None:
+        """Why the job is dead, or None while it is not."""
+        with self._news:
+            return self._aborted
+
+    @property
+    def ready(self) -> bool:
+        with self._news:
+            return self._ready and self._aborted is None
+
+    def join(self, job: str, rank: int, world_size: int, *, slots: int = 0, timeout: float = JOIN_TIMEOUT) -> Assigned:
+        """Takes the rank's seat. `slots` 0 leaves their number to the controller.
+
+        `timeout` (seconds) is how long the controller may wait for the other ranks before the job is given up. Raises
+        JoinError: nobody listens there, TLS or the token are not accepted, or the controller refuses the join.
+        """
+        if self._call is not None:
+            raise JoinError("this session has joined already; a session is for one job")
+        for name, value in (("rank", rank), ("world_size", world_size), ("slots", slots)):
+            if not 0 <= value < 2**32:
+                raise JoinError(f"{name}={value}: it must be 0 or more, and below 2^32")
+        join = pb.Join(job=job, rank=rank, world_size=world_size, slots=slots, timeout_s=timeout)
+        self._join_timeout = timeout
+        deadline = time.monotonic() + self._connect_timeout
+        while True:
+            self._open(join)
+            with self._news:
+                self._news.wait_for(self._answered, _ANSWER_TIMEOUT)
+                assigned, aborted, broken = self._assigned, self._aborted, self._broken
+            if assigned is not None:
+                return assigned
+            if aborted is not None:
+                raise JoinError(str(aborted))
+            if broken is None or not _may_come(broken) or time.monotonic() + _RETRY >= deadline:
+                self.close()
+                raise JoinError(self._explain(broken))
+            self._shut()
+            time.sleep(_RETRY)
+
+    def wait_ready(self, hello: Callable[[], None], timeout: float | None = None) -> None:
+        """Waits until all ranks are there, calling `hello` at once and every 100 ms, for the switch to hear us.
+
+        `timeout` defaults to that of `join`, and a little more, since the controller gives up by itself and knows best
+        why. Raises JoinError, which names the ranks that are missing.
+        """
+        limit = self._join_timeout + _ANSWER_TIMEOUT if timeout is None else timeout
+        deadline = time.monotonic() + limit
+        while True:
+            hello()
+            with self._news:
+                self._news.wait_for(self._settled, max(0.0, min(HELLO_INTERVAL, deadline - time.monotonic())))
+                if self._aborted is not None:
+                    raise JoinError(str(self._aborted))
+                if self._ready:
+                    return
+                if time.monotonic() >= deadline:
+                    raise JoinError(f"not ready after {limit:g} s: {self._awaited_text()}")
+
+    def barrier(self, timeout: float = 60.0) -> None:
+        """Waits until every rank is here. Raises CollectiveTimeout naming the missing ranks, or JobAborted."""
+        with self._news:
+            self._check_alive()
+            self._barriers += 1
+            number = self._barriers
+            self._send(pb.ClientMessage(barrier=pb.Barrier(id=number)))
+            self._news.wait_for(lambda: self._barriers_done >= number or self._over(), timeout)
+            if self._barriers_done >= number:
+                return
+            self._check_alive()
+            raise CollectiveTimeout(
+                f"barrier {number} not reached by all within {timeout:g} s: {self._awaited_text()}",
+                awaited=self._waiting.ranks if self._waiting else (),
+            )
+
+    def leave(self, timeout: float = 10.0) -> None:
+        """Leaves together with all other ranks, and returns when all have, or soon after if some have not.
+
+        A job that is dead has nothing to leave, so this does not raise JobAborted.
+        """
+        with self._news:
+            if self._call is None or self._over():
+                return
+            self._leaving = True
+            self._send(pb.ClientMessage(leave=pb.Leave()))
+            if not self._news.wait_for(self._over, timeout):
+                raise CollectiveTimeout(
+                    f"the controller at {self.address} did not let go within {timeout:g} s: {self._awaited_text()}",
+                    awaited=self._waiting.ranks if self._waiting else (),
+                )
+
+    def close(self) -> None:
+        """Ends the stream. Without `leave` before, the job is aborted for all ranks."""
+        with self._news:
+            self._closed = True
+            self._news.notify_all()
+        self._shut()
+
+    # The stream.
+
+    def _open(self, join: pb.Join) -> None:
+        options = [("grpc.keepalive_time_ms", 2000), ("grpc.keepalive_timeout_ms", 5000), ("grpc.enable_retries", 0)]
+        if self._tls is None:
+            self._channel = grpc.insecure_channel(self.address, options)
+        else:
+            try:
+                ca = Path(self._tls.ca).read_bytes() if self._tls.ca is not None else None
+            except OSError as error:
+                raise JoinError(f"cannot read the TLS authorities {self._tls.ca}: {error.strerror}") from None
+            if self._tls.server_name is not None:
+                options.append(("grpc.ssl_target_name_override", self._tls.server_name))  # type: ignore[arg-type]
+            self._channel = grpc.secure_channel(self.address, grpc.ssl_channel_credentials(ca), options)
+        self._outgoing = queue.SimpleQueue()
+        self._broken = None
+        self._send(pb.ClientMessage(join=join))
+        metadata = (("authorization", f"Bearer {self._token}"),) if self._token else ()
+        self._call = rpc.JobsStub(self._channel).Session(self._requests(self._outgoing), metadata=metadata)
+        self._reader = threading.Thread(target=self._read, args=(self._call,), name="p4reduce-session", daemon=True)
+        self._reader.start()
+
+    def _shut(self) -> None:
+        call, channel, reader = self._call, self._channel, self._reader
+        self._outgoing.put(None)
+        if call is not None:
+            call.cancel()
+        if reader is not None and reader is not threading.current_thread():
+            reader.join(_ANSWER_TIMEOUT)
+        if channel is not None:
+            channel.close()
+        self._channel = self._reader = None
+
+    def _requests(self, outgoing: queue.SimpleQueue[pb.ClientMessage | None]) -> Iterator[pb.ClientMessage]:
+        """What gRPC sends, from a thread of its own: our messages, and a heartbeat whenever there was none for long."""
+        while True:
+            try:
+                message = outgoing.get(timeout=self._heartbeat_interval or _RETRY)
+            except queue.Empty:
+                if self._heartbeat_interval is None:
+                    continue
+                message = pb.ClientMessage(heartbeat=pb.Heartbeat())
+            if message is None:
+                return
+            yield message
+
+    def _send(self, message: pb.ClientMessage) -> None:
+        self._outgoing.put(message)
+
+    def _read(self, call: Any) -> None:
+        try:
+            for message in call:
+                self._handle(message)
+            self._end(None)
+        except grpc.RpcError as error:
+            self._end(error)
+
+    def _handle(self, message: pb.ServerMessage) -> None:
+        kind = message.WhichOneof("message")
+        newly_aborted = None
+        with self._news:
+            if kind == "assigned":
+                fields = {field.name: value for field, value in message.assigned.ListFields()}
+                self._assigned = Assigned(**{name: fields.get(name, 0) for name in Assigned.__dataclass_fields__})
+                self._heartbeat_interval = self._assigned.lease_s / 4
+            elif kind == "ready":
+                self._ready = True
+            elif kind == "barrier_done":
+                self._barriers_done = max(self._barriers_done, message.barrier_done.id)
+            elif kind == "left":
+                self._left = True
+            elif kind == "waiting":
+                self._waiting = message.waiting
+            elif kind == "abort":
+                abort = message.abort
+                rank = abort.rank if abort.HasField("rank") else None
+                newly_aborted = JobAborted(abort.message, rank=rank, reason=pb.AbortReason.Name(abort.reason))
+            self._news.notify_all()
+        if newly_aborted is not None:
+            self._abort(newly_aborted)
+
+    def _end(self, error: grpc.RpcError | None) -> None:
+        with self._news:
+            self._broken = error
+            expected = self._closed or self._left or self._aborted is not None or self._assigned is None
+            self._news.notify_all()
+        if not expected:
+            why = f": {_details(error)}" if error is not None else ""
+            text = f"the connection to the controller at {self.address} broke{why}"
+            self._abort(JobAborted(text, reason="CONTROLLER_LOST"))
+
+    def _abort(self, aborted: JobAborted) -> None:
+        with self._news:
+            if self._aborted is not None:
+                return
+            self._aborted = aborted
+            was_ready = self._ready and not self._leaving
+            self._news.notify_all()
+        if was_ready and self._on_abort is not None:
+            self._on_abort(aborted)
+
+    # Conditions; all under _news.
+
+    def _answered(self) -> bool:
+        return self._assigned is not None or self._aborted is not None or self._broken is not None or self._closed
+
+    def _settled(self) -> bool:
+        return self._ready or self._aborted is not None or self._closed
+
+    def _over(self) -> bool:
+        return self._left or self._closed or self._aborted is not None
+
+    def _check_alive(self) -> None:
+        if self._aborted is not None:
+            raise self._aborted
+        if not self._ready or self._left or self._closed:
+            raise P4ReduceError("this session is not in a running job: it has not become ready, has left or is closed")
+
+    def _awaited_text(self) -> str:
+        if self._waiting is None:
+            return f"no word from the controller at {self.address}"
+        ranks = ", ".join(map(str, self._waiting.ranks))
+        return {
+            pb.Waiting.JOIN: f"ranks that have not joined: {ranks}",
+            pb.Waiting.HELLO: f"ranks that the switch has not heard: {ranks}",
+            pb.Waiting.SWITCH: "the switch is still being set up",
+            pb.Waiting.BARRIER: f"ranks that are not there: {ranks}",
+            pb.Waiting.LEAVE: f"ranks that have not left: {ranks}",
+        }[self._waiting.what]
+
+    def _explain(self, error: grpc.RpcError | None) -> str:
+        where = f"controller at {self.address}: "
+        if error is None:
+            return f"{where}no answer within {_ANSWER_TIMEOUT:g} s; is that address a p4reduce controller's?"
+        details = _details(error)
+        code = error.code() if isinstance(error, grpc.Call) else None
+        if code is grpc.StatusCode.UNAUTHENTICATED:
+            return f"{where}{details}; pass the token that the controller was started with (--token-file)"
+        if "Connection refused" in details:
+            return f"{where}connection refused; start one with `p4reduce controller --listen {self.address}`"
+        if _is_tls_trouble(details):
+            return f"{where}TLS failed ({details}); check that both sides use TLS, the authorities and the host name"
+        if self._tls is None and code is grpc.StatusCode.UNAVAILABLE and ("reset" in details or "closed" in details):
+            return f"{where}{details}; if the controller uses TLS, pass tls=Tls(...)"
+        if code is grpc.StatusCode.UNAVAILABLE:
+            return f"{where}unreachable ({details}); check the address and the network"
+        return f"{where}{code.name if code else 'error'}: {details}"
+
+
+def _details(error: grpc.RpcError | None) -> str:
+    """One line of what gRPC says."""
+    text = (error.details() if isinstance(error, grpc.Call) else str(error)) or "no details"
+    return " ".join(text.split())
+
+
+def _is_tls_trouble(details: str) -> bool:
+    text = details.lower()
+    return any(word in text for word in ("ssl", "tls", "handshake", "certificate", "peer name"))
+
+
+def _may_come(error: grpc.RpcError) -> bool:
+    """True for what goes away when the controller has started."""
+    return (
+        isinstance(error, grpc.Call)
+        and error.code() is grpc.StatusCode.UNAVAILABLE
+        and not _is_tls_trouble(_details(error))
+    )

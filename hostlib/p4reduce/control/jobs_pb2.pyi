@@ -1,0 +1,289 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class AbortReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ABORT_REASON_UNSPECIFIED: _ClassVar[AbortReason]
+    WORKER_LOST: _ClassVar[AbortReason]
+    LEASE_EXPIRED: _ClassVar[AbortReason]
+    LEFT_EARLY: _ClassVar[AbortReason]
+    CONTROLLER_STOPPED: _ClassVar[AbortReason]
+    SWITCH_LOST: _ClassVar[AbortReason]
+    JOIN_REFUSED: _ClassVar[AbortReason]
+    JOIN_TIMEOUT: _ClassVar[AbortReason]
+    SWITCH_FAILED: _ClassVar[AbortReason]
+
+class Direction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BOTH: _ClassVar[Direction]
+    IN: _ClassVar[Direction]
+    OUT: _ClassVar[Direction]
+ABORT_REASON_UNSPECIFIED: AbortReason
+WORKER_LOST: AbortReason
+LEASE_EXPIRED: AbortReason
+LEFT_EARLY: AbortReason
+CONTROLLER_STOPPED: AbortReason
+SWITCH_LOST: AbortReason
+JOIN_REFUSED: AbortReason
+JOIN_TIMEOUT: AbortReason
+SWITCH_FAILED: AbortReason
+BOTH: Direction
+IN: Direction
+OUT: Direction
+
+class ClientMessage(_message.Message):
+    __slots__ = ("join", "heartbeat", "barrier", "leave")
+    JOIN_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    BARRIER_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
+    join: Join
+    heartbeat: Heartbeat
+    barrier: Barrier
+    leave: Leave
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., barrier: _Optional[_Union[Barrier, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
+
+class Join(_message.Message):
+    __slots__ = ("job", "rank", "world_size", "slots", "timeout_s")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    rank: int
+    world_size: int
+    slots: int
+    timeout_s: float
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Barrier(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    def __init__(self, id: _Optional[int] = ...) -> None: ...
+
+class Leave(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ServerMessage(_message.Message):
+    __slots__ = ("assigned", "ready", "barrier_done", "left", "abort", "waiting")
+    ASSIGNED_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    BARRIER_DONE_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    ABORT_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    assigned: Assigned
+    ready: Ready
+    barrier_done: BarrierDone
+    left: Left
+    abort: Abort
+    waiting: Waiting
+    def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., barrier_done: _Optional[_Union[BarrierDone, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ...) -> None: ...
+
+class Assigned(_message.Message):
+    __slots__ = ("job", "generation", "worker", "slots", "lanes", "block_size", "first_seq", "switch_ip", "switch_udp_port", "switch_mac", "hello_nonce", "lease_s")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQ_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_IP_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_UDP_PORT_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_MAC_FIELD_NUMBER: _ClassVar[int]
+    HELLO_NONCE_FIELD_NUMBER: _ClassVar[int]
+    LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    generation: int
+    worker: int
+    slots: int
+    lanes: int
+    block_size: int
+    first_seq: int
+    switch_ip: str
+    switch_udp_port: int
+    switch_mac: str
+    hello_nonce: int
+    lease_s: float
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., worker: _Optional[int] = ..., slots: _Optional[int] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., first_seq: _Optional[int] = ..., switch_ip: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., switch_mac: _Optional[str] = ..., hello_nonce: _Optional[int] = ..., lease_s: _Optional[float] = ...) -> None: ...
+
+class Ready(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class BarrierDone(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    def __init__(self, id: _Optional[int] = ...) -> None: ...
+
+class Left(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Abort(_message.Message):
+    __slots__ = ("rank", "reason", "message")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    reason: AbortReason
+    message: str
+    def __init__(self, rank: _Optional[int] = ..., reason: _Optional[_Union[AbortReason, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class Waiting(_message.Message):
+    __slots__ = ("what", "ranks", "barrier_id")
+    class For(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        JOIN: _ClassVar[Waiting.For]
+        HELLO: _ClassVar[Waiting.For]
+        SWITCH: _ClassVar[Waiting.For]
+        BARRIER: _ClassVar[Waiting.For]
+        LEAVE: _ClassVar[Waiting.For]
+    JOIN: Waiting.For
+    HELLO: Waiting.For
+    SWITCH: Waiting.For
+    BARRIER: Waiting.For
+    LEAVE: Waiting.For
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    BARRIER_ID_FIELD_NUMBER: _ClassVar[int]
+    what: Waiting.For
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    barrier_id: int
+    def __init__(self, what: _Optional[_Union[Waiting.For, str]] = ..., ranks: _Optional[_Iterable[int]] = ..., barrier_id: _Optional[int] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("switch", "jobs", "outcomes", "losses", "jobs_started", "jobs_aborted", "jobs_finished")
+    class OutcomesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    LOSSES_FIELD_NUMBER: _ClassVar[int]
+    JOBS_STARTED_FIELD_NUMBER: _ClassVar[int]
+    JOBS_ABORTED_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FINISHED_FIELD_NUMBER: _ClassVar[int]
+    switch: Switch
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    outcomes: _containers.ScalarMap[str, int]
+    losses: _containers.RepeatedCompositeFieldContainer[PortLoss]
+    jobs_started: int
+    jobs_aborted: int
+    jobs_finished: int
+    def __init__(self, switch: _Optional[_Union[Switch, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., jobs_started: _Optional[int] = ..., jobs_aborted: _Optional[int] = ..., jobs_finished: _Optional[int] = ...) -> None: ...
+
+class Switch(_message.Message):
+    __slots__ = ("address", "connected", "ip", "udp_port", "mac", "lanes", "block_size", "slots", "slots_used", "problem")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    IP_FIELD_NUMBER: _ClassVar[int]
+    UDP_PORT_FIELD_NUMBER: _ClassVar[int]
+    MAC_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_USED_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    connected: bool
+    ip: str
+    udp_port: int
+    mac: str
+    lanes: int
+    block_size: int
+    slots: int
+    slots_used: int
+    problem: str
+    def __init__(self, address: _Optional[str] = ..., connected: bool = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., slots: _Optional[int] = ..., slots_used: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class Job(_message.Message):
+    __slots__ = ("name", "number", "generation", "state", "world_size", "first_slot", "slots", "age_s", "members")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    number: int
+    generation: int
+    state: str
+    world_size: int
+    first_slot: int
+    slots: int
+    age_s: float
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ("rank", "heard", "port", "mac", "ip", "udp_port", "silent_s", "leaving")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    HEARD_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    MAC_FIELD_NUMBER: _ClassVar[int]
+    IP_FIELD_NUMBER: _ClassVar[int]
+    UDP_PORT_FIELD_NUMBER: _ClassVar[int]
+    SILENT_S_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    heard: bool
+    port: int
+    mac: str
+    ip: str
+    udp_port: int
+    silent_s: float
+    leaving: bool
+    def __init__(self, rank: _Optional[int] = ..., heard: bool = ..., port: _Optional[int] = ..., mac: _Optional[str] = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., silent_s: _Optional[float] = ..., leaving: bool = ...) -> None: ...
+
+class SetLossRequest(_message.Message):
+    __slots__ = ("port", "direction", "rate")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    direction: Direction
+    rate: float
+    def __init__(self, port: _Optional[int] = ..., direction: _Optional[_Union[Direction, str]] = ..., rate: _Optional[float] = ...) -> None: ...
+
+class SetLossReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PortLoss(_message.Message):
+    __slots__ = ("port", "direction", "rate", "lost")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    direction: Direction
+    rate: float
+    lost: int
+    def __init__(self, port: _Optional[int] = ..., direction: _Optional[_Union[Direction, str]] = ..., rate: _Optional[float] = ..., lost: _Optional[int] = ...) -> None: ...
