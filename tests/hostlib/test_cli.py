@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line finds its commands, and says what is missing."""
+
+import pytest
+from typer.testing import CliRunner
+
+from p4reduce import cli
+
+runner = CliRunner()
+
+
+def test_help_names_every_command() -> None:
+    output = runner.invoke(cli.app, ["--help"]).output
+    assert all(name in output for name in cli.COMMANDS)
+
+
+def test_version() -> None:
+    assert runner.invoke(cli.app, ["--version"]).output.startswith("p4reduce 0.")
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_has_help(name: str) -> None:
+    result = runner.invoke(cli.app, [name, "--help"])
+    assert result.exit_code == 0
+    assert f"p4reduce {name}" in result.output
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: str) -> None:
+        raise ModuleNotFoundError("No module named 'finsy'", name="finsy")
+
+    monkeypatch.setattr(cli, "import_module", fail)
+    result = runner.invoke(cli.app, ["controller"])
+    assert result.exit_code == 1
+    assert "pip install 'p4reduce[controller]'" in result.output
