@@ -33,7 +33,7 @@ class Simulation:
         membership: Membership,
         *,
         seed: int,
-        network: Network = Network(),  # noqa: B008 - frozen
+        network: Network = Network(),
         timing: Timing | None = None,
         switch: ModelSwitch | None = None,
     ) -> None:
@@ -42,10 +42,9 @@ class Simulation:
         self.network = network
         self.now = 0.0
         self.switch = switch or ModelSwitch(membership)
-        self.workers = [
-            Worker(replace(membership, rank=rank), timing=timing) for rank in range(membership.world_size)
-        ]
+        self.workers = [Worker(replace(membership, rank=rank), timing=timing) for rank in range(membership.world_size)]
         self.sent: list[list[bytes]] = [[] for _ in self.workers]  # by each worker
+        self.received: list[list[bytes]] = [[] for _ in self.workers]
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
         self._timers: list[float | None] = [None] * len(self.workers)
@@ -77,6 +76,10 @@ class Simulation:
                 self.submit(rank, operation, when)
         self.run(lambda: all(operation.done for own in operations for operation in own), limit)
 
+    def drain(self) -> None:
+        """Lets everything happen that is still to come."""
+        self.run(lambda: not self._events, limit=float("inf"))
+
     def to_worker(self, rank: int, payload: bytes) -> None:
         self._transmit(lambda: self._receive(rank, payload))
 
@@ -96,6 +99,7 @@ class Simulation:
             self.at(self.now + network.latency + draw() * network.duplicate_delay, arrive)
 
     def _receive(self, rank: int, payload: bytes) -> None:
+        self.received[rank].append(payload)
         self.workers[rank].receive(payload, self.now)
         self._after(rank)
 

@@ -72,7 +72,8 @@ class Blocks:
         if self.count > self._whole_count:
             largest[-1] = np.max(self._values(self._whole_count).view(np.uint32) & magnitude)
         exponents = np.maximum(largest >> 23, 1).astype(np.uint8) if is_float else np.uint8(NOT_FINITE)
-        return np.where(largest != 0, exponents, np.uint8(ZERO))
+        result: npt.NDArray[np.uint8] = np.where(largest != 0, exponents, np.uint8(ZERO))
+        return result
 
     def clear(self, zeros: npt.NDArray[np.bool_]) -> None:
         """Writes +0 to the blocks of the mask, which are zero already, so that none of them keeps a -0."""

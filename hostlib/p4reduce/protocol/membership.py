@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from p4reduce.protocol.constants import MAX_WORKERS
+from p4reduce.protocol.constants import MAX_GROWTH, MAX_WORKERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +36,8 @@ class Membership:
                 raise ValueError(f"{name} is {getattr(self, name)}: accepted are {least} to {most}")
         if self.first_seq % 2:
             raise ValueError(f"first_seq is {self.first_seq}: accepted are even numbers: slots start in half 0")
+
+    @property
+    def max_absent_lanes(self) -> int:
+        """How many lanes of a round a packet may leave out, so that the switch has room to put the sums in it."""
+        return MAX_GROWTH // (4 * self.block_size)

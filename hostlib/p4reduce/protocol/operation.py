@@ -19,12 +19,13 @@ from p4reduce.protocol.numbers import Numbers
 class Operation:
     """One allreduce of a flat array, whose contents are replaced by the sum over all ranks.
 
-    `data`: 1-d, C-contiguous, writable, float32 or int32; nobody else may touch it until `done`. `dtype` names what
-    the caller has (say "bfloat16", carried as float32) and `reduce_op` what it wants; ranks must agree on both and on
-    the number of elements. The division of an average is the caller's.
+    `data`: 1-d, C-contiguous, writable, float32 or int32; nobody else may touch it until `done`, and after an error
+    its contents are undefined. `dtype` names what the caller has, say "bfloat16" that is carried as float32 (None: that
+    of `data`), and `reduce_op` what it wants; ranks must agree on both and on the number of elements. The division of
+    an average is the caller's.
     """
 
-    def __init__(self, data: npt.NDArray[Any], *, dtype: str = "float32", reduce_op: str = "sum") -> None:
+    def __init__(self, data: npt.NDArray[Any], *, dtype: str | None = None, reduce_op: str = "sum") -> None:
         if data.dtype != np.float32 and data.dtype != np.int32:
             raise UnsupportedDtype(f"data has dtype {data.dtype}: supported are native float32 and int32")
         if data.ndim != 1 or not data.flags.c_contiguous or not data.flags.writeable:
@@ -33,7 +34,7 @@ class Operation:
                 "writable C-contiguous array of one dimension"
             )
         self.data = data
-        self.dtype = dtype
+        self.dtype = dtype or data.dtype.name
         self.reduce_op = reduce_op
         self.done = False
         self.error: BaseException | None = None
@@ -43,6 +44,7 @@ class Operation:
         return f"<{self.reduce_op} of {self.data.size} {self.dtype}>"
 
     def finish(self, error: BaseException | None = None) -> None:
+        """For the worker: ends the operation, well or with an error."""
         self.error = error
         self.done = True
         if self.on_done is not None:
@@ -61,6 +63,6 @@ class Task:
         exponents = self.blocks.scan()
         self.dealing = Dealing(exponents, membership.slots * membership.lanes)
         self.blocks.clear(exponents == ZERO)
-        # At least one, so that an empty tensor is announced too and ranks of different shapes meet.
+        # At least one slot, so that an empty tensor is announced too and ranks of different shapes meet.
         self.slots = max(1, min(membership.slots, -(-self.blocks.count // membership.lanes)))
         self.slots_left = self.slots

@@ -8,19 +8,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. `initial`: the timeout before anything was measured; `floor` and `ceiling` bound it and its back-off.
+    """Seconds. `initial`: the timeout before anything was measured. `margin`: how much longer than the round trip it is
+    at least, as hosts do not wake up to the microsecond. `ceiling`: the longest timeout, with back-off.
 
     `poll`: the longest wait between packets that ask after a round whose stragglers the switch waits for.
     """
 
     initial: float = 0.02
-    floor: float = 0.002
+    margin: float = 0.002
     ceiling: float = 1.0
     poll: float = 0.25
 
     def __post_init__(self) -> None:
-        if not 0 < self.floor <= self.initial <= self.ceiling or not self.floor <= self.poll <= self.ceiling:
-            raise ValueError(f"{self}: accepted is 0 < floor <= initial <= ceiling and floor <= poll <= ceiling")
+        if not 0 < self.margin <= self.initial <= self.ceiling or not self.margin <= self.poll <= self.ceiling:
+            raise ValueError(f"{self}: accepted is 0 < margin <= initial <= ceiling and margin <= poll <= ceiling")
 
 
 class RetransmissionTimer:
@@ -40,8 +41,8 @@ class RetransmissionTimer:
         else:
             self.variation += (abs(self.smoothed - round_trip) - self.variation) / 4
             self.smoothed += (round_trip - self.smoothed) / 8
-        timeout = self.smoothed + 4 * self.variation
-        self.timeout = min(max(timeout, self.timing.floor), self.timing.ceiling)
+        timeout = self.smoothed + max(4 * self.variation, self.timing.margin)
+        self.timeout = min(timeout, self.timing.ceiling)
 
     def wait(self, doublings: int, *, polling: bool) -> float:
         """Seconds until the next packet, after the timeout was doubled so often."""

@@ -234,14 +234,13 @@ class Worker:
         own_blocks: list[int] = []
         own_exponents: list[int] = []
         for lane in self._all_lanes:
-            key = packet.keys[lane]
+            key, announced = packet.keys[lane], slot.announced[lane]
+            block = (key >> 8) * self._streams + slot.first_stream + lane
+            if key > announced or (key != NO_KEY and block >= task.blocks.count):
+                self.stats.foreign += 1  # not the minimum of what this worker and its like announced
+                return
             if key == NO_KEY:
                 continue
-            block = (key >> 8) * self._streams + slot.first_stream + lane
-            announced = slot.announced[lane]
-            if key > announced or block >= task.blocks.count:
-                self.stats.foreign += 1  # not the minimum of anything that includes this worker
-                return
             active |= 1 << lane
             blocks.append(block)
             exponents.append(255 - (key & 255))
@@ -269,7 +268,22 @@ class Worker:
                 slot.announced[lane] = task.dealing.keys[slot.positions[lane]]
             values = task.numbers.quantise(task.blocks.gather(own_blocks), own_exponents)
             self.stats.blocks_sent += len(own_blocks)
+        present, values = self._with_room(active, present, values)
         self._send(slot, task, present, values, now)
+
+    def _with_room(self, active: int, present: int, values: npt.NDArray[Any]) -> tuple[int, npt.NDArray[Any]]:
+        """Zeros for the first lanes that this rank has nothing in, where more are absent than the switch could add."""
+        absent = LANES_OF[active & ~present]
+        filled = present
+        for lane in absent[: max(0, len(absent) - self.membership.max_absent_lanes)]:
+            filled |= 1 << lane
+        if filled == present:
+            return present, values
+        lanes = LANES_OF[filled]
+        with_zeros = np.zeros((len(lanes), self.membership.block_size), np.int32)
+        if present:
+            with_zeros[[lanes.index(lane) for lane in LANES_OF[present]]] = values
+        return filled, with_zeros
 
     def _finished(self, slot: _Slot, task: Task, now: float) -> None:
         slot.task = None
@@ -277,6 +291,8 @@ class Worker:
         task.slots_left -= 1
         if task.slots_left == 0:
             del self._tasks[task.counter]
+            if not self._tasks:
+                self._earliest = _NEVER
             self.stats.operations += 1
             task.operation.finish()
 
@@ -381,5 +397,6 @@ class Worker:
             if slot is not keep:
                 slot.packet = None
         self._polling.clear()
+        self._earliest = keep.deadline if keep is not None and keep.packet is not None else _NEVER
         for task in tasks.values():
             task.operation.finish(error)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random jobs, data and networks, each made from a seed alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from simulator import Network
+
+from p4reduce.protocol import Membership, Operation
+from p4reduce.protocol.numbers import reference_allreduce
+
+SPECIAL_FLOATS = np.array(
+    [-0.0, np.nan, np.inf, -np.inf, 1e-45, -1e-45, 1e-38, np.finfo(np.float32).max, np.finfo(np.float32).min],
+    np.float32,
+)
+SPECIAL_INTS = np.array([2**31 - 1, -(2**31), -1], np.int32)
+
+
+def random_membership(random: Random) -> Membership:
+    return Membership(
+        job=random.randrange(1, 2**16),
+        generation=random.randrange(1, 2**16),
+        rank=0,
+        world_size=random.choice([1, 2, 2, 3, 3, 4, 5]) if random.random() < 0.97 else 32,
+        slots=random.randint(1, 4),
+        lanes=random.choice([1, 2, 4, 8]),
+        block_size=random.randint(1, 5),
+        first_seq=random.choice([0, 2**31 - 2, 2**32 - 2, 2**32 - 4, 2 * random.randrange(2**31)]),
+    )
+
+
+def random_network(random: Random) -> Network:
+    return Network(
+        loss=random.choice([0, 0.01, 0.1, 0.4]),
+        duplicates=random.choice([0, 0.05, 0.3]),
+        latency=0.0001,
+        delay=random.choice([0, 0.0005, 0.02]),
+        duplicate_delay=random.choice([0.001, 0.1, 5.0]),
+    )
+
+
+def random_array(random: Random, size: int, block_size: int, dtype: type[np.generic]) -> npt.NDArray[Any]:
+    """Some blocks zero, some values zero in others, and now and then a value that is awkward."""
+    rng = np.random.default_rng(random.getrandbits(64))
+    if dtype is np.float32:
+        values: npt.NDArray[Any] = (rng.standard_normal(size) * 10.0 ** random.choice([0, 0, -30, 30])).astype(
+            np.float32
+        )
+        special, zero = SPECIAL_FLOATS, random.choice([0.0, -0.0])
+    else:
+        values, special, zero = rng.integers(-1000, 1000, size, np.int32), SPECIAL_INTS, 0.0
+    if random.random() < 0.3:
+        awkward = rng.random(size) < random.choice([0.01, 0.1])
+        values[awkward] = rng.choice(special, int(awkward.sum()))
+    kept = rng.random(size // block_size + 1) < random.choice([0, 0.1, 0.5, 1, 1])
+    values[~np.repeat(kept, block_size)[:size]] = zero
+    values[rng.random(size) < random.choice([0, 0, 0.5])] = zero
+    return values
+
+
+@dataclass
+class Call:
+    """One allreduce: an operation a rank, what they started from and what it must give."""
+
+    operations: list[Operation]
+    inputs: list[npt.NDArray[Any]]
+    expected: npt.NDArray[Any]
+
+    def check(self) -> None:
+        for operation in self.operations:
+            assert operation.error is None
+            assert operation.data.tobytes() == self.expected.tobytes()
+
+
+def call(arrays: list[npt.NDArray[Any]], block_size: int) -> Call:
+    operations = [Operation(array.copy()) for array in arrays]
+    return Call(operations, arrays, reference_allreduce(arrays, block_size=block_size))
+
+
+def random_calls(random: Random, membership: Membership) -> list[Call]:
+    # Small arrays for many workers, so that every schedule takes about as long.
+    most = random.choice([1, 10, 60, 200]) * 3 // max(membership.world_size, 3)
+    calls = []
+    for _ in range(random.choice([1, 1, 2, 4])):
+        size = random.choice([0, 1, random.randint(0, most), most])
+        dtype = random.choice([np.float32, np.float32, np.int32])
+        arrays = [random_array(random, size, membership.block_size, dtype) for _ in range(membership.world_size)]
+        calls.append(call(arrays, membership.block_size))
+    return calls

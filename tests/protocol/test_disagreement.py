@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that call different things are told so, all of them, however many packets are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+import pytest
+from scenarios import random_network
+from simulator import Network, Simulation
+
+from p4reduce.errors import MismatchError
+from p4reduce.protocol import Membership, Operation
+from p4reduce.protocol.numbers import reference_allreduce
+
+MEMBERSHIP = Membership(1, 1, 0, 3, slots=3, lanes=2, block_size=4, first_seq=0)
+
+
+def floats(size: int, value: float = 1.0) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    return np.full(size, value, np.float32)
+
+
+CASES: dict[str, Callable[[int], list[Operation]]] = {
+    "number of elements": lambda rank: [Operation(floats(20 if rank != 1 else 21))],
+    "number of elements, in other slots too": lambda rank: [Operation(floats(4 if rank != 1 else 400))],
+    "empty and not": lambda rank: [Operation(floats(0 if rank == 2 else 50))],
+    "dtype of the data": lambda rank: [Operation(floats(9) if rank else np.ones(9, np.int32))],
+    "dtype of the user": lambda rank: [Operation(floats(9), dtype="float16" if rank else "bfloat16")],
+    "reduction": lambda rank: [Operation(floats(9), reduce_op="avg" if rank == 2 else "sum")],
+    "order": lambda rank: [Operation(floats(size)) for size in ((5, 50) if rank else (50, 5))],
+    "second operation": lambda rank: [Operation(floats(30)), Operation(floats(8 + rank))],
+    "one more operation": lambda rank: [Operation(floats(8)) for _ in range(2 if rank else 1)] + [Operation(floats(9))],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_rank_is_told(case: str) -> None:
+    for seed in range(40):
+        network = random_network(Random(seed)) if seed else Network()
+        simulation = Simulation(MEMBERSHIP, seed=seed, network=network)
+        operations = [CASES[case](rank) for rank in range(3)]
+        inputs = [[operation.data.copy() for operation in own] for own in operations]
+        simulation.reduce(operations, skew=0.1)
+
+        for worker, own in zip(simulation.workers, operations, strict=True):
+            assert isinstance(worker.failure, MismatchError), f"seed {seed}"
+            assert own[-1].error is worker.failure
+        # What had ended before that is right: no silent wrong answer.
+        for index in range(min(map(len, operations))):
+            for rank, own in enumerate(operations):
+                if own[index].error is None:
+                    expected = reference_allreduce([inputs[rank][index] for rank in range(3)], block_size=4)
+                    assert own[index].data.tobytes() == expected.tobytes(), f"seed {seed} rank {rank}"
+
+
+def test_the_message_says_who_and_what() -> None:
+    simulation = Simulation(MEMBERSHIP, seed=0)
+    operations = [Operation(floats(20 if rank != 1 else 21), reduce_op="avg") for rank in range(3)]
+    for rank in (0, 2, 1):  # the odd one comes last
+        simulation.submit(rank, operations[rank], when=(rank != 1 and 0.0) or 0.001)
+    simulation.run(lambda: all(operation.done for operation in operations))
+    for rank, size in ((0, 20), (1, 21)):
+        message = str(operations[rank].error)
+        assert "rank 1 came with fingerprint" in message
+        assert f"On this rank, {rank}," in message
+        assert f"is operation 0, <avg of {size} float32>" in message
+        assert "Check that all ranks call the same collectives in the same order" in message
+
+
+def test_a_failed_worker_fails_what_comes_later() -> None:
+    simulation = Simulation(MEMBERSHIP, seed=0)
+    simulation.reduce([CASES["reduction"](rank) for rank in range(3)])
+    for worker in simulation.workers:
+        late = Operation(floats(3))
+        told: list[Operation] = []
+        late.on_done = told.append
+        worker.submit(late, simulation.now)
+        assert late.done
+        assert late.error is worker.failure
+        assert told == [late]
+        assert worker.idle

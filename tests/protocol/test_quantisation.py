@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sums, held to exact arithmetic with fractions."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from p4reduce.errors import UnsupportedDtype
+from p4reduce.protocol.blocks import Blocks
+from p4reduce.protocol.numbers import Float32Numbers, error_bound, numbers_for, reference_allreduce
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+LARGEST = float(np.finfo(np.float32).max)
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+def assert_same_bits(actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> None:
+    assert actual.dtype == expected.dtype
+    np.testing.assert_array_equal(actual.view(np.uint32), expected.view(np.uint32))
+
+
+def exact_block_sum(columns: npt.NDArray[np.float32]) -> list[float]:
+    """Section "Numbers" of docs/protocol.md for one block, shape (ranks, values), element by element."""
+    ranks = len(columns)
+    headroom = math.ceil(math.log2(ranks))
+    largest = float(np.abs(columns).max())
+    exponent = max(math.frexp(largest)[1] + 126, 1)
+    scale = Fraction(2) ** (30 - headroom - (exponent - 126))
+    sums = []
+    for column in columns.T:
+        quanta = sum(round(Fraction(float(value)) * scale) for value in column)  # round() takes ties to even
+        assert abs(quanta) <= 2**30
+        sums.append(float(quanta / scale))  # exact in float64
+    return sums
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.integers(1, 32))
+def test_reference_is_the_formula(data: st.DataObject, ranks: int) -> None:
+    block = data.draw(hnp.arrays(np.float32, (ranks, 4), elements=FLOATS))
+    with np.errstate(over="ignore"):
+        expected = np.array(exact_block_sum(block), np.float32) if block.any() else np.zeros(4, np.float32)
+    assert_same_bits(reference_allreduce(list(block), block_size=4), expected + np.float32(0))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.integers(1, 32), st.sampled_from([1.0, 1e-40, 1e30, LARGEST]))
+def test_error_bound(data: st.DataObject, ranks: int, size: float) -> None:
+    unit = st.floats(-1, 1, width=32)
+    block = data.draw(hnp.arrays(np.float32, (ranks, 4), elements=unit)) * np.float32(size)
+    exponents = np.max([Blocks(row, 4).scan() for row in block], axis=0)
+    bound = Fraction(float(error_bound(exponents, ranks)[0]))
+    for mine, column in zip(exact_block_sum(block), block.T, strict=True):
+        exact = sum(Fraction(float(value)) for value in column)
+        assert abs(Fraction(mine) - exact) <= bound
+
+
+def test_error_is_below_float32_rounding() -> None:
+    """Relative to the block's largest magnitude, for up to 32 ranks."""
+    for ranks in range(1, 33):
+        exponent = 127  # magnitudes up to 2, at least 1
+        assert error_bound([exponent], ranks)[0] <= ranks * 2.0**-24
+
+
+@given(hnp.arrays(np.int32, (3, 5)))
+def test_int32_wraps(columns: npt.NDArray[np.int32]) -> None:
+    exact = columns.astype(np.int64).sum(axis=0)
+    expected = ((exact + 2**31) % 2**32 - 2**31).astype(np.int32)
+    np.testing.assert_array_equal(reference_allreduce(list(columns), block_size=2), expected)
+
+
+def reduce(*rows: list[float], block_size: int = 2) -> list[float]:
+    result: list[float] = reference_allreduce(
+        [np.array(row, np.float32) for row in rows], block_size=block_size
+    ).tolist()
+    return result
+
+
+def test_not_finite_blocks_are_nan_everywhere_and_nowhere_else() -> None:
+    for special in (math.nan, math.inf, -math.inf):
+        got = reduce([1, special, 1, 1], [1, 1, 1, 1])
+        assert [math.isnan(value) for value in got] == [True, True, False, False]
+        assert got[2:] == [2, 2]
+    assert [math.isnan(value) for value in reduce([math.inf, 0], [0, 0])] == [True, True]
+
+
+def test_nan_is_always_the_same_bits() -> None:
+    odd = np.array([0xFFC12345, 0], np.uint32).view(np.float32)
+    assert_same_bits(reference_allreduce([odd, odd], block_size=2), np.full(2, np.nan, np.float32))
+
+
+def test_negative_zero_becomes_zero() -> None:
+    for rows in ([[-0.0, -0.0]], [[-0.0, 1.0]], [[-0.0, 0.0], [-0.0, -1.0]], [[-1.0, 1.0], [1.0, -1.0]]):
+        got = reduce(*rows)
+        assert not any(math.copysign(1, value) < 0 for value in got if value == 0)
+
+
+def test_values_much_smaller_than_the_largest_vanish() -> None:
+    assert reduce([1.0, 2.0**-32]) == [1.0, 0.0]
+    assert reduce([-1.0, -(2.0**-32)]) == [-1.0, 0.0]
+
+
+def test_ties_go_to_even() -> None:
+    # One rank and an exponent of 127: the quantum is 2^-29.
+    assert reduce([1.0, 0.5 * 2**-29]) == [1.0, 0.0]
+    assert reduce([1.0, 1.5 * 2**-29]) == [1.0, 2 * 2**-29]
+    assert reduce([1.0, -2.5 * 2**-29]) == [1.0, -2 * 2**-29]
+
+
+def test_subnormals_are_exact() -> None:
+    tiny = 2.0**-149
+    assert reduce([tiny, -3 * tiny], [tiny, 0]) == [2 * tiny, -3 * tiny]
+
+
+def test_largest_magnitudes() -> None:
+    assert reduce([LARGEST, -LARGEST]) == [LARGEST, -LARGEST]
+    assert reduce([LARGEST, -LARGEST], [LARGEST, -LARGEST]) == [math.inf, -math.inf]
+    assert reduce(*[[LARGEST, 1.0]] * 16, *[[-LARGEST, 1.0]] * 16) == [0.0, 0.0]
+
+
+def test_no_sum_overflows_at_any_size() -> None:
+    for ranks in range(1, 33):
+        numbers = Float32Numbers(ranks)
+        just_below = np.full((1, 1), np.nextafter(np.float32(2), np.float32(0)))
+        quantum = int(numbers.quantise(just_below, [127])[0, 0])
+        assert 2**28 / ranks < quantum
+        assert ranks * quantum <= 2**30
+
+
+def test_average() -> None:
+    rows = [np.array([1, 2, 4], np.float32)] * 3
+    np.testing.assert_array_equal(reference_allreduce(rows, "avg"), rows[0])
+    with pytest.raises(ValueError, match="op 'avg' of int32: accepted are 'sum', and 'avg' of float32"):
+        reference_allreduce([np.ones(2, np.int32)], "avg")
+
+
+def test_shapes() -> None:
+    for shape in [(0,), (1,), (), (3, 0), (5, 7), (130,)]:
+        rows = [np.ones(shape, np.float32)] * 2
+        result = reference_allreduce(rows)
+        assert result.shape == shape
+        np.testing.assert_array_equal(result, 2 * rows[0])
+    strided = np.arange(12, dtype=np.float32).reshape(3, 4).T
+    np.testing.assert_array_equal(reference_allreduce([strided]), strided)
+    with pytest.raises(ValueError, match="arrays differ in shape or dtype"):
+        reference_allreduce([np.ones(2, np.float32), np.ones(3, np.float32)])
+
+
+def test_more_blocks_than_are_reduced_at_once() -> None:
+    rows = [np.random.default_rng(rank).standard_normal(9001).astype(np.float32) for rank in range(3)]
+    whole = reference_allreduce(rows, block_size=1)
+    parts = [reference_allreduce([row[part : part + 1] for row in rows], block_size=1) for part in range(9001)]
+    assert_same_bits(whole, np.concatenate(parts))
+
+
+def test_order_of_ranks_does_not_matter() -> None:
+    rows = [np.random.default_rng(rank).standard_cauchy(1000).astype(np.float32) for rank in range(7)]
+    assert_same_bits(reference_allreduce(rows), reference_allreduce(rows[::-1]))
+
+
+def test_unsupported_dtype() -> None:
+    with pytest.raises(UnsupportedDtype, match="dtype float64 cannot be aggregated: supported are float32 and int32"):
+        numbers_for(np.dtype(np.float64), 2)

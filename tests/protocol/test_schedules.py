@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Thousands of schedules of loss, duplication, delay and reordering: every rank gets the reference's bits.
+
+P4REDUCE_SCHEDULES sets how many are run; P4REDUCE_SEED runs the one schedule of a seed that a failure has named.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import partial
+from random import Random
+
+import pytest
+from scenarios import random_calls, random_membership, random_network
+from simulator import Network, Simulation
+
+from p4reduce.protocol import Membership
+from p4reduce.protocol.constants import Outcome
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+BATCHES = 20
+SCHEDULES = int(os.environ.get("P4REDUCE_SCHEDULES", "4000"))
+ONE_SEED = os.environ.get("P4REDUCE_SEED")
+
+
+def older_generation(membership: Membership, random: Random) -> Simulation:
+    """The same job a generation earlier, which ended well; its packets are what may still be on their way."""
+    past = replace(membership, generation=membership.generation - 1)
+    simulation = Simulation(past, seed=random.getrandbits(32))
+    calls = random_calls(random, past)
+    simulation.reduce(list(zip(*(one.operations for one in calls), strict=True)))
+    return simulation
+
+
+def run_schedule(seed: int) -> Simulation:
+    random = Random(seed)
+    membership = random_membership(random)
+    network = random_network(random)
+    calls = random_calls(random, membership)
+    simulation = Simulation(membership, seed=seed, network=network)
+    if random.random() < 0.2:
+        past = older_generation(membership, random)
+        for rank, (sent, received) in enumerate(zip(past.sent, past.received, strict=True)):
+            for payload in sent:
+                simulation.at(random.random() * 0.01, partial(simulation.to_switch, rank, payload))
+            for payload in received:
+                simulation.at(random.random() * 0.01, partial(simulation.to_worker, rank, payload))
+
+    by_rank = list(zip(*(one.operations for one in calls), strict=True))
+    simulation.reduce(by_rank, skew=random.choice([0, 0.001, 1.0]))
+    for one in calls:
+        one.check()
+    simulation.drain()  # what is still on its way changes nothing
+    for one in calls:
+        one.check()
+
+    assert len({worker.stats.blocks_received for worker in simulation.workers}) == 1
+    for worker in simulation.workers:
+        assert worker.failure is None
+        assert worker.idle
+        assert worker.next_deadline() is None
+        assert worker.stats.operations == len(calls)
+        assert worker.stats.foreign == 0
+    for impossible in (Outcome.MISMATCH, Outcome.BAD_SLOT, Outcome.MALFORMED, Outcome.FORBIDDEN):
+        assert simulation.switch.outcomes[impossible] == 0
+    return simulation
+
+
+def run_seeds(seeds: range | list[int]) -> None:
+    for seed in seeds:
+        try:
+            run_schedule(seed)
+        except Exception as error:
+            raise AssertionError(f"run it again: P4REDUCE_SEED={seed} pytest {__file__}") from error
+
+
+@pytest.mark.parametrize("batch", range(1 if ONE_SEED else BATCHES))
+def test_every_rank_gets_the_same_right_bits(batch: int) -> None:
+    run_seeds([int(ONE_SEED)] if ONE_SEED else range(batch, SCHEDULES, BATCHES))
+
+
+def test_a_seed_is_a_schedule() -> None:
+    first, again = run_schedule(7), run_schedule(7)
+    assert first.now == again.now
+    assert first.sent == again.sent
+
+
+def test_schedules_visit_every_case() -> None:
+    """The random schedules would prove little if they kept away from the hard cases."""
+    seen = dict.fromkeys(Outcome, 0)
+    retransmissions = stale = statuses = 0
+    for seed in range(60):
+        simulation = run_schedule(seed)
+        for outcome, count in simulation.switch.outcomes.items():
+            seen[outcome] += count
+        retransmissions += sum(worker.stats.retransmissions for worker in simulation.workers)
+        stale += sum(worker.stats.stale for worker in simulation.workers)
+        statuses += sum(worker.stats.statuses for worker in simulation.workers)
+    wanted = ("STARTED", "ADDED", "COMPLETED", "STALE", "AHEAD", "REPLAYED", "NOT_ADMITTED")
+    assert all(seen[Outcome[name]] > 0 for name in wanted)
+    assert min(retransmissions, stale, statuses) > 0
+
+
+def test_almost_everything_is_lost() -> None:
+    random = Random(1)
+    membership = replace(random_membership(random), world_size=3)
+    calls = random_calls(random, membership)
+    simulation = Simulation(membership, seed=1, network=Network(loss=0.7))
+    simulation.reduce(list(zip(*(one.operations for one in calls), strict=True)), limit=1e6)
+    for one in calls:
+        one.check()

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker sends its own non-zero blocks once and one header a round, and receives the union once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scenarios import Call, call, random_calls, random_membership
+from simulator import Network, Simulation
+
+from p4reduce.protocol import Membership
+from p4reduce.protocol.packet import Codec
+
+
+def nonzero_blocks(array: npt.NDArray[Any], block_size: int) -> npt.NDArray[np.bool_]:
+    padded = np.zeros(-(-array.size // block_size) * block_size, array.dtype)
+    padded[: array.size] = array
+    return (padded.reshape(-1, block_size) != 0).any(axis=1)
+
+
+def rounds_of(union: npt.NDArray[np.bool_], membership: Membership) -> int:
+    """Per slot: an announcement, then as many rounds as its longest stream has blocks in the union."""
+    slots, lanes = membership.slots, membership.lanes
+    used = max(1, min(slots, -(-union.size // lanes)))
+    streams = [int(union[stream :: slots * lanes].sum()) for stream in range(slots * lanes)]
+    return sum(1 + max(streams[slot * lanes : (slot + 1) * lanes]) for slot in range(used))
+
+
+def check_traffic(simulation: Simulation, membership: Membership, calls: list[Call], *, lossless: bool) -> None:
+    codec = Codec(membership.lanes, membership.block_size)
+    header = 18 + 4 * membership.lanes
+    flags = [[nonzero_blocks(array, membership.block_size) for array in one.inputs] for one in calls]
+    unions = [np.any(own, axis=0) for own in flags]
+    rounds = sum(rounds_of(union, membership) for union in unions)
+    for rank, worker in enumerate(simulation.workers):
+        stats = worker.stats
+        own = sum(int(flag[rank].sum()) for flag in flags)
+        assert stats.blocks_sent == own
+        assert stats.blocks_skipped == sum(flag[rank].size for flag in flags) - own
+        assert stats.blocks_received == sum(int(union.sum()) for union in unions)
+        assert stats.rounds == rounds
+        distinct = set(simulation.sent[rank])  # a retransmission is the same bytes
+        assert len(distinct) == rounds
+        assert sum(codec.decode(payload).present.bit_count() for payload in distinct) == own
+        assert stats.packets_sent == len(simulation.sent[rank])
+        assert stats.bytes_sent == sum(map(len, simulation.sent[rank]))
+        assert stats.packets_sent == rounds + stats.retransmissions
+        if lossless:
+            assert stats.retransmissions == 0
+            assert stats.bytes_sent == rounds * header + own * membership.block_size * 4
+            assert stats.packets_received == rounds
+            assert stats.bytes_received == rounds * header + stats.blocks_received * membership.block_size * 4
+
+
+@pytest.mark.parametrize("network", [Network(), Network(loss=0.1, duplicates=0.1, delay=0.01, duplicate_delay=0.1)])
+def test_random_tensors(network: Network) -> None:
+    for seed in range(150):
+        random = Random(seed)
+        membership = random_membership(random)
+        calls = random_calls(random, membership)
+        simulation = Simulation(membership, seed=seed, network=network)
+        simulation.reduce(list(zip(*(one.operations for one in calls), strict=True)))
+        check_traffic(simulation, membership, calls, lossless=network == Network())
+
+
+@pytest.mark.parametrize(
+    ("blocks", "rounds"),
+    [
+        ([[0] * 16, [0] * 16], 2),  # all zeros: one round trip a slot
+        ([[1] * 16, [1] * 16], 2 + 2 * 2),  # dense: two blocks in each of eight streams
+        ([[1] * 8 + [0] * 8, [0] * 8 + [1] * 8], 2 + 2 * 2),  # no overlap
+        ([[1] + [0] * 15, [0] * 15 + [1]], 2 + 1 + 1),  # one block in each slot
+        ([[1] + [0] * 15, [0] * 8 + [1] + [0] * 7], 2 + 2),  # two blocks of one stream
+    ],
+)
+def test_known_tensors(blocks: list[list[int]], rounds: int) -> None:
+    membership = Membership(1, 1, 0, 2, slots=2, lanes=4, block_size=32, first_seq=0)
+    one = call([np.repeat(np.array(own, np.float32), 32) for own in blocks], 32)
+    simulation = Simulation(membership, seed=0)
+    simulation.reduce([[operation] for operation in one.operations])
+    one.check()
+    assert simulation.workers[0].stats.rounds == rounds
+    check_traffic(simulation, membership, [one], lossless=True)
+
+
+def test_small_tensors_use_few_slots() -> None:
+    membership = Membership(1, 1, 0, 2, slots=32, lanes=4, block_size=64, first_seq=0)
+    for size, slots in [(0, 1), (1, 1), (4 * 64, 1), (4 * 64 + 1, 2), (10**5, 32)]:
+        one = call([np.zeros(size, np.float32)] * 2, 64)
+        simulation = Simulation(membership, seed=0)
+        simulation.reduce([[operation] for operation in one.operations])
+        assert simulation.workers[0].stats.packets_sent == slots
+
+
+def test_slots_run_ahead() -> None:
+    """A slot that is done with an operation begins the next one while others still work on the former."""
+    membership = Membership(1, 1, 0, 1, slots=2, lanes=1, block_size=1, first_seq=0)
+    long_in_slot_1 = np.tile(np.array([0, 1], np.float32), 50)
+    calls = [call([long_in_slot_1], 1), call([np.ones(1, np.float32)], 1)]
+    simulation = Simulation(membership, seed=0)
+    former, latter = calls[0].operations[0], calls[1].operations[0]
+    simulation.submit(0, former)
+    simulation.submit(0, latter)
+    simulation.run(lambda: latter.done)
+    assert not former.done
+    simulation.run(lambda: former.done)
+    for one in calls:
+        one.check()
+
+
+def test_thirty_two_workers() -> None:
+    random = Random(32)
+    membership = replace(random_membership(random), world_size=32)
+    calls = random_calls(random, membership)
+    simulation = Simulation(membership, seed=32)
+    simulation.reduce(list(zip(*(one.operations for one in calls), strict=True)))
+    for one in calls:
+        one.check()
+    check_traffic(simulation, membership, calls, lossless=True)

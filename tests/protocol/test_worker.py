@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One worker, packet by packet."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError, UnsupportedDtype
+from p4reduce.protocol import Membership, Operation, Timing, Worker
+from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce.protocol.fingerprint import fingerprint
+from p4reduce.protocol.packet import NO_VALUES, Codec, Packet
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+M = Membership(job=5, generation=9, rank=1, world_size=3, slots=2, lanes=2, block_size=2, first_seq=100)
+CODEC = Codec(M.lanes, M.block_size)
+BEFORE, RTO = 0.0, Timing().initial
+
+
+def key(number: int, exponent: int) -> int:
+    return number << 8 | 255 - exponent
+
+
+def sent(worker: Worker) -> list[Packet]:
+    return [CODEC.decode(payload) for payload in worker.take_packets()]
+
+
+def answer(packet: Packet, op: Op, **changes: object) -> bytes:
+    """What the switch makes of a worker's packet."""
+    fields = {"op": op, "present": 0, "values": NO_VALUES} | changes
+    return CODEC.encode(dataclasses.replace(packet, **fields))  # type: ignore[arg-type]
+
+
+def result(packet: Packet, keys: list[int], sums: list[list[int]] | None = None, **changes: object) -> bytes:
+    values = np.array(sums, np.int32) if sums else NO_VALUES
+    return answer(packet, Op.RESULT, keys=keys, present=packet.active, values=values, **changes)
+
+
+def started(data: npt.NDArray[np.float32] | None = None) -> tuple[Worker, Operation, list[Packet]]:
+    worker = Worker(M)
+    operation = Operation(np.array([1, 2, 0, 0, 0, 0, 0, -4], np.float32) if data is None else data)
+    worker.submit(operation, BEFORE)
+    return worker, operation, sent(worker)
+
+
+def test_announcement() -> None:
+    _, _, packets = started()
+    common = {"op": Op.DATA, "job": 5, "generation": 9, "worker": 1, "seq": 100, "active": 0, "present": 0}
+    for packet in packets:
+        assert {name: getattr(packet, name) for name in common} == common
+        assert packet.fingerprint == fingerprint(0, "float32", "sum", 8)
+    assert [packet.slot for packet in packets] == [0, 2]
+    assert [list(packet.keys) for packet in packets] == [[key(0, 128), NO_KEY], [NO_KEY, key(0, 129)]]
+
+
+def test_rounds() -> None:
+    worker, operation, (first, second) = started()
+    done: list[Operation] = []
+    operation.on_done = done.append
+    # Another rank has lane 1 of slot 0 too, and a larger exponent in lane 0.
+    worker.receive(result(first, [key(0, 130), key(0, 127)]), 0.001)
+    (packet,) = sent(worker)
+    assert (packet.slot, packet.seq, packet.active, packet.present) == (1, 101, 0b11, 0b01)
+    assert list(packet.keys) == [NO_KEY, NO_KEY]
+    quantum = 2.0 ** (130 - 126 + 2 - 30)  # 3 ranks: two bits of headroom
+    np.testing.assert_array_equal(packet.values * quantum, [[1, 2]])
+
+    worker.receive(result(packet, [NO_KEY, NO_KEY], [[8, 16], [-(2**24), 0]]), 0.002)
+    assert sent(worker) == []
+    assert not operation.done
+    worker.receive(result(second, [NO_KEY, key(0, 129)]), 0.002)
+    (packet,) = sent(worker)
+    assert (packet.slot, packet.seq, packet.active, packet.present) == (3, 101, 0b10, 0b10)
+    worker.receive(result(packet, [NO_KEY, NO_KEY], [[0, 2**28]]), 0.003)
+    assert done == [operation]
+    assert operation.done
+    assert operation.error is None
+    lane_1 = 2.0 ** (127 - 126 + 2 - 30)
+    assert operation.data.tolist() == [8 * quantum, 16 * quantum, -(2**24) * lane_1, 0, 0, 0, 0, 2**28 * quantum / 2]
+    assert worker.idle
+    assert worker.next_deadline() is None
+    assert worker.stats.blocks_sent == 2
+    assert worker.stats.blocks_skipped == 2
+    assert worker.stats.blocks_received == 3
+    assert worker.stats.rounds == 4
+
+
+def test_next_operation_follows_in_the_same_slot() -> None:
+    worker, _, (first, second) = started(np.zeros(8, np.float32))
+    worker.submit(Operation(np.zeros(8, np.int32), reduce_op="max"), BEFORE)
+    assert sent(worker) == []
+    worker.receive(result(second, [NO_KEY, NO_KEY]), 0.001)
+    (packet,) = sent(worker)
+    assert (packet.slot, packet.seq, packet.fingerprint) == (3, 101, fingerprint(1, "int32", "max", 8))
+    worker.receive(result(first, [NO_KEY, NO_KEY]), 0.001)
+    (packet,) = sent(worker)
+    assert (packet.slot, packet.seq) == (1, 101)
+
+
+def test_on_done_may_submit() -> None:
+    worker, operation, packets = started(np.zeros(8, np.float32))
+    following = Operation(np.zeros(1, np.float32))
+    operation.on_done = lambda _: worker.submit(following, 0.001)
+    for packet in packets:
+        worker.receive(result(packet, [NO_KEY, NO_KEY]), 0.001)
+    (packet,) = sent(worker)
+    worker.receive(result(packet, [NO_KEY, NO_KEY]), 0.002)
+    assert following.done
+
+
+def test_retransmission_is_the_same_bytes() -> None:
+    worker = Worker(M)
+    worker.submit(Operation(np.ones(8, np.float32)), BEFORE)
+    packets = worker.take_packets()
+    assert worker.next_deadline() == RTO
+    worker.tick(RTO * 0.99)
+    assert worker.take_packets() == []
+    worker.tick(RTO)
+    assert worker.take_packets() == packets
+    assert worker.next_deadline() == RTO + 2 * RTO
+    assert worker.stats.retransmissions == 2
+
+
+def test_duplicates_and_the_past_change_nothing() -> None:
+    worker, operation, (first, _) = started()
+    response = result(first, [key(0, 130), NO_KEY])
+    worker.receive(response, 0.001)
+    (second,) = sent(worker)
+    before = operation.data.copy()
+    for late in (
+        response,
+        answer(first, Op.STATUS, keys=[1, 0]),
+        result(first, [key(0, 140), NO_KEY]),
+        result(second, [NO_KEY, NO_KEY], [[1, 1]], seq=second.seq + 2),
+        result(second, [NO_KEY, NO_KEY], [[1, 1]], generation=8),
+        answer(second, Op.ERROR, generation=8),
+        answer(second, Op.ABORT, generation=8),
+    ):
+        worker.receive(late, 0.002)
+    assert worker.stats.stale == 7
+    assert sent(worker) == []
+    assert worker.failure is None
+    np.testing.assert_array_equal(operation.data, before)
+    assert worker.awaited() == ()
+
+
+def test_foreign_packets_are_counted() -> None:
+    worker, operation, (first, second) = started()
+    response = result(first, [key(0, 130), NO_KEY])
+    for payload in (
+        b"",
+        b"\x12" * 100,
+        response + b"\0",
+        result(first, [key(0, 130), NO_KEY], job=6),
+        result(first, [key(0, 130), NO_KEY], slot=1),  # the wrong half
+        result(first, [key(0, 130), NO_KEY], slot=4),  # no such slot
+        result(first, [key(0, 130), NO_KEY], fingerprint=1),
+        result(first, [key(0, 127), NO_KEY]),  # larger than what this rank announced
+        result(first, [NO_KEY, NO_KEY]),
+        result(first, [key(0, 130), key(2, 127)]),  # no such block
+        result(second, [NO_KEY, key(0, 129)], active=0b11),
+        CODEC.encode(first),  # DATA, HELLO, RESET and QUERY are not for workers
+        answer(first, Op.HELLO),
+        answer(first, Op.RESET),
+        answer(first, Op.QUERY),
+    ):
+        foreign = worker.stats.foreign
+        worker.receive(payload, 0.001)
+        assert worker.stats.foreign == foreign + 1
+    assert sent(worker) == []
+    assert worker.stats.rounds == 0
+    assert not operation.done
+    worker.receive(response, 0.001)
+    assert worker.stats.rounds == 1
+
+
+def test_memoryviews_are_taken() -> None:
+    worker, _, (first, _) = started()
+    worker.receive(memoryview(bytearray(result(first, [key(0, 130), NO_KEY]))), 0.001)
+    assert worker.stats.rounds == 1
+
+
+def test_status() -> None:
+    worker, _, (first, second) = started()
+    worker.receive(answer(first, Op.STATUS, keys=[0b010, 0]), 0.001)
+    assert worker.awaited() == (0, 2)
+    worker.receive(answer(second, Op.STATUS, keys=[0b011, 0]), 0.001)
+    assert worker.awaited() == (0, 2)
+    worker.receive(answer(first, Op.STATUS, keys=[0b110, 0]), 0.001)
+    assert worker.awaited() == (0, 2)
+    worker.receive(answer(second, Op.STATUS, keys=[0b110, 0]), 0.001)
+    assert worker.awaited() == (0,)
+    assert worker.stats.statuses == 4
+    worker.receive(result(first, [NO_KEY, NO_KEY]), 0.002)
+    worker.receive(result(first, [key(0, 128), NO_KEY]), 0.002)
+    worker.receive(result(second, [NO_KEY, key(0, 129)]), 0.002)
+    assert worker.awaited() == ()
+
+
+def test_status_ends_the_back_off() -> None:
+    """It proves that the path is alive, so the wait need not be that of a dead one."""
+    timing = Timing(initial=0.02, ceiling=100.0, poll=0.1)
+    worker = Worker(M, timing=timing)
+    worker.submit(Operation(np.ones(1, np.float32)), BEFORE)
+    (first,) = sent(worker)
+    now = BEFORE
+    while now < 10:
+        deadline = worker.next_deadline()
+        assert deadline is not None
+        now = deadline
+        worker.tick(now)
+    assert worker.next_deadline() > now + 10  # type: ignore[operator]
+    worker.receive(answer(first, Op.STATUS, keys=[0b010, 0]), now)
+    assert worker.next_deadline() == pytest.approx(now + timing.poll)
+
+
+def test_abort() -> None:
+    worker, operation, (first, _) = started()
+    waiting = Operation(np.ones(3, np.float32))
+    worker.submit(waiting, BEFORE)
+    worker.receive(answer(first, Op.ABORT, worker=2, seq=0, slot=0, fingerprint=0, keys=[3, 0]), 0.001)
+    assert isinstance(worker.failure, JobAborted)
+    assert worker.failure.rank == 2
+    assert str(worker.failure) == "job 5 was aborted: rank 2 has left it (reason 3)"
+    assert operation.error is waiting.error is worker.failure
+    assert operation.done
+    assert waiting.done
+    assert worker.idle
+    assert worker.next_deadline() is None
+    worker.receive(result(first, [key(0, 130), NO_KEY]), 0.002)
+    worker.tick(100.0)
+    assert sent(worker) == []
+
+
+def test_abort_for_this_rank() -> None:
+    worker, _, (first, _) = started()
+    worker.receive(answer(first, Op.ABORT, worker=1, keys=[1, 0]), 0.001)
+    assert str(worker.failure) == "job 5 was aborted: this rank, 1, has left it (reason 1)"
+
+
+def test_the_rank_that_differs_keeps_telling() -> None:
+    """Its packet is what makes the switch send ERROR, which another rank may have lost."""
+    worker, operation, (first, _) = started()
+    worker.receive(answer(first, Op.ERROR, worker=1, fingerprint=7, keys=[first.fingerprint, 0]), 0.001)
+    assert isinstance(operation.error, MismatchError)
+    deadline = worker.next_deadline()
+    assert deadline is not None
+    worker.tick(deadline)
+    assert sent(worker) == [first]
+
+
+def test_the_ranks_that_agree_fall_silent() -> None:
+    worker, operation, (first, _) = started()
+    worker.receive(answer(first, Op.ERROR, worker=0, keys=[7, 0]), 0.001)
+    assert isinstance(operation.error, MismatchError)
+    worker.tick(100.0)
+    assert sent(worker) == []
+
+
+def test_fail() -> None:
+    worker, operation, _ = started()
+    timeout = CollectiveTimeout("too late", awaited=[0])
+    worker.fail(timeout)
+    worker.fail(ValueError("the first failure stays"))
+    assert operation.error is worker.failure is timeout
+    assert worker.next_deadline() is None
+
+
+def test_hello() -> None:
+    worker = Worker(M)
+    packet = CODEC.decode(worker.hello(0x0123456789ABCDEF))
+    assert (packet.op, packet.job, packet.generation, packet.worker) == (Op.HELLO, 5, 9, 1)
+    assert (packet.active, packet.present, packet.slot, packet.seq) == (0, 0, 0, 0)
+    assert packet.fingerprint == 0x01234567
+    assert list(packet.keys) == [0x89ABCDEF, NO_KEY]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"world_size": 33}, "world_size is 33: accepted are 1 to 32"),
+        ({"world_size": 0}, "world_size is 0: accepted are 1 to 32"),
+        ({"rank": 3}, "rank is 3: accepted are 0 to 2"),
+        ({"slots": 0}, "slots is 0: accepted are 1 to 32768"),
+        ({"lanes": 9}, "lanes is 9: accepted are 1 to 8"),
+        ({"first_seq": 3}, "first_seq is 3: accepted are even numbers"),
+        ({"generation": 65536}, "generation is 65536: accepted are 0 to 65535"),
+    ],
+)
+def test_senseless_memberships(changes: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(M, **changes)
+
+
+def test_operations_refuse_what_they_cannot_reduce() -> None:
+    with pytest.raises(UnsupportedDtype, match="data has dtype float64: supported are native float32 and int32"):
+        Operation(np.ones(3))
+    with pytest.raises(UnsupportedDtype, match="data has dtype >f4"):
+        Operation(np.ones(3, ">f4"))
+    with pytest.raises(ValueError, match=r"data has shape \(3, 2\)"):
+        Operation(np.ones((3, 2), np.float32))
+    with pytest.raises(ValueError, match=r"strides \(8,\)"):
+        Operation(np.ones(6, np.float32)[::2])
+    fixed = np.ones(3, np.float32)
+    fixed.flags.writeable = False
+    with pytest.raises(ValueError, match="writable False"):
+        Operation(fixed)
+
+
+def test_too_large_a_tensor_is_refused_and_harms_nothing() -> None:
+    membership = dataclasses.replace(M, slots=1, lanes=1, block_size=1)
+    worker = Worker(membership)
+    with pytest.raises(ValueError, match="16777217 in each of 1 streams"):
+        worker.submit(Operation(np.zeros((1 << 24) + 1, np.int32)), BEFORE)
+    assert worker.idle
+    assert worker.take_packets() == []

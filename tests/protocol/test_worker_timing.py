@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stragglers, lost answers and changing paths: how soon and how often a worker sends again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from simulator import Network, Simulation
+
+from p4reduce.protocol import Membership, Operation, Timing
+
+MEMBERSHIP = Membership(1, 1, 0, 3, slots=4, lanes=1, block_size=4, first_seq=0)
+DENSE = 4 * 4 * 200  # 200 rounds a slot
+
+
+def ones(size: int = DENSE) -> Operation:
+    return Operation(np.ones(size, np.float32))
+
+
+def test_a_straggler_is_named_and_asked_after_gently() -> None:
+    simulation = Simulation(MEMBERSHIP, seed=0)
+    operations = [ones() for _ in range(3)]
+    simulation.submit(0, operations[0])
+    simulation.submit(2, operations[2])
+    simulation.run(lambda: simulation.now > 0.015)
+    assert simulation.workers[0].awaited() == ()  # not asked yet
+    simulation.submit(1, operations[1], when=20.0)
+    simulation.run(lambda: simulation.now > 19)
+    assert simulation.workers[0].awaited() == (1,)
+    assert simulation.workers[2].awaited() == (1,)
+    assert simulation.workers[1].awaited() == ()
+    a_slot = simulation.workers[0].stats.retransmissions / MEMBERSHIP.slots
+    assert 19 / Timing().poll < a_slot < 20 / Timing().poll + 10
+
+    simulation.run(lambda: all(operation.done for operation in operations))
+    assert simulation.now < 20.1
+    assert simulation.workers[0].awaited() == ()
+
+
+def test_a_straggler_does_not_make_the_timeout_long() -> None:
+    """Waiting for a rank that computes is no round trip, so a packet lost afterwards is soon sent again."""
+    simulation = Simulation(MEMBERSHIP, seed=3, network=Network(loss=0.02))
+    for iteration in range(1, 11):
+        operations = [ones(400) for _ in range(3)]
+        for rank, operation in enumerate(operations):
+            simulation.submit(rank, operation, when=iteration + (0.5 if rank == 1 else 0.0))
+        simulation.run(lambda operations=operations: all(operation.done for operation in operations))
+        assert simulation.now < iteration + 0.5 + 0.1
+
+
+def test_answers_lost_after_a_straggler_came_are_soon_asked_for() -> None:
+    """Once one slot hears that the straggler is back, the others do not wait for their slow polls."""
+    simulation = Simulation(MEMBERSHIP, seed=0)
+    operations = [ones() for _ in range(3)]
+    for rank in (0, 2):
+        simulation.submit(rank, operations[rank])
+    simulation.run(lambda: simulation.now > 10)
+    # Rank 0 loses the results of all slots but the first.
+    worker, lost = simulation.workers[0], []
+    take = worker.receive
+
+    def receive(payload: bytes, now: float) -> None:
+        slot = payload[9] >> 1
+        if slot and slot not in lost:
+            lost.append(slot)
+        else:
+            take(payload, now)
+
+    simulation.submit(1, operations[1], when=10.2)
+    simulation.run(lambda: simulation.now > 10.1999)
+    worker.receive = receive  # type: ignore[method-assign]
+    simulation.run(lambda: all(operation.done for operation in operations))
+    assert len(lost) == 3
+    assert simulation.now < 10.2 + 0.1
+
+
+def test_a_path_that_grows_long_is_not_flooded() -> None:
+    """Karn: with every packet sent twice nothing could be measured, so the longer timeout is kept until it can."""
+    simulation = Simulation(MEMBERSHIP, seed=0)
+    simulation.reduce([[ones()] for _ in range(3)])
+    workers = simulation.workers
+    assert [worker.stats.retransmissions for worker in workers] == [0, 0, 0]
+    simulation.network = replace(simulation.network, latency=0.05)
+    simulation.reduce([[ones()] for _ in range(3)])
+    for worker in workers:
+        assert worker.stats.retransmissions < 20 * MEMBERSHIP.slots
+    before = [worker.stats.retransmissions for worker in workers]
+    simulation.reduce([[ones()] for _ in range(3)])
+    assert [worker.stats.retransmissions for worker in workers] == before
+
+
+def test_the_switch_comes_back() -> None:
+    """Nothing arrives for ten seconds; then it goes on at the next packet."""
+    simulation = Simulation(MEMBERSHIP, seed=0, network=Network(loss=1.0))
+    operations = [ones() for _ in range(3)]
+    for rank, operation in enumerate(operations):
+        simulation.submit(rank, operation)
+    simulation.run(lambda: simulation.now > 10)
+    assert simulation.workers[0].stats.retransmissions <= MEMBERSHIP.slots * (10 / Timing().ceiling + 7)
+    simulation.network = Network()
+    simulation.run(lambda: all(operation.done for operation in operations))
+    assert simulation.now < 10 + 2 * Timing().ceiling
+
+
+def test_one_percent_of_loss_costs_little() -> None:
+    lossless = Simulation(MEMBERSHIP, seed=1)
+    lossless.reduce([[ones()] for _ in range(3)])
+    lossy = Simulation(MEMBERSHIP, seed=1, network=Network(loss=0.01))
+    lossy.reduce([[ones()] for _ in range(3)])
+    rounds = lossy.workers[0].stats.rounds
+    assert all(worker.stats.retransmissions < 0.1 * rounds for worker in lossy.workers)
+    losses_in_a_row = 200 * 3 * 2 * 0.01  # of a slot: any packet of any rank stops it
+    assert lossy.now < lossless.now + 3 * losses_in_a_row * Timing().margin * 2 + Timing().initial * 2
