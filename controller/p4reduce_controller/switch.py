@@ -384,7 +384,18 @@ class P4RuntimeSwitch:
         number = next(self._query_ids) % 2**16
         answer: asyncio.Future[HalfState] = asyncio.get_running_loop().create_future()
         self._queries[number] = answer
-        packet = Aggregation(OP_QUERY, generation=number, slot=half, keys=(NO_KEY,) * self.layout.lanes)
+        # The sums come back in the room of the zeros: the switch cannot make a packet much longer.
+        lanes, size = self.layout.lanes, self.layout.block_size
+        every = (1 << lanes) - 1
+        packet = Aggregation(
+            OP_QUERY,
+            generation=number,
+            slot=half,
+            active=every,
+            present=every,
+            keys=(NO_KEY,) * lanes,
+            values=(0,) * (lanes * size),
+        )
         try:
             for _ in range(round(QUERY_TIMEOUT / QUERY_RETRY)):
                 await self._send(packet)

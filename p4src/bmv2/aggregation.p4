@@ -10,6 +10,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
     FOR_EACH_LANE(LANE_INSTANCES)
 
     bit<16> length = BARE_LENGTH;
+    bit<16> growth = 0;  // what the lanes add that are in this round but not in this packet
 
     // Whoever only asks must not lower the minimum.
     action disregard_keys() {
@@ -20,13 +21,15 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
     apply {
         meta.outcome = OUTCOME_FORBIDDEN;
         meta.keep = 0xFFFFFFFF;
-#define EXPECTED_LENGTH(i) if (hdr.values[i].isValid()) { length = length + LANE_LENGTH; }
-        FOR_EACH_LANE(EXPECTED_LENGTH)
+#define MEASURE(i) if (hdr.values[i].isValid()) { length = length + LANE_LENGTH; } \
+            else if (hdr.aggregation.active[i:i] == 1) { growth = growth + LANE_LENGTH; }
+        FOR_EACH_LANE(MEASURE)
 
         if (meta.truncated == 1 || meta.bad_checksum == 1 || hdr.aggregation.version != PROTOCOL_VERSION
             || hdr.udp.length != length || hdr.ipv4.total_length != length + 20
             || hdr.aggregation.active & ~(bit<8>)ALL_LANES != 0
-            || hdr.aggregation.present & ~hdr.aggregation.active != 0) {
+            || hdr.aggregation.present & ~hdr.aggregation.active != 0
+            || growth > MAX_GROWTH || (meta.from_cpu == 1 && growth != 0)) {
             meta.outcome = OUTCOME_MALFORMED;
         } else if (meta.from_cpu == 0) {
             if (hdr.aggregation.op == OP_DATA) {

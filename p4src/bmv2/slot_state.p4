@@ -60,7 +60,7 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
             }
         } else {
             meta.outcome = OUTCOME_QUERY;
-            meta.touch = ALL_LANES;
+            meta.touch = hdr.aggregation.active;
         }
     }
 }

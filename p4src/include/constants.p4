@@ -17,6 +17,10 @@
 #define CPU_PORT 510    // where packet-in and packet-out go
 #endif
 
+#ifndef MAX_GROWTH
+#define MAX_GROWTH 512  // bytes that an answer may be longer than the packet it is made of: BMv2 has no room for more
+#endif
+
 #define HALVES (2 * SLOTS)
 #define ALL_LANES ((1 << LANES) - 1)
 

@@ -93,7 +93,7 @@ header packet_out_h {
 }
 
 // To the controller. `bitmap`: in the answer to a QUERY, the workers that the half has seen; its seq, fingerprint, keys
-// and sums stand in their own places.
+// and the sums of the lanes that were asked for stand in their own places.
 @controller_header("packet_in")
 header packet_in_h {
     bit<7>  padding;

@@ -34,8 +34,6 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
     }
 
     action tell_state() {
-        hdr.aggregation.active = ALL_LANES;
-        hdr.aggregation.present = ALL_LANES;
         hdr.aggregation.seq = meta.seq;
         hdr.aggregation.fingerprint = meta.fingerprint;
     }
