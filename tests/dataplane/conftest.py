@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each test runs on every data plane that this machine has; a skip names what is missing for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from .switch import Switch
+from .targets import Unavailable
+
+PLANES = [
+    pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root]),
+]
+
+
+@pytest.fixture(scope="session", params=PLANES)
+def running_switch(request: pytest.FixtureRequest) -> Iterator[Switch]:
+    try:
+        switch = Switch(request.param)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    with switch:
+        yield switch
+
+
+@pytest.fixture
+def switch(running_switch: Switch) -> Iterator[Switch]:
+    """A switch without entries, but for its own address."""
+    running_switch.own_address()
+    yield running_switch
+    running_switch.reset()

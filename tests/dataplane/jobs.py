@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job as the controller would set it up, and the frames that its workers send and expect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from . import frames
+from .frames import NO_KEY, Aggregation, Host, Values
+from .p4runtime import Entry
+from .switch import JOBS, SWITCH, WORKERS, Switch
+
+FIRST_SEQ = 2
+
+
+@dataclass(frozen=True)
+class Member:
+    """A worker and the switch port that it sits behind."""
+
+    port: int
+    host: Host
+
+
+class Job:
+    """`size` workers spread over the switch's ports, with a pool of `slots` slots from `pool_base` (in halves)."""
+
+    def __init__(
+        self,
+        switch: Switch,
+        size: int,
+        *,
+        number: int = 7,
+        generation: int = 1,
+        pool_base: int = 0,
+        slots: int = 2,
+        first_seq: int = FIRST_SEQ,
+        fingerprint: int = 0xC0FFEE00,
+    ) -> None:
+        self.switch, self.size, self.number, self.generation = switch, size, number, generation
+        self.pool_base, self.slots, self.group, self.fingerprint = pool_base, slots, 0x100 + number, fingerprint
+        self.first_seq = first_seq
+        self.members = [
+            Member(
+                switch.ports[rank % len(switch.ports)],
+                Host(f"02:00:00:00:{number & 0xFF:02x}:{rank:02x}", f"10.{number & 0x7F}.0.{rank + 1}", 40000 + rank),
+            )
+            for rank in range(size)
+        ]
+
+    @property
+    def full(self) -> int:
+        return (1 << self.size) - 1
+
+    def admission(self, rank: int) -> Entry:
+        member = self.members[rank]
+        return Entry(
+            JOBS,
+            {
+                "ingress_port": member.port,
+                "source_ip": frames.ip_number(member.host.ip),
+                "source_port": member.host.udp_port,
+                "job": self.number,
+                "generation": self.generation,
+                "worker": rank,
+            },
+            "SwitchIngress.aggregation.admission.admit",
+            {
+                "worker_bit": 1 << rank,
+                "full_bitmap": self.full,
+                "pool_base": self.pool_base,
+                "pool_halves": 2 * self.slots,
+                "group": self.group,
+            },
+        )
+
+    def delivery(self, rank: int) -> Entry:
+        host = self.members[rank].host
+        params = {
+            "mac": frames.mac_number(host.mac),
+            "ip": frames.ip_number(host.ip),
+            "udp_port": host.udp_port,
+        }
+        return Entry(WORKERS, {"job": self.number, "instance": rank + 1}, "SwitchEgress.delivery.address", params)
+
+    def start(self) -> Job:
+        """Entries, group and slot halves, as the controller does."""
+        ranks = range(self.size)
+        self.switch.insert(*map(self.admission, ranks), *map(self.delivery, ranks))
+        self.switch.insert_group(self.group, [(self.members[rank].port, rank + 1) for rank in ranks])
+        self.reset().expect()
+        return self
+
+    def reset(self):
+        """RESET every half so that `first_seq` is the first round, as the controller does."""
+        return self.switch.reset_halves(
+            {self.pool_base + half: (self.first_seq - 2 + half % 2) & 0xFFFFFFFF for half in range(2 * self.slots)}
+        )
+
+    # --- what a worker sends ----------------------------------------------------------------------------------------
+
+    def packet(
+        self,
+        rank: int,
+        seq: int,
+        *,
+        slot: int = 0,
+        active: int | None = None,
+        keys: Sequence[int] | None = None,
+        values: Mapping[int, Values] | None = None,
+        **other: int,
+    ) -> Aggregation:
+        """A DATA packet of round `seq`. `slot` counts whole slots; `active` defaults to the lanes of `values`."""
+        values = values or {}
+        return Aggregation(
+            **{
+                "active": sum(1 << lane for lane in values) if active is None else active,
+                "worker": rank,
+                "job": self.number,
+                "generation": self.generation,
+                "slot": 2 * slot + (seq & 1),
+                "seq": seq & 0xFFFFFFFF,
+                "fingerprint": self.fingerprint,
+                "keys": (NO_KEY,) * self.switch.lanes if keys is None else tuple(keys),
+                "values": values,
+                **other,
+            }
+        )
+
+    def sent(self, packet: Aggregation, rank: int | None = None) -> tuple[int, bytes]:
+        """(port, frame) of `packet`, from its worker or from another rank's place."""
+        member = self.members[packet.worker if rank is None else rank]
+        return member.port, frames.frame(member.host, SWITCH, packet)
+
+    def data(self, rank: int, seq: int, **fields: object) -> tuple[int, bytes]:
+        return self.sent(self.packet(rank, seq, **fields))
+
+    # --- what the switch answers --------------------------------------------------------------------------------------
+
+    def to_one(self, rank: int, answer: Aggregation) -> dict[int, list[bytes]]:
+        member = self.members[rank]
+        return {member.port: [frames.frame(SWITCH, member.host, answer)]}
+
+    def to_all(self, answer: Aggregation) -> dict[int, list[bytes]]:
+        ports: dict[int, list[bytes]] = {}
+        for member in self.members:
+            ports.setdefault(member.port, []).append(frames.frame(SWITCH, member.host, answer))
+        return ports
+
+    def result(self, last: Aggregation, *, keys: Sequence[int], values: Mapping[int, Values]) -> Aggregation:
+        """The RESULT that `last`, the packet that completed or asked again, turns into."""
+        return replace(last, op=frames.RESULT, keys=tuple(keys), values=values)
+
+    def status(self, asked: Aggregation, bitmap: int) -> Aggregation:
+        rest = (0,) * (self.switch.lanes - 1)
+        return replace(asked, op=frames.STATUS, keys=(bitmap, *rest), values={}, present=0)
+
+    def error(self, wrong: Aggregation, right_fingerprint: int) -> Aggregation:
+        rest = (0,) * (self.switch.lanes - 1)
+        keys = (wrong.fingerprint, *rest)
+        return replace(wrong, op=frames.ERROR, fingerprint=right_fingerprint, keys=keys, values={}, present=0)
+
+
+def values_of(seed: int, switch: Switch, lanes: Sequence[int]) -> dict[int, Values]:
+    """Random int32 values for each of `lanes`, over the whole range."""
+    random = np.random.default_rng(seed)
+    low, high = np.iinfo(np.int32).min, np.iinfo(np.int32).max
+    return {lane: random.integers(low, high, switch.block_size, np.int32, endpoint=True) for lane in lanes}
+
+
+def sums(switch: Switch, active: Sequence[int], *parts: Mapping[int, Values]) -> dict[int, Values]:
+    """Lane by lane, what the switch makes of the workers' values: int32 addition that wraps."""
+    return {
+        lane: sum((part[lane] for part in parts if lane in part), np.zeros(switch.block_size, np.int32))
+        for lane in active
+    }

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts each data plane with its ports in the test's hands: one socket a port, one frame a message."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import grpc
+
+from .p4runtime import DEVICE, Program
+
+PORTS = 4
+CPU_PORT = 510
+START_TIMEOUT_S = 30.0
+ETH_P_ALL = 3
+PACKET_OUTGOING = 4
+CLONE_NEWNET = 0x40000000
+
+
+class Unavailable(RuntimeError):
+    """This machine lacks something that the target needs; the message names it."""
+
+
+class Target(ExitStack):
+    """A running data plane: where its P4Runtime server listens, and a socket for each port. Close it after use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grpc_address = ""
+        self.sockets: dict[int, socket.socket] = {}
+
+    def receive(self, port: int) -> bytes | None:
+        """The next frame that came out of `port`; None where the message was not one."""
+        data, address = self.sockets[port].recvfrom(65536)
+        if isinstance(address, tuple) and address[2] == PACKET_OUTGOING:
+            return None
+        return data
+
+    def check(self) -> None:
+        """Raise RuntimeError, with what it last said, where the target is no longer there."""
+
+
+class Bmv2(Target):
+    """simple_switch_grpc on veth pairs, in a network namespace of its own."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__()
+        self._process: subprocess.Popen[bytes] | None = None
+        del program  # installed over P4Runtime
+        for tool in ("simple_switch_grpc", "ip"):
+            if shutil.which(tool) is None:
+                raise Unavailable(f"{tool} is not on PATH")
+        if os.geteuid() != 0:
+            raise Unavailable("network namespaces need root")
+        with ExitStack() as undo:
+            undo.push(self)
+            self._start()
+            undo.pop_all()
+
+    def _start(self) -> None:
+        folder = Path(self.enter_context(tempfile.TemporaryDirectory(prefix="p4reduce-test-")))
+        name = f"p4reduce-test-{os.getpid()}"
+        try:
+            _ip("netns", "add", name)
+        except RuntimeError as error:
+            raise Unavailable(f"network namespaces cannot be made here: {error}") from None
+        self.callback(_ip, "netns", "del", name)
+        inside = ("ip", "netns", "exec", name)
+        for kind in ("all", "default"):
+            # Where the kernel has no IPv6, nothing needs to be switched off.
+            path = f"/proc/sys/net/ipv6/conf/{kind}/disable_ipv6"
+            subprocess.run([*inside, "sh", "-c", f"echo 1 > {path}"], check=Path(path).exists(), capture_output=True)
+        _ip("-n", name, "link", "set", "lo", "up")
+        for port in range(1, PORTS + 1):
+            _ip("-n", name, "link", "add", f"host{port}", "type", "veth", "peer", "name", f"switch{port}")
+            for link in (f"host{port}", f"switch{port}"):
+                _ip("-n", name, "link", "set", link, "mtu", "9000", "arp", "off", "up")
+        with ThreadPoolExecutor(1) as pool:  # a thread's network namespace is its own
+            self.sockets = pool.submit(_packet_sockets, name).result()
+        for sock in self.sockets.values():
+            self.callback(sock.close)
+
+        self.grpc_address = f"unix:{folder}/grpc"
+        self._log = folder / "log"
+        ports = [part for port in range(1, PORTS + 1) for part in ("-i", f"{port}@switch{port}")]
+        command = ["simple_switch_grpc", "--no-p4", "--device-id", str(DEVICE), "-L", "error", *ports]
+        command += ["--", "--grpc-server-addr", self.grpc_address, "--cpu-port", str(CPU_PORT)]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen([*inside, *command], stdout=log, stderr=log, cwd=folder)
+        self.callback(self._stop)
+        with grpc.insecure_channel(self.grpc_address) as channel:
+            try:
+                grpc.channel_ready_future(channel).result(timeout=START_TIMEOUT_S)
+            except grpc.FutureTimeoutError:
+                raise RuntimeError(f"simple_switch_grpc is not ready: {self._last_words()}") from None
+
+    def _stop(self) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(10)
+
+    def _last_words(self) -> str:
+        return self._log.read_text(errors="replace")[-2000:]
+
+    def check(self) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            raise RuntimeError(f"simple_switch_grpc ended with {self._process.returncode}: {self._last_words()}")
+
+
+def _ip(*arguments: str) -> None:
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+
+
+def _packet_sockets(namespace: str) -> dict[int, socket.socket]:
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(f"/run/netns/{namespace}") as file:
+        if libc.setns(file.fileno(), CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "setns")
+    sockets = {}
+    for port in range(1, PORTS + 1):
+        sockets[port] = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+        sockets[port].bind((f"host{port}", ETH_P_ALL))
+    return sockets
+
+
+TARGETS: dict[str, Callable[[Program], Target]] = {"bmv2": Bmv2}
