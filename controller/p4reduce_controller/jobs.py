@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from p4reduce.control import jobs_pb2 as pb
-
 from p4reduce_controller.aggregator import Heard, Layout, Placement
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.numbers import JobNumbers, NumbersExhausted

@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
+
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
-
 from p4reduce_controller.aggregator import Aggregator, Direction, Heard, SwitchError, SwitchUnavailable
 from p4reduce_controller.jobs import Install, Job, Jobs, Remove, State, Tell
 
@@ -276,6 +276,7 @@ class Service(rpc.JobsServicer):
                 problem=switch.problem,
             ),
             jobs=[_describe(job, now) for job in jobs],
+            joins=jobs.joins,
             jobs_started=jobs.started,
             jobs_aborted=jobs.aborted,
             jobs_finished=jobs.finished,
