@@ -87,11 +87,9 @@ class Engine:
         on_end: called once from the engine's thread, with None or the error that ended the operation.
         Raises the engine's failure if there is one.
         """
-        self.check_process()
         pending = _Pending(operation, name, timeout, on_end)
         with self._lock:
-            if self._failure is not None:
-                raise self._failure.with_traceback(None)
+            self.check()
             self._inbox.append(pending)
             self._wake()
 
@@ -104,7 +102,7 @@ class Engine:
 
     def close(self, error: BaseException) -> None:
         """Ends all operations with `error` and the thread, and closes the transport. May be called more than once."""
-        if os.getpid() != self._pid:
+        if not self.in_own_process():
             return  # this process has neither the thread nor a right to wake its parent's
         self.fail(error)
         with self._lock:
@@ -113,13 +111,20 @@ class Engine:
         if threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_TIMEOUT_S)
 
-    def check_process(self) -> None:
-        """Raises P4ReduceError in a process forked from the one that made the engine: threads do not survive that."""
-        if os.getpid() != self._pid:
+    def in_own_process(self) -> bool:
+        """Whether this is the process that made the engine, and not one forked from it: threads do not survive that."""
+        return os.getpid() == self._pid
+
+    def check(self) -> None:
+        """Raises the engine's failure, or P4ReduceError in a process forked from the one that made the engine."""
+        if not self.in_own_process():
             raise P4ReduceError(
                 f"this communicator belongs to process {self._pid} and cannot be used in process {os.getpid()}, which "
                 "was forked from it: make the communicator after forking, or use the 'spawn' start method"
             )
+        if self._failure is not None:
+            # Each call starts a traceback of its own, for the same error may be raised many times.
+            raise self._failure.with_traceback(None)
 
     def progress(self) -> str:
         """What the worker waits for, in words."""

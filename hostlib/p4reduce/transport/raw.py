@@ -129,7 +129,7 @@ class RawTransport:
 
 def internet_checksum(header: bytes) -> int:
     """RFC 1071, of an even number of bytes."""
-    total = sum(struct.unpack(f"!{len(header) // 2}H", header))
+    total: int = sum(struct.unpack(f"!{len(header) // 2}H", header))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A network namespace that this thread is in for a while: links and addresses there disturb nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+CLONE_NEWNET = 0x40000000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class OwnNetwork:
+    """A veth pair: `host` has an address, `wire` is its bare other end."""
+
+    host: str = "host0"
+    host_ip: str = "10.9.0.1"
+    host_mac: str = "02:00:0a:09:00:01"
+    wire: str = "wire0"
+    switch_ip: str = "10.9.0.100"
+    switch_mac: str = "02:00:0a:09:00:64"
+
+
+@contextlib.contextmanager
+def own_network() -> Iterator[OwnNetwork]:
+    """Moves this thread, and those it starts, into a new network namespace. Skips the test where that needs root."""
+    former = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _libc.unshare(CLONE_NEWNET) != 0:
+            pytest.skip(f"needs root, to make a network namespace ({os.strerror(ctypes.get_errno())})")
+        try:
+            network = OwnNetwork()
+            ip("link", "set", "lo", "up")
+            ip("link", "add", network.host, "address", network.host_mac, "type", "veth", "peer", "name", network.wire)
+            ip("address", "add", f"{network.host_ip}/24", "dev", network.host)
+            ip("link", "set", network.host, "up")
+            ip("link", "set", network.wire, "up")
+            yield network
+        finally:
+            _libc.setns(former, CLONE_NEWNET)
+    finally:
+        os.close(former)
+
+
+def ip(*arguments: str) -> None:
+    """Runs ip(8)."""
+    try:
+        subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("needs ip, from iproute2")
+    except subprocess.CalledProcessError as error:
+        raise AssertionError(f"ip {' '.join(arguments)}: {error.stderr}") from error
