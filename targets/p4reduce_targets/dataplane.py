@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an embedded data plane offers to the P4Runtime server in front of it.
 
-Names are those of the compiled program, which are the fully qualified names in P4Info. Not thread safe: the caller locks.
+Names are those of the compiled program: P4Info's fully qualified names. Not thread safe: the caller locks.
 Every method raises KeyError for a name the program does not have, ValueError for a key or argument that does not fit.
 """
 
@@ -68,7 +68,7 @@ class DataPlane(Protocol):
     cpu_port: int
 
     def insert(self, table: str, key: Key, priority: int, call: Call) -> None:
-        """Adds an entry; ValueError if the key (with its priority) is there already, or the table is full or constant."""
+        """Adds an entry; ValueError if key and priority are there already, or the table is full or constant."""
 
     def modify(self, table: str, key: Key, priority: int, call: Call) -> None:
         """Gives an entry another action; KeyError if there is no such entry. Its direct counter goes on."""
