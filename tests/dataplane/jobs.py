@@ -40,7 +40,12 @@ class Job:
         fingerprint: int = 0xC0FFEE00,
     ) -> None:
         self.switch, self.size, self.number, self.generation = switch, size, number, generation
-        self.pool_base, self.slots, self.group, self.fingerprint = pool_base, slots, 0x100 + number, fingerprint
+        self.pool_base, self.slots, self.group, self.fingerprint = (
+            pool_base,
+            slots,
+            0x100 + (number & 0xFFF),
+            fingerprint,
+        )
         self.first_seq = first_seq
         self.members = [
             Member(

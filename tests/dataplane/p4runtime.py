@@ -212,7 +212,10 @@ class P4Runtime:
         entity = p4r.Entity()
         entity.counter_entry.counter_id = self.program.counters[name].preamble.id
         return {
-            answer.counter_entry.index.index: (answer.counter_entry.data.packet_count, answer.counter_entry.data.byte_count)
+            answer.counter_entry.index.index: (
+                answer.counter_entry.data.packet_count,
+                answer.counter_entry.data.byte_count,
+            )
             for answer in self.read(entity)
             if answer.counter_entry.data.packet_count
         }

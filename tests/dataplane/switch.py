@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 from finsy.proto import p4r
 
 from . import frames
@@ -77,13 +78,29 @@ class Outputs:
         """Copies of one multicast may leave a port in any order."""
         return Outputs({port: sorted(data) for port, data in self.ports.items() if data}, self.packet_ins)
 
-    def expect(
-        self, ports: Mapping[int, Sequence[bytes]] | None = None, packet_ins: Sequence[PacketIn] = ()
-    ) -> None:
+    def expect(self, ports: Mapping[int, Sequence[bytes]] | None = None, packet_ins: Sequence[PacketIn] = ()) -> None:
         """Fail unless exactly these came, byte for byte, and nothing else."""
         wanted = Outputs({port: list(data) for port, data in (ports or {}).items()}, list(packet_ins)).sorted()
         if wanted != self.sorted():
             raise AssertionError(f"expected\n{wanted.describe()}\nbut there came\n{self.sorted().describe()}")
+
+
+@dataclass(frozen=True)
+class HalfState:
+    """What a slot half holds; `values` is every lane's sums as big-endian int32."""
+
+    seq: int
+    bitmap: int
+    fingerprint: int
+    keys: tuple[int, ...]
+    values: tuple[bytes, ...]
+
+    @staticmethod
+    def of(answer: PacketIn, lanes: int, block_size: int) -> HalfState:
+        seq, fingerprint, *keys = struct.unpack_from(f"!II{lanes}I", answer.payload, 52)
+        at, size = 60 + 4 * lanes, 4 * block_size
+        values = tuple(answer.payload[at + lane * size : at + (lane + 1) * size] for lane in range(lanes))
+        return HalfState(seq, answer.bitmap, fingerprint, tuple(keys), values)
 
 
 class Switch:
@@ -94,6 +111,8 @@ class Switch:
         self.program = Program(compiled / "p4info.txtpb", compiled / "p4reduce.json")
         self.lanes, self.block_size = self.program.lanes, self.program.block_size
         self.halves = self.program.halves
+        self.all_lanes = (1 << self.lanes) - 1
+        self.max_absent = 512 // (4 * self.block_size)  # lanes of a round that a packet may leave out
         self.ports = tuple(range(1, PORTS + 1))
         self.deaf_ports: set[int] = set()  # the test has made the switch lose all that leaves here
         self._entries: list[Entry] = []
@@ -162,8 +181,7 @@ class Switch:
 
     def set_loss(self, table: str, port: int, threshold: int) -> Entry:
         """Lose threshold / 2^32 of what crosses `port` in this direction."""
-        action = table.replace("loss_rates", "lose").replace("SwitchEgress", "SwitchEgress")
-        entry = Entry(table, {"port": port}, action, {"threshold": threshold})
+        entry = Entry(table, {"port": port}, table.replace("loss_rates", "lose"), {"threshold": threshold})
         self.insert(entry)
         return entry
 
@@ -278,6 +296,15 @@ class Switch:
         answered = [p for p in outputs.packet_ins if p.payload[42] & 15 == frames.RESET]
         assert len(answered) == len(seqs), f"{len(answered)} of {len(seqs)} RESETs were acknowledged"
         return Outputs(outputs.ports, [p for p in outputs.packet_ins if p not in answered])
+
+    def query(self, half: int) -> HalfState:
+        """What the half (absolute number) holds, asked for by packet-out."""
+        room = {lane: np.zeros(self.block_size, np.int32) for lane in range(self.lanes)}
+        asked = self.to_switch(Aggregation(op=frames.QUERY, slot=half, active=(1 << self.lanes) - 1, values=room))
+        outputs = self.packet_out(asked)
+        assert not outputs.ports
+        (answer,) = outputs.packet_ins
+        return HalfState.of(answer, self.lanes, self.block_size)
 
     def to_switch(self, packet: Aggregation) -> bytes:
         """A frame from the controller to the switch; keys default to none."""
