@@ -39,9 +39,22 @@ LOSSES_IN = "SwitchIngress.drop_simulator.losses"
 LOSSES_OUT = "SwitchEgress.drop_simulator.losses"
 WORKERS = "SwitchEgress.delivery.workers"
 OUTCOMES = "SwitchIngress.aggregation.outcomes"
-OUTCOME_NAMES = (
-    "started added completed stale mismatch ahead replayed not_admitted bad_slot malformed forbidden hello reset query"
-).split()
+OUTCOME_NAMES = [
+    "started",
+    "added",
+    "completed",
+    "stale",
+    "mismatch",
+    "ahead",
+    "replayed",
+    "not_admitted",
+    "bad_slot",
+    "malformed",
+    "forbidden",
+    "hello",
+    "reset",
+    "query",
+]
 
 SWITCH = Host("02:5a:00:00:00:01", "10.255.0.1")
 CONTROLLER = Host("02:5a:00:00:00:02", "10.255.0.2")
@@ -197,7 +210,7 @@ class Switch:
         for group in self._groups:
             self.client.write_group(p4r.Update.DELETE, group)
         self._groups.clear()
-        rest = self.reset_halves({half: 0 for half in self._halves})
+        rest = self.reset_halves(dict.fromkeys(self._halves, 0))
         self._halves.clear()
         for port in self.ports:
             rest += self.barrier(port)

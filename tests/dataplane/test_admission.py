@@ -13,7 +13,6 @@ from .frames import Aggregation, Host
 from .jobs import Job, values_of
 from .switch import SWITCH, Switch
 
-
 WRONG: dict[str, Callable[[Host, Aggregation, int], tuple[Host, Aggregation, int]]] = {
     "port": lambda host, packet, port: (host, packet, port + 1),
     "ip": lambda host, packet, port: (replace(host, ip="10.7.0.99"), packet, port),
