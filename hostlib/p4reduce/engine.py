@@ -143,6 +143,8 @@ class Engine:
                 poll.register(self._transport, select.EPOLLIN)
                 while not self._closing:
                     self._turn(poll, wake_fd)
+        except P4ReduceError as error:
+            self.fail(error)
         except Exception as error:
             failure = P4ReduceError(f"the communicator's thread failed: {type(error).__name__}: {error}")
             failure.__cause__ = error
@@ -232,9 +234,11 @@ class Engine:
     def _describe_wait(self, now: float) -> str:
         silence = now - max(self._heard_at, self._oldest_since)
         if self._heard_at < self._oldest_since or silence > SILENCE_S:
+            trouble = self._transport.trouble
+            hint = f" ({trouble.strerror})" if trouble is not None else ""
             return (
-                f"the switch at {self._switch} has not answered for {silence:.1f} s: is it running, does the network "
-                f"lead there from {self._transport.local_address[0]}, does it still know the job?"
+                f"the switch at {self._switch} has not answered for {silence:.1f} s{hint}: is it running, does the "
+                f"network lead there from {self._transport.local_address[0]}, does it still know the job?"
             )
         awaited = self._worker.awaited()
         ranks = f"rank{'s' if len(awaited) > 1 else ''} {', '.join(map(str, awaited))}"

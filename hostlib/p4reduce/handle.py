@@ -30,10 +30,7 @@ class Handle(Generic[T]):
         timeout: seconds to wait at most, then TimeoutError; the collective goes on and can be waited for again. None
         waits for as long as the collective's own time limit lets it run.
         """
-        ended = concurrent.futures.wait([self._future], timeout).done
-        if not ended:
-            raise TimeoutError(f"{self._name} has not ended after waiting {timeout:g} s: {self._progress()}")
-        error = self._future.exception()
+        error = self.exception(timeout)
         if error is not None:
             # Each call starts a traceback of its own, for the same error may be raised many times.
             raise error.with_traceback(None)
@@ -45,7 +42,9 @@ class Handle(Generic[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Waits like `wait` and returns the collective's error, None if it went well."""
-        return self._future.exception(timeout)
+        if not concurrent.futures.wait([self._future], timeout).done:
+            raise TimeoutError(f"{self._name} has not ended after waiting {timeout:g} s: {self._progress()}")
+        return self._future.exception()
 
     def add_done_callback(self, callback: Callable[[Handle[T]], object]) -> None:
         """Calls `callback(handle)` once it has ended: from the communicator's thread, or at once if it already has.

@@ -22,6 +22,10 @@ class FaultyTransport:
         self._late_in: list[bytes] = []
 
     @property
+    def trouble(self) -> OSError | None:
+        return self._transport.trouble
+
+    @property
     def local_address(self) -> tuple[str, int]:
         return self._transport.local_address
 

@@ -127,7 +127,7 @@ def test_handles(pair: list[Communicator]) -> None:
     early.add_done_callback(called.append)
     assert not early.done()
     assert "under way" in repr(early)
-    with pytest.raises(TimeoutError, match="has not ended after waiting 0.3 s: .*rank 1"):
+    with pytest.raises(TimeoutError, match=r"has not ended after waiting 0.3 s: .*rank 1"):
         early.wait(0.3)
     late = pair[1].allreduce_async(arrays[1])
     assert early.result(20) is arrays[0]

@@ -150,6 +150,15 @@ def test_a_timeout_says_that_the_switch_is_silent(switch: UdpSwitch) -> None:
         assert f"the switch at {switch.place} has not answered for 0.3 s" in str(error)
 
 
+def test_a_timeout_says_what_the_kernel_knows_of_the_switch(switch: UdpSwitch) -> None:
+    place = switch.place
+    with ranks(switch, 1) as [rank]:
+        switch.close()
+        rank.submit(sparse(1), timeout=0.5)
+        rank.wait()
+        assert f"the switch at {place} has not answered for 0.5 s (Connection refused)" in str(rank.ended[0][1])
+
+
 def test_time_limits_run_one_after_the_other(switch: UdpSwitch) -> None:
     """Two operations that each take most of their time limit are no failure, though the second waits for the first."""
     with ranks(switch, 2) as [early, late]:

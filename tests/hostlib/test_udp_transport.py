@@ -52,6 +52,7 @@ def test_survives_a_switch_that_is_down_for_a_while(switch: socket.socket) -> No
     for _ in range(3):  # the first send brings ICMP "port unreachable", which the later calls meet
         transport.send([b"lost", b"lost too"])
         assert transport.receive() == []
+    assert isinstance(transport.trouble, ConnectionRefusedError)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as restarted:
         restarted.bind((place.ip, place.udp_port))
         restarted.setblocking(False)
@@ -64,6 +65,9 @@ def test_survives_a_switch_that_is_down_for_a_while(switch: socket.socket) -> No
                 return False
 
         wait_until(arrives, "a payload after the switch came back")
+        restarted.sendto(b"answer", transport.local_address)
+        assert receive(transport, 1) == [b"answer"]
+        assert transport.trouble is None
     transport.close()
 
 
@@ -86,6 +90,13 @@ def test_unknown_interface_is_named() -> None:
 def test_packets_larger_than_the_path_are_refused() -> None:
     with pytest.raises(TransportError, match=r"100028 bytes .* MTU .* 6553"):
         open_transport("udp", Switch("127.0.0.1", 1), largest_payload=100_000)
+
+
+def test_a_packet_that_can_never_be_sent_is_an_error(switch: socket.socket) -> None:
+    transport = open_transport("udp", address(switch))
+    with pytest.raises(TransportError, match="a packet of 70000 bytes"):
+        transport.send([bytes(70000)])
+    transport.close()
 
 
 def test_missing_route_is_an_error_that_names_the_switch() -> None:

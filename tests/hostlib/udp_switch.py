@@ -65,6 +65,7 @@ class UdpSwitch:
             self._socket.sendto(payload, address)
 
     def close(self) -> None:
+        """May be called more than once."""
         self._stop.close()
         self._thread.join(5)
         self._socket.close()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -35,7 +36,14 @@ class Switch:
 
 
 class Transport(Protocol):
-    """Carries datagrams between this worker and the switch. Never blocks; used by one thread at a time."""
+    """Carries datagrams between this worker and the switch. Never blocks; used by one thread at a time.
+
+    What the kernel refuses to send is lost, as on a wire: the protocol mends it or ends in its timeout.
+    """
+
+    @property
+    def trouble(self) -> OSError | None:
+        """The last that the kernel said against a packet, since one has arrived."""
 
     @property
     def local_address(self) -> tuple[str, int]:
@@ -52,6 +60,13 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Gives the sockets back. May be called more than once."""
+
+
+def lost(error: OSError, payload: bytes) -> OSError:
+    """`error`, which the kernel gave instead of sending `payload`. Raises TransportError if it will always give it."""
+    if error.errno == errno.EMSGSIZE:
+        raise TransportError(f"a packet of {len(payload)} bytes is more than the MTU of the path") from error
+    return error
 
 
 def check_mtu(mtu: int, largest_payload: int, path: str) -> None:

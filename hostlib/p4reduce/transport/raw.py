@@ -18,6 +18,7 @@ from p4reduce.transport.base import (
     Switch,
     TransportError,
     check_mtu,
+    lost,
 )
 
 ETHERNET_HEADER = struct.Struct("!6s6sH")
@@ -44,6 +45,7 @@ class RawTransport:
         """`interface`: where the switch is; by default the one that the routing table names for its address."""
         if not switch.mac:
             raise TransportError(f"the switch at {switch} has no MAC address, which this transport needs: use 'udp'")
+        self.trouble: OSError | None = None
         self._switch = switch
         with contextlib.ExitStack() as undo:
             self._port_holder = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
@@ -76,23 +78,25 @@ class RawTransport:
                 self._socket.send(self._frame(payload))
             except BlockingIOError:
                 return sent
-            except OSError:
-                # The interface's queue is full or it is down: the same to the protocol as a loss on the wire.
-                continue
+            except OSError as error:
+                self.trouble = lost(error, payload)
         return len(payloads)
 
     def receive(self) -> list[bytes]:
         payloads: list[bytes] = []
-        while len(payloads) < RECEIVE_BATCH:
+        for _ in range(RECEIVE_BATCH):
             try:
                 frame = self._socket.recv(HEADERS_BYTES + LARGEST_DATAGRAM)
             except BlockingIOError:
                 break
-            except OSError:
-                continue  # the interface went down: told once, then cleared
+            except OSError as error:
+                self.trouble = error  # the interface went down: told once
+                continue
             payload = self._payload(frame)
             if payload is not None:
                 payloads.append(payload)
+        if payloads:
+            self.trouble = None
         return payloads
 
     def close(self) -> None:
