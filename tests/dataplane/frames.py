@@ -173,6 +173,7 @@ def describe(data: bytes) -> str:
     op = OPS[first & 15] if first & 15 < len(OPS) else first & 15
     return (
         f"{text} udp {source} > {destination} length {length} checksum {sum_:#x} | v{first >> 4} {op}"
-        f" active {active:#x} present {present:#x} worker {worker} job {job} generation {generation} slot {slot} seq {seq:#x}"
+        f" active {active:#x} present {present:#x}"
+        f" worker {worker} job {job} generation {generation} slot {slot} seq {seq:#x}"
         f" fingerprint {fingerprint:#x} | {data[60:92].hex(' ', 4)} ..."
     )

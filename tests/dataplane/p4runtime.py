@@ -211,13 +211,9 @@ class P4Runtime:
         """Index -> (packets, bytes) of every cell that has counted something."""
         entity = p4r.Entity()
         entity.counter_entry.counter_id = self.program.counters[name].preamble.id
+        cells = [answer.counter_entry for answer in self.read(entity)]
         return {
-            answer.counter_entry.index.index: (
-                answer.counter_entry.data.packet_count,
-                answer.counter_entry.data.byte_count,
-            )
-            for answer in self.read(entity)
-            if answer.counter_entry.data.packet_count
+            cell.index.index: (cell.data.packet_count, cell.data.byte_count) for cell in cells if cell.data.packet_count
         }
 
     def packet_out(
