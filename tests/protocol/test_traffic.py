@@ -20,7 +20,8 @@ from p4reduce.protocol.packet import Codec
 def nonzero_blocks(array: npt.NDArray[Any], block_size: int) -> npt.NDArray[np.bool_]:
     padded = np.zeros(-(-array.size // block_size) * block_size, array.dtype)
     padded[: array.size] = array
-    return (padded.reshape(-1, block_size) != 0).any(axis=1)
+    flags: npt.NDArray[np.bool_] = (padded.reshape(-1, block_size) != 0).any(axis=1)
+    return flags
 
 
 def rounds_of(union: npt.NDArray[np.bool_], membership: Membership) -> int:
