@@ -12,13 +12,18 @@ from p4reduce_controller.frames import NO_KEY, OP_RESET, Aggregation
 from p4reduce_controller.pools import SlotRange
 
 WINDOW = 32  # unacknowledged at once: half of what simple_switch queues for the controller's port
-RETRY = 0.25
+RETRY = 0.25  # seconds until the second attempt; twice as long until the third, and so on
 
 
 @dataclass
 class _Sent:
     attempt: int
     at: float
+
+    @property
+    def due(self) -> float:
+        """When to try again. A switch that is slower than any fixed pace would else never be seen to be done."""
+        return self.at + RETRY * self.attempt
 
 
 class ResetBatch:
@@ -50,7 +55,7 @@ class ResetBatch:
     def to_send(self, now: float) -> Iterable[Aggregation]:
         """What is due now; call again after an acknowledgement, and at `next_time`."""
         for half, sent in self._sent.items():
-            if now - sent.at >= RETRY:
+            if now >= sent.due:
                 sent.attempt += 1
                 sent.at = now
                 yield self._packet(half, sent.attempt)
@@ -60,7 +65,7 @@ class ResetBatch:
             yield self._packet(half, 1)
 
     def next_time(self) -> float:
-        return min((sent.at + RETRY for sent in self._sent.values()), default=math.inf)
+        return min((sent.due for sent in self._sent.values()), default=math.inf)
 
     def acknowledged(self, packet: Aggregation) -> bool:
         """True when the packet is news."""

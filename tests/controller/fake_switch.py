@@ -28,6 +28,7 @@ class FakeSwitch:
         self.problem = ""
         self.log: list[str] = []
         self.fail: dict[str, Exception] = {}
+        self.resets: list[Placement] = []
         self.hold_resets = asyncio.Event()
         self.hold_resets.set()
         self.admitted: dict[int, Placement] = {}
@@ -38,6 +39,7 @@ class FakeSwitch:
         self._connected = asyncio.Event()
 
     async def start(self, listener: Listener, timeout: float) -> None:
+        assert timeout > 0
         self.listener = listener
         self._connected.set()
         listener.connected(frozenset())
@@ -81,6 +83,7 @@ class FakeSwitch:
 
     async def reset(self, job: Placement) -> None:
         self._do("reset")
+        self.resets.append(job)
         await self.hold_resets.wait()
 
     async def fence(self, job: Placement) -> None:
