@@ -86,6 +86,8 @@ class Program:
         message = p4r.TableEntry(table_id=table.preamble.id)
         for item in table.match_fields:
             value = entry.match[item.name]
+            if item.match_type == p4i.MatchField.LPM and value[1] == 0:
+                continue  # P4Runtime wants a match on anything left out
             match = message.match.add(field_id=item.id)
             if item.match_type == p4i.MatchField.EXACT:
                 match.exact.value = number(value)
