@@ -73,13 +73,14 @@ def bmv2_on_wires() -> Iterator[Stack]:
     params=[
         "sim-udp",
         pytest.param("sim-raw", marks=pytest.mark.root),
+        pytest.param("bmv2-udp", marks=[pytest.mark.root, pytest.mark.bmv2]),
         pytest.param("bmv2-raw", marks=[pytest.mark.root, pytest.mark.bmv2]),
         pytest.param("bmv2-scapy", marks=[pytest.mark.root, pytest.mark.bmv2]),
     ]
 )
 def setting(request: pytest.FixtureRequest) -> Setting:
     target, transport = request.param.split("-")
-    if transport == "udp":
+    if request.param == "sim-udp":
         return Setting(request.getfixturevalue("udp_stack"))
     if transport == "scapy":
         pytest.importorskip("scapy", reason="needs scapy")

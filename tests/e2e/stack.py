@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -43,14 +44,14 @@ class Stack(Family):
         super().__init__()
         self._enter: Any = enter
         port_options = [option for port in ports for option in ("--port", port)]
-        numbers = ",".join(port.partition("=")[0] for port in ports)
+        self._ports = [port.partition("=")[0] for port in ports]
         try:
             switch = self.start(
                 "switch", "p4reduce", "switch", "--target", target, *port_options, "--grpc", "127.0.0.1:0", "--json"
             )
             ready = switch.first(START_UP_S)
             self.controller_process = self.start(
-                "controller", "p4reduce", "controller", "--switch", ready["grpc"], "--ports", numbers,
+                "controller", "p4reduce", "controller", "--switch", ready["grpc"], "--ports", ",".join(self._ports),
                 "--address", address or ready["ports"]["1"].removeprefix("udp:"),
                 "--listen", "127.0.0.1:0", "--json", *options,
             )  # fmt: skip
@@ -66,6 +67,21 @@ class Stack(Family):
     def entered(self) -> AbstractContextManager[object]:
         context: AbstractContextManager[object] = self._enter()
         return context
+
+    @contextlib.contextmanager
+    def losing(self, rate: float) -> Iterator[None]:
+        """Every port of the switch loses this share of packets, in both directions."""
+        self._lose(rate)
+        try:
+            yield
+        finally:
+            self._lose(0)
+
+    def _lose(self, rate: float) -> None:
+        command = [sys.executable, "-m", "p4reduce", "loss", "--controller", self.controller, "--rate", str(rate)]
+        for port in self._ports:
+            with self.entered():
+                subprocess.run([*command, "--port", port], check=True, capture_output=True, timeout=START_UP_S)
 
     def ranks(
         self,

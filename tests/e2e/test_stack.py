@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -98,14 +97,15 @@ def test_a_rank_that_never_comes_is_named(udp_stack: Stack) -> None:
             assert "rank 1" in last["message"] or "ranks that have not joined: 1" in last["message"]
 
 
-@pytest.fixture(scope="module")
-def lossy_stack() -> Iterator[Stack]:
-    with over_udp("--drop-rate", "0.05") as stack:
-        yield stack
+def test_loss_changes_nothing(setting: Setting) -> None:
+    with setting.stack.losing(0.05), setting.stack.ranks(SHAPES, job="lossy", **setting.options) as ranks:
+        lasts = ranks.wait_for_ends(120).values()
+        assert all("stats" in last for last in lasts), lasts
+        assert sum(last["stats"]["retransmissions"] for last in lasts) > 0
 
 
-def test_loss_changes_nothing(lossy_stack: Stack) -> None:
-    with lossy_stack.ranks(SHAPES, job="lossy") as ranks:
+def test_a_controller_may_start_with_loss() -> None:
+    with over_udp("--drop-rate", "0.05") as stack, stack.ranks(SHAPES, job="lossy") as ranks:
         lasts = ranks.wait_for_ends(120).values()
         assert all("stats" in last for last in lasts), lasts
         assert sum(last["stats"]["retransmissions"] for last in lasts) > 0
