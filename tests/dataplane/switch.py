@@ -27,6 +27,7 @@ from .targets import CPU_PORT, PORTS, TARGETS
 
 COMPILED = Path(__file__).resolve().parents[2] / "p4src" / "compiled"
 DEADLINE_S = 20.0
+BURST = 16  # frames into a port without waiting; libpcap's ring at BMv2's ports may hold no more than 31
 
 JOBS = "SwitchIngress.aggregation.admission.jobs"
 OWN_ADDRESSES = "SwitchIngress.own_address.own_addresses"
@@ -226,10 +227,13 @@ class Switch:
     def exchange(self, *inputs: tuple[int, bytes]) -> Outputs:
         """Send each (port, frame), in this order, and give back all that the switch sent."""
         outputs = Outputs()
+        pending = 0
         for at, (port, frame) in enumerate(inputs):
             self.inject(port, frame)
-            if at + 1 == len(inputs) or inputs[at + 1][0] != port:
+            pending += 1
+            if pending == BURST or at + 1 == len(inputs) or inputs[at + 1][0] != port:
                 outputs += self.barrier(port)
+                pending = 0
         return outputs
 
     def packet_out(
@@ -297,6 +301,17 @@ class Switch:
             if packet.payload[6:12] == mac_of_asker:
                 return outputs
             outputs.packet_ins.append(packet)
+
+    def drain(self, port: int, frame: bytes) -> list[bytes]:
+        """What has come out of `port` so far; fails where anything but `frame` has."""
+        got = []
+        sock = self._target.sockets[port]
+        while select.select([sock], [], [], 0)[0]:
+            data = self._target.receive(port)
+            if data is not None:
+                assert data == frame, frames.describe(data)
+                got.append(data)
+        return got
 
     # --- slot halves and counters -----------------------------------------------------------------------------------
 
