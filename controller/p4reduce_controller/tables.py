@@ -8,16 +8,21 @@ from rich.table import Table
 
 from p4reduce.control import jobs_pb2 as pb
 
+_FILE_WIDTH = 160
+
 
 def show(status: pb.StatusReply, console: Console | None = None) -> None:
     console = console or Console()
+    if not console.is_terminal:
+        console.width = _FILE_WIDTH
     switch = status.switch
     state = "connected" if switch.connected else f"not connected: {switch.problem}"
-    console.print(f"switch {switch.address} {state}", highlight=False)
+    console.print(f"switch {switch.address} {state}", highlight=False, soft_wrap=True)
     console.print(
         f"aggregator {switch.ip}:{switch.udp_port} ({switch.mac}), {switch.lanes} lanes of {switch.block_size} values, "
         f"{switch.slots_used} of {switch.slots} slots in use",
         highlight=False,
+        soft_wrap=True,
     )
     if status.jobs:
         console.print(_jobs(status))
@@ -26,10 +31,14 @@ def show(status: pb.StatusReply, console: Console | None = None) -> None:
     counts = {name: count for name, count in status.outcomes.items() if count}
     if counts:
         text = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
-        console.print(f"packets to the aggregator: {text}", highlight=False)
+        console.print(f"packets to the aggregator: {text}", highlight=False, soft_wrap=True)
     for loss in status.losses:
         way = pb.Direction.Name(loss.direction).lower()
-        console.print(f"port {loss.port} {way}: loses {loss.rate:.2%}, {loss.lost} packets so far", highlight=False)
+        console.print(
+            f"port {loss.port} {way}: loses {loss.rate:.2%}, {loss.lost} packets so far",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _jobs(status: pb.StatusReply) -> Table:

@@ -78,4 +78,7 @@ def details(error: grpc.RpcError) -> str:
 
 
 def _is_tls_trouble(text: str) -> bool:
-    return any(word in text.lower() for word in ("ssl", "tls", "handshake", "certificate", "peer name"))
+    return any(
+        word in text.lower()
+        for word in ("ssl", "tls", "handshake", "certificate", "peer name", "hostname verification")
+    )

@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import grpc
@@ -46,6 +46,9 @@ class Assigned:
     switch_mac: str
     hello_nonce: int
     lease_s: float
+
+
+_FIELDS = fields(Assigned)
 
 
 class Session:
@@ -243,8 +246,7 @@ class Session:
         newly_aborted = None
         with self._news:
             if kind == "assigned":
-                fields = {field.name: value for field, value in message.assigned.ListFields()}
-                self._assigned = Assigned(**{name: fields.get(name, 0) for name in Assigned.__dataclass_fields__})
+                self._assigned = Assigned(**{field.name: getattr(message.assigned, field.name) for field in _FIELDS})
                 self._heartbeat_interval = self._assigned.lease_s / 4
             elif kind == "ready":
                 self._ready = True
