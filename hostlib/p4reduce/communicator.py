@@ -175,7 +175,10 @@ class Communicator:
         return Stats(seconds=self._engine.seconds, **shared)
 
     def close(self) -> None:
-        """Leaves the job. Collectives still under way fail; `with` waits for them first. May be called repeatedly."""
+        """Leaves the job, which ends when all ranks have. Collectives still under way fail. May be called repeatedly.
+
+        As a context manager, the communicator first waits for them; after an exception it ends the job for all ranks.
+        """
         self._finalizer()
 
     def __enter__(self) -> Communicator:
@@ -184,10 +187,14 @@ class Communicator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if error is not None and not (isinstance(error, SystemExit) and not error.code):
+            # The other ranks would wait in vain for this one's next call.
+            if self._finalizer.detach() is not None:
+                self._seat.leave(well=False)
+            return
         try:
-            if error is None:
-                for handle in list(self._under_way):
-                    handle.wait()
+            for handle in list(self._under_way):
+                handle.wait()
         finally:
             self.close()
 

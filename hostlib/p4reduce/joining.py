@@ -24,14 +24,17 @@ class Seat:
     worker: Worker
     engine: Engine
 
-    def leave(self) -> None:
-        """Leaves the job, or lets go of it if it is dead. Operations under way fail."""
+    def leave(self, *, well: bool = True) -> None:
+        """Leaves the job, together with the other ranks. Operations under way fail.
+
+        well: False for a rank that cannot go on, which ends the job for the others at once.
+        """
         if not self.engine.in_own_process():
             return  # a forked process has the session's sockets, but it is its parent that is in the job
-        alive = self.engine.failure is None
+        well = well and self.engine.failure is None
         self.engine.close(P4ReduceError("the communicator is closed"))
         try:
-            if alive:
+            if well:
                 self.session.leave()
         finally:
             self.session.close()

@@ -252,6 +252,20 @@ def test_leaving_the_block_waits_for_what_is_under_way(controller: FakeControlle
     assert session_of(communicators[0]).job.left == {0, 1}  # type: ignore[union-attr]
 
 
+def test_an_error_in_the_block_ends_the_job_for_all(pair: list[Communicator]) -> None:
+    with pytest.raises(ZeroDivisionError), pair[0]:
+        raise ZeroDivisionError
+    job = session_of(pair[0]).job
+    assert job is not None
+    assert (job.left, job.closed) == (set(), {0})
+    with pytest.raises(SystemExit), pair[1]:
+        raise SystemExit(0)  # which is how a program ends well
+    assert (job.left, job.closed) == ({1}, {0, 1})
+    for communicator in pair:
+        communicator.close()
+    assert job.left == {1}
+
+
 def test_close_fails_what_is_under_way(pair: list[Communicator]) -> None:
     handle = pair[0].allreduce_async(np.ones(3, np.float32))
     pair[0].close()

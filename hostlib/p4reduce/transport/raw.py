@@ -14,10 +14,10 @@ from p4reduce.transport import packet_filter
 from p4reduce.transport.base import (
     LARGEST_DATAGRAM,
     RECEIVE_BATCH,
-    SOCKET_BUFFER_BYTES,
     Switch,
     TransportError,
     check_mtu,
+    enlarge_buffers,
     lost,
 )
 
@@ -59,8 +59,7 @@ class RawTransport:
             self._socket = undo.enter_context(_packet_socket())
             # Protocol 0 receives nothing, so no frame slips in between socket() and the filter.
             packet_filter.attach(self._socket, packet_filter.only_datagrams(switch.ip, self._ip, self._port))
-            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-                self._socket.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+            enlarge_buffers(self._socket)
             self._socket.bind((self._interface, ETHERTYPE_IPV4))
             undo.pop_all()
         self._headers: dict[int, bytes] = {}

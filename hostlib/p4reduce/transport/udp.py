@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from p4reduce.transport.base import (
     LARGEST_DATAGRAM,
     RECEIVE_BATCH,
-    SOCKET_BUFFER_BYTES,
     Switch,
     TransportError,
     check_mtu,
+    enlarge_buffers,
     lost,
 )
 
@@ -30,8 +30,7 @@ class UdpTransport:
         self.trouble: OSError | None = None
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
-            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-                self._socket.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+            enlarge_buffers(self._socket)
             self._socket.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
             if interface is not None:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
