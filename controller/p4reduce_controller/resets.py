@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from p4reduce_controller.frames import NO_KEY, OP_RESET, Aggregation
+from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce_controller.frames import Aggregation
 from p4reduce_controller.pools import SlotRange
 
 WINDOW = 32  # unacknowledged at once: half of what simple_switch queues for the controller's port
@@ -69,7 +70,7 @@ class ResetBatch:
 
     def acknowledged(self, packet: Aggregation) -> bool:
         """True when the packet is news."""
-        if (packet.op, packet.job, packet.generation) != (OP_RESET, self._job, self._generation):
+        if (packet.op, packet.job, packet.generation) != (Op.RESET, self._job, self._generation):
             return False
         sent = self._sent.get(packet.slot)
         if sent is None or sent.attempt != packet.fingerprint:
@@ -79,7 +80,7 @@ class ResetBatch:
 
     def _packet(self, half: int, attempt: int) -> Aggregation:
         return Aggregation(
-            OP_RESET,
+            Op.RESET,
             job=self._job,
             generation=self._generation,
             slot=half,

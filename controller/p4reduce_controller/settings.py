@@ -10,7 +10,8 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
-from p4reduce_controller.frames import AGGREGATION_PORT, Endpoint, format_mac, parse_mac, synthetic_mac
+from p4reduce.protocol.constants import AGGREGATION_PORT
+from p4reduce_controller.frames import Endpoint, format_mac, parse_mac, synthetic_mac
 from p4reduce_controller.switch import Route, SwitchConfig
 
 if sys.version_info >= (3, 11):

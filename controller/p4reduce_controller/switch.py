@@ -17,6 +17,7 @@ from typing import Any
 import finsy as fy
 from finsy.proto import p4r
 
+from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, Op
 from p4reduce_controller.aggregator import (
     Direction,
     HalfState,
@@ -28,20 +29,7 @@ from p4reduce_controller.aggregator import (
     SwitchError,
     SwitchUnavailable,
 )
-from p4reduce_controller.frames import (
-    AGGREGATION_PORT,
-    NO_KEY,
-    OP_ABORT,
-    OP_HELLO,
-    OP_QUERY,
-    OP_RESET,
-    OUTCOMES,
-    Aggregation,
-    Endpoint,
-    build,
-    hello_nonce,
-    parse,
-)
+from p4reduce_controller.frames import OUTCOMES, Aggregation, Endpoint, build, hello_nonce, parse
 from p4reduce_controller.link import Entry, Link
 from p4reduce_controller.program import Program
 from p4reduce_controller.resets import ResetBatch
@@ -361,7 +349,7 @@ class P4RuntimeSwitch:
     async def abort(self, job: Placement, worker: int | None, reason: int) -> None:
         keys = (reason,) + (0,) * (self.layout.lanes - 1)
         packet = Aggregation(
-            OP_ABORT,
+            Op.ABORT,
             job=job.job,
             generation=job.generation,
             worker=NOBODY if worker is None else worker,
@@ -388,7 +376,7 @@ class P4RuntimeSwitch:
         lanes, size = self.layout.lanes, self.layout.block_size
         every = (1 << lanes) - 1
         packet = Aggregation(
-            OP_QUERY,
+            Op.QUERY,
             generation=number,
             slot=half,
             active=every,
@@ -445,14 +433,14 @@ class P4RuntimeSwitch:
         if parsed is None:
             return
         sender, packet = parsed
-        if packet.op == OP_HELLO:
+        if packet.op == Op.HELLO:
             heard = Heard(
                 metadata["ingress_port"], sender, packet.job, packet.generation, packet.worker, hello_nonce(packet)
             )
             self._tell(lambda listener: listener.heard(heard))
-        elif packet.op == OP_RESET and (packet.job, packet.generation) in self._resets:
+        elif packet.op == Op.RESET and (packet.job, packet.generation) in self._resets:
             self._resets[packet.job, packet.generation](packet)
-        elif packet.op == OP_QUERY and packet.generation in self._queries:
+        elif packet.op == Op.QUERY and packet.generation in self._queries:
             answer = self._queries[packet.generation]
             if not answer.done():
                 answer.set_result(self._half_state(packet, metadata["bitmap"]))

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 
 from p4reduce.control.client import Assigned, Session
-from p4reduce_controller.frames import NO_KEY, OP_HELLO, Aggregation
+from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce_controller.frames import Aggregation
 
 DEADLINE = 20.0
 
@@ -24,7 +25,7 @@ def wait_until(condition: Callable[[], object], what: str, deadline: float = DEA
 def hello_packet(assigned: Assigned) -> Aggregation:
     nonce = assigned.hello_nonce
     return Aggregation(
-        OP_HELLO,
+        Op.HELLO,
         job=assigned.job,
         generation=assigned.generation,
         worker=assigned.worker,

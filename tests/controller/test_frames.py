@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p4reduce.protocol.constants import AGGREGATION_PORT
 from p4reduce_controller import frames, program
 from p4reduce_controller.frames import Aggregation, Endpoint, build, format_mac, hello_nonce, parse, parse_mac
 
-CONSTANTS = Path(__file__).resolve().parents[2] / "p4src" / "include" / "constants.p4"
 LANES = 4
 WORDS = st.integers(0, 2**32 - 1)
 BYTES = st.integers(0, 255)
@@ -20,7 +19,7 @@ ENDPOINTS = st.builds(
     Endpoint,
     st.binary(min_size=6, max_size=6).map(format_mac),
     st.ip_addresses(v=4).map(str),
-    st.just(frames.AGGREGATION_PORT),
+    st.just(AGGREGATION_PORT),
 )
 PACKETS = st.builds(
     Aggregation,
@@ -36,22 +35,6 @@ PACKETS = st.builds(
     keys=st.tuples(*[WORDS] * LANES),
     values=st.lists(WORDS, max_size=8).map(tuple),
 )
-
-
-def constants() -> dict[str, int]:
-    text = CONSTANTS.read_text()
-    return {name: int(value, 0) for name, value in re.findall(r"\bconst bit<\d+>\s+(\w+)\s*=\s*(\w+);", text)}
-
-
-def test_numbers_are_those_of_the_p4_program() -> None:
-    p4 = constants()
-    assert p4["PROTOCOL_VERSION"] == frames.PROTOCOL_VERSION
-    assert p4["AGGREGATION_PORT"] == frames.AGGREGATION_PORT
-    assert p4["NO_KEY"] == frames.NO_KEY
-    for op in ("OP_RESET", "OP_QUERY", "OP_ABORT", "OP_HELLO"):
-        assert getattr(frames, op) == p4[op]
-    outcomes = {name.removeprefix("OUTCOME_").lower(): value for name, value in p4.items() if "OUTCOME_" in name}
-    assert {name: index for index, name in enumerate(frames.OUTCOMES)} == outcomes
 
 
 @given(PACKETS, ENDPOINTS, ENDPOINTS)
@@ -71,7 +54,7 @@ def test_noise_is_not_parsed(noise: bytes) -> None:
 
 @given(PACKETS, st.integers(0, 76))
 def test_a_truncated_frame_is_not_parsed(packet: Aggregation, length: int) -> None:
-    whole = Endpoint("02:00:00:00:00:01", "10.0.0.1", frames.AGGREGATION_PORT)
+    whole = Endpoint("02:00:00:00:00:01", "10.0.0.1", AGGREGATION_PORT)
     assert parse(build(packet, whole, whole)[:length], LANES) is None
 
 

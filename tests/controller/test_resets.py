@@ -7,7 +7,8 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p4reduce_controller.frames import NO_KEY, OP_RESET, Aggregation
+from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce_controller.frames import Aggregation
 from p4reduce_controller.pools import SlotRange
 from p4reduce_controller.resets import RETRY, WINDOW, ResetBatch
 
@@ -21,7 +22,7 @@ def test_each_half_is_set_one_round_before_its_first() -> None:
         12: 0xFFFFFFFE,
         13: 0xFFFFFFFF,
     }
-    assert {(p.op, p.job, p.generation, p.keys) for p in packets} == {(OP_RESET, 3, 9, (NO_KEY,) * 4)}
+    assert {(p.op, p.job, p.generation, p.keys) for p in packets} == {(Op.RESET, 3, 9, (NO_KEY,) * 4)}
     assert list(batch.to_send(0.0)) == []
     assert batch.missing == (10, 11, 12, 13)
 
@@ -39,10 +40,10 @@ def test_what_others_acknowledge_is_no_news() -> None:
     batch = ResetBatch(1, 1, SlotRange(0, 1), first_seq=2, lanes=4)
     packet = next(iter(batch.to_send(0.0)))
     for stranger in (
-        Aggregation(OP_RESET, 2, 1, slot=0, fingerprint=1),
-        Aggregation(OP_RESET, 1, 2, slot=0, fingerprint=1),
-        Aggregation(OP_RESET + 1, 1, 1, slot=0, fingerprint=1),
-        Aggregation(OP_RESET, 1, 1, slot=7, fingerprint=1),
+        Aggregation(Op.RESET, 2, 1, slot=0, fingerprint=1),
+        Aggregation(Op.RESET, 1, 2, slot=0, fingerprint=1),
+        Aggregation(Op.RESET + 1, 1, 1, slot=0, fingerprint=1),
+        Aggregation(Op.RESET, 1, 1, slot=7, fingerprint=1),
     ):
         assert not batch.acknowledged(stranger)
     assert batch.acknowledged(packet)
