@@ -219,6 +219,37 @@ def test_status_ends_the_back_off() -> None:
     assert worker.next_deadline() == pytest.approx(now + timing.poll)
 
 
+def resend(worker: Worker) -> float:
+    """When the worker sends something again."""
+    while True:
+        deadline = worker.next_deadline()
+        assert deadline is not None
+        worker.tick(deadline)
+        if worker.take_packets():
+            return deadline
+
+
+@pytest.mark.parametrize(
+    ("answered", "timeout"),
+    [
+        ([0.019], RTO),  # an announcement, which may have waited for ranks that compute
+        ([0.001, 0.011], 0.010 + 4 * 0.005),
+        ([0.001, 1.001], 2 * RTO),  # sent again: not measured, and the back-off is kept
+        ([0.001, 1.001, 1.011], 0.010 + 4 * 0.005),  # until a packet was sent only once
+    ],
+)
+def test_only_clear_round_trips_are_measured(answered: list[float], timeout: float) -> None:
+    worker = Worker(dataclasses.replace(M, slots=1))
+    worker.submit(Operation(np.ones(100, np.float32)), BEFORE)
+    for now in answered:
+        (packet,) = sent(worker)
+        worker.tick(now - 0.001)
+        worker.take_packets()
+        worker.receive(result(packet, list(packet.keys), [[0, 0]] * packet.active.bit_count()), now)
+    worker.take_packets()
+    assert resend(worker) - answered[-1] == pytest.approx(timeout)
+
+
 def test_abort() -> None:
     worker, operation, (first, _) = started()
     waiting = Operation(np.ones(3, np.float32))
