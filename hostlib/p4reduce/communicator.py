@@ -141,7 +141,7 @@ class Communicator:
         if op == "average" and reducible.dtype == "int32":
             raise UnsupportedDtype("op='average' of int32, whose average is no integer: use op='sum' and divide")
         name = f"allreduce ({op}) of {reducible.work.size} {reducible.dtype}"
-        handle = Handle(tensor, name, self._engine.progress)
+        handle = Handle(tensor, name, self._engine)
         operation = Operation(reducible.work, dtype=reducible.dtype, reduce_op=op)
 
         def end(error: BaseException | None) -> None:

@@ -126,6 +126,11 @@ class Engine:
             # Each call starts a traceback of its own, for the same error may be raised many times.
             raise self._failure.with_traceback(None)
 
+    def check_may_wait(self) -> None:
+        """Raises P4ReduceError in the engine's own thread, which would wait for itself."""
+        if threading.current_thread() is self._thread:
+            raise P4ReduceError("a done callback cannot wait for a collective, as its thread carries them all")
+
     def progress(self) -> str:
         """What the worker waits for, in words."""
         return self._describe_wait(self._clock())
