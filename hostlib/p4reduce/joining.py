@@ -63,7 +63,7 @@ def take_seat(
     session = Session(controller, token=token, tls=tls, connect_timeout=min(timeout, CONNECT_TIMEOUT_S), on_abort=abort)
     try:
         place = session.join(job, rank, world_size, slots=slots, timeout=timeout)
-        worker = Worker(_membership(place, world_size))
+        worker = Worker(membership(place, world_size))
         hello = worker.hello(place.hello_nonce)
         switch = Switch(place.switch_ip, place.switch_udp_port, place.switch_mac)
         largest = Codec(place.lanes, place.block_size).largest
@@ -86,7 +86,8 @@ def take_seat(
     return Seat(session, worker, engine)
 
 
-def _membership(place: Assigned, world_size: int) -> Membership:
+def membership(place: Assigned, world_size: int) -> Membership:
+    """What the worker needs of what the controller assigned."""
     return Membership(
         job=place.job,
         generation=place.generation,
