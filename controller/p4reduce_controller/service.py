@@ -99,6 +99,7 @@ class Service(rpc.JobsServicer):
         self._server = server
         self.listen = f"{host}:{port}"
         self._ticker = asyncio.create_task(self._tick(), name="ticks")
+        self._ticker.add_done_callback(_report_failure)
 
     async def close(self) -> None:
         """Aborts all jobs, tells their ranks, and takes them off the switch as far as that can be done soon."""
@@ -108,7 +109,8 @@ class Service(rpc.JobsServicer):
         if self._ticker is not None:
             self._ticker.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT)
+            # What cannot reach the switch now is not waited for.
+            await asyncio.wait(self._tasks, timeout=TICK if self._switch.problem else CLOSE_TIMEOUT)
         for task in self._tasks:
             task.cancel()
         if self._server is not None:
@@ -137,6 +139,7 @@ class Service(rpc.JobsServicer):
 
     def superseded(self, why: str) -> None:
         self.superseded_by = why
+        self._stopping = True
         self._jobs.abort_all(pb.CONTROLLER_STOPPED, why)
         self._carry_out()
         self.over.set()
@@ -156,13 +159,9 @@ class Service(rpc.JobsServicer):
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_report_failure)
         return task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("a task of the service failed", exc_info=task.exception())
 
     async def _install(self, job: Job) -> None:
         try:
@@ -214,7 +213,8 @@ class Service(rpc.JobsServicer):
 
     async def Session(self, _: object, context: _Context) -> None:  # type: ignore[override]
         stream = _Stream()
-        reader = self._spawn(self._read(stream, context))
+        reader = asyncio.create_task(self._read(stream, context))
+        reader.add_done_callback(_report_failure)
         try:
             while True:
                 message, last = await stream.outgoing.get()
@@ -309,6 +309,11 @@ class Service(rpc.JobsServicer):
         except SwitchError as error:
             await context.abort(grpc.StatusCode.INTERNAL, str(error))
         return pb.SetLossReply()
+
+
+def _report_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("a task of the service failed", exc_info=task.exception())
 
 
 class _ProtocolError(Exception):

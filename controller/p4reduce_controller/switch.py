@@ -173,8 +173,9 @@ class P4RuntimeSwitch:
                 return
             except SwitchError as error:
                 self._problem = str(error)
-                log.warning("%s", error)
-                if self._disconnected():
+                was_connected = self._disconnected()
+                log.log(logging.WARNING if was_connected else logging.INFO, "%s", error)
+                if was_connected:
                     self._tell(lambda listener: listener.disconnected(self._problem))
             finally:
                 self._disconnected()
