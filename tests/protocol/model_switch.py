@@ -50,6 +50,8 @@ class ModelSwitch:
             packet = self.codec.decode(payload)
         except ProtocolError:
             return Outcome.MALFORMED, None
+        if (packet.active & ~packet.present).bit_count() > self.job.max_absent_lanes:
+            return Outcome.MALFORMED, None
         if packet.op != Op.DATA:
             return Outcome.FORBIDDEN, None
         if (packet.job, packet.generation, packet.worker) != (self.job.job, self.job.generation, sender):

@@ -31,7 +31,7 @@ def random_membership(random: Random) -> Membership:
         world_size=random.choice([1, 2, 2, 3, 3, 4, 5]) if random.random() < 0.97 else 32,
         slots=random.randint(1, 4),
         lanes=random.choice([1, 2, 4, 8]),
-        block_size=random.randint(1, 5),
+        block_size=random.randint(1, 5) if random.random() < 0.8 else random.choice([32, 64, 128, 256]),
         first_seq=random.choice([0, 2**31 - 2, 2**32 - 2, 2**32 - 4, 2 * random.randrange(2**31)]),
     )
 
@@ -89,7 +89,7 @@ def call(arrays: list[npt.NDArray[Any]], block_size: int) -> Call:
 
 def random_calls(random: Random, membership: Membership) -> list[Call]:
     # Small arrays for many workers, so that every schedule takes about as long.
-    most = random.choice([1, 10, 60, 200]) * 3 // max(membership.world_size, 3)
+    most = random.choice([1, 10, 60, 200]) * 3 // max(membership.world_size, 3) * min(membership.block_size, 20)
     calls = []
     for _ in range(random.choice([1, 1, 2, 4])):
         size = random.choice([0, 1, random.randint(0, most), most])

@@ -90,6 +90,30 @@ def test_rounds() -> None:
     assert worker.stats.rounds == 4
 
 
+@pytest.mark.parametrize(
+    ("block_size", "present"),
+    [(32, 0b0100), (64, 0b0101), (128, 0b0111), (256, 0b1111)],  # 4, 2, 1 and no lanes may be absent
+)
+def test_absent_lanes_are_filled_to_give_the_switch_room(block_size: int, present: int) -> None:
+    membership = dataclasses.replace(M, slots=1, lanes=4, block_size=block_size)
+    codec = Codec(4, block_size)
+    worker = Worker(membership)
+    data = np.zeros(4 * block_size, np.float32)
+    data[2 * block_size] = 1
+    worker.submit(Operation(data), BEFORE)
+    (payload,) = worker.take_packets()
+    all_lanes = [key(0, exponent) for exponent in (255, 126, 127, 140)]
+    worker.receive(codec.encode(dataclasses.replace(codec.decode(payload), op=Op.RESULT, keys=all_lanes)), 0.001)
+    (payload,) = worker.take_packets()
+    packet = codec.decode(payload)
+    assert packet.present == present
+    assert packet.active == 0b1111
+    assert np.count_nonzero(packet.values) == 1
+    assert packet.values[(present & 0b11).bit_count(), 0] == 2**27
+    assert worker.stats.blocks_sent == 1
+    assert worker.stats.blocks_filled == present.bit_count() - 1
+
+
 def test_next_operation_follows_in_the_same_slot() -> None:
     worker, _, (first, second) = started(np.zeros(8, np.float32))
     worker.submit(Operation(np.zeros(8, np.int32), reduce_op="max"), BEFORE)
