@@ -117,19 +117,23 @@ class Engine:
 
     def check(self) -> None:
         """Raises the engine's failure, or P4ReduceError in a process forked from the one that made the engine."""
-        if not self.in_own_process():
-            raise P4ReduceError(
-                f"this communicator belongs to process {self._pid} and cannot be used in process {os.getpid()}, which "
-                "was forked from it: make the communicator after forking, or use the 'spawn' start method"
-            )
+        self._check_process()
         if self._failure is not None:
             # Each call starts a traceback of its own, for the same error may be raised many times.
             raise self._failure.with_traceback(None)
 
     def check_may_wait(self) -> None:
-        """Raises P4ReduceError in the engine's own thread, which would wait for itself."""
+        """Raises P4ReduceError where waiting for an operation would never end: in a forked process, in a callback."""
+        self._check_process()
         if threading.current_thread() is self._thread:
             raise P4ReduceError("a done callback cannot wait for a collective, as its thread carries them all")
+
+    def _check_process(self) -> None:
+        if not self.in_own_process():
+            raise P4ReduceError(
+                f"this communicator belongs to process {self._pid} and cannot be used in process {os.getpid()}, which "
+                "was forked from it: make the communicator after forking, or use the 'spawn' start method"
+            )
 
     def progress(self) -> str:
         """What the worker waits for, in words."""
