@@ -62,7 +62,7 @@ class ModelSwitch:
 
         bit = 1 << packet.worker
         age = (packet.seq - half.seq) % 2**32
-        if age >= 2**31:
+        if age >= 2**31 or (age == 0 and half.bitmap == 0):  # older, or of a half that was reset
             return Outcome.STALE, None
         if age > 0:
             self._start(half, packet, bit)

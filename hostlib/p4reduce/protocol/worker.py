@@ -367,16 +367,14 @@ class Worker:
         index = packet.slot >> 1
         slot = self._slots[index] if index < len(self._slots) else None
         held, other = packet.fingerprint, packet.keys[0]
-        known = ", ".join(
-            f"{task.fingerprint:08x} is operation {task.counter}, {task.operation!r}"
-            for task in self._tasks.values()
-            if task.fingerprint in (held, other)
-        )
+        tasks = list(self._tasks.values())
+        involved = [task for task in tasks if task.fingerprint in (held, other)] or tasks[:1]
+        here = ", ".join(f"operation {t.counter}, {t.operation!r}, has {t.fingerprint:08x}" for t in involved)
         error = MismatchError(
             f"ranks call different operations: rank {packet.worker} came with fingerprint {other:08x}, those before it "
             f"with {held:08x} (slot {index}, round {packet.seq}). On this rank, {self.membership.rank}, "
-            f"{known or 'neither is under way'}. Check that all ranks call the same collectives in the same order, "
-            "with the same number of elements, dtype and reduction"
+            f"{here or 'no operation is under way'}. Check that all ranks call the same collectives in the same "
+            "order, with the same number of elements, dtype and reduction"
         )
         # Only the packets of the rank that differs make the switch say so. It goes on sending, lest another rank whose
         # ERROR was lost waits for ever.
