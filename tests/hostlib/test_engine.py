@@ -225,6 +225,22 @@ def test_close_fails_what_is_under_way_and_ends_the_thread(switch: UdpSwitch) ->
             rank.submit(sparse(1))
 
 
+def test_rubbish_from_the_switch_changes_nothing(switch: UdpSwitch) -> None:
+    random = np.random.default_rng(0)
+    with ranks(switch, 2) as everyone:
+        arrays = [sparse(rank) for rank in range(2)]
+        expected = reference_allreduce(arrays)
+        for rank, array in zip(everyone, arrays, strict=True):
+            rank.submit(array)
+            for length in (0, 1, 18, 33, 34, 35, 290, 1058, 4000):
+                header = bytes([0x12, 0, 0, 0, 0, 1, 0, 3])  # of this job, or how could it come so far
+                switch.send((header + random.bytes(length))[:length], members(2)[0])
+        for rank, array in zip(everyone, arrays, strict=True):
+            rank.wait()
+            assert rank.ended == [("sum", None)]
+            np.testing.assert_array_equal(array, expected)
+
+
 def test_an_error_of_the_worker_ends_everything(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
     with ranks(switch, 2) as [rank, _]:
 

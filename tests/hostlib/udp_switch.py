@@ -56,6 +56,11 @@ class UdpSwitch:
     def ranks_heard(self, membership: Membership) -> set[int]:
         return set(self._jobs[membership.job, membership.generation].addresses)
 
+    def send(self, payload: bytes, membership: Membership) -> None:
+        """Sends anything to every rank that was heard."""
+        for address in self._jobs[membership.job, membership.generation].addresses.values():
+            self._socket.sendto(payload, address)
+
     def abort(self, membership: Membership, rank: int) -> None:
         """Tells every rank that `rank` went, as the controller does through the data plane, and fences the job off."""
         job = self._jobs.pop((membership.job, membership.generation))
