@@ -222,24 +222,31 @@ class P4RuntimeSwitch:
         return None if had and had.value == value else p4r.Update(type=p4r.Update.MODIFY, entity=entity)
 
     async def _put(self, entries: Iterable[Entry], owner: int | None = None) -> None:
-        """When it fails, some entries may be there; `_drop` takes them off."""
+        """When it fails, some of the entries may be there, until `_drop` takes them off."""
         async with self._writing:
             link = self._linked()
             updates = [self._want(entry, owner) for entry in entries]
             await link.write([update for update in updates if update is not None])
 
     async def _drop(self, entries: Iterable[Entry]) -> None:
-        """Those that the switch does not have are passed over."""
+        """Those that the switch does not have are passed over. When it fails, it may be tried again."""
         async with self._writing:
             link = self._linked()
-            wanted = [self._wanted.pop(self._canonical(entry)[0], None) for entry in entries]
-            deletes = [p4r.Update(type=p4r.Update.DELETE, entity=entry.entity) for entry in wanted if entry]
-            try:
-                await link.write(deletes)
-            except SwitchUnavailable:
-                raise
-            except SwitchError as error:
-                log.warning("%s", error)
+            keys = [key for key in (self._canonical(entry)[0] for entry in entries) if key in self._wanted]
+            deletes = [p4r.Update(type=p4r.Update.DELETE, entity=self._wanted[key].entity) for key in keys]
+            await link.write(deletes, missing_ok=True)
+            for key in keys:
+                del self._wanted[key]
+
+    async def _try_to_put(self, entries: Sequence[Entry]) -> None:
+        """Entries that one can do without: all or none. Raises the switch's refusal after taking them off again."""
+        try:
+            await self._put(entries)
+        except SwitchUnavailable:
+            raise
+        except SwitchError:
+            await self._drop(entries)
+            raise
 
     async def _reconcile(self, link: Link) -> frozenset[int]:
         """Makes the switch hold what it shall. Returns the jobs whose entries were not all there."""
@@ -281,7 +288,7 @@ class P4RuntimeSwitch:
             ]
             self._wanted.clear()
             unknown = self._program.discard_unknown().encode(self._program.schema)
-            await link.write([p4r.Update(type=p4r.Update.MODIFY, entity=unknown), *updates])
+            await link.write([p4r.Update(type=p4r.Update.MODIFY, entity=unknown), *updates], missing_ok=True)
 
     def _canonical(self, entry: Entry) -> tuple[object, object, p4r.Entity]:
         """Identity and contents of an entry, comparable however it was written, and its message."""
@@ -309,7 +316,7 @@ class P4RuntimeSwitch:
         learned = [program.host(mac, port) for mac, port in hosts.items()]
         learned = [entry for entry in learned if self._canonical(entry)[0] not in self._static]
         try:
-            await self._put(learned)
+            await self._try_to_put(learned)
         except SwitchUnavailable:
             raise
         except SwitchError as error:  # frames to an unknown host are flooded, so this is no loss
@@ -398,7 +405,7 @@ class P4RuntimeSwitch:
     async def set_loss(self, port: int, direction: Direction, rate: float) -> None:
         entry = self._program.loss(port, direction, rate)
         if rate > 0:
-            await self._put([entry])
+            await self._try_to_put([entry])
             self._rates[port, direction] = rate
         else:
             await self._drop([entry])

@@ -228,6 +228,25 @@ def test_close_wakes_those_who_wait(controller: ScriptedController) -> None:
     assert "is closed" in str(waiter.error())
 
 
+def test_close_ends_the_wait_for_others(controller: ScriptedController) -> None:
+    session = joined(controller)
+    said = threading.Event()
+    waiter = Attempt(lambda: session.wait_ready(said.set))
+    assert said.wait(DEADLINE)
+    session.close()
+    error = waiter.error()
+    assert isinstance(error, JoinError)
+    assert "closed" in str(error)
+
+
+def test_close_ends_the_wait_for_the_controller(controller: ScriptedController) -> None:
+    session = Session(controller.address)
+    waiter = Attempt(lambda: session.join("job", 0, 1))
+    controller.script.next()
+    session.close()
+    assert isinstance(waiter.error(), JoinError)
+
+
 def test_a_session_is_for_one_job(controller: ScriptedController) -> None:
     session = joined(controller)
     with pytest.raises(JoinError, match="joined already"):

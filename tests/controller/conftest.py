@@ -92,6 +92,7 @@ class Running:
     def close(self) -> None:
         for rank in self.ranks:
             rank.session.close()
+            rank.outcome()
         self.loop.run(self.service.close())
 
 

@@ -41,6 +41,13 @@ def test_a_job_from_joining_to_leaving(running: Running) -> None:
     assert running.switch.log == ["install", "reset", "fence", "forget"]
 
 
+def test_as_many_ranks_as_there_can_be(running: Running) -> None:
+    ranks = [running.rank(rank, 32, slots=16) for rank in range(32)]
+    assert sorted(a.worker for a in ready(ranks)) == list(range(32))
+    ranks[31].session.close()
+    wait_until(lambda: all(rank.aborted_at for rank in ranks[:31]), "the others to hear of it")
+
+
 def test_the_same_name_again_is_a_new_generation(running: Running) -> None:
     first = ready([running.rank(0, 1)])[0]
     running.ranks[0].session.leave()

@@ -78,6 +78,7 @@ class Bench:
     def close(self) -> None:
         for rank in self.ranks:
             rank.session.close()
+            rank.outcome()
         self.loop.run(self._context.__aexit__(None, None, None))  # type: ignore[arg-type]
 
     def send(self, worker: int, packet: Aggregation) -> None:

@@ -31,6 +31,7 @@ def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
         ("grpc.keepalive_time_ms", 2000),
         ("grpc.keepalive_timeout_ms", 5000),
         ("grpc.enable_retries", 0),
+        ("grpc.enable_http_proxy", 0),  # a site's web proxy is not on the way to its controller
         ("grpc.use_local_subchannel_pool", 1),  # or a new channel would share an old one's wait after a failure
     ]
     if tls is None:

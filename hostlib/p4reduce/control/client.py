@@ -125,11 +125,13 @@ class Session:
             self._open(join)
             with self._news:
                 self._news.wait_for(self._answered, _ANSWER_TIMEOUT)
-                assigned, aborted, broken = self._assigned, self._aborted, self._broken
+                assigned, aborted, broken, closed = self._assigned, self._aborted, self._broken, self._closed
             if assigned is not None:
                 return assigned
             if aborted is not None:
                 raise JoinError(str(aborted))
+            if closed:
+                raise JoinError("the session was closed before the controller answered")
             if broken is None or not may_come(broken) or time.monotonic() + _RETRY >= deadline:
                 self.close()
                 raise JoinError(self._no_answer() if broken is None else explain(broken, self.address, self._tls))
@@ -152,6 +154,8 @@ class Session:
                     raise JoinError(str(self._aborted))
                 if self._ready:
                     return
+                if self._closed:
+                    raise JoinError("the session was closed before the job was ready")
                 if time.monotonic() >= deadline:
                     raise JoinError(f"not ready after {limit:g} s: {self._awaited_text()}")
 
@@ -314,7 +318,7 @@ class Session:
         }[self._waiting.what]
 
     def _no_answer(self) -> str:
-        return f"controller at {self.address}: no answer within {_ANSWER_TIMEOUT:g} s; is it a p4reduce controller?"
+        return f"controller at {self.address}: no answer within {_ANSWER_TIMEOUT:g} s; check address and network"
 
 
 __all__ = ["DEFAULT_CONTROLLER", "Assigned", "Session", "Tls"]
