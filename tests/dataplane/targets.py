@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import shutil
 import socket
@@ -24,6 +25,8 @@ START_TIMEOUT_S = 30.0
 ETH_P_ALL = 3
 PACKET_OUTGOING = 4
 CLONE_NEWNET = 0x40000000
+
+_instances = itertools.count()
 
 
 class Unavailable(RuntimeError):
@@ -68,7 +71,7 @@ class Bmv2(Target):
 
     def _start(self) -> None:
         folder = Path(self.enter_context(tempfile.TemporaryDirectory(prefix="p4reduce-test-")))
-        name = f"p4reduce-test-{os.getpid()}"
+        name = f"p4reduce-test-{os.getpid()}-{next(_instances)}"
         try:
             _ip("netns", "add", name)
         except RuntimeError as error:
