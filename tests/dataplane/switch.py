@@ -135,7 +135,7 @@ class Switch:
         self._default_is_set = False
         self._nonce = 0
         self._sentinels: Counter[str] = Counter()
-        self._target = TARGETS[target](self.program)
+        self._target = TARGETS[target]()
         try:
             self.client = P4Runtime(self._target.grpc_address, self.program)
             self.client.__enter__()
