@@ -76,13 +76,7 @@ class Service(rpc.JobsServicer):
     async def start(self) -> None:
         """Raises ListenError. The switch must have been started, with this as its listener."""
         check_listen(self._config)
-        options = [
-            ("grpc.so_reuseport", 0),
-            # Hosts ping the controller every few seconds, so that they notice when it is gone.
-            ("grpc.http2.min_ping_interval_without_data_ms", 1000),
-            ("grpc.keepalive_permit_without_calls", 1),
-            ("grpc.http2.max_ping_strikes", 0),
-        ]
+        options = [("grpc.so_reuseport", 0)]  # or a second controller could take the same port
         interceptors = [_TokenCheck(self._config.token)] if self._config.token else []
         server = grpc.aio.server(interceptors=interceptors, options=options)
         rpc.add_JobsServicer_to_server(self, server)
@@ -249,6 +243,7 @@ class Service(rpc.JobsServicer):
         kind = message.WhichOneof("message")
         if kind == "heartbeat":
             self._jobs.heartbeat(stream, now)
+            stream.outgoing.put_nowait((pb.ServerMessage(heartbeat=pb.Heartbeat()), False))
         elif kind == "barrier":
             self._jobs.barrier(stream, message.barrier.id, now)
         elif kind == "leave":

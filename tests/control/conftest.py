@@ -25,12 +25,15 @@ class Script(rpc.JobsServicer):
         self.received: queue.Queue[pb.ClientMessage] = queue.Queue()
         self.send: queue.Queue[pb.ServerMessage | None] = queue.Queue()
         self.gone = threading.Event()
+        self.answers_heartbeats = True
 
     def Session(self, requests: Any, context: Any) -> Iterator[pb.ServerMessage]:  # type: ignore[override]
         def read() -> None:
             try:
                 for message in requests:
                     self.received.put(message)
+                    if self.answers_heartbeats and message.WhichOneof("message") == "heartbeat":
+                        self.send.put(pb.ServerMessage(heartbeat=message.heartbeat))
             except grpc.RpcError:
                 pass
             self.send.put(None)

@@ -106,6 +106,27 @@ def test_a_heartbeat_comes_every_quarter_of_the_lease(controller: ScriptedContro
     session.close()
 
 
+def test_a_controller_that_answers_no_heartbeats_is_dead(controller: ScriptedController) -> None:
+    controller.script.answers_heartbeats = False
+    heard: list[JobAborted] = []
+    session = ready(controller, lease=0.2, on_abort=heard.append)
+    begun = time.monotonic()
+    wait_until(lambda: heard)
+    assert 0.2 < time.monotonic() - begun < 5
+    assert heard[0].reason == "CONTROLLER_LOST"
+    assert "has not answered for 0.4 s" in str(heard[0])
+    session.close()
+    assert len(heard) == 1
+
+
+def test_a_controller_that_answers_heartbeats_is_alive(controller: ScriptedController) -> None:
+    session = ready(controller, lease=0.2)
+    end = time.monotonic() + 1.0
+    wait_until(lambda: time.monotonic() > end)
+    assert session.aborted is None
+    session.close()
+
+
 def test_barriers_are_numbered(controller: ScriptedController) -> None:
     session = ready(controller)
     for number in (1, 2):

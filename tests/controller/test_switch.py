@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -32,12 +31,10 @@ from p4reduce_controller.service import Service
 from p4reduce_controller.settings import load
 from p4reduce_controller.switch import P4RuntimeSwitch
 
-from ..dataplane.targets import PORTS, Bmv2, Target, Unavailable
+from ..dataplane.targets import PORTS, TARGETS, Target, Unavailable
 from .conftest import Loop
 from .proxy import Proxy
 from .ranks import DEADLINE, Rank, hello_packet, ready, wait_until
-
-pytestmark = [pytest.mark.bmv2, pytest.mark.root]
 
 SWITCH = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", AGGREGATION_PORT)
 
@@ -46,11 +43,10 @@ def host(port: int) -> Endpoint:
     return Endpoint(f"02:00:00:00:01:{port:02x}", f"10.0.0.{port}", 5000 + port)
 
 
-@pytest.fixture(scope="module")
-def target() -> Iterator[Target]:
-    program = load_schema()
+@pytest.fixture(scope="module", params=["sim", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     try:
-        target = Bmv2(program)  # type: ignore[arg-type]
+        target = TARGETS[request.param]()
     except Unavailable as missing:
         pytest.skip(str(missing))
     with target:
@@ -478,20 +474,38 @@ def test_an_older_election_id_is_superseded(loop: Loop, bench: Bench, target: Ta
     bench.round(bench.job(2)[1])
 
 
+@contextmanager
+def command(target: Target) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`p4reduce controller` as a process, and where it listens."""
+    words = [sys.executable, "-c", "from p4reduce.cli import main; main()", "controller", "--json"]
+    words += ["--switch", target.grpc_address, "--listen", "127.0.0.1:0", "--address", SWITCH.ip]
+    words += ["--ports", "1,2,3,4", "--metrics", "127.0.0.1:0", "--lease", "1"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = json.loads(process.stdout.readline())
+            assert line["ready"] is True
+            yield process, line["listen"]
+        finally:
+            process.kill()
+
+
+def lone_rank(target: Target, address: str) -> Rank:
+    """Worker 0 of a job of its own, ready."""
+
+    def hello(assigned: Assigned) -> None:
+        target.sockets[1].send(build(hello_packet(assigned), host(1), SWITCH))
+
+    rank = Rank(address, 0, 1, send_hello=hello)
+    ready([rank])
+    return rank
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_command_ends_cleanly_on_a_signal(loop: Loop, target: Target, number: signal.Signals) -> None:
-    command = [sys.executable, "-c", "from p4reduce.cli import main; main()", "controller", "--json"]
-    command += ["--switch", target.grpc_address, "--listen", "127.0.0.1:0", "--address", SWITCH.ip]
-    command += ["--ports", "1,2,3,4", "--metrics", "127.0.0.1:0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        line = json.loads(process.stdout.readline())
-        assert line["ready"] is True
-        bench = Bench.__new__(Bench)
-        bench.loop, bench.target, bench.lanes = loop, target, 4
-        rank = Rank(line["listen"], 0, 1, send_hello=bench.hello)
-        ready([rank])
-        os.kill(process.pid, number)
+    with command(target) as (process, address):
+        rank = lone_rank(target, address)
+        process.send_signal(number)
         out, error = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, error
     assert out == ""
@@ -499,3 +513,13 @@ def test_the_command_ends_cleanly_on_a_signal(loop: Loop, target: Target, number
     assert "the controller was stopped" in str(rank.session.aborted)
     rank.session.close()
     assert left_on(loop, target) == []
+
+
+def test_a_controller_that_freezes_is_noticed(target: Target) -> None:
+    with command(target) as (process, address):
+        rank = lone_rank(target, address)
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: rank.aborted_at, "the abort", 15)
+        assert rank.session.aborted is not None
+        assert rank.session.aborted.reason == "CONTROLLER_LOST"
+        rank.session.close()

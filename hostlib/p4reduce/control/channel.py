@@ -26,10 +26,7 @@ class Tls:
 
 def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
     """Connects later, when it is used. Raises JoinError when the authorities cannot be read."""
-    # Pings tell within seconds when the controller's host is gone without a word.
     options: list[tuple[str, int | str]] = [
-        ("grpc.keepalive_time_ms", 2000),
-        ("grpc.keepalive_timeout_ms", 5000),
         ("grpc.enable_retries", 0),
         ("grpc.enable_http_proxy", 0),  # a site's web proxy is not on the way to its controller
         ("grpc.use_local_subchannel_pool", 1),  # or a new channel would share an old one's wait after a failure

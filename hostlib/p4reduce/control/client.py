@@ -28,6 +28,7 @@ JOIN_TIMEOUT = 60.0
 HELLO_INTERVAL = 0.1
 _ANSWER_TIMEOUT = 10.0  # for what the controller answers by itself, at once
 _RETRY = 0.2
+_LEASES_OF_SILENCE = 2  # of the controller's, until it is taken for dead
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Session:
         self._news = threading.Condition()
         self._outgoing: queue.SimpleQueue[pb.ClientMessage | None] = queue.SimpleQueue()
         self._heartbeat_interval: float | None = None
+        self._last_heard = 0.0
         self._channel: grpc.Channel | None = None
         self._call: Any = None
         self._reader: threading.Thread | None = None
@@ -229,10 +231,23 @@ class Session:
             except queue.Empty:
                 if self._heartbeat_interval is None:
                     continue
+                if self._controller_is_silent():
+                    return
                 message = pb.ClientMessage(heartbeat=pb.Heartbeat())
             if message is None:
                 return
             yield message
+
+    def _controller_is_silent(self) -> bool:
+        """Ends the session when its heartbeats have not been answered for long."""
+        with self._news:
+            limit = _LEASES_OF_SILENCE * self._assigned.lease_s if self._assigned is not None else 0.0
+            silent = time.monotonic() - self._last_heard > limit > 0
+        if silent:
+            text = f"the controller at {self.address} has not answered for {limit:g} s"
+            self._abort(JobAborted(text, reason="CONTROLLER_LOST"))
+            self._call.cancel()
+        return silent
 
     def _send(self, message: pb.ClientMessage) -> None:
         self._outgoing.put(message)
@@ -249,6 +264,7 @@ class Session:
         kind = message.WhichOneof("message")
         newly_aborted = None
         with self._news:
+            self._last_heard = time.monotonic()
             if kind == "assigned":
                 self._assigned = Assigned(**{field.name: getattr(message.assigned, field.name) for field in _FIELDS})
                 self._heartbeat_interval = self._assigned.lease_s / 4

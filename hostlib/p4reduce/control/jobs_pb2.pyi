@@ -78,20 +78,22 @@ class Leave(_message.Message):
     def __init__(self) -> None: ...
 
 class ServerMessage(_message.Message):
-    __slots__ = ("assigned", "ready", "barrier_done", "left", "abort", "waiting")
+    __slots__ = ("assigned", "ready", "barrier_done", "left", "abort", "waiting", "heartbeat")
     ASSIGNED_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     BARRIER_DONE_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     assigned: Assigned
     ready: Ready
     barrier_done: BarrierDone
     left: Left
     abort: Abort
     waiting: Waiting
-    def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., barrier_done: _Optional[_Union[BarrierDone, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ...) -> None: ...
+    heartbeat: Heartbeat
+    def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., barrier_done: _Optional[_Union[BarrierDone, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
 
 class Assigned(_message.Message):
     __slots__ = ("job", "generation", "worker", "slots", "lanes", "block_size", "first_seq", "switch_ip", "switch_udp_port", "switch_mac", "hello_nonce", "lease_s")
