@@ -87,9 +87,10 @@ class Engine:
         on_end: called once from the engine's thread, with None or the error that ended the operation.
         Raises the engine's failure if there is one.
         """
+        self._check_process()  # before the lock, which a forked process may find taken for ever
         pending = _Pending(operation, name, timeout, on_end)
         with self._lock:
-            self.check()
+            self._check_failure()
             self._inbox.append(pending)
             self._wake()
 
@@ -118,9 +119,7 @@ class Engine:
     def check(self) -> None:
         """Raises the engine's failure, or P4ReduceError in a process forked from the one that made the engine."""
         self._check_process()
-        if self._failure is not None:
-            # Each call starts a traceback of its own, for the same error may be raised many times.
-            raise self._failure.with_traceback(None)
+        self._check_failure()
 
     def check_may_wait(self) -> None:
         """Raises P4ReduceError where waiting for an operation would never end: in a forked process, in a callback."""
@@ -134,6 +133,11 @@ class Engine:
                 f"this communicator belongs to process {self._pid} and cannot be used in process {os.getpid()}, which "
                 "was forked from it: make the communicator after forking, or use the 'spawn' start method"
             )
+
+    def _check_failure(self) -> None:
+        if self._failure is not None:
+            # Each call starts a traceback of its own, for the same error may be raised many times.
+            raise self._failure.with_traceback(None)
 
     def progress(self) -> str:
         """What the worker waits for, in words."""
@@ -202,7 +206,11 @@ class Engine:
                 self._oldest_since = self._busy_since = now
             self._pending[id(pending.operation)] = pending
             pending.operation.on_done = self._ended
-            self._worker.submit(pending.operation, now)
+            try:
+                self._worker.submit(pending.operation, now)
+            except ValueError as error:  # a tensor that the job cannot carry, on all ranks alike: no failure of the job
+                del self._pending[id(pending.operation)]
+                pending.on_end(error)
 
     def _ended(self, operation: Operation) -> None:
         """From within the worker: the operation has its result, or an error that is the worker's failure too."""
