@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from p4reduce_targets.sim.actions import DROP_PORT, LENGTH, ActionCode
-from p4reduce_targets.sim.checksums import CHECKSUM_ERROR, ChecksumCode, internet_checksum
+from p4reduce_targets.sim.checksums import CHECKSUM_ERROR, ChecksumCode, checksum_of_parts, internet_checksum
 from p4reduce_targets.sim.code import (
     BIT_AND,
     Do,
@@ -105,6 +105,7 @@ class _Generator:
 
     def _share_state(self) -> dict[str, tuple[list[int], list[int]]]:
         self.shared["internet_checksum"] = internet_checksum
+        self.shared["checksum_of_parts"] = checksum_of_parts
         for layout in self.layouts.values():
             self.shared[layout.codec] = layout.struct()
         for register in self.program.registers.values():
