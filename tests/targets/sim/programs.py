@@ -19,7 +19,8 @@ STANDARD = {
     "egress_rid": 16,
     "checksum_error": 1,
     "parser_error": 32,
-    "_padding": 6,
+    "priority": 3,
+    "_padding": 3,
 }
 ERRORS = [
     "NoError",

@@ -72,7 +72,7 @@ def test_stacks_shift(primitive: str, count: int) -> None:
     builder.run(assign("n.v", op("|", op("|", valid[0], valid[1]), valid[2])))
     ((_, frame),) = builder.load().process(1, b"\x11\x22!")
     moved: list[int | None] = [0x11, 0x22, None]
-    moved = [None] * count + moved if primitive == "push" else [*moved[count:], None, None, None]
+    moved = [*[None] * count, *moved] if primitive == "push" else [*moved[count:], None, None, None]
     expected = [value for value in moved[:3] if value is not None]
     assert frame == bytes([sum(1 << i for i, v in enumerate(moved[:3]) if v is not None), *expected]) + b"!"
 

@@ -57,7 +57,7 @@ def data(rank: int, values: dict[int, Values] | None = None, **more: int) -> Agg
     """A worker's packet: lanes 0 and 2 are active; its keys are those of its rank."""
     fields = {"op": frames.DATA, "active": 0b0101, "worker": rank, "job": JOB, "generation": GENERATION, "slot": 2}
     keys = tuple(1000 * (rank + 1) + lane for lane in range(LANES))
-    return Aggregation(**{**fields, "seq": SEQ, "fingerprint": 5, **more}, keys=keys, values=values or {})  # type: ignore[arg-type]
+    return Aggregation(**{**fields, "seq": SEQ, "fingerprint": 5, **more}, keys=keys, values=values or {})
 
 
 def send(switch: Switch, rank: int, packet: Aggregation) -> list[tuple[int, bytes]]:

@@ -44,7 +44,8 @@ def test_branches_keep_what_either_way_needs() -> None:
     body: list[Statement] = [assign("a", constant(1)), If([(x, [assign("a", constant(2)), assign("b", constant(3))])])]
     live = prune(body, {"a"})
     assert source(live.body) == "a = 1\nif x:\n    a = 2"
-    assert (live.before, live.written) == ({"x"}, {"a"})
+    assert live.before == {"x"}
+    assert live.written == {"a"}
     assert prune(body, set()).body == []
     assert prune([body[1]], {"a"}).before == {"a", "x"}
 

@@ -107,6 +107,7 @@ def looping() -> Builder:
         (with_action(do("generate_digest", number(0), number(0))), "generate_digest", "action act"),
         (with_action(do("execute_meter", number(0))), "execute_meter", "action act"),
         (with_action(do("_Hasher_update", number(0))), "_Hasher_update", "action act"),
+        (with_action(assign("standard_metadata.priority", number(1))), "a queue's priority", "action act"),
         (with_action(do("truncate", number(0))), "truncate", "action act"),
         (with_action(do("_jump", number(0))), "a jump backwards", "action act"),
         (with_action(do("push", named("header_stack", "s"), argument(0))), "that is no constant", "action act"),
