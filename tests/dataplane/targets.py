@@ -6,9 +6,11 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import select
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -16,8 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-import grpc
-
+from p4reduce_targets.bmv2 import TargetMissing, find
 from p4reduce_targets.p4runtime import Server
 from p4reduce_targets.switch import Load, Switch
 
@@ -61,69 +62,73 @@ class Bmv2(Target):
 
     def __init__(self) -> None:
         super().__init__()
-        self._process: subprocess.Popen[bytes] | None = None
-        for tool in ("simple_switch_grpc", "ip"):
-            if shutil.which(tool) is None:
-                raise Unavailable(f"{tool} is not on PATH")
         if os.geteuid() != 0:
             raise Unavailable("network namespaces need root")
+        if shutil.which("ip") is None:
+            raise Unavailable("ip (iproute2) is not on PATH")
+        try:
+            find()
+        except TargetMissing as missing:
+            raise Unavailable(str(missing)) from None
         with ExitStack() as undo:
             undo.push(self)
-            self._start()
+            folder = Path(self.enter_context(tempfile.TemporaryDirectory(prefix="p4reduce-test-")))
+            namespace = f"p4reduce-test-{os.getpid()}-{next(_instances)}"
+            self._lay_cables(namespace)
+            self._start(namespace, folder)
             undo.pop_all()
 
-    def _start(self) -> None:
-        folder = Path(self.enter_context(tempfile.TemporaryDirectory(prefix="p4reduce-test-")))
-        name = f"p4reduce-test-{os.getpid()}-{next(_instances)}"
+    def _lay_cables(self, namespace: str) -> None:
         try:
-            _ip("netns", "add", name)
+            _ip("netns", "add", namespace)
         except RuntimeError as error:
             raise Unavailable(f"network namespaces cannot be made here: {error}") from None
-        self.callback(_ip, "netns", "del", name)
-        inside = ("ip", "netns", "exec", name)
+        self.callback(_ip, "netns", "del", namespace)
         for kind in ("all", "default"):
-            # Where the kernel has no IPv6, nothing needs to be switched off.
-            path = f"/proc/sys/net/ipv6/conf/{kind}/disable_ipv6"
-            subprocess.run([*inside, "sh", "-c", f"echo 1 > {path}"], check=Path(path).exists(), capture_output=True)
-        _ip("-n", name, "link", "set", "lo", "up")
+            path = f"/proc/sys/net/ipv6/conf/{kind}/disable_ipv6"  # without it, hosts would talk by themselves
+            if Path(path).exists():
+                _ip("netns", "exec", namespace, "sh", "-c", f"echo 1 > {path}")
+        _ip("-n", namespace, "link", "set", "lo", "up")
         for port in range(1, PORTS + 1):
-            _ip("-n", name, "link", "add", f"host{port}", "type", "veth", "peer", "name", f"switch{port}")
+            _ip("-n", namespace, "link", "add", f"host{port}", "type", "veth", "peer", "name", f"switch{port}")
             for link in (f"host{port}", f"switch{port}"):
-                _ip("-n", name, "link", "set", link, "mtu", "9000", "arp", "off", "up")
+                _ip("-n", namespace, "link", "set", link, "mtu", "9000", "arp", "off", "up")
         with ThreadPoolExecutor(1) as pool:  # a thread's network namespace is its own
-            self.sockets = pool.submit(_packet_sockets, name).result()
+            self.sockets = pool.submit(_packet_sockets, namespace).result()
         for sock in self.sockets.values():
-            self.callback(sock.close)
+            self.enter_context(sock)
 
+    def _start(self, namespace: str, folder: Path) -> None:
         self.grpc_address = f"unix:{folder}/grpc"
         self._log = folder / "log"
-        ports = [part for port in range(1, PORTS + 1) for part in ("-i", f"{port}@switch{port}")]
-        command = ["simple_switch_grpc", "--no-p4", "--device-id", str(DEVICE), "-L", "error", *ports]
-        command += ["--", "--grpc-server-addr", self.grpc_address, "--cpu-port", str(CPU_PORT)]
+        command = [sys.executable, "-m", "p4reduce_targets", "--target", "bmv2", "--grpc", self.grpc_address]
+        command += ["--device-id", str(DEVICE), "--cpu-port", str(CPU_PORT), "--json"]
+        command += [f"--port={port}=eth:switch{port}" for port in range(1, PORTS + 1)]
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen([*inside, *command], stdout=log, stderr=log, cwd=folder)
+            inside = ("ip", "netns", "exec", namespace)  # which becomes the command, so signals reach that
+            self._process = subprocess.Popen([*inside, *command], stdout=subprocess.PIPE, stderr=log)
         self.callback(self._stop)
-        with grpc.insecure_channel(self.grpc_address) as channel:
-            try:
-                grpc.channel_ready_future(channel).result(timeout=START_TIMEOUT_S)
-            except grpc.FutureTimeoutError:
-                raise RuntimeError(f"simple_switch_grpc is not ready: {self._last_words()}") from None
+        assert self._process.stdout is not None
+        ready = select.select([self._process.stdout], [], [], START_TIMEOUT_S)[0] and self._process.stdout.readline()
+        if not ready:
+            raise RuntimeError(f"BMv2 is not ready: {self._last_words()}")
 
     def _stop(self) -> None:
-        assert self._process is not None
         self._process.terminate()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(10)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
     def _last_words(self) -> str:
         return self._log.read_text(errors="replace")[-2000:]
 
     def check(self) -> None:
-        if self._process is not None and self._process.poll() is not None:
-            raise RuntimeError(f"simple_switch_grpc ended with {self._process.returncode}: {self._last_words()}")
+        if self._process.poll() is not None:
+            raise RuntimeError(f"BMv2 ended with {self._process.returncode}: {self._last_words()}")
 
 
 def _ip(*arguments: str) -> None:

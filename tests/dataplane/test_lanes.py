@@ -30,6 +30,8 @@ def run(switch: Switch, job: Job, packets: list, keys: tuple[int, ...], active: 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_lanes_differ_between_workers(switch: Switch, order: tuple[int, ...]) -> None:
     """Rank 0 has the first lane, rank 1 all but the first, rank 2 all; whoever comes last makes the answer."""
+    if switch.max_absent < 1:
+        pytest.skip("this build's packets may leave out no lane")
     job = Job(switch, 3).start()
     lanes = list(range(switch.lanes))
     # Whoever has too few for the answer to fit adds zeros.
