@@ -18,6 +18,7 @@ from pathlib import Path
 import grpc
 from finsy.proto import p4r, p4r_grpc
 
+from . import offloads
 from .ports import PortError, check_numbers, split_port
 
 BINARY = "simple_switch_grpc"
@@ -94,6 +95,7 @@ class Bmv2:
         if _has_thrift(binary):
             command += ["--thrift-port", _free("0.0.0.0:0").rpartition(":")[2]]
         for number, interface in sorted(ports.items()):
+            offloads.switch_off(interface)
             command += ["-i", f"{number}@{interface}"]
         if log_file is not None:
             command += ["--log-file", str(log_file), "--log-flush"]
