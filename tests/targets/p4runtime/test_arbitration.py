@@ -83,9 +83,8 @@ def test_an_election_id_that_another_has_ends_the_stream(clients: list[Client]) 
     assert first.is_quiet()
 
 
-def test_changing_to_an_election_id_that_another_has_ends_the_stream(clients: list[Client], kind: str) -> None:
-    if kind == "bmv2":
-        pytest.skip("BMv2 then takes the other controller out of its books")
+@pytest.mark.bmv2_differs("BMv2 then takes the other controller out of its books")
+def test_changing_to_an_election_id_that_another_has_ends_the_stream(clients: list[Client]) -> None:
     first, second, _ = clients
     first.become_primary()
     second.announce()
@@ -98,9 +97,8 @@ def test_changing_to_an_election_id_that_another_has_ends_the_stream(clients: li
     assert first.standing() == (PRIMARY, 10)
 
 
-def test_without_an_election_id_one_is_never_primary(clients: list[Client], kind: str) -> None:
-    if kind == "bmv2":
-        pytest.skip("BMv2 takes an election id that is unset for the lowest of all")
+@pytest.mark.bmv2_differs("BMv2 takes an election id that is unset for the lowest of all")
+def test_without_an_election_id_one_is_never_primary(clients: list[Client]) -> None:
     silent, other, _ = clients
     silent.announce(election_id=0)
     assert silent.standing() == (NO_PRIMARY, 0)
@@ -144,9 +142,8 @@ def test_nobody_may_write_when_there_is_no_primary(primary: Client) -> None:
         assert time.monotonic() < deadline
 
 
-def test_another_device_is_not_here(address: str, kind: str) -> None:
-    if kind == "bmv2":
-        pytest.skip("BMv2 takes any device id")
+@pytest.mark.bmv2_differs("BMv2 takes any device id")
+def test_another_device_is_not_here(address: str) -> None:
     with Client(address) as client:
         client.announce(device_id=2)
         with pytest.raises(Failed) as failed:
