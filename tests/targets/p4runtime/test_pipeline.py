@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from finsy.proto import p4r
+from finsy.proto import p4i, p4r
 from grpc import StatusCode
 
 from .client import (
@@ -40,9 +42,16 @@ def test_before_there_is_one(fresh_address: str) -> None:
             with pytest.raises(Failed) as failed:
                 call()
             assert failed.value.code is StatusCode.FAILED_PRECONDITION
-        client.packet_out(bytes(60), egress_port=1)
         client.configure()
         client.write(INSERT, exact_entry(1, action("forward", 1)))
+
+
+@pytest.mark.bmv2_differs
+def test_a_packet_out_before_there_is_one(fresh_address: str) -> None:
+    with Client(fresh_address) as client:
+        client.become_primary()
+        client.packet_out(bytes(60), egress_port=1)
+        assert client.receive().error.canonical_code == 9
 
 
 @pytest.mark.bmv2_differs("BMv2 dies of it")
@@ -144,7 +153,7 @@ def test_p4info_that_the_server_does_not_support(primary: Client) -> None:
     for change in ("range", "profile"):
         unsupported = config()
         if change == "range":
-            unsupported.p4info.tables[1].match_fields[0].match_type = 5
+            unsupported.p4info.tables[1].match_fields[0].match_type = p4i.MatchField.RANGE
         else:
             unsupported.p4info.tables[1].implementation_id = 1
         with pytest.raises(Failed, match="ternary_table") as failed:
@@ -161,7 +170,7 @@ def test_p4info_that_the_server_does_not_support(primary: Client) -> None:
         (Get.DEVICE_CONFIG_AND_COOKIE, False, True),
     ],
 )
-def test_parts_of_the_config(primary: Client, wanted: int, info: bool, program: bool) -> None:
+def test_parts_of_the_config(primary: Client, wanted: Any, info: bool, program: bool) -> None:
     answer = primary.configuration(wanted)
     assert answer.cookie.cookie == 7
     assert answer.HasField("p4info") == info
