@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -161,12 +161,20 @@ def test_bmv2_that_dies_at_once_says_why(tmp_path: Path) -> None:
 class TestBmv2:
     """The real one, on a cable of its own."""
 
-    @pytest.fixture(autouse=True)
-    def network(self) -> Iterator[None]:
-        with own_network():
-            yield
+    @pytest.fixture
+    def arguments(self, tmp_path: Path) -> tuple[str, ...]:
+        """Of a switch on a cable; P4Runtime by a path, which is the same in every network namespace."""
+        return ("--target", "bmv2", "--port", "1=eth:switch1", "--grpc", f"unix:{tmp_path}/grpc", "--json")
 
-    ARGUMENTS = ("--target", "bmv2", "--port", "1=eth:switch1", "--grpc", "127.0.0.1:0", "--json")
+    @pytest.fixture
+    def running(self, arguments: tuple[str, ...]) -> Iterator[subprocess.Popen[str]]:
+        with ExitStack() as stack:
+            with own_network():
+                process, line = stack.enter_context(started(*arguments))
+                self.host = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)))
+                self.host.bind(("host1", 3))
+            self.ready = json.loads(line)
+            yield process
 
     def child_of(self, process: subprocess.Popen[str]) -> int:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -184,41 +192,33 @@ class TestBmv2:
             time.sleep(0.02)
         return False
 
-    def test_it_runs_a_program_and_ends_clean(self) -> None:
-        with started(*self.ARGUMENTS) as (process, line):
-            ready = json.loads(line)
-            assert (ready["target"], ready["ports"]) == ("bmv2", {"1": "eth:switch1"})
-            child = self.child_of(process)
-            with (
-                Client(ready["grpc"]) as client,
-                socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as host,
-            ):
-                host.bind(("host1", 3))
-                host.settimeout(TIMEOUT_S)
-                client.become_primary().configure()
-                client.packet_out(bytes(60), egress_port=1)
-                assert host.recv(100) == bytes(60)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(TIMEOUT_S) == 0
+    def test_it_runs_a_program_and_ends_clean(self, running: subprocess.Popen[str]) -> None:
+        assert (self.ready["target"], self.ready["ports"]) == ("bmv2", {"1": "eth:switch1"})
+        child = self.child_of(running)
+        self.host.settimeout(TIMEOUT_S)
+        with Client(self.ready["grpc"]) as client:
+            client.become_primary().configure()
+            client.packet_out(bytes(60), egress_port=1)
+            assert self.host.recv(100) == bytes(60)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(TIMEOUT_S) == 0
         assert self.gone(child)
 
-    def test_it_dies_with_us(self) -> None:
-        with started(*self.ARGUMENTS) as (process, _):
-            child = self.child_of(process)
-            process.kill()
-            process.wait(TIMEOUT_S)
+    def test_it_dies_with_us(self, running: subprocess.Popen[str]) -> None:
+        child = self.child_of(running)
+        running.kill()
+        running.wait(TIMEOUT_S)
         assert self.gone(child)
 
-    def test_we_notice_that_it_died(self) -> None:
-        with started(*self.ARGUMENTS) as (process, _):
-            os.kill(self.child_of(process), signal.SIGKILL)
-            assert process.wait(TIMEOUT_S) == 1
-            assert "simple_switch_grpc ended with signal SIGKILL" in process.communicate()[1]
+    def test_we_notice_that_it_died(self, running: subprocess.Popen[str]) -> None:
+        os.kill(self.child_of(running), signal.SIGKILL)
+        assert running.wait(TIMEOUT_S) == 1
+        assert "simple_switch_grpc ended with signal SIGKILL" in running.communicate()[1]
 
-    def test_log_and_pcap(self, tmp_path: Path) -> None:
+    def test_log_and_pcap(self, arguments: tuple[str, ...], tmp_path: Path) -> None:
         log, pcap = tmp_path / "log", tmp_path / "pcap"
         options = ("--log-level", "info", "--log-file", str(log), "--pcap", str(pcap))
-        with started(*self.ARGUMENTS, *options) as (process, _):
+        with own_network(), started(*arguments, *options) as (process, _):
             process.send_signal(signal.SIGTERM)
             assert process.wait(TIMEOUT_S) == 0
         assert [path for path in tmp_path.iterdir() if path.name.startswith("log") and path.stat().st_size]
