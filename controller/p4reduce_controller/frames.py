@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The aggregation frames that the controller sends and hears: RESET, QUERY, ABORT and HELLO.
 
-The layout is that of p4src/include/headers.p4; a test checks the numbers here against constants.p4.
+The layout is that of p4src/include/headers.p4.
 """
 
 from __future__ import annotations
@@ -10,28 +10,10 @@ import struct
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
-PROTOCOL_VERSION = 1
-AGGREGATION_PORT = 0x7A52
-OP_RESET, OP_QUERY, OP_ABORT, OP_HELLO = 5, 6, 7, 8
-NO_KEY = 0xFFFFFFFF
+from p4reduce.protocol.constants import AGGREGATION_PORT, PROTOCOL_VERSION, Outcome
 
 # Names of the counter `outcomes`, by index.
-OUTCOMES = (
-    "started",
-    "added",
-    "completed",
-    "stale",
-    "mismatch",
-    "ahead",
-    "replayed",
-    "not_admitted",
-    "bad_slot",
-    "malformed",
-    "forbidden",
-    "hello",
-    "reset",
-    "query",
-)
+OUTCOMES = tuple(outcome.name.lower() for outcome in Outcome)
 
 _ETHERNET = struct.Struct("!6s6sH")
 _IPV4 = struct.Struct("!BBHHHBBH4s4s")

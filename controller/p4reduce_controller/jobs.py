@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from p4reduce.control import jobs_pb2 as pb
-
+from p4reduce.protocol.constants import MAX_WORKERS
 from p4reduce_controller.aggregator import Heard, Layout, Placement
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.numbers import JobNumbers, NumbersExhausted
 from p4reduce_controller.pools import PoolFull, SlotPool, SlotRange
 
-MAX_WORKERS = 32
 DEFAULT_SLOTS = 32
 DEFAULT_TIMEOUT = 60.0
 LONGEST_TIMEOUT = 86400.0

@@ -66,14 +66,18 @@ class Link:
     async def close(self) -> None:
         await self._client.close()
 
-    async def write(self, updates: Sequence[p4r.Update]) -> None:
-        """All updates, in order, in as few requests as fit. Raises SwitchError naming those that failed."""
+    async def write(self, updates: Sequence[p4r.Update], *, missing_ok: bool = False) -> None:
+        """All updates, in order, in as few requests as fit. Raises SwitchError naming those that failed.
+
+        With `missing_ok`, it is no failure to delete what is not there.
+        """
         for start in range(0, len(updates), _BATCH):
             batch = updates[start : start + _BATCH]
             try:
                 await self._client.request(p4r.WriteRequest(device_id=self._device_id, updates=batch))
             except fy.P4ClientError as error:
-                raise self._explain("a write", error) from error
+                if not (missing_ok and error.details and error.is_not_found_only):
+                    raise self._explain("a write", error) from error
 
     async def read(self, wanted: Iterable[_E]) -> AsyncIterator[_E]:
         """Whatever matches one of `wanted`."""

@@ -51,13 +51,10 @@ class _Named(Protocol):
 
 def load_schema(directory: Path | None = None) -> fy.P4Schema:
     """P4Info and program from `directory`, or those that were installed with us."""
-    if directory is None:
-        try:
-            root = resources.files("p4reduce_pipeline")
-        except ModuleNotFoundError:
-            raise PipelineError("the package p4reduce_pipeline is not installed; name a directory instead") from None
-    else:
-        root = directory
+    try:
+        root = directory or resources.files("p4reduce_controller.compiled")
+    except ModuleNotFoundError:
+        raise PipelineError("the compiled P4 program is not installed here; name its directory (--pipeline)") from None
     files = [root / P4INFO, root / JSON]
     for file in files:
         if not file.is_file():

@@ -8,17 +8,23 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from p4reduce_controller.frames import NO_KEY, OP_RESET, Aggregation
+from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce_controller.frames import Aggregation
 from p4reduce_controller.pools import SlotRange
 
 WINDOW = 32  # unacknowledged at once: half of what simple_switch queues for the controller's port
-RETRY = 0.25
+RETRY = 0.25  # seconds until the second attempt; twice as long until the third, and so on
 
 
 @dataclass
 class _Sent:
     attempt: int
     at: float
+
+    @property
+    def due(self) -> float:
+        """When to try again. A switch that is slower than any fixed pace would else never be seen to be done."""
+        return self.at + RETRY * self.attempt
 
 
 class ResetBatch:
@@ -50,7 +56,7 @@ class ResetBatch:
     def to_send(self, now: float) -> Iterable[Aggregation]:
         """What is due now; call again after an acknowledgement, and at `next_time`."""
         for half, sent in self._sent.items():
-            if now - sent.at >= RETRY:
+            if now >= sent.due:
                 sent.attempt += 1
                 sent.at = now
                 yield self._packet(half, sent.attempt)
@@ -60,11 +66,11 @@ class ResetBatch:
             yield self._packet(half, 1)
 
     def next_time(self) -> float:
-        return min((sent.at + RETRY for sent in self._sent.values()), default=math.inf)
+        return min((sent.due for sent in self._sent.values()), default=math.inf)
 
     def acknowledged(self, packet: Aggregation) -> bool:
         """True when the packet is news."""
-        if (packet.op, packet.job, packet.generation) != (OP_RESET, self._job, self._generation):
+        if (packet.op, packet.job, packet.generation) != (Op.RESET, self._job, self._generation):
             return False
         sent = self._sent.get(packet.slot)
         if sent is None or sent.attempt != packet.fingerprint:
@@ -74,7 +80,7 @@ class ResetBatch:
 
     def _packet(self, half: int, attempt: int) -> Aggregation:
         return Aggregation(
-            OP_RESET,
+            Op.RESET,
             job=self._job,
             generation=self._generation,
             slot=half,

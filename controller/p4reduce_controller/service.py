@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
+
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
-
 from p4reduce_controller.aggregator import Aggregator, Direction, Heard, SwitchError, SwitchUnavailable
 from p4reduce_controller.jobs import Install, Job, Jobs, Remove, State, Tell
 
@@ -76,13 +76,7 @@ class Service(rpc.JobsServicer):
     async def start(self) -> None:
         """Raises ListenError. The switch must have been started, with this as its listener."""
         check_listen(self._config)
-        options = [
-            ("grpc.so_reuseport", 0),
-            # Hosts ping the controller every few seconds, so that they notice when it is gone.
-            ("grpc.http2.min_ping_interval_without_data_ms", 1000),
-            ("grpc.keepalive_permit_without_calls", 1),
-            ("grpc.http2.max_ping_strikes", 0),
-        ]
+        options = [("grpc.so_reuseport", 0)]  # or a second controller could take the same port
         interceptors = [_TokenCheck(self._config.token)] if self._config.token else []
         server = grpc.aio.server(interceptors=interceptors, options=options)
         rpc.add_JobsServicer_to_server(self, server)
@@ -99,6 +93,7 @@ class Service(rpc.JobsServicer):
         self._server = server
         self.listen = f"{host}:{port}"
         self._ticker = asyncio.create_task(self._tick(), name="ticks")
+        self._ticker.add_done_callback(_report_failure)
 
     async def close(self) -> None:
         """Aborts all jobs, tells their ranks, and takes them off the switch as far as that can be done soon."""
@@ -108,7 +103,8 @@ class Service(rpc.JobsServicer):
         if self._ticker is not None:
             self._ticker.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT)
+            # What cannot reach the switch now is not waited for.
+            await asyncio.wait(self._tasks, timeout=TICK if self._switch.problem else CLOSE_TIMEOUT)
         for task in self._tasks:
             task.cancel()
         if self._server is not None:
@@ -137,6 +133,7 @@ class Service(rpc.JobsServicer):
 
     def superseded(self, why: str) -> None:
         self.superseded_by = why
+        self._stopping = True
         self._jobs.abort_all(pb.CONTROLLER_STOPPED, why)
         self._carry_out()
         self.over.set()
@@ -156,13 +153,9 @@ class Service(rpc.JobsServicer):
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_report_failure)
         return task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("a task of the service failed", exc_info=task.exception())
 
     async def _install(self, job: Job) -> None:
         try:
@@ -214,7 +207,8 @@ class Service(rpc.JobsServicer):
 
     async def Session(self, _: object, context: _Context) -> None:  # type: ignore[override]
         stream = _Stream()
-        reader = self._spawn(self._read(stream, context))
+        reader = asyncio.create_task(self._read(stream, context))
+        reader.add_done_callback(_report_failure)
         try:
             while True:
                 message, last = await stream.outgoing.get()
@@ -249,6 +243,7 @@ class Service(rpc.JobsServicer):
         kind = message.WhichOneof("message")
         if kind == "heartbeat":
             self._jobs.heartbeat(stream, now)
+            stream.outgoing.put_nowait((pb.ServerMessage(heartbeat=pb.Heartbeat()), False))
         elif kind == "barrier":
             self._jobs.barrier(stream, message.barrier.id, now)
         elif kind == "leave":
@@ -276,6 +271,7 @@ class Service(rpc.JobsServicer):
                 problem=switch.problem,
             ),
             jobs=[_describe(job, now) for job in jobs],
+            joins=jobs.joins,
             jobs_started=jobs.started,
             jobs_aborted=jobs.aborted,
             jobs_finished=jobs.finished,
@@ -308,6 +304,11 @@ class Service(rpc.JobsServicer):
         except SwitchError as error:
             await context.abort(grpc.StatusCode.INTERNAL, str(error))
         return pb.SetLossReply()
+
+
+def _report_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("a task of the service failed", exc_info=task.exception())
 
 
 class _ProtocolError(Exception):

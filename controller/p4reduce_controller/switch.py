@@ -17,6 +17,7 @@ from typing import Any
 import finsy as fy
 from finsy.proto import p4r
 
+from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, Op
 from p4reduce_controller.aggregator import (
     Direction,
     HalfState,
@@ -28,20 +29,7 @@ from p4reduce_controller.aggregator import (
     SwitchError,
     SwitchUnavailable,
 )
-from p4reduce_controller.frames import (
-    AGGREGATION_PORT,
-    NO_KEY,
-    OP_ABORT,
-    OP_HELLO,
-    OP_QUERY,
-    OP_RESET,
-    OUTCOMES,
-    Aggregation,
-    Endpoint,
-    build,
-    hello_nonce,
-    parse,
-)
+from p4reduce_controller.frames import OUTCOMES, Aggregation, Endpoint, build, hello_nonce, parse
 from p4reduce_controller.link import Entry, Link
 from p4reduce_controller.program import Program
 from p4reduce_controller.resets import ResetBatch
@@ -185,8 +173,9 @@ class P4RuntimeSwitch:
                 return
             except SwitchError as error:
                 self._problem = str(error)
-                log.warning("%s", error)
-                if self._disconnected():
+                was_connected = self._disconnected()
+                log.log(logging.WARNING if was_connected else logging.INFO, "%s", error)
+                if was_connected:
                     self._tell(lambda listener: listener.disconnected(self._problem))
             finally:
                 self._disconnected()
@@ -233,24 +222,31 @@ class P4RuntimeSwitch:
         return None if had and had.value == value else p4r.Update(type=p4r.Update.MODIFY, entity=entity)
 
     async def _put(self, entries: Iterable[Entry], owner: int | None = None) -> None:
-        """When it fails, some entries may be there; `_drop` takes them off."""
+        """When it fails, some of the entries may be there, until `_drop` takes them off."""
         async with self._writing:
             link = self._linked()
             updates = [self._want(entry, owner) for entry in entries]
             await link.write([update for update in updates if update is not None])
 
     async def _drop(self, entries: Iterable[Entry]) -> None:
-        """Those that the switch does not have are passed over."""
+        """Those that the switch does not have are passed over. When it fails, it may be tried again."""
         async with self._writing:
             link = self._linked()
-            wanted = [self._wanted.pop(self._canonical(entry)[0], None) for entry in entries]
-            deletes = [p4r.Update(type=p4r.Update.DELETE, entity=entry.entity) for entry in wanted if entry]
-            try:
-                await link.write(deletes)
-            except SwitchUnavailable:
-                raise
-            except SwitchError as error:
-                log.warning("%s", error)
+            keys = [key for key in (self._canonical(entry)[0] for entry in entries) if key in self._wanted]
+            deletes = [p4r.Update(type=p4r.Update.DELETE, entity=self._wanted[key].entity) for key in keys]
+            await link.write(deletes, missing_ok=True)
+            for key in keys:
+                del self._wanted[key]
+
+    async def _try_to_put(self, entries: Sequence[Entry]) -> None:
+        """Entries that one can do without: all or none. Raises the switch's refusal after taking them off again."""
+        try:
+            await self._put(entries)
+        except SwitchUnavailable:
+            raise
+        except SwitchError:
+            await self._drop(entries)
+            raise
 
     async def _reconcile(self, link: Link) -> frozenset[int]:
         """Makes the switch hold what it shall. Returns the jobs whose entries were not all there."""
@@ -292,7 +288,7 @@ class P4RuntimeSwitch:
             ]
             self._wanted.clear()
             unknown = self._program.discard_unknown().encode(self._program.schema)
-            await link.write([p4r.Update(type=p4r.Update.MODIFY, entity=unknown), *updates])
+            await link.write([p4r.Update(type=p4r.Update.MODIFY, entity=unknown), *updates], missing_ok=True)
 
     def _canonical(self, entry: Entry) -> tuple[object, object, p4r.Entity]:
         """Identity and contents of an entry, comparable however it was written, and its message."""
@@ -320,7 +316,7 @@ class P4RuntimeSwitch:
         learned = [program.host(mac, port) for mac, port in hosts.items()]
         learned = [entry for entry in learned if self._canonical(entry)[0] not in self._static]
         try:
-            await self._put(learned)
+            await self._try_to_put(learned)
         except SwitchUnavailable:
             raise
         except SwitchError as error:  # frames to an unknown host are flooded, so this is no loss
@@ -361,7 +357,7 @@ class P4RuntimeSwitch:
     async def abort(self, job: Placement, worker: int | None, reason: int) -> None:
         keys = (reason,) + (0,) * (self.layout.lanes - 1)
         packet = Aggregation(
-            OP_ABORT,
+            Op.ABORT,
             job=job.job,
             generation=job.generation,
             worker=NOBODY if worker is None else worker,
@@ -388,7 +384,7 @@ class P4RuntimeSwitch:
         lanes, size = self.layout.lanes, self.layout.block_size
         every = (1 << lanes) - 1
         packet = Aggregation(
-            OP_QUERY,
+            Op.QUERY,
             generation=number,
             slot=half,
             active=every,
@@ -409,7 +405,7 @@ class P4RuntimeSwitch:
     async def set_loss(self, port: int, direction: Direction, rate: float) -> None:
         entry = self._program.loss(port, direction, rate)
         if rate > 0:
-            await self._put([entry])
+            await self._try_to_put([entry])
             self._rates[port, direction] = rate
         else:
             await self._drop([entry])
@@ -445,14 +441,14 @@ class P4RuntimeSwitch:
         if parsed is None:
             return
         sender, packet = parsed
-        if packet.op == OP_HELLO:
+        if packet.op == Op.HELLO:
             heard = Heard(
                 metadata["ingress_port"], sender, packet.job, packet.generation, packet.worker, hello_nonce(packet)
             )
             self._tell(lambda listener: listener.heard(heard))
-        elif packet.op == OP_RESET and (packet.job, packet.generation) in self._resets:
+        elif packet.op == Op.RESET and (packet.job, packet.generation) in self._resets:
             self._resets[packet.job, packet.generation](packet)
-        elif packet.op == OP_QUERY and packet.generation in self._queries:
+        elif packet.op == Op.QUERY and packet.generation in self._queries:
             answer = self._queries[packet.generation]
             if not answer.done():
                 answer.set_result(self._half_state(packet, metadata["bitmap"]))

@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from p4reduce import settings
-from p4reduce.control.client import Session
-from p4reduce.engine import Engine
+from p4reduce.control.client import DEFAULT_CONTROLLER, Tls
 from p4reduce.errors import P4ReduceError, UnsupportedDtype
 from p4reduce.handle import Handle
-from p4reduce.protocol import Membership, Operation, Worker
-from p4reduce.protocol.packet import Codec
+from p4reduce.joining import take_seat
+from p4reduce.protocol import Operation
 from p4reduce.tensors import Reducible, open_tensor
-from p4reduce.transport import Switch, open_transport
 
 ReduceOp: TypeAlias = Literal["sum", "average"]
 REDUCE_OPS: tuple[str, ...] = get_args(ReduceOp)
@@ -62,6 +61,7 @@ class Communicator:
         transport: str | None = None,
         interface: str | None = None,
         token: str | None = None,
+        tls: Tls | None = None,
         timeout: float = 30.0,
     ) -> None:
         """Joins `job` as `rank` of `world_size`.
@@ -73,58 +73,34 @@ class Communicator:
         transport: "udp", "raw" or "scapy"; by default P4REDUCE_TRANSPORT, else "udp".
         interface: network interface toward the switch; by default the routing table decides.
         token: what the controller asks for; by default P4REDUCE_TOKEN.
+        tls: how to trust the controller; by default the authorities in the PEM file that P4REDUCE_TLS_CA names, and
+            where that is not set, the connection is not encrypted.
         timeout: seconds, for joining and for each collective.
         Raises ValueError for a wrong argument, JoinError when the job cannot be joined, TransportError when the switch
         cannot be reached with this transport.
         """
         self._rank, self._world_size = settings.rank_of_world(rank, world_size)
-        self._controller = settings.text("controller", controller, "P4REDUCE_CONTROLLER", settings.DEFAULT_CONTROLLER)
+        self._controller = settings.text("controller", controller, "P4REDUCE_CONTROLLER", DEFAULT_CONTROLLER)
         self._job = settings.name("job", job)
         self._transport_kind = settings.transport(transport)
         self._timeout = settings.seconds("timeout", timeout)
-        settings.integer("slots", slots, 0, settings.MAX_SLOTS)
-        self._under_way: set[Handle[Any]] = set()
-
-        session = Session(
+        self._seat = take_seat(
             self._controller,
             job=self._job,
             rank=self._rank,
             world_size=self._world_size,
-            slots=slots,
+            slots=settings.integer("slots", slots, 0, settings.MAX_SLOTS),
+            transport=self._transport_kind,
+            interface=interface,
             token=settings.token(token),
+            tls=settings.tls(tls),
             timeout=self._timeout,
         )
-        try:
-            place = session.join()
-            membership = Membership(
-                job=place.job,
-                generation=place.generation,
-                rank=place.worker,
-                world_size=self._world_size,
-                slots=place.slots,
-                lanes=place.lanes,
-                block_size=place.block_size,
-                first_seq=place.first_seq,
-            )
-            switch = Switch(place.switch_ip, place.switch_udp_port, place.switch_mac)
-            largest = Codec(place.lanes, place.block_size).largest
-            link = open_transport(self._transport_kind, switch, interface=interface, largest_payload=largest)
-            try:
-                worker = Worker(membership)
-                hello = worker.hello(place.hello_nonce)
-                session.wait_ready(lambda: link.send([hello]))
-            except BaseException:
-                link.close()
-                raise
-            self._worker = worker
-            self._engine = Engine(link, worker, switch=str(switch), name=f"p4reduce rank {self._rank}")
-            session.on_abort = self._engine.fail
-        except BaseException:
-            session.close()
-            raise
-        self._session = session
+        self._engine = self._seat.engine
+        self._under_way: set[Handle[Any]] = set()
+        self._barrier_lock = threading.Lock()
         # Also at the interpreter's exit, so that the other ranks of a job that ended well see no rank vanish.
-        self._finalizer = weakref.finalize(self, _leave, self._engine, session)
+        self._finalizer = weakref.finalize(self, self._seat.leave)
 
     @property
     def rank(self) -> int:
@@ -139,7 +115,7 @@ class Communicator:
     @property
     def block_size(self) -> int:
         """Elements a block: blocks that hold only zeros are not sent, and each is scaled by its largest magnitude."""
-        return self._worker.membership.block_size
+        return self._seat.worker.membership.block_size
 
     def allreduce(self, tensor: T, op: ReduceOp = "sum", *, timeout: float | None = None) -> T:
         """Replaces `tensor` by its sum or average over all ranks, bit for bit the same on each, and returns it.
@@ -160,17 +136,17 @@ class Communicator:
         limit = self._time_limit(timeout)
         if op not in REDUCE_OPS:
             raise ValueError(f"op={op!r}: accepted are {', '.join(REDUCE_OPS)}")
-        self._engine.check_process()
+        self._engine.check()
         reducible = open_tensor(tensor)
         if op == "average" and reducible.dtype == "int32":
             raise UnsupportedDtype("op='average' of int32, whose average is no integer: use op='sum' and divide")
         name = f"allreduce ({op}) of {reducible.work.size} {reducible.dtype}"
-        handle = Handle(tensor, name, self._engine.progress)
+        handle = Handle(tensor, name, self._engine)
         operation = Operation(reducible.work, dtype=reducible.dtype, reduce_op=op)
 
         def end(error: BaseException | None) -> None:
-            self._under_way.discard(handle)
             handle.complete(error or self._write_back(reducible, op))
+            self._under_way.discard(handle)
 
         self._under_way.add(handle)
         try:
@@ -183,10 +159,10 @@ class Communicator:
     def barrier(self, timeout: float | None = None) -> None:
         """Returns when all ranks have called it. `timeout`: seconds; by default the communicator's."""
         limit = self._time_limit(timeout)
-        self._engine.check_process()
-        self._raise_failure()
+        self._engine.check()
         try:
-            self._session.barrier(limit)
+            with self._barrier_lock:
+                self._seat.session.barrier(limit)
         except P4ReduceError as error:
             # A rank that missed one barrier would meet the others in the wrong one.
             self._engine.fail(error)
@@ -194,12 +170,15 @@ class Communicator:
 
     def stats(self) -> Stats:
         """What was done so far."""
-        worker = self._worker.stats
+        worker = self._seat.worker.stats
         shared = {field.name: getattr(worker, field.name) for field in fields(Stats) if field.name != "seconds"}
         return Stats(seconds=self._engine.seconds, **shared)
 
     def close(self) -> None:
-        """Leaves the job. Collectives still under way fail; `with` waits for them first. May be called repeatedly."""
+        """Leaves the job, which ends when all ranks have. Collectives still under way fail. May be called repeatedly.
+
+        As a context manager, the communicator first waits for them; after an exception it ends the job for all ranks.
+        """
         self._finalizer()
 
     def __enter__(self) -> Communicator:
@@ -208,10 +187,14 @@ class Communicator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if error is not None and not (isinstance(error, SystemExit) and not error.code):
+            # The other ranks would wait in vain for this one's next call.
+            if self._finalizer.detach() is not None:
+                self._seat.leave(well=False)
+            return
         try:
-            if error is None:
-                for handle in list(self._under_way):
-                    handle.wait()
+            for handle in list(self._under_way):
+                handle.wait()
         finally:
             self.close()
 
@@ -226,10 +209,6 @@ class Communicator:
     def _time_limit(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else settings.seconds("timeout", timeout)
 
-    def _raise_failure(self) -> None:
-        if self._engine.failure is not None:
-            raise self._engine.failure.with_traceback(None)
-
     def _write_back(self, reducible: Reducible, op: ReduceOp) -> Exception | None:
         """Runs in the engine's thread, which an error in the user's tensor must not end."""
         try:
@@ -237,11 +216,3 @@ class Communicator:
         except Exception as error:
             return error
         return None
-
-
-def _leave(engine: Engine, session: Session) -> None:
-    failed = engine.failure is not None
-    engine.close(P4ReduceError("the communicator is closed"))
-    if not failed:
-        session.leave()
-    session.close()

@@ -87,11 +87,9 @@ class Engine:
         on_end: called once from the engine's thread, with None or the error that ended the operation.
         Raises the engine's failure if there is one.
         """
-        self.check_process()
         pending = _Pending(operation, name, timeout, on_end)
         with self._lock:
-            if self._failure is not None:
-                raise self._failure.with_traceback(None)
+            self.check()
             self._inbox.append(pending)
             self._wake()
 
@@ -104,7 +102,7 @@ class Engine:
 
     def close(self, error: BaseException) -> None:
         """Ends all operations with `error` and the thread, and closes the transport. May be called more than once."""
-        if os.getpid() != self._pid:
+        if not self.in_own_process():
             return  # this process has neither the thread nor a right to wake its parent's
         self.fail(error)
         with self._lock:
@@ -113,9 +111,25 @@ class Engine:
         if threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_TIMEOUT_S)
 
-    def check_process(self) -> None:
-        """Raises P4ReduceError in a process forked from the one that made the engine: threads do not survive that."""
-        if os.getpid() != self._pid:
+    def in_own_process(self) -> bool:
+        """Whether this is the process that made the engine, and not one forked from it: threads do not survive that."""
+        return os.getpid() == self._pid
+
+    def check(self) -> None:
+        """Raises the engine's failure, or P4ReduceError in a process forked from the one that made the engine."""
+        self._check_process()
+        if self._failure is not None:
+            # Each call starts a traceback of its own, for the same error may be raised many times.
+            raise self._failure.with_traceback(None)
+
+    def check_may_wait(self) -> None:
+        """Raises P4ReduceError where waiting for an operation would never end: in a forked process, in a callback."""
+        self._check_process()
+        if threading.current_thread() is self._thread:
+            raise P4ReduceError("a done callback cannot wait for a collective, as its thread carries them all")
+
+    def _check_process(self) -> None:
+        if not self.in_own_process():
             raise P4ReduceError(
                 f"this communicator belongs to process {self._pid} and cannot be used in process {os.getpid()}, which "
                 "was forked from it: make the communicator after forking, or use the 'spawn' start method"
@@ -138,6 +152,8 @@ class Engine:
                 poll.register(self._transport, select.EPOLLIN)
                 while not self._closing:
                     self._turn(poll, wake_fd)
+        except P4ReduceError as error:
+            self.fail(error)
         except Exception as error:
             failure = P4ReduceError(f"the communicator's thread failed: {type(error).__name__}: {error}")
             failure.__cause__ = error
@@ -227,9 +243,11 @@ class Engine:
     def _describe_wait(self, now: float) -> str:
         silence = now - max(self._heard_at, self._oldest_since)
         if self._heard_at < self._oldest_since or silence > SILENCE_S:
+            trouble = self._transport.trouble
+            hint = f" ({trouble.strerror})" if trouble is not None else ""
             return (
-                f"the switch at {self._switch} has not answered for {silence:.1f} s: is it running, does the network "
-                f"lead there from {self._transport.local_address[0]}, does it still know the job?"
+                f"the switch at {self._switch} has not answered for {silence:.1f} s{hint}: is it running, does the "
+                f"network lead there from {self._transport.local_address[0]}, does it still know the job?"
             )
         awaited = self._worker.awaited()
         ranks = f"rank{'s' if len(awaited) > 1 else ''} {', '.join(map(str, awaited))}"

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from p4reduce.engine import Engine
 
 T = TypeVar("T")
 
@@ -13,11 +16,11 @@ T = TypeVar("T")
 class Handle(Generic[T]):
     """A collective under way. Its tensor must not be touched until `done()`."""
 
-    def __init__(self, tensor: T, name: str, progress: Callable[[], str]) -> None:
-        """`progress`: says what the collective waits for, for an error message."""
+    def __init__(self, tensor: T, name: str, engine: Engine) -> None:
+        """`name`: of the collective, for error messages. `engine`: what carries it."""
         self._tensor = tensor
         self._name = name
-        self._progress = progress
+        self._engine = engine
         self._future: concurrent.futures.Future[None] = concurrent.futures.Future()
 
     def done(self) -> bool:
@@ -30,10 +33,7 @@ class Handle(Generic[T]):
         timeout: seconds to wait at most, then TimeoutError; the collective goes on and can be waited for again. None
         waits for as long as the collective's own time limit lets it run.
         """
-        ended = concurrent.futures.wait([self._future], timeout).done
-        if not ended:
-            raise TimeoutError(f"{self._name} has not ended after waiting {timeout:g} s: {self._progress()}")
-        error = self._future.exception()
+        error = self.exception(timeout)
         if error is not None:
             # Each call starts a traceback of its own, for the same error may be raised many times.
             raise error.with_traceback(None)
@@ -45,12 +45,16 @@ class Handle(Generic[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Waits like `wait` and returns the collective's error, None if it went well."""
-        return self._future.exception(timeout)
+        if not self.done():
+            self._engine.check_may_wait()
+        if not concurrent.futures.wait([self._future], timeout).done:
+            raise TimeoutError(f"{self._name} has not ended after waiting {timeout:g} s: {self._engine.progress()}")
+        return self._future.exception()
 
     def add_done_callback(self, callback: Callable[[Handle[T]], object]) -> None:
         """Calls `callback(handle)` once it has ended: from the communicator's thread, or at once if it already has.
 
-        It must be quick and must not wait for another collective, which its thread would have to carry.
+        It must be quick, for no collective goes on meanwhile, and it cannot wait for one.
         """
         self._future.add_done_callback(lambda _: callback(self))
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 import os
 
+from p4reduce.control.channel import Tls
 from p4reduce.transport import KINDS
 
-DEFAULT_CONTROLLER = "127.0.0.1:7700"
 MAX_WORLD_SIZE = 32  # a slot's bitmap has 32 bits
 MAX_SLOTS = 32768  # the packet's slot field counts 65,536 halves
 
@@ -28,6 +28,12 @@ def name(argument: str, value: object) -> str:
 def token(value: str | None) -> str | None:
     """The controller's token; an empty one is none."""
     return value if value is not None else os.environ.get("P4REDUCE_TOKEN") or None
+
+
+def tls(value: Tls | None) -> Tls | None:
+    """How to trust the controller; None for a connection that is not encrypted."""
+    authorities = os.environ.get("P4REDUCE_TLS_CA")
+    return value if value is not None or not authorities else Tls(ca=authorities)
 
 
 def transport(value: str | None) -> str:

@@ -128,7 +128,7 @@ def _work_dtype(name: str) -> type[np.float32] | type[np.int32]:
 
 def _check_no_overlap(shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
     """An expanded dimension stores one element for many: there is no place for its result."""
-    if any(size > 1 and stride == 0 for size, stride in zip(shape, strides, strict=True)):
+    if 0 not in shape and any(size > 1 and stride == 0 for size, stride in zip(shape, strides, strict=True)):
         raise ValueError(
             f"tensor of shape {tuple(shape)} has an expanded dimension (stride 0), so its elements share memory: "
             "pass a contiguous copy"

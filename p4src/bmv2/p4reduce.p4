@@ -80,10 +80,12 @@ control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
 
     apply {
         delivery.apply(hdr, standard.egress_rid);
-        if (standard.egress_port != CPU_PORT) {
+        if (meta.bridged == 1 && standard.egress_port == meta.ingress_port) {
+            lost = 1;
+        } else if (standard.egress_port != CPU_PORT) {
             drop_simulator.apply(standard.egress_port, lost);
         }
-        if (lost == 1 || (meta.bridged == 1 && standard.egress_port == meta.ingress_port)) {
+        if (lost == 1) {
             mark_to_drop(standard);
         }
     }

@@ -11,6 +11,7 @@ from .switch import Switch
 from .targets import Unavailable
 
 PLANES = [
+    pytest.param("sim"),
     pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root]),
 ]
 

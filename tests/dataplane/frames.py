@@ -33,7 +33,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Aggregation:
-    """One aggregation packet. `values` maps a lane to its int32 values; its lanes are `present` unless that is given."""
+    """One aggregation packet. `values`: lane -> its int32 values; those lanes are `present` unless it is given."""
 
     op: int = DATA
     active: int = 0
@@ -172,7 +172,8 @@ def describe(data: bytes) -> str:
     first, active, present, worker, job, generation, slot, seq, fingerprint = struct.unpack_from("!BBBBHHHII", data, 42)
     op = OPS[first & 15] if first & 15 < len(OPS) else first & 15
     return (
-        f"{text} udp {source} > {destination} length {length} checksum {sum_:#x} | v{first >> 4} {op} active {active:#x}"
-        f" present {present:#x} worker {worker} job {job} generation {generation} slot {slot} seq {seq:#x}"
+        f"{text} udp {source} > {destination} length {length} checksum {sum_:#x} | v{first >> 4} {op}"
+        f" active {active:#x} present {present:#x}"
+        f" worker {worker} job {job} generation {generation} slot {slot} seq {seq:#x}"
         f" fingerprint {fingerprint:#x} | {data[60:92].hex(' ', 4)} ..."
     )

@@ -40,8 +40,8 @@ class Job:
         fingerprint: int = 0xC0FFEE00,
     ) -> None:
         self.switch, self.size, self.number, self.generation = switch, size, number, generation
-        self.pool_base, self.slots, self.group, self.fingerprint = pool_base, slots, 0x100 + number, fingerprint
-        self.first_seq = first_seq
+        self.pool_base, self.slots, self.first_seq, self.fingerprint = pool_base, slots, first_seq, fingerprint
+        self.group = 0x100 + (number & 0xFFF)
         self.members = [
             Member(
                 switch.ports[rank % len(switch.ports)],

@@ -86,6 +86,8 @@ class Program:
         message = p4r.TableEntry(table_id=table.preamble.id)
         for item in table.match_fields:
             value = entry.match[item.name]
+            if item.match_type == p4i.MatchField.LPM and value[1] == 0:
+                continue  # P4Runtime wants a match on anything left out
             match = message.match.add(field_id=item.id)
             if item.match_type == p4i.MatchField.EXACT:
                 match.exact.value = number(value)
@@ -211,10 +213,9 @@ class P4Runtime:
         """Index -> (packets, bytes) of every cell that has counted something."""
         entity = p4r.Entity()
         entity.counter_entry.counter_id = self.program.counters[name].preamble.id
+        cells = [answer.counter_entry for answer in self.read(entity)]
         return {
-            answer.counter_entry.index.index: (answer.counter_entry.data.packet_count, answer.counter_entry.data.byte_count)
-            for answer in self.read(entity)
-            if answer.counter_entry.data.packet_count
+            cell.index.index: (cell.data.packet_count, cell.data.byte_count) for cell in cells if cell.data.packet_count
         }
 
     def packet_out(

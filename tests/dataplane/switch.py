@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 from finsy.proto import p4r
 
 from . import frames
@@ -26,6 +27,7 @@ from .targets import CPU_PORT, PORTS, TARGETS
 
 COMPILED = Path(__file__).resolve().parents[2] / "p4src" / "compiled"
 DEADLINE_S = 20.0
+BURST = 16  # frames into a port without waiting; libpcap's ring at BMv2's ports may hold no more than 31
 
 JOBS = "SwitchIngress.aggregation.admission.jobs"
 OWN_ADDRESSES = "SwitchIngress.own_address.own_addresses"
@@ -38,9 +40,22 @@ LOSSES_IN = "SwitchIngress.drop_simulator.losses"
 LOSSES_OUT = "SwitchEgress.drop_simulator.losses"
 WORKERS = "SwitchEgress.delivery.workers"
 OUTCOMES = "SwitchIngress.aggregation.outcomes"
-OUTCOME_NAMES = (
-    "started added completed stale mismatch ahead replayed not_admitted bad_slot malformed forbidden hello reset query"
-).split()
+OUTCOME_NAMES = [
+    "started",
+    "added",
+    "completed",
+    "stale",
+    "mismatch",
+    "ahead",
+    "replayed",
+    "not_admitted",
+    "bad_slot",
+    "malformed",
+    "forbidden",
+    "hello",
+    "reset",
+    "query",
+]
 
 SWITCH = Host("02:5a:00:00:00:01", "10.255.0.1")
 CONTROLLER = Host("02:5a:00:00:00:02", "10.255.0.2")
@@ -77,13 +92,29 @@ class Outputs:
         """Copies of one multicast may leave a port in any order."""
         return Outputs({port: sorted(data) for port, data in self.ports.items() if data}, self.packet_ins)
 
-    def expect(
-        self, ports: Mapping[int, Sequence[bytes]] | None = None, packet_ins: Sequence[PacketIn] = ()
-    ) -> None:
+    def expect(self, ports: Mapping[int, Sequence[bytes]] | None = None, packet_ins: Sequence[PacketIn] = ()) -> None:
         """Fail unless exactly these came, byte for byte, and nothing else."""
         wanted = Outputs({port: list(data) for port, data in (ports or {}).items()}, list(packet_ins)).sorted()
         if wanted != self.sorted():
             raise AssertionError(f"expected\n{wanted.describe()}\nbut there came\n{self.sorted().describe()}")
+
+
+@dataclass(frozen=True)
+class HalfState:
+    """What a slot half holds; `values` is every lane's sums as big-endian int32."""
+
+    seq: int
+    bitmap: int
+    fingerprint: int
+    keys: tuple[int, ...]
+    values: tuple[bytes, ...]
+
+    @staticmethod
+    def of(answer: PacketIn, lanes: int, block_size: int) -> HalfState:
+        seq, fingerprint, *keys = struct.unpack_from(f"!II{lanes}I", answer.payload, 52)
+        at, size = 60 + 4 * lanes, 4 * block_size
+        values = tuple(answer.payload[at + lane * size : at + (lane + 1) * size] for lane in range(lanes))
+        return HalfState(seq, answer.bitmap, fingerprint, tuple(keys), values)
 
 
 class Switch:
@@ -94,6 +125,8 @@ class Switch:
         self.program = Program(compiled / "p4info.txtpb", compiled / "p4reduce.json")
         self.lanes, self.block_size = self.program.lanes, self.program.block_size
         self.halves = self.program.halves
+        self.all_lanes = (1 << self.lanes) - 1
+        self.max_absent = 512 // (4 * self.block_size)  # lanes of a round that a packet may leave out
         self.ports = tuple(range(1, PORTS + 1))
         self.deaf_ports: set[int] = set()  # the test has made the switch lose all that leaves here
         self._entries: list[Entry] = []
@@ -102,7 +135,7 @@ class Switch:
         self._default_is_set = False
         self._nonce = 0
         self._sentinels: Counter[str] = Counter()
-        self._target = TARGETS[target](self.program)
+        self._target = TARGETS[target]()
         try:
             self.client = P4Runtime(self._target.grpc_address, self.program)
             self.client.__enter__()
@@ -162,8 +195,7 @@ class Switch:
 
     def set_loss(self, table: str, port: int, threshold: int) -> Entry:
         """Lose threshold / 2^32 of what crosses `port` in this direction."""
-        action = table.replace("loss_rates", "lose").replace("SwitchEgress", "SwitchEgress")
-        entry = Entry(table, {"port": port}, action, {"threshold": threshold})
+        entry = Entry(table, {"port": port}, table.replace("loss_rates", "lose"), {"threshold": threshold})
         self.insert(entry)
         return entry
 
@@ -179,7 +211,7 @@ class Switch:
         for group in self._groups:
             self.client.write_group(p4r.Update.DELETE, group)
         self._groups.clear()
-        rest = self.reset_halves({half: 0 for half in self._halves})
+        rest = self.reset_halves(dict.fromkeys(self._halves, 0))
         self._halves.clear()
         for port in self.ports:
             rest += self.barrier(port)
@@ -195,10 +227,13 @@ class Switch:
     def exchange(self, *inputs: tuple[int, bytes]) -> Outputs:
         """Send each (port, frame), in this order, and give back all that the switch sent."""
         outputs = Outputs()
+        pending = 0
         for at, (port, frame) in enumerate(inputs):
             self.inject(port, frame)
-            if at + 1 == len(inputs) or inputs[at + 1][0] != port:
+            pending += 1
+            if pending == BURST or at + 1 == len(inputs) or inputs[at + 1][0] != port:
                 outputs += self.barrier(port)
+                pending = 0
         return outputs
 
     def packet_out(
@@ -267,6 +302,17 @@ class Switch:
                 return outputs
             outputs.packet_ins.append(packet)
 
+    def drain(self, port: int, frame: bytes) -> list[bytes]:
+        """What has come out of `port` so far; fails where anything but `frame` has."""
+        got = []
+        sock = self._target.sockets[port]
+        while select.select([sock], [], [], 0)[0]:
+            data = self._target.receive(port)
+            if data is not None:
+                assert data == frame, frames.describe(data)
+                got.append(data)
+        return got
+
     # --- slot halves and counters -----------------------------------------------------------------------------------
 
     def reset_halves(self, seqs: Mapping[int, int]) -> Outputs:
@@ -278,6 +324,15 @@ class Switch:
         answered = [p for p in outputs.packet_ins if p.payload[42] & 15 == frames.RESET]
         assert len(answered) == len(seqs), f"{len(answered)} of {len(seqs)} RESETs were acknowledged"
         return Outputs(outputs.ports, [p for p in outputs.packet_ins if p not in answered])
+
+    def query(self, half: int) -> HalfState:
+        """What the half (absolute number) holds, asked for by packet-out."""
+        room = {lane: np.zeros(self.block_size, np.int32) for lane in range(self.lanes)}
+        asked = self.to_switch(Aggregation(op=frames.QUERY, slot=half, active=(1 << self.lanes) - 1, values=room))
+        outputs = self.packet_out(asked)
+        assert not outputs.ports
+        (answer,) = outputs.packet_ins
+        return HalfState.of(answer, self.lanes, self.block_size)
 
     def to_switch(self, packet: Aggregation) -> bytes:
         """A frame from the controller to the switch; keys default to none."""

@@ -4,19 +4,24 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import grpc
 
-from .p4runtime import DEVICE, Program
+from p4reduce_targets.p4runtime import Server
+from p4reduce_targets.switch import Load, Switch
+
+from .p4runtime import DEVICE
 
 PORTS = 4
 CPU_PORT = 510
@@ -24,6 +29,8 @@ START_TIMEOUT_S = 30.0
 ETH_P_ALL = 3
 PACKET_OUTGOING = 4
 CLONE_NEWNET = 0x40000000
+
+_instances = itertools.count()
 
 
 class Unavailable(RuntimeError):
@@ -52,10 +59,9 @@ class Target(ExitStack):
 class Bmv2(Target):
     """simple_switch_grpc on veth pairs, in a network namespace of its own."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self._process: subprocess.Popen[bytes] | None = None
-        del program  # installed over P4Runtime
         for tool in ("simple_switch_grpc", "ip"):
             if shutil.which(tool) is None:
                 raise Unavailable(f"{tool} is not on PATH")
@@ -68,7 +74,7 @@ class Bmv2(Target):
 
     def _start(self) -> None:
         folder = Path(self.enter_context(tempfile.TemporaryDirectory(prefix="p4reduce-test-")))
-        name = f"p4reduce-test-{os.getpid()}"
+        name = f"p4reduce-test-{os.getpid()}-{next(_instances)}"
         try:
             _ip("netns", "add", name)
         except RuntimeError as error:
@@ -138,4 +144,60 @@ def _packet_sockets(namespace: str) -> dict[int, socket.socket]:
     return sockets
 
 
-TARGETS: dict[str, Callable[[Program], Target]] = {"bmv2": Bmv2}
+class Embedded(Target):
+    """A data plane of p4reduce_targets in this process, its ports on socket pairs instead of interfaces."""
+
+    def __init__(self, load: Load) -> None:
+        super().__init__()
+        with ExitStack() as undo:
+            undo.push(self)
+            folder = self.enter_context(tempfile.TemporaryDirectory(prefix="p4reduce-test-"))
+            ports = []
+            for number in range(1, PORTS + 1):
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                self.sockets[number] = self.enter_context(ours)
+                ports.append(SocketPort(number, theirs))
+            device = self.enter_context(Switch(load, ports, CPU_PORT))
+            thread = threading.Thread(target=device.run, name="switch")
+            thread.start()
+            self.callback(thread.join)
+            self.callback(device.stop)
+            server = self.enter_context(Server(device, address=f"unix:{folder}/grpc", device_id=DEVICE))
+            self.grpc_address = server.address
+            undo.pop_all()
+
+
+class SocketPort:
+    """A switch port that is one end of a socket pair."""
+
+    def __init__(self, number: int, sock: socket.socket) -> None:
+        self.number, self.name, self._socket = number, f"socket:{number}", sock
+        self.received = self.sent = self.dropped = 0
+        sock.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self, limit: int) -> list[bytes]:
+        frames: list[bytes] = []
+        with suppress(BlockingIOError):
+            while len(frames) < limit and (frame := self._socket.recv(65536)):
+                frames.append(frame)
+        self.received += len(frames)
+        return frames
+
+    def send(self, frame: bytes) -> None:
+        self._socket.send(frame)
+        self.sent += 1
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _sim() -> Target:
+    from p4reduce_targets.sim import load
+
+    return Embedded(load)
+
+
+TARGETS: dict[str, Callable[[], Target]] = {"sim": _sim, "bmv2": Bmv2}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a slot half makes of each packet: every row of the protocol's table of cases, and rounds from first to last."""
+"""What a slot half makes of a DATA packet: every row of the protocol's table of cases."""
 
 from __future__ import annotations
 
@@ -10,19 +10,148 @@ from .frames import NO_KEY
 from .jobs import Job, sums, values_of
 from .switch import Switch
 
+RESETS = 4  # of a job with two slots
+LATER = 0x80000010  # a round with room below and above
 
-def test_a_newer_round_starts_over_and_is_not_answered_yet(switch: Switch) -> None:
+
+def test_a_newer_round_starts_over_and_waits(switch: Switch) -> None:
     job = Job(switch, 2).start()
     switch.exchange(job.data(0, 2, values=values_of(1, switch, [0]))).expect()
-    assert switch.counts() == {"started": 1, "reset": 4}
+    assert switch.counts() == {"reset": RESETS, "started": 1}
 
 
 def test_the_last_worker_completes_and_everyone_gets_the_sum(switch: Switch) -> None:
     job = Job(switch, 3).start()
-    parts = [values_of(rank, switch, range(switch.lanes)) for rank in range(3)]
-    packets = [job.packet(rank, 2, values=parts[rank]) for rank in range(3)]
-    switch.exchange(job.sent(packets[2])).expect()
-    switch.exchange(job.sent(packets[0])).expect()
-    result = job.result(packets[1], keys=packets[1].keys, values=sums(switch, range(switch.lanes), *parts))
+    lanes = range(switch.lanes)
+    packets = [job.packet(rank, 2, values=values_of(rank, switch, lanes)) for rank in range(3)]
+    switch.exchange(job.sent(packets[2]), job.sent(packets[0])).expect()
+    result = job.result(packets[1], keys=packets[1].keys, values=sums(switch, lanes, *(p.values for p in packets)))
     switch.exchange(job.sent(packets[1])).expect(job.to_all(result))
-    assert switch.counts() == {"started": 1, "added": 2, "completed": 1, "reset": 4}
+    assert switch.counts() == {"reset": RESETS, "started": 1, "added": 2, "completed": 1}
+
+
+def test_sums_wrap_like_int32(switch: Switch) -> None:
+    job = Job(switch, 2).start()
+    values = values_of(1, switch, [0])
+    values[0][:4] = [2**31 - 1, -(2**31), -1, 0]
+    packet = job.packet(1, 2, values=values)
+    switch.exchange(job.data(0, 2, values=values)).expect()
+    total = sums(switch, [0], values, values)
+    assert list(total[0][:4]) == [-2, 0, -2, 0]
+    switch.exchange(job.sent(packet)).expect(job.to_all(job.result(packet, keys=packet.keys, values=total)))
+
+
+@pytest.mark.parametrize("age", [2, 4, 2**31 - 2, 2**31])
+def test_an_older_round_changes_nothing(switch: Switch, age: int) -> None:
+    job = Job(switch, 2, first_seq=LATER).start()
+    switch.exchange(job.data(0, LATER, values=values_of(1, switch, [0]))).expect()
+    before = switch.query(job.pool_base)
+    zeros = (0,) * switch.lanes
+    for rank in range(2):
+        stale = job.data(rank, LATER - age, values=values_of(2, switch, [0]), keys=zeros, fingerprint=rank)
+        switch.exchange(stale).expect()
+    assert switch.query(job.pool_base) == before
+    assert switch.counts() == {"reset": RESETS, "started": 1, "stale": 2, "query": 2}
+
+
+@pytest.mark.parametrize("step", [2, 4, 2**31 - 2])
+def test_a_newer_round_forgets_the_one_under_way(switch: Switch, step: int) -> None:
+    """Sums, keys, fingerprint and bitmap of the unfinished round are gone."""
+    job = Job(switch, 2, first_seq=LATER).start()
+    switch.exchange(job.data(0, LATER, values=values_of(1, switch, [0, 1]), keys=(5,) * switch.lanes)).expect()
+    packet = job.packet(1, LATER + step, values=values_of(2, switch, [1]), keys=(9,) * switch.lanes, fingerprint=77)
+    switch.exchange(job.sent(packet)).expect()
+    state = switch.query(job.pool_base)
+    assert (state.seq, state.bitmap, state.fingerprint) == (packet.seq, 0b10, 77)
+    assert state.keys == packet.keys
+    assert state.values[1] == packet.values[1].astype(">i4").tobytes()
+    other = job.packet(0, LATER + step, active=2, keys=(8,) * switch.lanes, fingerprint=77)
+    result = job.result(other, keys=other.keys, values=packet.values)
+    switch.exchange(job.sent(other)).expect(job.to_all(result))
+    assert switch.counts() == {"reset": RESETS, "started": 2, "added": 1, "completed": 1, "query": 1}
+
+
+def test_another_fingerprint_is_an_error_for_all(switch: Switch) -> None:
+    job = Job(switch, 3).start()
+    switch.exchange(job.data(0, 2, values=values_of(1, switch, [0]))).expect()
+    before = switch.query(job.pool_base)
+    wrong = job.packet(2, 2, values=values_of(2, switch, [0]), fingerprint=0xBAD)
+    error = job.to_all(job.error(wrong, job.fingerprint))
+    switch.exchange(job.sent(wrong)).expect(error)
+    switch.exchange(job.sent(wrong)).expect(error)  # again, should the first have been lost
+    assert switch.query(job.pool_base) == before
+    assert switch.counts() == {"reset": RESETS, "started": 1, "mismatch": 2, "query": 2}
+
+
+def test_another_fingerprint_is_an_error_after_completion_too(switch: Switch) -> None:
+    job = Job(switch, 2).start()
+    packets = [job.packet(rank, 2) for rank in range(2)]
+    switch.exchange(job.sent(packets[0])).expect()
+    switch.exchange(job.sent(packets[1])).expect(job.to_all(job.result(packets[1], keys=packets[1].keys, values={})))
+    wrong = job.packet(0, 2, fingerprint=job.fingerprint ^ 1)
+    switch.exchange(job.sent(wrong)).expect(job.to_all(job.error(wrong, job.fingerprint)))
+
+
+def test_whoever_is_ahead_of_a_straggler_gets_the_bitmap(switch: Switch) -> None:
+    job = Job(switch, 3).start()
+    values = values_of(1, switch, [0, switch.lanes - 1])
+    packet = job.packet(2, 2, values=values)
+    switch.exchange(job.sent(packet)).expect()
+    before = switch.query(job.pool_base)
+    switch.exchange(job.sent(packet)).expect(job.to_one(2, job.status(packet, 0b100)))
+    switch.exchange(job.data(0, 2, active=packet.active)).expect()
+    switch.exchange(job.sent(packet)).expect(job.to_one(2, job.status(packet, 0b101)))
+    after = switch.query(job.pool_base)
+    assert (after.values, after.keys, after.bitmap) == (before.values, before.keys, 0b101)
+    assert switch.counts() == {"reset": RESETS, "started": 1, "added": 1, "ahead": 2, "query": 2}
+
+
+def test_who_lost_the_result_gets_it_again(switch: Switch) -> None:
+    job = Job(switch, 2).start()
+    lanes = range(switch.lanes)
+    keys = [tuple(0x100 * (rank + lane) for lane in lanes) for rank in range(2)]
+    packets = [job.packet(rank, 2, values=values_of(rank, switch, lanes), keys=keys[rank]) for rank in range(2)]
+    total = sums(switch, lanes, *(p.values for p in packets))
+    switch.exchange(job.sent(packets[0])).expect()
+    result = job.result(packets[1], keys=keys[0], values=total)
+    switch.exchange(job.sent(packets[1])).expect(job.to_all(result))
+    before = switch.query(job.pool_base)
+    for rank in (0, 1, 0):
+        replay = job.result(packets[rank], keys=keys[0], values=total)
+        switch.exchange(job.sent(packets[rank])).expect(job.to_one(rank, replay))
+    assert switch.query(job.pool_base) == before
+    assert switch.counts() == {"reset": RESETS, "started": 1, "added": 1, "completed": 1, "replayed": 3, "query": 2}
+
+
+def test_a_replay_takes_nothing_from_the_packet_that_asks(switch: Switch) -> None:
+    job = Job(switch, 2).start()
+    keys = tuple(0x500 + lane for lane in range(switch.lanes))
+    packets = [job.packet(rank, 2, values=values_of(rank, switch, [0]), keys=keys) for rank in range(2)]
+    total = sums(switch, [0], *(p.values for p in packets))
+    switch.exchange(job.sent(packets[0]))
+    switch.exchange(job.sent(packets[1]))
+    liar = job.packet(0, 2, values=values_of(9, switch, [0]), keys=(1,) * switch.lanes)
+    switch.exchange(job.sent(liar)).expect(job.to_one(0, job.result(liar, keys=keys, values=total)))
+    replay = job.to_one(1, job.result(packets[1], keys=keys, values=total))
+    switch.exchange(job.sent(packets[1])).expect(replay)
+
+
+def test_a_half_that_was_reset_takes_only_newer_rounds(switch: Switch) -> None:
+    job = Job(switch, 2, first_seq=100).start()
+    values = values_of(1, switch, [0])
+    for seq in (98, 96):
+        switch.exchange(job.data(0, seq, values=values)).expect()
+    for seq in (99, 97):
+        switch.exchange(job.data(1, seq, values=values)).expect()
+    assert switch.counts() == {"reset": RESETS, "stale": 4}
+    assert switch.query(job.pool_base).bitmap == switch.query(job.pool_base + 1).bitmap == 0
+
+
+def test_an_announcement_carries_keys_alone(switch: Switch) -> None:
+    """Round 0 of an operation: nothing active, and the least key of each lane comes back."""
+    job = Job(switch, 3).start()
+    keys = np.random.default_rng(3).integers(0, NO_KEY, (3, switch.lanes), np.uint32)
+    packets = [job.packet(rank, 2, keys=[int(key) for key in keys[rank]]) for rank in range(3)]
+    switch.exchange(job.sent(packets[0]), job.sent(packets[1])).expect()
+    least = [int(key) for key in keys.min(axis=0)]
+    switch.exchange(job.sent(packets[2])).expect(job.to_all(job.result(packets[2], keys=least, values={})))

@@ -50,6 +50,8 @@ class ModelSwitch:
             packet = self.codec.decode(payload)
         except ProtocolError:
             return Outcome.MALFORMED, None
+        if (packet.active & ~packet.present).bit_count() > self.job.max_absent_lanes:
+            return Outcome.MALFORMED, None
         if packet.op != Op.DATA:
             return Outcome.FORBIDDEN, None
         if (packet.job, packet.generation, packet.worker) != (self.job.job, self.job.generation, sender):
@@ -60,7 +62,7 @@ class ModelSwitch:
 
         bit = 1 << packet.worker
         age = (packet.seq - half.seq) % 2**32
-        if age >= 2**31:
+        if age >= 2**31 or (age == 0 and half.bitmap == 0):  # older, or of a half that was reset
             return Outcome.STALE, None
         if age > 0:
             self._start(half, packet, bit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ from simulator import Network
 
 from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.numbers import reference_allreduce
+
+Dtype: TypeAlias = "type[np.float32] | type[np.int32]"
 
 SPECIAL_FLOATS = np.array(
     [-0.0, np.nan, np.inf, -np.inf, 1e-45, -1e-45, 1e-38, np.finfo(np.float32).max, np.finfo(np.float32).min],
@@ -29,7 +31,7 @@ def random_membership(random: Random) -> Membership:
         world_size=random.choice([1, 2, 2, 3, 3, 4, 5]) if random.random() < 0.97 else 32,
         slots=random.randint(1, 4),
         lanes=random.choice([1, 2, 4, 8]),
-        block_size=random.randint(1, 5),
+        block_size=random.randint(1, 5) if random.random() < 0.8 else random.choice([32, 64, 128, 256]),
         first_seq=random.choice([0, 2**31 - 2, 2**32 - 2, 2**32 - 4, 2 * random.randrange(2**31)]),
     )
 
@@ -44,9 +46,12 @@ def random_network(random: Random) -> Network:
     )
 
 
-def random_array(random: Random, size: int, block_size: int, dtype: type[np.generic]) -> npt.NDArray[Any]:
+def random_array(
+    random: Random, size: int, block_size: int, dtype: type[np.float32] | type[np.int32]
+) -> npt.NDArray[Any]:
     """Some blocks zero, some values zero in others, and now and then a value that is awkward."""
     rng = np.random.default_rng(random.getrandbits(64))
+    special: npt.NDArray[Any]
     if dtype is np.float32:
         values: npt.NDArray[Any] = (rng.standard_normal(size) * 10.0 ** random.choice([0, 0, -30, 30])).astype(
             np.float32
@@ -84,11 +89,11 @@ def call(arrays: list[npt.NDArray[Any]], block_size: int) -> Call:
 
 def random_calls(random: Random, membership: Membership) -> list[Call]:
     # Small arrays for many workers, so that every schedule takes about as long.
-    most = random.choice([1, 10, 60, 200]) * 3 // max(membership.world_size, 3)
+    most = random.choice([1, 10, 60, 200]) * 3 // max(membership.world_size, 3) * min(membership.block_size, 20)
     calls = []
     for _ in range(random.choice([1, 1, 2, 4])):
         size = random.choice([0, 1, random.randint(0, most), most])
-        dtype = random.choice([np.float32, np.float32, np.int32])
+        dtype: Dtype = np.float32 if random.random() < 0.7 else np.int32
         arrays = [random_array(random, size, membership.block_size, dtype) for _ in range(membership.world_size)]
         calls.append(call(arrays, membership.block_size))
     return calls

@@ -85,9 +85,9 @@ class Simulation:
 
     def to_switch(self, rank: int, payload: bytes) -> None:
         def arrive() -> None:
-            answer = self.switch.receive(rank, payload)
-            for receiver in answer[0] if answer else ():
-                self.to_worker(receiver, answer[1])
+            receivers, answer = self.switch.receive(rank, payload) or ((), b"")
+            for receiver in receivers:
+                self.to_worker(receiver, answer)
 
         self._transmit(arrive)
 

@@ -21,7 +21,8 @@ LARGEST = np.finfo(np.float32).max
 
 
 def scan(values: list[float], block_size: int = 4) -> list[int]:
-    return Blocks(np.array(values, np.float32), block_size).scan().tolist()
+    exponents: list[int] = Blocks(np.array(values, np.float32), block_size).scan().tolist()
+    return exponents
 
 
 def biased_exponent(value: float) -> int:

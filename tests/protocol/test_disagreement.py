@@ -13,6 +13,7 @@ from simulator import Network, Simulation
 
 from p4reduce.errors import MismatchError
 from p4reduce.protocol import Membership, Operation
+from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.numbers import reference_allreduce
 
 MEMBERSHIP = Membership(1, 1, 0, 3, slots=3, lanes=2, block_size=4, first_seq=0)
@@ -65,7 +66,7 @@ def test_the_message_says_who_and_what() -> None:
         message = str(operations[rank].error)
         assert "rank 1 came with fingerprint" in message
         assert f"On this rank, {rank}," in message
-        assert f"is operation 0, <avg of {size} float32>" in message
+        assert f"operation 0, <avg of {size} float32>, has {fingerprint(0, 'float32', 'avg', size):08x}" in message
         assert "Check that all ranks call the same collectives in the same order" in message
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker sends its own non-zero blocks once and one header a round, and receives the union once."""
+"""A worker sends its own non-zero blocks once and one header a round, and receives the union once.
+
+Where blocks are long (MAX_GROWTH), it also fills some of its absent lanes with zeros.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ from p4reduce.protocol.packet import Codec
 def nonzero_blocks(array: npt.NDArray[Any], block_size: int) -> npt.NDArray[np.bool_]:
     padded = np.zeros(-(-array.size // block_size) * block_size, array.dtype)
     padded[: array.size] = array
-    return (padded.reshape(-1, block_size) != 0).any(axis=1)
+    flags: npt.NDArray[np.bool_] = (padded.reshape(-1, block_size) != 0).any(axis=1)
+    return flags
 
 
 def rounds_of(union: npt.NDArray[np.bool_], membership: Membership) -> int:
@@ -46,13 +50,19 @@ def check_traffic(simulation: Simulation, membership: Membership, calls: list[Ca
         assert stats.rounds == rounds
         distinct = set(simulation.sent[rank])  # a retransmission is the same bytes
         assert len(distinct) == rounds
-        assert sum(codec.decode(payload).present.bit_count() for payload in distinct) == own
+        packets = [codec.decode(payload) for payload in distinct]
+        assert sum(packet.present.bit_count() for packet in packets) == own + stats.blocks_filled
+        if membership.max_absent_lanes >= membership.lanes:
+            assert stats.blocks_filled == 0
+        else:
+            absent = [(packet.active & ~packet.present).bit_count() for packet in packets]
+            assert max(absent) <= membership.max_absent_lanes
         assert stats.packets_sent == len(simulation.sent[rank])
         assert stats.bytes_sent == sum(map(len, simulation.sent[rank]))
         assert stats.packets_sent == rounds + stats.retransmissions
         if lossless:
             assert stats.retransmissions == 0
-            assert stats.bytes_sent == rounds * header + own * membership.block_size * 4
+            assert stats.bytes_sent == rounds * header + (own + stats.blocks_filled) * membership.block_size * 4
             assert stats.packets_received == rounds
             assert stats.bytes_received == rounds * header + stats.blocks_received * membership.block_size * 4
 

@@ -90,6 +90,30 @@ def test_rounds() -> None:
     assert worker.stats.rounds == 4
 
 
+@pytest.mark.parametrize(
+    ("block_size", "present"),
+    [(32, 0b0100), (64, 0b0101), (128, 0b0111), (256, 0b1111)],  # 4, 2, 1 and no lanes may be absent
+)
+def test_absent_lanes_are_filled_to_give_the_switch_room(block_size: int, present: int) -> None:
+    membership = dataclasses.replace(M, slots=1, lanes=4, block_size=block_size)
+    codec = Codec(4, block_size)
+    worker = Worker(membership)
+    data = np.zeros(4 * block_size, np.float32)
+    data[2 * block_size] = 1
+    worker.submit(Operation(data), BEFORE)
+    (payload,) = worker.take_packets()
+    all_lanes = [key(0, exponent) for exponent in (255, 126, 127, 140)]
+    worker.receive(codec.encode(dataclasses.replace(codec.decode(payload), op=Op.RESULT, keys=all_lanes)), 0.001)
+    (payload,) = worker.take_packets()
+    packet = codec.decode(payload)
+    assert packet.present == present
+    assert packet.active == 0b1111
+    assert np.count_nonzero(packet.values) == 1
+    assert packet.values[(present & 0b11).bit_count(), 0] == 2**27
+    assert worker.stats.blocks_sent == 1
+    assert worker.stats.blocks_filled == present.bit_count() - 1
+
+
 def test_next_operation_follows_in_the_same_slot() -> None:
     worker, _, (first, second) = started(np.zeros(8, np.float32))
     worker.submit(Operation(np.zeros(8, np.int32), reduce_op="max"), BEFORE)
@@ -217,6 +241,37 @@ def test_status_ends_the_back_off() -> None:
     assert worker.next_deadline() > now + 10  # type: ignore[operator]
     worker.receive(answer(first, Op.STATUS, keys=[0b010, 0]), now)
     assert worker.next_deadline() == pytest.approx(now + timing.poll)
+
+
+def resend(worker: Worker) -> float:
+    """When the worker sends something again."""
+    while True:
+        deadline = worker.next_deadline()
+        assert deadline is not None
+        worker.tick(deadline)
+        if worker.take_packets():
+            return deadline
+
+
+@pytest.mark.parametrize(
+    ("answered", "timeout"),
+    [
+        ([0.019], RTO),  # an announcement, which may have waited for ranks that compute
+        ([0.001, 0.011], 0.010 + 4 * 0.005),
+        ([0.001, 1.001], 2 * RTO),  # sent again: not measured, and the back-off is kept
+        ([0.001, 1.001, 1.011], 0.010 + 4 * 0.005),  # until a packet was sent only once
+    ],
+)
+def test_only_clear_round_trips_are_measured(answered: list[float], timeout: float) -> None:
+    worker = Worker(dataclasses.replace(M, slots=1))
+    worker.submit(Operation(np.ones(100, np.float32)), BEFORE)
+    for now in answered:
+        (packet,) = sent(worker)
+        worker.tick(now - 0.001)
+        worker.take_packets()
+        worker.receive(result(packet, list(packet.keys), [[0, 0]] * packet.active.bit_count()), now)
+    worker.take_packets()
+    assert resend(worker) - answered[-1] == pytest.approx(timeout)
 
 
 def test_abort() -> None:

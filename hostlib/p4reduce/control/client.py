@@ -14,32 +14,21 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, fields
 from typing import Any
 
 import grpc
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, details, explain, may_come, open_channel
 from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError, P4ReduceError
 
-DEFAULT_CONTROLLER = "127.0.0.1:7700"
 JOIN_TIMEOUT = 60.0
 HELLO_INTERVAL = 0.1
 _ANSWER_TIMEOUT = 10.0  # for what the controller answers by itself, at once
 _RETRY = 0.2
-
-
-@dataclass(frozen=True)
-class Tls:
-    """`ca` is a PEM file with the authorities to trust; without it, those of the system.
-
-    `server_name` is the name that the certificate must be for, when it is not the address's host.
-    """
-
-    ca: str | Path | None = None
-    server_name: str | None = None
+_LEASES_OF_SILENCE = 2  # of the controller's, until it is taken for dead
 
 
 @dataclass(frozen=True)
@@ -58,6 +47,9 @@ class Assigned:
     switch_mac: str
     hello_nonce: int
     lease_s: float
+
+
+_FIELDS = fields(Assigned)
 
 
 class Session:
@@ -84,6 +76,7 @@ class Session:
         self._news = threading.Condition()
         self._outgoing: queue.SimpleQueue[pb.ClientMessage | None] = queue.SimpleQueue()
         self._heartbeat_interval: float | None = None
+        self._last_heard = 0.0
         self._channel: grpc.Channel | None = None
         self._call: Any = None
         self._reader: threading.Thread | None = None
@@ -134,14 +127,16 @@ class Session:
             self._open(join)
             with self._news:
                 self._news.wait_for(self._answered, _ANSWER_TIMEOUT)
-                assigned, aborted, broken = self._assigned, self._aborted, self._broken
+                assigned, aborted, broken, closed = self._assigned, self._aborted, self._broken, self._closed
             if assigned is not None:
                 return assigned
             if aborted is not None:
                 raise JoinError(str(aborted))
-            if broken is None or not _may_come(broken) or time.monotonic() + _RETRY >= deadline:
+            if closed:
+                raise JoinError("the session was closed before the controller answered")
+            if broken is None or not may_come(broken) or time.monotonic() + _RETRY >= deadline:
                 self.close()
-                raise JoinError(self._explain(broken))
+                raise JoinError(self._no_answer() if broken is None else explain(broken, self.address, self._tls))
             self._shut()
             time.sleep(_RETRY)
 
@@ -161,6 +156,8 @@ class Session:
                     raise JoinError(str(self._aborted))
                 if self._ready:
                     return
+                if self._closed:
+                    raise JoinError("the session was closed before the job was ready")
                 if time.monotonic() >= deadline:
                     raise JoinError(f"not ready after {limit:g} s: {self._awaited_text()}")
 
@@ -206,17 +203,7 @@ class Session:
     # The stream.
 
     def _open(self, join: pb.Join) -> None:
-        options = [("grpc.keepalive_time_ms", 2000), ("grpc.keepalive_timeout_ms", 5000), ("grpc.enable_retries", 0)]
-        if self._tls is None:
-            self._channel = grpc.insecure_channel(self.address, options)
-        else:
-            try:
-                ca = Path(self._tls.ca).read_bytes() if self._tls.ca is not None else None
-            except OSError as error:
-                raise JoinError(f"cannot read the TLS authorities {self._tls.ca}: {error.strerror}") from None
-            if self._tls.server_name is not None:
-                options.append(("grpc.ssl_target_name_override", self._tls.server_name))  # type: ignore[arg-type]
-            self._channel = grpc.secure_channel(self.address, grpc.ssl_channel_credentials(ca), options)
+        self._channel = open_channel(self.address, self._tls)
         self._outgoing = queue.SimpleQueue()
         self._broken = None
         self._send(pb.ClientMessage(join=join))
@@ -244,10 +231,23 @@ class Session:
             except queue.Empty:
                 if self._heartbeat_interval is None:
                     continue
+                if self._controller_is_silent():
+                    return
                 message = pb.ClientMessage(heartbeat=pb.Heartbeat())
             if message is None:
                 return
             yield message
+
+    def _controller_is_silent(self) -> bool:
+        """Ends the session when its heartbeats have not been answered for long."""
+        with self._news:
+            limit = _LEASES_OF_SILENCE * self._assigned.lease_s if self._assigned is not None else 0.0
+            silent = time.monotonic() - self._last_heard > limit > 0
+        if silent:
+            text = f"the controller at {self.address} has not answered for {limit:g} s"
+            self._abort(JobAborted(text, reason="CONTROLLER_LOST"))
+            self._call.cancel()
+        return silent
 
     def _send(self, message: pb.ClientMessage) -> None:
         self._outgoing.put(message)
@@ -264,9 +264,9 @@ class Session:
         kind = message.WhichOneof("message")
         newly_aborted = None
         with self._news:
+            self._last_heard = time.monotonic()
             if kind == "assigned":
-                fields = {field.name: value for field, value in message.assigned.ListFields()}
-                self._assigned = Assigned(**{name: fields.get(name, 0) for name in Assigned.__dataclass_fields__})
+                self._assigned = Assigned(**{field.name: getattr(message.assigned, field.name) for field in _FIELDS})
                 self._heartbeat_interval = self._assigned.lease_s / 4
             elif kind == "ready":
                 self._ready = True
@@ -290,7 +290,7 @@ class Session:
             expected = self._closed or self._left or self._aborted is not None or self._assigned is None
             self._news.notify_all()
         if not expected:
-            why = f": {_details(error)}" if error is not None else ""
+            why = f": {details(error)}" if error is not None else ""
             text = f"the connection to the controller at {self.address} broke{why}"
             self._abort(JobAborted(text, reason="CONTROLLER_LOST"))
 
@@ -333,40 +333,8 @@ class Session:
             pb.Waiting.LEAVE: f"ranks that have not left: {ranks}",
         }[self._waiting.what]
 
-    def _explain(self, error: grpc.RpcError | None) -> str:
-        where = f"controller at {self.address}: "
-        if error is None:
-            return f"{where}no answer within {_ANSWER_TIMEOUT:g} s; is that address a p4reduce controller's?"
-        details = _details(error)
-        code = error.code() if isinstance(error, grpc.Call) else None
-        if code is grpc.StatusCode.UNAUTHENTICATED:
-            return f"{where}{details}; pass the token that the controller was started with (--token-file)"
-        if "Connection refused" in details:
-            return f"{where}connection refused; start one with `p4reduce controller --listen {self.address}`"
-        if _is_tls_trouble(details):
-            return f"{where}TLS failed ({details}); check that both sides use TLS, the authorities and the host name"
-        if self._tls is None and code is grpc.StatusCode.UNAVAILABLE and ("reset" in details or "closed" in details):
-            return f"{where}{details}; if the controller uses TLS, pass tls=Tls(...)"
-        if code is grpc.StatusCode.UNAVAILABLE:
-            return f"{where}unreachable ({details}); check the address and the network"
-        return f"{where}{code.name if code else 'error'}: {details}"
+    def _no_answer(self) -> str:
+        return f"controller at {self.address}: no answer within {_ANSWER_TIMEOUT:g} s; check address and network"
 
 
-def _details(error: grpc.RpcError | None) -> str:
-    """One line of what gRPC says."""
-    text = (error.details() if isinstance(error, grpc.Call) else str(error)) or "no details"
-    return " ".join(text.split())
-
-
-def _is_tls_trouble(details: str) -> bool:
-    text = details.lower()
-    return any(word in text for word in ("ssl", "tls", "handshake", "certificate", "peer name"))
-
-
-def _may_come(error: grpc.RpcError) -> bool:
-    """True for what goes away when the controller has started."""
-    return (
-        isinstance(error, grpc.Call)
-        and error.code() is grpc.StatusCode.UNAVAILABLE
-        and not _is_tls_trouble(_details(error))
-    )
+__all__ = ["DEFAULT_CONTROLLER", "Assigned", "Session", "Tls"]

@@ -78,20 +78,22 @@ class Leave(_message.Message):
     def __init__(self) -> None: ...
 
 class ServerMessage(_message.Message):
-    __slots__ = ("assigned", "ready", "barrier_done", "left", "abort", "waiting")
+    __slots__ = ("assigned", "ready", "barrier_done", "left", "abort", "waiting", "heartbeat")
     ASSIGNED_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     BARRIER_DONE_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     assigned: Assigned
     ready: Ready
     barrier_done: BarrierDone
     left: Left
     abort: Abort
     waiting: Waiting
-    def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., barrier_done: _Optional[_Union[BarrierDone, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ...) -> None: ...
+    heartbeat: Heartbeat
+    def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., barrier_done: _Optional[_Union[BarrierDone, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
 
 class Assigned(_message.Message):
     __slots__ = ("job", "generation", "worker", "slots", "lanes", "block_size", "first_seq", "switch_ip", "switch_udp_port", "switch_mac", "hello_nonce", "lease_s")
@@ -172,7 +174,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("switch", "jobs", "outcomes", "losses", "jobs_started", "jobs_aborted", "jobs_finished")
+    __slots__ = ("switch", "jobs", "outcomes", "losses", "joins", "jobs_started", "jobs_aborted", "jobs_finished")
     class OutcomesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -184,6 +186,7 @@ class StatusReply(_message.Message):
     JOBS_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     LOSSES_FIELD_NUMBER: _ClassVar[int]
+    JOINS_FIELD_NUMBER: _ClassVar[int]
     JOBS_STARTED_FIELD_NUMBER: _ClassVar[int]
     JOBS_ABORTED_FIELD_NUMBER: _ClassVar[int]
     JOBS_FINISHED_FIELD_NUMBER: _ClassVar[int]
@@ -191,10 +194,11 @@ class StatusReply(_message.Message):
     jobs: _containers.RepeatedCompositeFieldContainer[Job]
     outcomes: _containers.ScalarMap[str, int]
     losses: _containers.RepeatedCompositeFieldContainer[PortLoss]
+    joins: int
     jobs_started: int
     jobs_aborted: int
     jobs_finished: int
-    def __init__(self, switch: _Optional[_Union[Switch, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., jobs_started: _Optional[int] = ..., jobs_aborted: _Optional[int] = ..., jobs_finished: _Optional[int] = ...) -> None: ...
+    def __init__(self, switch: _Optional[_Union[Switch, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., joins: _Optional[int] = ..., jobs_started: _Optional[int] = ..., jobs_aborted: _Optional[int] = ..., jobs_finished: _Optional[int] = ...) -> None: ...
 
 class Switch(_message.Message):
     __slots__ = ("address", "connected", "ip", "udp_port", "mac", "lanes", "block_size", "slots", "slots_used", "problem")

@@ -15,7 +15,7 @@ One packet a slot is on its way; the same bytes are sent again until its RESULT 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -223,67 +223,70 @@ class Worker:
     def _result(self, slot: _Slot, packet: Packet, now: float) -> None:
         task = slot.task
         assert task is not None
-        if packet.fingerprint != task.fingerprint or packet.active != slot.active or packet.present != slot.active:
+        if (
+            packet.fingerprint != task.fingerprint
+            or packet.active != slot.active
+            or packet.present != slot.active
+            or not self._plausible(slot, task, packet.keys)
+        ):
             self.stats.foreign += 1
             return
-
-        # What the next round carries: every lane's block, and which of them are not zero here.
-        active = present = 0
-        blocks: list[int] = []
-        exponents: list[int] = []
-        own_blocks: list[int] = []
-        own_exponents: list[int] = []
-        for lane in self._all_lanes:
-            key, announced = packet.keys[lane], slot.announced[lane]
-            block = (key >> 8) * self._streams + slot.first_stream + lane
-            if key > announced or (key != NO_KEY and block >= task.blocks.count):
-                self.stats.foreign += 1  # not the minimum of what this worker and its like announced
-                return
-            if key == NO_KEY:
-                continue
-            active |= 1 << lane
-            blocks.append(block)
-            exponents.append(255 - (key & 255))
-            if key >> 8 == announced >> 8:
-                present |= 1 << lane
-                own_blocks.append(block)
-                own_exponents.append(255 - (key & 255))
-
         self._answered(slot, now)
         if slot.active:
             task.blocks.scatter(slot.agreed, task.numbers.dequantise(packet.values, slot.agreed_exponents))
             self.stats.blocks_received += len(slot.agreed)
 
         slot.seq = slot.seq + 1 & _SEQ_MASK
-        slot.active = active
-        slot.agreed = blocks
-        slot.agreed_exponents = exponents
-        if not active:
+        own = self._agree(slot, task, packet.keys)
+        if slot.active:
+            present, values = self._contribution(slot, task, own)
+            self._send(slot, task, present, values, now)
+        else:
             self._finished(slot, task, now)
-            return
-        values = NO_VALUES
-        if present:
-            for lane in LANES_OF[present]:
+
+    def _plausible(self, slot: _Slot, task: Task, keys: Sequence[int]) -> bool:
+        """Whether these can be minimums over workers of which this is one."""
+        for lane, key, announced in zip(self._all_lanes, keys, slot.announced, strict=True):
+            if key > announced:
+                return False
+            if key != NO_KEY and (key >> 8) * self._streams + slot.first_stream + lane >= task.blocks.count:
+                return False
+        return True
+
+    def _agree(self, slot: _Slot, task: Task, keys: Sequence[int]) -> int:
+        """Begins the round of the blocks that the keys name. Returns the lanes whose block is not zero here."""
+        active = own = 0
+        slot.agreed = []
+        slot.agreed_exponents = []
+        for lane, key in enumerate(keys):
+            if key == NO_KEY:
+                continue
+            active |= 1 << lane
+            slot.agreed.append((key >> 8) * self._streams + slot.first_stream + lane)
+            slot.agreed_exponents.append(255 - (key & 255))
+            if key >> 8 == slot.announced[lane] >> 8:
+                own |= 1 << lane
                 slot.positions[lane] += 1
                 slot.announced[lane] = task.dealing.keys[slot.positions[lane]]
-            values = task.numbers.quantise(task.blocks.gather(own_blocks), own_exponents)
-            self.stats.blocks_sent += len(own_blocks)
-        present, values = self._with_room(active, present, values)
-        self._send(slot, task, present, values, now)
+        slot.active = active
+        return own
 
-    def _with_room(self, active: int, present: int, values: npt.NDArray[Any]) -> tuple[int, npt.NDArray[Any]]:
-        """Zeros for the first lanes that this rank has nothing in, where more are absent than the switch could add."""
-        absent = LANES_OF[active & ~present]
-        filled = present
+    def _contribution(self, slot: _Slot, task: Task, own: int) -> tuple[int, npt.NDArray[Any]]:
+        """The lanes to send in this round, and their values."""
+        absent = LANES_OF[slot.active & ~own]
+        present = own
         for lane in absent[: max(0, len(absent) - self.membership.max_absent_lanes)]:
-            filled |= 1 << lane
-        if filled == present:
-            return present, values
-        lanes = LANES_OF[filled]
-        with_zeros = np.zeros((len(lanes), self.membership.block_size), np.int32)
-        if present:
-            with_zeros[[lanes.index(lane) for lane in LANES_OF[present]]] = values
-        return filled, with_zeros
+            present |= 1 << lane  # zeros, so that the switch has room for the sums
+        self.stats.blocks_sent += own.bit_count()
+        self.stats.blocks_filled += present.bit_count() - own.bit_count()
+        if not present:
+            return 0, NO_VALUES
+        blocks, exponents = slot.agreed, slot.agreed_exponents
+        if present != slot.active:
+            places = [place for place, lane in enumerate(LANES_OF[slot.active]) if present >> lane & 1]
+            blocks = [blocks[place] for place in places]
+            exponents = [exponents[place] for place in places]
+        return present, task.numbers.quantise(task.blocks.gather(blocks), exponents)
 
     def _finished(self, slot: _Slot, task: Task, now: float) -> None:
         slot.task = None
@@ -364,16 +367,14 @@ class Worker:
         index = packet.slot >> 1
         slot = self._slots[index] if index < len(self._slots) else None
         held, other = packet.fingerprint, packet.keys[0]
-        known = ", ".join(
-            f"{task.fingerprint:08x} is operation {task.counter}, {task.operation!r}"
-            for task in self._tasks.values()
-            if task.fingerprint in (held, other)
-        )
+        tasks = list(self._tasks.values())
+        involved = [task for task in tasks if task.fingerprint in (held, other)] or tasks[:1]
+        here = ", ".join(f"operation {t.counter}, {t.operation!r}, has {t.fingerprint:08x}" for t in involved)
         error = MismatchError(
             f"ranks call different operations: rank {packet.worker} came with fingerprint {other:08x}, those before it "
             f"with {held:08x} (slot {index}, round {packet.seq}). On this rank, {self.membership.rank}, "
-            f"{known or 'neither is under way'}. Check that all ranks call the same collectives in the same order, "
-            "with the same number of elements, dtype and reduction"
+            f"{here or 'no operation is under way'}. Check that all ranks call the same collectives in the same "
+            "order, with the same number of elements, dtype and reduction"
         )
         # Only the packets of the rank that differs make the switch say so. It goes on sending, lest another rank whose
         # ERROR was lost waits for ever.

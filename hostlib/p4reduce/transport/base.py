@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,8 +12,10 @@ from typing import Protocol
 from p4reduce.errors import P4ReduceError
 
 # Room for the packets of all slots at once, so that a burst of results waits in the kernel and not in the air.
-# The kernel halves this when it exceeds net.core.rmem_max.
 SOCKET_BUFFER_BYTES = 4 << 20
+# From <asm-generic/socket.h>; the socket module has neither.
+SO_SNDBUFFORCE = 32
+SO_RCVBUFFORCE = 33
 # So that a flood of packets cannot keep the engine from its timers.
 RECEIVE_BATCH = 256
 # More than any packet of the protocol: 8 lanes of 256 values are 8,242 bytes.
@@ -35,7 +39,14 @@ class Switch:
 
 
 class Transport(Protocol):
-    """Carries datagrams between this worker and the switch. Never blocks; used by one thread at a time."""
+    """Carries datagrams between this worker and the switch. Never blocks; used by one thread at a time.
+
+    What the kernel refuses to send is lost, as on a wire: the protocol mends it or ends in its timeout.
+    """
+
+    @property
+    def trouble(self) -> OSError | None:
+        """The last that the kernel said against a packet, since one has arrived."""
 
     @property
     def local_address(self) -> tuple[str, int]:
@@ -52,6 +63,22 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Gives the sockets back. May be called more than once."""
+
+
+def enlarge_buffers(sock: socket.socket) -> None:
+    """Asks for `SOCKET_BUFFER_BYTES` both ways. Without CAP_NET_ADMIN, net.core.rmem_max and wmem_max limit them."""
+    for forced, option in ((SO_RCVBUFFORCE, socket.SO_RCVBUF), (SO_SNDBUFFORCE, socket.SO_SNDBUF)):
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, forced, SOCKET_BUFFER_BYTES)
+        except PermissionError:
+            sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+
+
+def lost(error: OSError, payload: bytes) -> OSError:
+    """`error`, which the kernel gave instead of sending `payload`. Raises TransportError if it will always give it."""
+    if error.errno == errno.EMSGSIZE:
+        raise TransportError(f"a packet of {len(payload)} bytes is more than the MTU of the path") from error
+    return error
 
 
 def check_mtu(mtu: int, largest_payload: int, path: str) -> None:

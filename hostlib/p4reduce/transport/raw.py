@@ -14,10 +14,11 @@ from p4reduce.transport import packet_filter
 from p4reduce.transport.base import (
     LARGEST_DATAGRAM,
     RECEIVE_BATCH,
-    SOCKET_BUFFER_BYTES,
     Switch,
     TransportError,
     check_mtu,
+    enlarge_buffers,
+    lost,
 )
 
 ETHERNET_HEADER = struct.Struct("!6s6sH")
@@ -44,6 +45,7 @@ class RawTransport:
         """`interface`: where the switch is; by default the one that the routing table names for its address."""
         if not switch.mac:
             raise TransportError(f"the switch at {switch} has no MAC address, which this transport needs: use 'udp'")
+        self.trouble: OSError | None = None
         self._switch = switch
         with contextlib.ExitStack() as undo:
             self._port_holder = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
@@ -57,8 +59,7 @@ class RawTransport:
             self._socket = undo.enter_context(_packet_socket())
             # Protocol 0 receives nothing, so no frame slips in between socket() and the filter.
             packet_filter.attach(self._socket, packet_filter.only_datagrams(switch.ip, self._ip, self._port))
-            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-                self._socket.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+            enlarge_buffers(self._socket)
             self._socket.bind((self._interface, ETHERTYPE_IPV4))
             undo.pop_all()
         self._headers: dict[int, bytes] = {}
@@ -76,23 +77,25 @@ class RawTransport:
                 self._socket.send(self._frame(payload))
             except BlockingIOError:
                 return sent
-            except OSError:
-                # The interface's queue is full or it is down: the same to the protocol as a loss on the wire.
-                continue
+            except OSError as error:
+                self.trouble = lost(error, payload)
         return len(payloads)
 
     def receive(self) -> list[bytes]:
         payloads: list[bytes] = []
-        while len(payloads) < RECEIVE_BATCH:
+        for _ in range(RECEIVE_BATCH):
             try:
                 frame = self._socket.recv(HEADERS_BYTES + LARGEST_DATAGRAM)
             except BlockingIOError:
                 break
-            except OSError:
-                continue  # the interface went down: told once, then cleared
+            except OSError as error:
+                self.trouble = error  # the interface went down: told once
+                continue
             payload = self._payload(frame)
             if payload is not None:
                 payloads.append(payload)
+        if payloads:
+            self.trouble = None
         return payloads
 
     def close(self) -> None:
@@ -129,7 +132,7 @@ class RawTransport:
 
 def internet_checksum(header: bytes) -> int:
     """RFC 1071, of an even number of bytes."""
-    total = sum(struct.unpack(f"!{len(header) // 2}H", header))
+    total: int = sum(struct.unpack(f"!{len(header) // 2}H", header))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

@@ -54,7 +54,13 @@ class P4Reduce(Packet):
         XIntField("fingerprint", 0),
         FieldListField("keys", None, XIntField("key", constants.NO_KEY), count_from=lambda packet: packet.lanes),
         ConditionalField(
-            FieldListField("values", [], SignedIntField("value", 0), count_from=lambda packet: packet.value_count()),
+            FieldListField(
+                "values",
+                [],
+                SignedIntField("value", 0),
+                count_from=lambda packet: packet.value_count(),
+                max_count=len(LANE_NAMES) * max(constants.BLOCK_SIZES_ACCEPTED),
+            ),
             lambda packet: int(packet.present) != 0,
         ),
     ]

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from p4reduce.transport.base import (
     LARGEST_DATAGRAM,
     RECEIVE_BATCH,
-    SOCKET_BUFFER_BYTES,
     Switch,
     TransportError,
     check_mtu,
+    enlarge_buffers,
+    lost,
 )
 
 # From <linux/in.h>; the socket module has them only from Python 3.14.
@@ -26,10 +27,10 @@ class UdpTransport:
 
     def __init__(self, switch: Switch, *, interface: str | None = None, largest_payload: int = 0) -> None:
         """`interface`: send through this network interface only; by default the routing table decides."""
+        self.trouble: OSError | None = None
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
-            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-                self._socket.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+            enlarge_buffers(self._socket)
             self._socket.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
             if interface is not None:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
@@ -57,22 +58,22 @@ class UdpTransport:
                 self._socket.send(payload)
             except BlockingIOError:
                 return sent
-            except OSError:
-                # The switch or a router said by ICMP that an earlier datagram did not arrive (a switch that restarts),
-                # or the interface is down. That is loss, and loss is mended by the protocol or ends in its timeout.
-                continue
+            except OSError as error:
+                # Perhaps ICMP about an earlier datagram, which a switch that restarts has not taken.
+                self.trouble = lost(error, payload)
         return len(payloads)
 
     def receive(self) -> list[bytes]:
         payloads: list[bytes] = []
-        while len(payloads) < RECEIVE_BATCH:
+        for _ in range(RECEIVE_BATCH):
             try:
                 payloads.append(self._socket.recv(LARGEST_DATAGRAM))
             except BlockingIOError:
                 break
-            except OSError:
-                # The same news by ICMP, told to a reader: reading it has cleared it.
-                continue
+            except OSError as error:
+                self.trouble = error  # the same news by ICMP, told to a reader: reading it has cleared it
+        if payloads:
+            self.trouble = None
         return payloads
 
     def close(self) -> None:

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands: `controller` serves; `status` and `loss` ask one that does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+
+import grpc
+import typer
+from google.protobuf import json_format
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, explain, open_channel
+from p4reduce.errors import JoinError
+
+if TYPE_CHECKING:
+    from p4reduce_controller.service import Service
+
+_T = TypeVar("_T")
+_Metadata = tuple[tuple[str, str], ...]
+_CALL_TIMEOUT = 10.0
+
+Controller = Annotated[
+    str, typer.Option("--controller", help="HOST:PORT of the controller.", envvar="P4REDUCE_CONTROLLER")
+]
+TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with the controller's token.")]
+TlsCa = Annotated[Path | None, typer.Option("--tls-ca", help="Use TLS, and trust the authorities in this PEM file.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def controller(
+    config: Annotated[Path | None, typer.Option(help="TOML file with any of these settings.")] = None,
+    switch: Annotated[str | None, typer.Option(help="P4Runtime server of the switch (default 127.0.0.1:9559).")] = None,
+    device_id: Annotated[int | None, typer.Option(help="P4Runtime device (default 1).")] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="HOST:PORT to serve on; port 0: any (default 127.0.0.1:7700).")
+    ] = None,
+    address: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="IP[:UDPPORT] of the aggregator (default 127.0.0.1:31314); more are answered for ARP and ping."
+        ),
+    ] = None,
+    mac: Annotated[str | None, typer.Option(help="The switch's MAC address (default 02:00 and the IP).")] = None,
+    ports: Annotated[str | None, typer.Option(help="Ports that are in use, as 1,2,3 (default 1).")] = None,
+    host: Annotated[list[str] | None, typer.Option(help="MAC=PORT: where a host is.")] = None,
+    route: Annotated[
+        list[str] | None, typer.Option(help="CIDR=PORT,MAC: where a network is, by which next hop.")
+    ] = None,
+    lease: Annotated[
+        float | None, typer.Option(help="Seconds without a sign of life until a rank is dead (default 5).")
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option(help="Slots for a job that does not ask for a number (default 32).")
+    ] = None,
+    token_file: Annotated[str | None, typer.Option(help="File with a token that callers must show.")] = None,
+    tls_cert: Annotated[str | None, typer.Option(help="PEM file with the certificate to serve with.")] = None,
+    tls_key: Annotated[str | None, typer.Option(help="PEM file with its key.")] = None,
+    insecure: Annotated[bool | None, typer.Option("--insecure", help="Serve other hosts without TLS.")] = None,
+    metrics: Annotated[str | None, typer.Option(help="HOST:PORT for Prometheus (default off).")] = None,
+    drop_rate: Annotated[
+        float | None, typer.Option(help="Lose this share of packets, on all --ports, both ways (default 0).")
+    ] = None,
+    pipeline: Annotated[str | None, typer.Option(help="Directory with p4reduce.json and p4info.txtpb.")] = None,
+    switch_timeout: Annotated[float, typer.Option(help="Seconds to wait for the switch.")] = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, on stderr.")] = False,
+) -> None:
+    """Serve jobs on a P4Runtime switch, until SIGINT or SIGTERM."""
+    from p4reduce_controller import settings as s
+    from p4reduce_controller.aggregator import SwitchError
+    from p4reduce_controller.program import PipelineError
+    from p4reduce_controller.run import run
+    from p4reduce_controller.service import ListenError
+
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(message)s")
+    try:
+        options: dict[str, Any] = {
+            "switch": switch,
+            "device_id": device_id,
+            "listen": listen,
+            "address": address or None,
+            "mac": mac,
+            "ports": s.parse_ports(ports) if ports is not None else None,
+            "hosts": dict(map(s.parse_host, host)) if host else None,
+            "routes": list(map(s.parse_route, route)) if route else None,
+            "lease": lease,
+            "slots": slots,
+            "token_file": token_file,
+            "tls_cert": tls_cert,
+            "tls_key": tls_key,
+            "insecure": insecure or None,
+            "metrics": metrics,
+            "drop_rate": drop_rate,
+            "pipeline": pipeline,
+        }
+        settings = s.load(config, options)
+        superseded = asyncio.run(run(settings, switch_timeout, lambda service: _say_ready(service, as_json)))
+    except (s.SettingsError, PipelineError, SwitchError, ListenError, OSError) as error:
+        _fail(str(error))
+    if superseded:
+        _fail(superseded)
+
+
+def status(
+    controller: Controller = DEFAULT_CONTROLLER,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a controller's jobs, ranks, slots and counters."""
+    reply = _ask(
+        controller,
+        token_file,
+        tls_ca,
+        lambda stub, metadata: stub.Status(pb.StatusRequest(), timeout=_CALL_TIMEOUT, metadata=metadata),
+    )
+    if as_json:
+        # Not MessageToJson: it writes 64-bit numbers as strings.
+        typer.echo(json.dumps(_plain(reply), indent=2))
+    else:
+        from p4reduce_controller.tables import show
+
+        show(reply)
+
+
+def loss(
+    port: Annotated[int, typer.Option(help="Switch port.")],
+    rate: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of packets to lose; 0 ends it.")],
+    direction: Annotated[str, typer.Option(help="in (toward the switch), out or both.")] = "both",
+    controller: Controller = DEFAULT_CONTROLLER,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
+) -> None:
+    """Make a switch port lose packets, for experiments."""
+    directions = {"in": pb.IN, "out": pb.OUT, "both": pb.BOTH}
+    if direction not in directions:
+        _fail(f"--direction {direction}: in, out or both is accepted")
+    request = pb.SetLossRequest(port=port, direction=directions[direction], rate=rate)
+    _ask(
+        controller,
+        token_file,
+        tls_ca,
+        lambda stub, metadata: stub.SetLoss(request, timeout=_CALL_TIMEOUT, metadata=metadata),
+    )
+
+
+def _say_ready(service: Service, as_json: bool) -> None:
+    line = json.dumps({"ready": True, "listen": service.listen}) if as_json else f"ready listen={service.listen}"
+    print(line, flush=True)
+
+
+def _ask(
+    address: str, token_file: Path | None, tls_ca: Path | None, call: Callable[[rpc.JobsStub, _Metadata], _T]
+) -> _T:
+    tls = Tls(tls_ca) if tls_ca is not None else None
+    try:
+        token = token_file.read_text().strip() if token_file is not None else None
+        with open_channel(address, tls) as channel:
+            return call(rpc.JobsStub(channel), (("authorization", f"Bearer {token}"),) if token else ())
+    except grpc.RpcError as error:
+        _fail(explain(error, address, tls))
+    except (JoinError, OSError) as error:
+        _fail(str(error))
+
+
+def _plain(reply: pb.StatusReply) -> dict[str, Any]:
+    """The reply with all its fields, and numbers as numbers."""
+    plain: dict[str, Any] = json_format.MessageToDict(
+        reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    for counts in (plain, plain["outcomes"], *plain["losses"]):
+        for name, value in counts.items():
+            if isinstance(value, str) and value.isdigit():
+                counts[name] = int(value)
+    return plain
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"p4reduce: {message}", err=True)
+    raise typer.Exit(1)

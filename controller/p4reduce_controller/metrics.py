@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What monitoring sees, in Prometheus's format on a port of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from threading import Thread
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from p4reduce.control import jobs_pb2 as pb
+
+POLL = 2.0
+
+
+class Metrics(Collector):
+    """Serves the latest status, which it fetches every two seconds: scrapes do not reach the switch."""
+
+    def __init__(self, status: Callable[[], Awaitable[pb.StatusReply]]) -> None:
+        self._status = status
+        self._latest: pb.StatusReply | None = None
+        self._server: WSGIServer | None = None
+        self._thread: Thread | None = None
+        self._poller: asyncio.Task[None] | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Returns the port, which may be given as 0. Raises OSError when it is taken."""
+        registry = CollectorRegistry(auto_describe=False)
+        self._latest = await self._status()
+        registry.register(self)
+        self._server, self._thread = start_http_server(port, host, registry)
+        self._poller = asyncio.create_task(self._poll(), name="metrics")
+        return int(self._server.server_port)
+
+    async def close(self) -> None:
+        if self._poller is not None:
+            self._poller.cancel()
+        if self._server is not None and self._thread is not None:
+            await asyncio.to_thread(self._server.shutdown)
+            self._server.server_close()
+            await asyncio.to_thread(self._thread.join)
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(POLL)
+            self._latest = await self._status()
+
+    def collect(self) -> Iterator[Metric]:
+        status = self._latest
+        if status is None:
+            return
+        switch = status.switch
+        yield GaugeMetricFamily("p4reduce_switch_connected", "1 while P4Runtime is connected", int(switch.connected))
+        yield GaugeMetricFamily("p4reduce_slots", "Slots of the switch", switch.slots)
+        yield GaugeMetricFamily("p4reduce_slots_used", "Slots that jobs hold", switch.slots_used)
+        jobs = GaugeMetricFamily("p4reduce_jobs", "Jobs that hold slots, by state", labels=["state"])
+        for state in ("gathering", "installing", "ready", "finished", "aborted"):
+            jobs.add_metric([state], sum(job.state == state for job in status.jobs))
+        yield jobs
+        yield GaugeMetricFamily(
+            "p4reduce_ranks", "Ranks that are members of jobs", sum(len(j.members) for j in status.jobs)
+        )
+        yield CounterMetricFamily("p4reduce_joins", "Ranks that have joined", status.joins)
+        yield CounterMetricFamily("p4reduce_jobs_started", "Jobs begun", status.jobs_started)
+        yield CounterMetricFamily("p4reduce_jobs_finished", "Jobs that all ranks left", status.jobs_finished)
+        yield CounterMetricFamily("p4reduce_jobs_aborted", "Jobs that died", status.jobs_aborted)
+        outcomes = CounterMetricFamily(
+            "p4reduce_packets", "Packets to the aggregator, by what became of them", labels=["outcome"]
+        )
+        for outcome, count in sorted(status.outcomes.items()):
+            outcomes.add_metric([outcome], count)
+        yield outcomes
+        losses = CounterMetricFamily(
+            "p4reduce_simulated_losses", "Packets lost on purpose", labels=["port", "direction"]
+        )
+        for loss in status.losses:
+            losses.add_metric([str(loss.port), pb.Direction.Name(loss.direction).lower()], loss.lost)
+        yield losses

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A controller from start to end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from p4reduce_controller.aggregator import Direction
+from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.program import Program, load_schema
+from p4reduce_controller.service import Service, ServiceConfig, check_listen
+from p4reduce_controller.settings import Settings, SettingsError, read
+from p4reduce_controller.switch import P4RuntimeSwitch
+
+
+@asynccontextmanager
+async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Service]:
+    """A controller that serves. Raises SettingsError, PipelineError, SwitchError, ListenError or OSError."""
+    config = ServiceConfig(
+        listen=settings.listen,
+        token=settings.token(),
+        certificate=read(settings.tls_cert) if settings.tls_cert else None,
+        key=read(settings.tls_key) if settings.tls_key else None,
+        insecure=settings.insecure,
+    )
+    check_listen(config)
+    program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None))
+    switch = P4RuntimeSwitch(settings.switch_config(), program)
+    jobs = Jobs(switch.layout, switch.address, lease=settings.lease, default_slots=settings.slots)
+    service = Service(switch, jobs, config)
+    try:
+        await switch.start(service, switch_timeout)
+        directions: tuple[Direction, ...] = ("in", "out")
+        for port in settings.ports if settings.drop_rate else ():
+            for direction in directions:
+                await switch.set_loss(port, direction, settings.drop_rate)
+        await service.start()
+        async with _metrics(settings.metrics, service):
+            yield service
+    finally:
+        await service.close()
+        await switch.close()
+
+
+async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Service], None]) -> str:
+    """Serves until SIGINT or SIGTERM, or until another controller takes the switch over: then the answer says so."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        async with running(settings, switch_timeout) as service:
+            on_ready(service)
+            await service.over.wait()
+            return service.superseded_by
+    except asyncio.CancelledError:
+        return ""
+
+
+@asynccontextmanager
+async def _metrics(listen: str, service: Service) -> AsyncIterator[None]:
+    if not listen:
+        yield
+        return
+    from p4reduce_controller.metrics import Metrics
+
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit():
+        raise SettingsError(f"--metrics {listen}: HOST:PORT is accepted, as 127.0.0.1:9090")
+    metrics = Metrics(service.status)
+    try:
+        await metrics.start(host, int(port))
+        yield
+    finally:
+        await metrics.close()

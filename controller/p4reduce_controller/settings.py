@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the controller is told, by options and by a TOML file: options win."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from ipaddress import AddressValueError, IPv4Address, IPv4Network
+from pathlib import Path
+from typing import Any
+
+from p4reduce.protocol.constants import AGGREGATION_PORT
+from p4reduce_controller.frames import Endpoint, format_mac, parse_mac, synthetic_mac
+from p4reduce_controller.switch import Route, SwitchConfig
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+EXAMPLE = """\
+switch = "127.0.0.1:9559"      # the switch's P4Runtime server
+listen = "0.0.0.0:7700"
+address = ["10.0.0.254"]       # the aggregator's, then others that the switch answers for
+mac = "02:00:0a:00:00:fe"
+ports = [1, 2, 3]              # to flood
+tls_cert = "cert.pem"
+tls_key = "key.pem"
+token_file = "token"
+
+[hosts]                        # MAC address = port
+"02:00:00:00:00:01" = 1
+
+[[routes]]
+destination = "10.0.1.0/24"
+port = 2
+next_hop_mac = "02:00:00:00:00:02"
+"""
+
+
+class SettingsError(Exception):
+    """A setting is not accepted; the message says which and what would be."""
+
+
+@dataclass
+class Settings:
+    """Fields have the names of the TOML keys; paths are relative to the working directory."""
+
+    switch: str = "127.0.0.1:9559"
+    device_id: int = 1
+    listen: str = "127.0.0.1:7700"
+    address: list[str] = field(default_factory=lambda: ["127.0.0.1"])
+    mac: str = ""
+    ports: list[int] = field(default_factory=lambda: [1])
+    hosts: dict[str, int] = field(default_factory=dict)
+    routes: list[dict[str, Any]] = field(default_factory=list)
+    lease: float = 5.0
+    slots: int = 32
+    token_file: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    insecure: bool = False
+    metrics: str = ""
+    drop_rate: float = 0.0
+    pipeline: str = ""
+
+    def switch_config(self) -> SwitchConfig:
+        """Raises SettingsError."""
+        endpoint, *more = [parse_address(text) for text in self.address] or [parse_address("")]
+        mac = _mac(self.mac) if self.mac else synthetic_mac(endpoint[0])
+        for port in [*self.ports, *self.hosts.values()]:
+            _port(port)
+        return SwitchConfig(
+            target=self.switch,
+            address=Endpoint(mac, *endpoint),
+            device_id=self.device_id,
+            more_addresses=[ip for ip, _ in more],
+            ports=self.ports,
+            hosts={_mac(host): port for host, port in self.hosts.items()},
+            routes=[_route(route) for route in self.routes],
+        )
+
+    def token(self) -> str | None:
+        """The token file's contents without white space around them. Raises SettingsError."""
+        if not self.token_file:
+            return None
+        token = read(self.token_file).decode().strip()
+        if not token:
+            raise SettingsError(f"--token-file {self.token_file} is empty")
+        return token
+
+
+def load(file: Path | None, options: Mapping[str, Any]) -> Settings:
+    """Settings from the file, where there is one, and the options that are not None. Raises SettingsError."""
+    values: dict[str, Any] = {}
+    if file is not None:
+        try:
+            values = tomllib.loads(read(str(file)).decode())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"--config {file}: {error}") from None
+    known = {item.name: item for item in fields(Settings)}
+    if strange := sorted(set(values) - set(known)):
+        raise SettingsError(f"--config {file}: unknown {', '.join(strange)}; known are {', '.join(known)}")
+    values |= {name: value for name, value in options.items() if value is not None}
+    settings = Settings(**values)
+    _check_types(settings)
+    if not 0 <= settings.drop_rate <= 1:
+        raise SettingsError(f"--drop-rate {settings.drop_rate}: 0 to 1 is accepted")
+    if not 0.1 <= settings.lease <= 3600:
+        raise SettingsError(f"--lease {settings.lease}: 0.1 to 3600 seconds are accepted")
+    if settings.slots < 1:
+        raise SettingsError(f"--slots {settings.slots}: 1 or more are accepted")
+    return settings
+
+
+def read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {error.strerror}") from None
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """IP and UDP port of "10.0.0.254" or "127.0.0.1:40001"."""
+    ip, colon, port = text.partition(":")
+    try:
+        IPv4Address(ip)
+        number = int(port) if colon else AGGREGATION_PORT
+    except (AddressValueError, ValueError):
+        number = 0
+    if not 0 < number < 65536:
+        raise SettingsError(
+            f"--address {text!r}: an IPv4 address is accepted, or one with a UDP port, as 10.0.0.254:31314"
+        )
+    return ip, number
+
+
+def parse_host(text: str) -> tuple[str, int]:
+    """MAC and port of "02:00:00:00:00:01=3"."""
+    mac, _, port = text.partition("=")
+    if not port.isdigit():
+        raise SettingsError(f"--host {text}: MAC=PORT is accepted, as 02:00:00:00:00:01=3")
+    return mac, int(port)
+
+
+def parse_route(text: str) -> dict[str, Any]:
+    """The parts of "10.0.1.0/24=2,02:00:00:00:00:02"."""
+    destination, _, rest = text.partition("=")
+    port, _, mac = rest.partition(",")
+    if not port.isdigit() or not mac:
+        raise SettingsError(f"--route {text}: CIDR=PORT,MAC is accepted, as 10.0.1.0/24=2,02:00:00:00:00:02")
+    return {"destination": destination, "port": int(port), "next_hop_mac": mac}
+
+
+def parse_ports(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdigit() for part in parts):
+        raise SettingsError(f"--ports {text}: numbers with commas between are accepted, as 1,2,3")
+    return [int(part) for part in parts]
+
+
+def _route(route: Mapping[str, Any]) -> Route:
+    try:
+        destination = IPv4Network(route["destination"])
+        port, mac = route["port"], route["next_hop_mac"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise SettingsError(f"route {dict(route)}: destination, port and next_hop_mac are needed ({error})") from None
+    return Route(destination, _port(port), _mac(mac))
+
+
+def _mac(text: str) -> str:
+    try:
+        return format_mac(parse_mac(text))
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+
+
+def _port(port: object) -> int:
+    if not isinstance(port, int) or not 0 < port < 510:
+        raise SettingsError(f"port {port}: 1 to 509 is accepted")
+    return port
+
+
+def _check_types(settings: Settings) -> None:
+    defaults = Settings()
+    for item in fields(Settings):
+        value, kind = getattr(settings, item.name), type(getattr(defaults, item.name))
+        if kind is float and isinstance(value, int):
+            setattr(settings, item.name, float(value))
+        elif not isinstance(value, kind):
+            raise SettingsError(f"{item.name} = {value!r}: a {kind.__name__} is accepted")

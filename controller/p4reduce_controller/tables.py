@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A status for people."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from p4reduce.control import jobs_pb2 as pb
+
+_FILE_WIDTH = 160
+
+
+def show(status: pb.StatusReply, console: Console | None = None) -> None:
+    console = console or Console()
+    if not console.is_terminal:
+        console.width = _FILE_WIDTH
+    switch = status.switch
+    state = "connected" if switch.connected else f"not connected: {switch.problem}"
+    console.print(f"switch {switch.address} {state}", highlight=False, soft_wrap=True)
+    console.print(
+        f"aggregator {switch.ip}:{switch.udp_port} ({switch.mac}), {switch.lanes} lanes of {switch.block_size} values, "
+        f"{switch.slots_used} of {switch.slots} slots in use",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if status.jobs:
+        console.print(_jobs(status))
+    else:
+        console.print("no jobs")
+    counts = {name: count for name, count in status.outcomes.items() if count}
+    if counts:
+        text = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+        console.print(f"packets to the aggregator: {text}", highlight=False, soft_wrap=True)
+    for loss in status.losses:
+        way = pb.Direction.Name(loss.direction).lower()
+        console.print(
+            f"port {loss.port} {way}: loses {loss.rate:.2%}, {loss.lost} packets so far",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _jobs(status: pb.StatusReply) -> Table:
+    table = Table("job", "number", "state", "slots", "age", "rank", "at", "last sign")
+    for job in status.jobs:
+        head = [
+            job.name,
+            f"{job.number}.{job.generation}",
+            job.state,
+            f"{job.first_slot}-{job.first_slot + job.slots - 1}",
+            f"{job.age_s:.0f} s",
+        ]
+        here = {member.rank: member for member in job.members}
+        for rank in range(job.world_size):
+            member = here.get(rank)
+            if member is None:
+                row = [str(rank), "not joined", ""]
+            else:
+                at = f"{member.ip}:{member.udp_port} on port {member.port}" if member.heard else "not heard"
+                row = [str(rank), at, f"{member.silent_s:.1f} s ago{', leaving' if member.leaving else ''}"]
+            table.add_row(*head, *row)
+            head = [""] * len(head)
+    return table

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How to reach a controller, and what to say when that fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from p4reduce.errors import JoinError
+
+DEFAULT_CONTROLLER = "127.0.0.1:7700"
+
+
+@dataclass(frozen=True)
+class Tls:
+    """`ca` is a PEM file with the authorities to trust; without it, those that gRPC ships.
+
+    `server_name` is the name that the certificate must be for, when it is not the address's host.
+    """
+
+    ca: str | Path | None = None
+    server_name: str | None = None
+
+
+def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
+    """Connects later, when it is used. Raises JoinError when the authorities cannot be read."""
+    options: list[tuple[str, int | str]] = [
+        ("grpc.enable_retries", 0),
+        ("grpc.enable_http_proxy", 0),  # a site's web proxy is not on the way to its controller
+        ("grpc.use_local_subchannel_pool", 1),  # or a new channel would share an old one's wait after a failure
+    ]
+    if tls is None:
+        return grpc.insecure_channel(address, options)
+    try:
+        ca = Path(tls.ca).read_bytes() if tls.ca is not None else None
+    except OSError as error:
+        raise JoinError(f"cannot read the TLS authorities {tls.ca}: {error.strerror}") from None
+    if tls.server_name is not None:
+        options.append(("grpc.ssl_target_name_override", tls.server_name))
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(ca), options)
+
+
+def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
+    """One line: what is wrong, and what to do about it."""
+    where, text, code = f"controller at {address}: ", details(error), code_of(error)
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return f"{where}{text}; pass the token that the controller was started with (--token-file)"
+    if "Connection refused" in text:
+        return f"{where}connection refused; start one with `p4reduce controller --listen {address}`"
+    if tls is not None and _is_tls_trouble(text):
+        return f"{where}TLS failed ({text}); check that the controller uses TLS, its authorities and its name"
+    if tls is None and code is grpc.StatusCode.UNAVAILABLE and ("reset" in text or "losed" in text):
+        return f"{where}{text}; if the controller uses TLS, use it here too"
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return f"{where}unreachable ({text}); check the address and the network"
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return f"{where}it is not a p4reduce controller of this version ({text})"
+    return f"{where}{code.name if code else 'error'}: {text}"
+
+
+def may_come(error: grpc.RpcError) -> bool:
+    """True for what goes away when the controller has started."""
+    return code_of(error) is grpc.StatusCode.UNAVAILABLE and "Connection refused" in details(error)
+
+
+def code_of(error: grpc.RpcError) -> grpc.StatusCode | None:
+    return error.code() if isinstance(error, grpc.Call) else None
+
+
+def details(error: grpc.RpcError) -> str:
+    """What gRPC says, in one line."""
+    text = (error.details() if isinstance(error, grpc.Call) else str(error)) or "no details"
+    return " ".join(text.split())
+
+
+def _is_tls_trouble(text: str) -> bool:
+    return any(
+        word in text.lower()
+        for word in ("ssl", "tls", "handshake", "certificate", "peer name", "hostname verification")
+    )

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an embedded data plane offers to the P4Runtime server in front of it.
+
+Names are those of the compiled program: P4Info's fully qualified names. Not thread safe: the caller locks.
+Every method raises KeyError for a name the program does not have, ValueError for a key or argument that does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """Matches a field equal to `value`."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lpm:
+    """Matches a field whose first `prefix_length` bits are those of `value`; length 0 matches anything."""
+
+    value: int
+    prefix_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ternary:
+    """Matches a field that equals `value` in the bits set in `mask`; mask 0 matches anything."""
+
+    value: int
+    mask: int
+
+
+Key: TypeAlias = tuple[Exact | Lpm | Ternary, ...]  # in the order of the table's key fields
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An action and its arguments, in the order of the action's parameters."""
+
+    action: str
+    arguments: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One copy of a multicast packet: the egress port and what the program sees as `egress_rid`."""
+
+    port: int
+    instance: int
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A counter cell."""
+
+    packets: int
+    bytes: int
+
+
+class DataPlane(Protocol):
+    """A running program. `priority` is P4Runtime's: the larger wins; it is 0 where no key field is ternary."""
+
+    cpu_port: int
+
+    def insert(self, table: str, key: Key, priority: int, call: Call) -> None:
+        """Adds an entry; ValueError if key and priority are there already, or the table is full or constant."""
+
+    def modify(self, table: str, key: Key, priority: int, call: Call) -> None:
+        """Gives an entry another action; KeyError if there is no such entry. Its direct counter goes on."""
+
+    def delete(self, table: str, key: Key, priority: int) -> None:
+        """Removes an entry; KeyError if there is no such entry."""
+
+    def set_default(self, table: str, call: Call | None) -> None:
+        """Sets what a miss does; None: the program's own default again. ValueError if the program made it constant."""
+
+    def set_group(self, group: int, replicas: Sequence[Replica]) -> None:
+        """Creates or replaces a multicast group (numbered from 1); no replicas: removes it."""
+
+    def read_counter(self, counter: str, index: int) -> Count:
+        """Reads one cell of an indirect counter; ValueError if the index is out of range."""
+
+    def write_counter(self, counter: str, index: int, count: Count) -> None:
+        """Sets one cell of an indirect counter; ValueError if the index is out of range."""
+
+    def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
+        """Reads an entry's counter; KeyError if there is no such entry, ValueError if the table counts nothing."""
+
+    def write_direct_counter(self, table: str, key: Key, priority: int, count: Count) -> None:
+        """Sets an entry's counter; KeyError if there is no such entry, ValueError if the table counts nothing."""
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """Runs one frame that came in at `port`; returns (egress port, frame) in order.
+
+        Packet-out is a frame, `packet_out` header first, in at `cpu_port`; packet-in is a frame out of `cpu_port`,
+        `packet_in` header first.
+        """
+        ...

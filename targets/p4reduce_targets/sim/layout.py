@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a header's fields lie in its bytes: code that unpacks them all with one struct call, and packs them again."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from p4reduce_targets.sim.code import BIT_AND, BIT_OR, SHIFT, Expr, Set, Statement, assign, compose, fit, variable
+from p4reduce_targets.sim.errors import UnsupportedFeature
+from p4reduce_targets.sim.program import Field, Header, Names
+
+CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Neighbouring fields that together fill whole bytes, as few as possible."""
+
+    fields: tuple[Field, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Its length."""
+        return sum(field.bits for field in self.fields) // 8
+
+    @property
+    def pieces(self) -> list[int]:
+        """The lengths of the integers that struct reads it as."""
+        left, pieces = self.bytes, []
+        for size in (8, 4, 2, 1):
+            while left >= size:
+                pieces.append(size)
+                left -= size
+        return pieces
+
+    def shifts(self) -> list[tuple[Field, int]]:
+        """Each field with its distance from the chunk's least significant bit."""
+        left, places = 8 * self.bytes, []
+        for field in self.fields:
+            left -= field.bits
+            places.append((field, left))
+        return places
+
+
+class Layout:
+    """One header's layout. Its struct is the global `codec` in the generated code."""
+
+    def __init__(self, header: Header, names: Names) -> None:
+        if header.bits % 8:
+            raise UnsupportedFeature(
+                f"a header of {header.bits} bits, which are no whole bytes,", f"header {header.name}"
+            )
+        self.header = header
+        self.codec = names.new(header.name, "codec")
+        self.chunks: list[Chunk] = []
+        fields: list[Field] = []
+        for field in header.fields:
+            fields.append(field)
+            if sum(item.bits for item in fields) % 8 == 0:
+                self.chunks.append(Chunk(tuple(fields)))
+                fields = []
+        self._pieces = [
+            (chunk, [(names.new(header.name, "piece"), size) for size in chunk.pieces]) for chunk in self.chunks
+        ]
+
+    def struct(self) -> struct.Struct:
+        """The codec itself."""
+        return struct.Struct(">" + "".join(CODES[size] for chunk in self.chunks for size in chunk.pieces))
+
+    def unpack(self, offset: str) -> list[Statement]:
+        """Sets all fields from the bytes of `frame` at an offset."""
+        targets: list[str] = []
+        derived: list[Statement] = []
+        for chunk, pieces in self._pieces:
+            if len(chunk.fields) == len(pieces) == 1:
+                targets.append(chunk.fields[0].variable)
+                continue
+            targets += [name for name, _ in pieces]
+            whole = join_pieces(pieces)
+            for field, shift in chunk.shifts():
+                shifted = whole
+                if shift:
+                    bits = 8 * chunk.bytes - shift
+                    shifted = compose(f"{whole.within(SHIFT)} >> {shift}", whole, bits=bits, level=SHIFT)
+                derived.append(assign(field.variable, fit(shifted, field.bits)))
+        if not targets:
+            return []
+        call = f"{self.codec}.unpack_from(frame, {offset})"
+        value = call if len(targets) > 1 else f"{call}[0]"
+        return [Set(tuple(targets), Expr(value, frozenset({"frame", "at"}))), *derived]
+
+    def pack(self) -> Expr:
+        """The header's bytes from its fields."""
+        arguments: list[Expr] = []
+        for chunk in self.chunks:
+            whole = join_fields(chunk)
+            left = 8 * chunk.bytes
+            for size in chunk.pieces:
+                left -= 8 * size
+                part = whole
+                if left:
+                    bits = None if whole.bits is None else whole.bits - left
+                    part = compose(f"{whole.within(SHIFT)} >> {left}", whole, bits=bits, level=SHIFT)
+                arguments.append(fit(part, 8 * size))
+        return compose(f"{self.codec}.pack({', '.join(item.text for item in arguments)})", *arguments)
+
+
+def join_pieces(pieces: Sequence[tuple[str, int]]) -> Expr:
+    """The one integer that big-endian pieces (variable, bytes) make."""
+    left = sum(size for _, size in pieces)
+    parts, bits = [], 8 * left
+    for name, size in pieces:
+        left -= size
+        piece = variable(name, 8 * size)
+        parts.append(compose(f"{name} << {8 * left}", piece, level=SHIFT) if left else piece)
+    return _any_of(parts, bits)
+
+
+def join_fields(chunk: Chunk) -> Expr:
+    """The one integer that a chunk's fields make."""
+    parts = []
+    for field, shift in chunk.shifts():
+        value = variable(field.variable, field.bits)
+        parts.append(compose(f"{field.variable} << {shift}", value, level=SHIFT) if shift else value)
+    return _any_of(parts, 8 * chunk.bytes)
+
+
+def _any_of(parts: Sequence[Expr], bits: int) -> Expr:
+    if len(parts) == 1:
+        return parts[0]
+    return compose(" | ".join(part.within(BIT_AND) for part in parts), *parts, bits=bits, level=BIT_OR)

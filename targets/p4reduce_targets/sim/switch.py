@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program as a running switch: two generated functions, and the state that they share with the control plane."""
+
+from __future__ import annotations
+
+import linecache
+import random
+import time
+from collections.abc import Callable, Sequence
+from itertools import count
+
+from p4reduce_targets.dataplane import Call, Count, Key, Replica
+from p4reduce_targets.sim.generate import generate
+from p4reduce_targets.sim.program import Program, parse
+from p4reduce_targets.sim.tables import Table
+
+_numbers = count(1)
+
+
+class Switch:
+    """Implements `DataPlane`. `source` is the Python that the program became."""
+
+    def __init__(self, program: Program, cpu_port: int, seed: int | None) -> None:
+        start = time.monotonic()
+        self.cpu_port = cpu_port
+        self._groups: dict[int, tuple[tuple[int, int], ...]] = {}
+        shared: dict[str, object] = {
+            "groups": self._groups,
+            "random_integer": random.Random(seed).randint,
+            "microseconds": lambda: int((time.monotonic() - start) * 1e6),
+        }
+        generated = generate(program, shared)
+        self.source = generated.source
+        self._tables: dict[str, Table] = generated.tables
+        self._counters = generated.counters
+        # So that a traceback, or a profiler, shows the generated lines.
+        filename = f"<p4 program {next(_numbers)}>"
+        linecache.cache[filename] = (len(self.source), None, self.source.splitlines(keepends=True), filename)
+        exec(compile(self.source, filename, "exec"), shared)
+        process = shared["process"]
+        assert callable(process)
+        self._process: Callable[[int, bytes], list[tuple[int, bytes]]] = process
+
+    def insert(self, table: str, key: Key, priority: int, call: Call) -> None:
+        """Adds an entry. Raises ValueError if it is there already, the table is full or constant."""
+        self._tables[table].insert(key, priority, call)
+
+    def modify(self, table: str, key: Key, priority: int, call: Call) -> None:
+        """Gives an entry another action. Raises KeyError if there is no such entry."""
+        self._tables[table].modify(key, priority, call)
+
+    def delete(self, table: str, key: Key, priority: int) -> None:
+        """Removes an entry. Raises KeyError if there is no such entry."""
+        self._tables[table].delete(key, priority)
+
+    def set_default(self, table: str, call: Call | None) -> None:
+        """Sets what a miss does; None: the program's own default. Raises ValueError if that is constant."""
+        self._tables[table].set_default(call)
+
+    def set_group(self, group: int, replicas: Sequence[Replica]) -> None:
+        """Creates or replaces a multicast group; no replicas: removes it."""
+        if not 0 < group < 1 << 16:
+            raise ValueError(f"multicast group {group} is not in 1..65535")
+        if replicas:
+            self._groups[group] = tuple((replica.port, replica.instance) for replica in replicas)
+        else:
+            self._groups.pop(group, None)
+
+    def read_counter(self, counter: str, index: int) -> Count:
+        """Reads a cell of an indirect counter. Raises ValueError if the index is out of range."""
+        packets, sizes = self._counters[counter]
+        self._check_index(counter, index, len(packets))
+        return Count(packets[index], sizes[index])
+
+    def write_counter(self, counter: str, index: int, count: Count) -> None:
+        """Sets a cell of an indirect counter. Raises ValueError if the index is out of range."""
+        packets, sizes = self._counters[counter]
+        self._check_index(counter, index, len(packets))
+        packets[index], sizes[index] = count.packets, count.bytes
+
+    def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
+        """Reads an entry's counter. Raises KeyError if there is no entry, ValueError if the table counts nothing."""
+        return Count(*self._tables[table].cell(key, priority))
+
+    def write_direct_counter(self, table: str, key: Key, priority: int, count: Count) -> None:
+        """Sets an entry's counter. Raises KeyError if there is no entry, ValueError if the table counts nothing."""
+        self._tables[table].cell(key, priority)[:] = [count.packets, count.bytes]
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """Runs one frame that came in at a port; returns what goes out, as (port, frame)."""
+        return self._process(port, frame)
+
+    def _check_index(self, counter: str, index: int, size: int) -> None:
+        if not 0 <= index < size:
+            raise ValueError(f"index {index} of counter {counter} is not in 0..{size - 1}")
+
+
+def load(program: str | bytes, cpu_port: int = 510, seed: int | None = None) -> Switch:
+    """Makes a switch of the output of p4c-bm2-ss. `seed` is of the program's own random numbers.
+
+    Raises UnsupportedFeature if the program needs what this switch lacks, ValueError if it is no program at all.
+    """
+    return Switch(parse(program), cpu_port, seed)

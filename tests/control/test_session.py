@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a training host's session does, against a controller that follows a script."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.client import Session, Tls
+from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError, P4ReduceError
+
+from .conftest import DEADLINE, ScriptedController
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+class Attempt(threading.Thread):
+    """Something that is expected to fail, in a thread; `error` waits for that."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self._work = work
+        self._error: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._work()
+        except Exception as error:
+            self._error = error
+
+    def error(self) -> Exception | None:
+        self.join(DEADLINE)
+        assert not self.is_alive()
+        return self._error
+
+
+def joined(controller: ScriptedController, lease: float = 5.0, **options: object) -> Session:
+    session = Session(controller.address, **options)  # type: ignore[arg-type]
+    controller.script.assign(lease)
+    session.join("job", 1, 2)
+    assert controller.script.next().WhichOneof("message") == "join"
+    return session
+
+
+def ready(controller: ScriptedController, **options: object) -> Session:
+    session = joined(controller, **options)  # type: ignore[arg-type]
+    controller.script.ready()
+    session.wait_ready(lambda: None)
+    return session
+
+
+def abort(rank: int | None = None) -> pb.ServerMessage:
+    message = pb.Abort(reason=pb.WORKER_LOST, message="job 'job': rank 0 was lost")
+    if rank is not None:
+        message.rank = rank
+    return pb.ServerMessage(abort=message)
+
+
+def test_join_says_what_is_wanted_and_returns_what_was_given(controller: ScriptedController) -> None:
+    controller.script.assign()
+    with Session(controller.address) as session:
+        assigned = session.join("name", 1, 3, slots=7, timeout=12.5)
+        assert controller.script.next().join == pb.Join(job="name", rank=1, world_size=3, slots=7, timeout_s=12.5)
+        assert (assigned.job, assigned.generation, assigned.worker, assigned.first_seq) == (3, 9, 1, 0)
+        assert (assigned.switch_ip, assigned.hello_nonce) == ("", 0)
+        assert not session.ready
+
+
+def test_hello_is_said_until_ready(controller: ScriptedController) -> None:
+    session = joined(controller)
+    said: list[float] = []
+
+    def hello() -> None:
+        said.append(time.monotonic())
+        if len(said) == 4:
+            controller.script.ready()
+
+    session.wait_ready(hello)
+    assert len(said) in (4, 5)
+    assert 0.05 < (said[3] - said[0]) / 3 < 0.5
+    assert session.ready
+    session.close()
+
+
+def test_a_heartbeat_comes_every_quarter_of_the_lease(controller: ScriptedController) -> None:
+    session = joined(controller, lease=0.4)
+    begun = time.monotonic()
+    for _ in range(4):
+        assert controller.script.next().WhichOneof("message") == "heartbeat"
+    assert 0.2 < time.monotonic() - begun < 2
+    session.close()
+
+
+def test_a_controller_that_answers_no_heartbeats_is_dead(controller: ScriptedController) -> None:
+    controller.script.answers_heartbeats = False
+    heard: list[JobAborted] = []
+    session = ready(controller, lease=0.2, on_abort=heard.append)
+    begun = time.monotonic()
+    wait_until(lambda: heard)
+    assert 0.2 < time.monotonic() - begun < 5
+    assert heard[0].reason == "CONTROLLER_LOST"
+    assert "has not answered for 0.4 s" in str(heard[0])
+    session.close()
+    assert len(heard) == 1
+
+
+def test_a_controller_that_answers_heartbeats_is_alive(controller: ScriptedController) -> None:
+    session = ready(controller, lease=0.2)
+    end = time.monotonic() + 1.0
+    wait_until(lambda: time.monotonic() > end)
+    assert session.aborted is None
+    session.close()
+
+
+def test_barriers_are_numbered(controller: ScriptedController) -> None:
+    session = ready(controller)
+    for number in (1, 2):
+        controller.script.send.put(pb.ServerMessage(barrier_done=pb.BarrierDone(id=number)))
+        session.barrier(timeout=DEADLINE)
+        assert controller.script.next_but_heartbeats().barrier.id == number
+    session.close()
+
+
+def test_a_barrier_that_takes_too_long_names_who_is_awaited(controller: ScriptedController) -> None:
+    session = ready(controller)
+    waiting = pb.Waiting(what=pb.Waiting.BARRIER, ranks=[0], barrier_id=1)
+    controller.script.send.put(pb.ServerMessage(waiting=waiting))
+    with pytest.raises(CollectiveTimeout, match=r"barrier 1 not reached by all within 0.3 s: .*: 0") as caught:
+        session.barrier(timeout=0.3)
+    assert caught.value.awaited == (0,)
+    session.close()
+
+
+def test_an_abort_reaches_callback_property_and_calls(controller: ScriptedController) -> None:
+    heard: list[JobAborted] = []
+    session = ready(controller, on_abort=heard.append)
+    waiter = Attempt(session.barrier)
+    controller.script.next_but_heartbeats()
+    controller.script.send.put(abort(rank=0))
+    assert isinstance(waiter.error(), JobAborted)
+    wait_until(lambda: heard)
+    assert session.aborted is heard[0]
+    assert (heard[0].rank, heard[0].reason, str(heard[0])) == (0, "WORKER_LOST", "job 'job': rank 0 was lost")
+    with pytest.raises(JobAborted):
+        session.barrier()
+    session.leave()
+    session.close()
+    assert len(heard) == 1
+
+
+def test_an_abort_that_names_nobody(controller: ScriptedController) -> None:
+    session = ready(controller)
+    controller.script.send.put(abort())
+    wait_until(lambda: session.aborted)
+    assert session.aborted is not None
+    assert session.aborted.rank is None
+    session.close()
+
+
+def test_an_abort_before_ready_is_an_error_of_joining(controller: ScriptedController) -> None:
+    heard: list[JobAborted] = []
+    session = joined(controller, on_abort=heard.append)
+    controller.script.send.put(abort(rank=0))
+    with pytest.raises(JoinError, match="rank 0 was lost"):
+        session.wait_ready(lambda: None)
+    session.close()
+    assert not heard
+
+
+def test_a_refusal(controller: ScriptedController) -> None:
+    controller.script.send.put(abort(rank=1))
+    with Session(controller.address) as session, pytest.raises(JoinError, match="rank 0 was lost"):
+        session.join("job", 1, 2)
+
+
+def test_not_ready_in_time_says_who_is_missing(controller: ScriptedController) -> None:
+    session = joined(controller)
+    for what, text in (
+        (pb.Waiting.JOIN, "ranks that have not joined: 0, 3"),
+        (pb.Waiting.HELLO, "ranks that the switch has not heard: 0, 3"),
+        (pb.Waiting.SWITCH, "the switch is still being set up"),
+    ):
+        controller.script.send.put(pb.ServerMessage(waiting=pb.Waiting(what=what, ranks=[0, 3])))
+        with pytest.raises(JoinError, match=f"not ready after 0.2 s: {text}"):
+            session.wait_ready(lambda: None, timeout=0.2)
+    session.close()
+
+
+def test_a_controller_that_goes_away_ends_the_job(controller: ScriptedController) -> None:
+    heard: list[JobAborted] = []
+    session = ready(controller, on_abort=heard.append)
+    controller.stop()
+    wait_until(lambda: heard)
+    assert heard[0].reason == "CONTROLLER_LOST"
+    assert controller.address in str(heard[0])
+    session.close()
+
+
+def test_leave_waits_for_the_answer(controller: ScriptedController) -> None:
+    heard: list[JobAborted] = []
+    session = ready(controller, on_abort=heard.append)
+    controller.script.send.put(pb.ServerMessage(left=pb.Left()))
+    session.leave()
+    assert controller.script.next_but_heartbeats().WhichOneof("message") == "leave"
+    session.leave()
+    with pytest.raises(P4ReduceError, match="has left"):
+        session.barrier()
+    session.close()
+    assert session.aborted is None
+    assert not heard
+
+
+def test_leave_has_a_deadline(controller: ScriptedController) -> None:
+    session = ready(controller)
+    with pytest.raises(CollectiveTimeout, match="did not let go within"):
+        session.leave(timeout=0.2)
+    session.close()
+
+
+def test_close_ends_stream_and_threads(controller: ScriptedController) -> None:
+    session = ready(controller)
+    session.close()
+    session.close()
+    assert controller.script.gone.wait(DEADLINE)
+    wait_until(lambda: not [t for t in threading.enumerate() if t.name == "p4reduce-session"])
+    assert session.aborted is None
+
+
+def test_close_wakes_those_who_wait(controller: ScriptedController) -> None:
+    session = ready(controller)
+    waiter = Attempt(session.barrier)
+    controller.script.next_but_heartbeats()
+    session.close()
+    assert "is closed" in str(waiter.error())
+
+
+def test_close_ends_the_wait_for_others(controller: ScriptedController) -> None:
+    session = joined(controller)
+    said = threading.Event()
+    waiter = Attempt(lambda: session.wait_ready(said.set))
+    assert said.wait(DEADLINE)
+    session.close()
+    error = waiter.error()
+    assert isinstance(error, JoinError)
+    assert "closed" in str(error)
+
+
+def test_close_ends_the_wait_for_the_controller(controller: ScriptedController) -> None:
+    session = Session(controller.address)
+    waiter = Attempt(lambda: session.join("job", 0, 1))
+    controller.script.next()
+    session.close()
+    assert isinstance(waiter.error(), JoinError)
+
+
+def test_a_session_is_for_one_job(controller: ScriptedController) -> None:
+    session = joined(controller)
+    with pytest.raises(JoinError, match="joined already"):
+        session.join("job", 0, 1)
+    session.close()
+
+
+@pytest.mark.parametrize(("rank", "world_size", "slots"), [(-1, 1, 0), (0, -1, 0), (0, 1, -1), (2**32, 1, 0)])
+def test_numbers_that_cannot_be_sent_are_named(rank: int, world_size: int, slots: int) -> None:
+    with pytest.raises(JoinError, match="must be 0 or more"):
+        Session("127.0.0.1:1").join("job", rank, world_size, slots=slots)
+
+
+# Reaching a controller.
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def failure(session: Session) -> str:
+    with pytest.raises(JoinError) as caught:
+        session.join("job", 0, 1)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith("controller at ")
+    return text
+
+
+def test_nobody_listens() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    text = failure(Session(address, connect_timeout=0.3))
+    assert f"connection refused; start one with `p4reduce controller --listen {address}`" in text
+
+
+def test_a_controller_may_start_a_little_later() -> None:
+    port = free_port()
+    session = Session(f"127.0.0.1:{port}", connect_timeout=DEADLINE)
+    controllers: list[ScriptedController] = []
+
+    def start() -> None:
+        controllers.append(ScriptedController(port=port))
+        controllers[0].script.assign()
+
+    timer = threading.Timer(0.5, start)
+    timer.start()
+    assert session.join("job", 1, 2).job == 3
+    session.close()
+    timer.join()
+    controllers[0].stop()
+
+
+def test_a_host_that_is_none() -> None:
+    text = failure(Session("no-such-host.invalid:7700", connect_timeout=1))
+    assert "unreachable" in text
+    assert "check the address and the network" in text
+
+
+def test_something_else_listens() -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        assert "it is not a p4reduce controller" in failure(Session(f"127.0.0.1:{port}"))
+    finally:
+        server.stop(None).wait(DEADLINE)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for `controller.test` that is its own authority, and its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    key, certificate = folder / "key.pem", folder / "cert.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=controller.test"]
+    command += ["-addext", "subjectAltName=DNS:controller.test", "-keyout", str(key), "-out", str(certificate)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl is not on PATH")
+    return certificate, key
+
+
+def test_tls(certificate: tuple[Path, Path], tmp_path: Path) -> None:
+    ca, key = certificate
+    controller = ScriptedController(grpc.ssl_server_credentials([(key.read_bytes(), ca.read_bytes())]))
+    try:
+        for session in (
+            Session(controller.address, tls=Tls()),
+            Session(controller.address, tls=Tls(ca)),  # the certificate is not for 127.0.0.1
+        ):
+            assert "TLS failed" in failure(session)
+        assert "if the controller uses TLS, use it here too" in failure(Session(controller.address, connect_timeout=1))
+        controller.script.assign()
+        with Session(controller.address, tls=Tls(ca, server_name="controller.test")) as session:
+            assert session.join("job", 1, 2).job == 3
+        with pytest.raises(JoinError, match=f"cannot read the TLS authorities {tmp_path}/none: No such file"):
+            Session(controller.address, tls=Tls(tmp_path / "none")).join("job", 0, 1)
+    finally:
+        controller.stop()
+
+
+def test_tls_toward_a_controller_without(controller: ScriptedController) -> None:
+    assert "TLS failed" in failure(Session(controller.address, tls=Tls()))

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A controller's service on an event loop of its own, since its clients block."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+import pytest
+
+from p4reduce.control.client import Assigned
+from p4reduce_controller.aggregator import Heard
+from p4reduce_controller.frames import Endpoint, hello_nonce
+from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.service import Service, ServiceConfig
+
+from .fake_switch import FakeSwitch
+from .ranks import DEADLINE, Rank, hello_packet
+
+T = TypeVar("T")
+
+
+class Loop:
+    """An event loop in a thread. `run` runs a coroutine there; `call` a function."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(DEADLINE)
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        async def work() -> T:
+            return function(*arguments)
+
+        return self.run(work())
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(DEADLINE)
+        self.loop.close()
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop()
+    yield loop
+    loop.close()
+
+
+class Running:
+    """A service on a fake switch, and ranks that join it; a rank whose number is in `mute` sends no HELLO."""
+
+    def __init__(self, loop: Loop, config: ServiceConfig | None = None, lease: float = 5.0, slots: int = 16) -> None:
+        self.loop = loop
+        self.mute: set[int] = set()
+        self.ranks: list[Rank] = []
+        config = config or ServiceConfig(listen="127.0.0.1:0")
+
+        async def start() -> None:
+            self.switch = FakeSwitch(slots)
+            self.jobs = Jobs(self.switch.layout, self.switch.address, lease=lease)
+            self.service = Service(self.switch, self.jobs, config)
+            await self.switch.start(self.service, 1.0)
+            await self.service.start()
+
+        loop.run(start())
+
+    @property
+    def address(self) -> str:
+        return self.service.listen
+
+    def rank(self, rank: int, world_size: int, **options: Any) -> Rank:
+        self.ranks.append(Rank(self.address, rank, world_size, send_hello=self._hello, **options))
+        return self.ranks[-1]
+
+    def _hello(self, assigned: Assigned) -> None:
+        if assigned.worker in self.mute:
+            return
+        packet = hello_packet(assigned)
+        sender = Endpoint(f"02:00:00:00:00:{assigned.worker:02x}", "127.0.0.1", 40000 + assigned.worker)
+        heard = Heard(1, sender, packet.job, packet.generation, packet.worker, hello_nonce(packet))
+        self.loop.call(self.switch.hear, heard)
+
+    def used(self) -> int:
+        return self.loop.call(lambda: self.jobs.pool.used)
+
+    def close(self) -> None:
+        for rank in self.ranks:
+            rank.session.close()
+            rank.outcome()
+        self.loop.run(self.service.close())
+
+
+@pytest.fixture
+def running(loop: Loop) -> Iterator[Running]:
+    running = Running(loop)
+    yield running
+    running.close()

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An aggregator in memory: remembers what it was asked to do, and fails where a test tells it to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from p4reduce_controller.aggregator import (
+    Direction,
+    HalfState,
+    Heard,
+    Layout,
+    Listener,
+    Placement,
+    SwitchUnavailable,
+)
+from p4reduce_controller.frames import OUTCOMES, Endpoint
+
+
+class FakeSwitch:
+    """Implements `aggregator.Aggregator`. `log` has what was done, in order; `fail` what shall be raised, by method."""
+
+    def __init__(self, slots: int = 16) -> None:
+        self.layout = Layout(lanes=4, block_size=64, slots=slots)
+        self.address = Endpoint("02:00:7f:00:00:01", "127.0.0.1", 31314)
+        self.target = "fake"
+        self.problem = ""
+        self.log: list[str] = []
+        self.fail: dict[str, Exception] = {}
+        self.resets: list[Placement] = []
+        self.hold_resets = asyncio.Event()
+        self.hold_resets.set()
+        self.admitted: dict[int, Placement] = {}
+        self.groups: dict[int, Placement] = {}
+        self.aborts: list[tuple[int, int | None, int]] = []
+        self.loss_rates: Mapping[tuple[int, Direction], float] = {}
+        self.listener: Listener | None = None
+        self._connected = asyncio.Event()
+
+    async def start(self, listener: Listener, timeout: float) -> None:
+        assert timeout > 0
+        self.listener = listener
+        self._connected.set()
+        listener.connected(frozenset())
+
+    async def close(self) -> None:
+        self.log.append("close")
+
+    async def wait_connected(self) -> None:
+        await self._connected.wait()
+
+    def hear(self, hello: Heard) -> None:
+        assert self.listener is not None
+        self.listener.heard(hello)
+
+    def disconnect(self, why: str = "pulled") -> None:
+        assert self.listener is not None
+        self._connected.clear()
+        self.problem = why
+        self.listener.disconnected(why)
+
+    def reconnect(self, lost: frozenset[int] = frozenset()) -> None:
+        assert self.listener is not None
+        self.problem = ""
+        for number in lost:
+            self.admitted.pop(number, None)
+            self.groups.pop(number, None)
+        self._connected.set()
+        self.listener.connected(lost)
+
+    def _do(self, what: str) -> None:
+        if not self._connected.is_set():
+            raise SwitchUnavailable("the fake switch is disconnected")
+        if error := self.fail.get(what):
+            raise error
+        self.log.append(what)
+
+    async def install(self, job: Placement) -> None:
+        self._do("install")
+        assert job.job not in self.admitted
+        self.admitted[job.job] = self.groups[job.job] = job
+
+    async def reset(self, job: Placement) -> None:
+        self._do("reset")
+        self.resets.append(job)
+        await self.hold_resets.wait()
+
+    async def fence(self, job: Placement) -> None:
+        self._do("fence")
+        self.admitted.pop(job.job, None)
+
+    async def abort(self, job: Placement, worker: int | None, reason: int) -> None:
+        self._do("abort")
+        assert job.job not in self.admitted, "fenced first"
+        self.aborts.append((job.job, worker, reason))
+
+    async def forget(self, job: Placement) -> None:
+        self._do("forget")
+        self.groups.pop(job.job, None)
+
+    async def query(self, half: int) -> HalfState:
+        raise NotImplementedError
+
+    async def set_loss(self, port: int, direction: Direction, rate: float) -> None:
+        self._do("set_loss")
+        self.loss_rates = {**self.loss_rates, (port, direction): rate}
+
+    async def outcomes(self) -> dict[str, int]:
+        self._do("outcomes")
+        return dict.fromkeys(OUTCOMES, 0) | {"hello": 7}
+
+    async def losses(self) -> dict[tuple[int, Direction], int]:
+        return dict.fromkeys(self.loss_rates, 3)

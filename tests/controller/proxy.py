@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A TCP proxy that a test can cut, before a server on TCP or on a Unix socket."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+
+class Proxy:
+    """Forwards connections to `address` to `target`, as gRPC names it, while it is `open`."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open = threading.Event()
+        self._open.set()
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def cut(self) -> None:
+        """Ends all connections, and refuses new ones until `mend`."""
+        with self._lock:
+            self._open.clear()
+            sockets, self._sockets = self._sockets, []
+        for sock in sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def mend(self) -> None:
+        self._open.set()
+
+    def close(self) -> None:
+        # Closing alone does not wake the thread that accepts.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                far = self._connect()
+            except OSError:
+                near.close()
+                continue
+            with self._lock:
+                if not self._open.is_set():
+                    near.close()
+                    far.close()
+                    continue
+                self._sockets += [near, far]
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    def _connect(self) -> socket.socket:
+        if self._target.startswith("unix:"):
+            far = socket.socket(socket.AF_UNIX)
+            far.connect(self._target.removeprefix("unix:"))
+            return far
+        host, _, port = self._target.rpartition(":")
+        return socket.create_connection((host, int(port)))
+
+    @staticmethod
+    def _pump(source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+        for sock in (source, sink):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)

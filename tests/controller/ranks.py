@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks for tests: sessions that join from threads, and what they say to the switch."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from p4reduce.control.client import Assigned, Session
+from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce_controller.frames import Aggregation
+
+DEADLINE = 20.0
+
+
+def wait_until(condition: Callable[[], object], what: str, deadline: float = DEADLINE) -> None:
+    end = time.monotonic() + deadline
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {deadline} s: {what}")
+        time.sleep(0.005)
+
+
+def hello_packet(assigned: Assigned) -> Aggregation:
+    nonce = assigned.hello_nonce
+    return Aggregation(
+        Op.HELLO,
+        job=assigned.job,
+        generation=assigned.generation,
+        worker=assigned.worker,
+        fingerprint=nonce >> 32,
+        keys=(nonce & 0xFFFFFFFF,) + (NO_KEY,) * (assigned.lanes - 1),
+    )
+
+
+class Rank(threading.Thread):
+    """Joins and waits until ready; `error` or `assigned` tells the outcome. `send_hello` is given what was assigned."""
+
+    def __init__(
+        self,
+        address: str,
+        rank: int,
+        world_size: int,
+        *,
+        send_hello: Callable[[Assigned], None],
+        job: str = "job",
+        slots: int = 4,
+        timeout: float = 10.0,
+        token: str | None = None,
+    ) -> None:
+        super().__init__(daemon=True)
+        self.session = Session(address, token=token, on_abort=self._on_abort)
+        self.assigned: Assigned | None = None
+        self.error: Exception | None = None
+        self.aborted_at = 0.0
+        self._join = (job, rank, world_size, slots, timeout)
+        self._send_hello = send_hello
+        self.start()
+
+    def _on_abort(self, _: Exception) -> None:
+        self.aborted_at = time.monotonic()
+
+    def run(self) -> None:
+        job, rank, world_size, slots, timeout = self._join
+        try:
+            assigned = self.session.join(job, rank, world_size, slots=slots, timeout=timeout)
+            self.assigned = assigned
+            self.session.wait_ready(lambda: self._send_hello(assigned))
+        except Exception as error:
+            self.error = error
+
+    def outcome(self) -> Exception | None:
+        self.join(DEADLINE)
+        assert not self.is_alive(), f"rank {self._join[1]} still waits"
+        return self.error
+
+
+def ready(ranks: list[Rank]) -> list[Assigned]:
+    """All ranks got ready; what they were assigned."""
+    for rank in ranks:
+        error = rank.outcome()
+        if error is not None:
+            raise error
+    return [rank.assigned for rank in ranks if rank.assigned is not None]

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the controller believes the switch to hold, when writes are refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from finsy.proto import p4r
+
+from p4reduce_controller.aggregator import Heard, Placement, SwitchError, SwitchUnavailable
+from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.pools import SlotRange
+from p4reduce_controller.program import Program, load_schema
+from p4reduce_controller.switch import P4RuntimeSwitch, SwitchConfig
+
+SWITCH = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
+INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
+
+
+class FakeLink:
+    """Keeps what is written. `refuse` is raised by the next writes, one each."""
+
+    def __init__(self) -> None:
+        self.writes: list[list[int]] = []
+        self.refuse: list[SwitchError | None] = []
+
+    async def write(self, updates: Sequence[p4r.Update], *, missing_ok: bool = False) -> None:
+        self.writes.append([update.type for update in updates])
+        if any(update.type == DELETE for update in updates):
+            assert missing_ok
+        if self.refuse and (error := self.refuse.pop(0)):
+            raise error
+
+
+def connected(**config: Any) -> tuple[P4RuntimeSwitch, FakeLink]:
+    switch = P4RuntimeSwitch(SwitchConfig("nowhere", SWITCH, **config), Program(load_schema()))
+    link = FakeLink()
+    switch._link = link  # type: ignore[assignment]
+    return switch, link
+
+
+def placement(workers: int = 2) -> Placement:
+    heard = [Heard(1, Endpoint(f"02:00:00:00:00:0{i}", "10.0.0.1", 5000 + i), 1, 1, i, 0) for i in range(workers)]
+    return Placement(1, 1, SlotRange(0, 4), 2, tuple(heard))
+
+
+def test_a_job_is_written_once_and_taken_off_once() -> None:
+    async def work() -> None:
+        switch, link = connected()
+        await switch.install(placement())
+        assert link.writes == [[INSERT] * 5, [INSERT] * 2]  # group, 2 deliveries, 2 admissions; 2 hosts
+        await switch.fence(placement())
+        await switch.forget(placement())
+        assert link.writes[2:] == [[DELETE] * 2, [DELETE] * 3]
+        await switch.fence(placement())
+        assert link.writes[-1] == []
+        await switch.install(placement())
+        assert link.writes[5:] == [[INSERT] * 5, []]  # the hosts are known still
+
+    asyncio.run(work())
+
+
+def test_a_fence_that_fails_can_be_tried_again() -> None:
+    async def work() -> None:
+        switch, link = connected()
+        await switch.install(placement())
+        for error in (SwitchError("busy"), SwitchUnavailable("gone")):
+            link.refuse = [error]
+            with pytest.raises(type(error)):
+                await switch.fence(placement())
+        await switch.fence(placement())
+        assert link.writes[-1] == [DELETE] * 2
+
+    asyncio.run(work())
+
+
+def test_what_a_refused_installation_may_have_left_is_taken_off() -> None:
+    async def work() -> None:
+        switch, link = connected()
+        link.refuse = [SwitchError("table full")]
+        with pytest.raises(SwitchError, match="table full"):
+            await switch.install(placement())
+        await switch.fence(placement())
+        await switch.forget(placement())
+        assert link.writes == [[INSERT] * 5, [DELETE] * 2, [DELETE] * 3]
+
+    asyncio.run(work())
+
+
+def test_a_job_does_without_its_hosts_being_known() -> None:
+    async def work() -> None:
+        switch, link = connected()
+        link.refuse = [None, SwitchError("table full")]
+        await switch.install(placement())
+        assert link.writes == [[INSERT] * 5, [INSERT] * 2, [DELETE] * 2]
+
+    asyncio.run(work())
+
+
+def test_a_host_that_was_configured_stays_where_it_was_put() -> None:
+    async def work() -> None:
+        switch, link = connected(hosts={"02:00:00:00:00:00": 3})
+        await switch.install(placement())
+        assert link.writes[1] == [INSERT]
+
+    asyncio.run(work())
+
+
+def test_a_loss_rate_is_inserted_changed_and_removed() -> None:
+    async def work() -> None:
+        switch, link = connected()
+        for rate in (0.5, 0.25, 0.25, 0.0, 0.0):
+            await switch.set_loss(3, "out", rate)
+        assert link.writes == [[INSERT], [MODIFY], [], [DELETE], []]
+        assert switch.loss_rates == {}
+        link.refuse = [SwitchError("table full")]
+        with pytest.raises(SwitchError):
+            await switch.set_loss(3, "out", 0.5)
+        assert switch.loss_rates == {}
+        await switch.set_loss(3, "out", 0.5)
+        assert link.writes[-1] == [INSERT]
+
+    asyncio.run(work())

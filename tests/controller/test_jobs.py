@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of jobs on a clock of the test's own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.aggregator import Heard, Layout
+from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.jobs import LEAVE_GRACE, Install, Job, Jobs, Remove, State, Tell
+
+ADDRESS = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
+LEASE = 5.0
+
+
+class Desk:
+    """Jobs, with what each session was told. A session is (job name, rank, which attempt)."""
+
+    def __init__(self, slots: int = 16) -> None:
+        self.jobs = Jobs(Layout(4, 64, slots), ADDRESS, lease=LEASE, default_slots=4)
+        self.now = 100.0
+        self.told: dict[object, list[pb.ServerMessage]] = defaultdict(list)
+        self.ended: set[object] = set()
+        self.installs: list[Job] = []
+        self.removals: list[Remove] = []
+
+    def carry_out(self) -> None:
+        for effect in self.jobs.take_effects():
+            if isinstance(effect, Tell):
+                assert effect.session not in self.ended, "a word after the last word"
+                self.told[effect.session].append(effect.message)
+                if effect.last:
+                    self.ended.add(effect.session)
+            elif isinstance(effect, Install):
+                assert effect.job.state is State.INSTALLING
+                self.installs.append(effect.job)
+            else:
+                self.removals.append(effect)
+
+    def join(self, rank: int, world_size: int = 2, name: str = "job", attempt: int = 0, **options: float) -> object:
+        session = (name, rank, attempt)
+        self.jobs.join(session, pb.Join(job=name, rank=rank, world_size=world_size, **options), self.now)
+        self.carry_out()
+        return session
+
+    def hear(self, session: object, **changes: int) -> bool:
+        assigned = self.told[session][0].assigned
+        claims = {
+            "job": assigned.job,
+            "generation": assigned.generation,
+            "worker": assigned.worker,
+            "nonce": assigned.hello_nonce,
+        }
+        sender = Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000)
+        news = self.jobs.heard(Heard(1, sender, **(claims | changes)), self.now)
+        self.carry_out()
+        return news
+
+    def tick(self, seconds: float = 0.0) -> None:
+        self.now += seconds
+        self.jobs.tick(self.now)
+        self.carry_out()
+
+    def keep_alive(self, *sessions: object) -> None:
+        for session in sessions:
+            self.jobs.heartbeat(session, self.now)
+
+    def installed(self) -> None:
+        for job in self.installs:
+            self.jobs.installed(job)
+        self.installs.clear()
+        self.carry_out()
+
+    def removed(self) -> None:
+        for removal in self.removals:
+            self.jobs.freed(removal.job)
+        self.removals.clear()
+
+    def ready(self, world_size: int = 2, name: str = "job") -> list[object]:
+        sessions = [self.join(rank, world_size, name) for rank in range(world_size)]
+        for session in sessions:
+            self.hear(session)
+        self.installed()
+        assert all(self.kinds(session)[-1] == "ready" for session in sessions)
+        return sessions
+
+    def kinds(self, session: object) -> list[str]:
+        return [message.WhichOneof("message") or "" for message in self.told[session]]
+
+    def last(self, session: object) -> pb.Abort:
+        assert self.kinds(session)[-1] == "abort"
+        return self.told[session][-1].abort
+
+
+def test_ready_comes_to_all_at_once_and_last() -> None:
+    desk = Desk()
+    one = desk.join(0)
+    assert desk.hear(one)
+    two = desk.join(1)
+    assert not desk.installs
+    assert desk.hear(two)
+    assert desk.kinds(one) == desk.kinds(two) == ["assigned"]
+    assert [worker.worker for worker in desk.installs[0].placement.workers] == [0, 1]
+    desk.installed()
+    assert desk.kinds(one) == desk.kinds(two) == ["assigned", "ready"]
+
+
+@pytest.mark.parametrize("what", ["job", "generation", "worker", "nonce"])
+def test_a_hello_that_is_wrong_in_anything_counts_for_nothing(what: str) -> None:
+    desk = Desk()
+    session = desk.join(0, world_size=1)
+    assigned = desk.told[session][0].assigned
+    right = {"job": assigned.job, "generation": assigned.generation, "worker": 0, "nonce": assigned.hello_nonce}
+    assert not desk.hear(session, **{what: right[what] ^ 1})
+    assert not desk.installs
+    assert desk.hear(session)
+    assert not desk.hear(session)  # once is enough
+
+
+def test_who_is_waited_for_is_told_when_it_changes() -> None:
+    desk = Desk()
+    one = desk.join(0, world_size=3)
+    desk.tick()
+    desk.tick()
+    assert desk.told[one][1:] == [pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.JOIN, ranks=[1, 2]))]
+    two, three = desk.join(1, world_size=3), desk.join(2, world_size=3)
+    desk.hear(one)
+    desk.tick()
+    assert desk.told[two][-1].waiting == pb.Waiting(what=pb.Waiting.HELLO, ranks=[1, 2])
+    desk.hear(two)
+    desk.hear(three)
+    desk.tick()
+    assert desk.told[three][-1].waiting == pb.Waiting(what=pb.Waiting.SWITCH)
+
+
+def test_the_least_patient_rank_decides() -> None:
+    desk = Desk()
+    one = desk.join(0, world_size=3, timeout_s=60)
+    desk.tick(4)
+    two = desk.join(1, world_size=3, timeout_s=4)
+    desk.keep_alive(one, two)
+    desk.tick(3.9)
+    assert not desk.ended
+    desk.keep_alive(one, two)
+    desk.tick(0.1)
+    for session in (one, two):
+        abort = desk.last(session)
+        assert (abort.reason, abort.rank) == (pb.JOIN_TIMEOUT, 2)
+        assert "after 8.0 s, rank 2 of 3 did not join" in abort.message
+
+
+def test_a_gathering_that_ends_frees_its_slots_at_once() -> None:
+    desk = Desk()
+    one = desk.join(0)
+    desk.jobs.lost(one)
+    desk.carry_out()
+    assert desk.jobs.pool.used == 0
+    assert not desk.removals
+    desk.ready(name="another")
+
+
+def test_a_name_is_free_as_soon_as_its_job_is_over_but_its_slots_are_not() -> None:
+    desk = Desk(slots=8)
+    sessions = desk.ready()
+    desk.jobs.lost(sessions[0])
+    desk.carry_out()
+    first = desk.removals[0].job
+    again = desk.join(0, attempt=1)
+    assigned = desk.told[again][0].assigned
+    assert assigned.job != first.number
+    assert desk.jobs.pool.used == 8
+    desk.removed()
+    assert desk.jobs.pool.used == 4
+
+
+def test_barriers_are_counted() -> None:
+    desk = Desk()
+    one, two = desk.ready()
+    desk.jobs.barrier(one, 1, desk.now)
+    desk.carry_out()
+    desk.tick()
+    assert desk.told[one][-1].waiting == pb.Waiting(what=pb.Waiting.BARRIER, ranks=[1], barrier_id=1)
+    assert desk.kinds(two)[-1] == "ready"
+    desk.jobs.barrier(two, 1, desk.now)
+    desk.carry_out()
+    assert desk.told[one][-1] == desk.told[two][-1] == pb.ServerMessage(barrier_done=pb.BarrierDone(id=1))
+    desk.jobs.barrier(two, 2, desk.now)
+    desk.jobs.barrier(one, 2, desk.now)
+    desk.carry_out()
+    assert desk.told[one][-1].barrier_done.id == 2
+
+
+def test_all_who_leave_within_the_grace_leave_in_peace() -> None:
+    desk = Desk()
+    one, two = desk.ready()
+    desk.jobs.leave(one, desk.now)
+    desk.carry_out()
+    desk.jobs.lost(one)  # it need not wait for the answer
+    desk.tick(LEAVE_GRACE * 0.9)
+    assert not desk.ended
+    desk.jobs.leave(two, desk.now)
+    desk.carry_out()
+    assert desk.kinds(one)[-1] == desk.kinds(two)[-1] == "left"
+    assert desk.removals == [Remove(desk.removals[0].job, None)]
+    assert (desk.jobs.started, desk.jobs.finished, desk.jobs.aborted) == (1, 1, 0)
+
+
+def test_who_leaves_alone_is_blamed() -> None:
+    desk = Desk()
+    one, two = desk.ready()
+    desk.jobs.leave(one, desk.now)
+    desk.tick(LEAVE_GRACE)
+    assert desk.kinds(one)[-1] == "left"
+    assert (desk.last(two).rank, desk.last(two).reason) == (0, pb.LEFT_EARLY)
+    abort = desk.removals[0].abort
+    assert abort is not None
+    assert abort.rank == 0
+
+
+def test_silence_of_several_is_told_of_all() -> None:
+    desk = Desk()
+    sessions = desk.ready(world_size=3)
+    desk.tick(LEASE)
+    assert not desk.ended
+    desk.keep_alive(sessions[1])
+    desk.tick(0.1)
+    abort = desk.last(sessions[1])
+    assert "ranks 0, 2 gave no sign of life for 5.1 s, and the lease is 5 s" in abort.message
+    assert abort.rank == 0
+
+
+def test_the_end_of_an_installation_after_the_end_of_the_job_is_nothing() -> None:
+    desk = Desk()
+    one, two = desk.join(0), desk.join(1)
+    desk.hear(one)
+    desk.hear(two)
+    desk.jobs.lost(two)
+    desk.carry_out()
+    desk.installed()
+    assert desk.kinds(one)[-1] == "abort"
+    assert desk.removals[0].job.state is State.ABORTED
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"name": ""}, "1 to 200 printable characters"),
+        ({"name": "x" * 201}, "1 to 200 printable characters"),
+        ({"name": "a\nb"}, "1 to 200 printable characters"),
+        ({"world_size": 0}, "world_size=0, and 1 to 32 are accepted"),
+        ({"world_size": 33}, "world_size=33, and 1 to 32 are accepted"),
+        ({"rank": 2}, "world_size=2 has ranks 0 to 1"),
+        ({"slots": 17}, "slots=17, and the switch has 16"),
+        ({"timeout_s": -1.0}, "timeout_s=-1.0, and 0 to 86400 are accepted"),
+        ({"timeout_s": float("nan")}, "timeout_s=nan"),
+        ({"timeout_s": float("inf")}, "timeout_s=inf"),
+    ],
+)
+def test_a_request_that_cannot_be_met_is_refused(changes: dict[str, float], text: str) -> None:
+    desk = Desk()
+    session = desk.join(**{"rank": 0, **changes})  # type: ignore[arg-type]
+    assert text in desk.last(session).message
+    assert "\n" not in desk.last(session).message
+    assert desk.jobs.pool.used == 0
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Whatever happens in whatever order, nobody hears two last words and no slot is lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.desk = Desk()
+        self.sessions: list[object] = []
+        self.attempts = 0
+
+    def some(self, data: st.DataObject) -> object:
+        return data.draw(st.sampled_from([*self.sessions, "a stranger"]))
+
+    @rule(name=st.sampled_from("abc"), rank=st.integers(0, 2), world=st.integers(1, 2), slots=st.integers(0, 9))
+    def join(self, name: str, rank: int, world: int, slots: int) -> None:
+        self.attempts += 1
+        self.sessions.append(self.desk.join(rank, world, name, self.attempts, slots=slots))
+
+    @rule(data=st.data())
+    def hello(self, data: st.DataObject) -> None:
+        session = self.some(data)
+        if session in self.desk.told and self.desk.kinds(session)[0] == "assigned":
+            self.desk.hear(session)
+
+    @rule(data=st.data(), what=st.sampled_from(["heartbeat", "leave"]))
+    def speak(self, data: st.DataObject, what: str) -> None:
+        getattr(self.desk.jobs, what)(self.some(data), self.desk.now)
+        self.desk.carry_out()
+
+    @rule(data=st.data(), number=st.integers(1, 3))
+    def barrier(self, data: st.DataObject, number: int) -> None:
+        self.desk.jobs.barrier(self.some(data), number, self.desk.now)
+        self.desk.carry_out()
+
+    @rule(data=st.data())
+    def lost(self, data: st.DataObject) -> None:
+        self.desk.jobs.lost(self.some(data))
+        self.desk.carry_out()
+
+    @rule(fails=st.booleans())
+    def switch_answers(self, fails: bool) -> None:
+        if fails:
+            for job in self.desk.installs:
+                self.desk.jobs.failed(job, "the switch failed")
+            self.desk.installs.clear()
+            self.desk.carry_out()
+        self.desk.installed()
+
+    @rule()
+    def removals_end(self) -> None:
+        self.desk.removed()
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 6.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.desk.tick(seconds)
+
+    @invariant()
+    def slots_add_up(self) -> None:
+        jobs = list(self.desk.jobs)
+        assert self.desk.jobs.pool.used == sum(job.slots.count for job in jobs)
+        over = [job for job in jobs if job.state in (State.FINISHED, State.ABORTED)]
+        assert {id(job) for job in over} == {id(removal.job) for removal in self.desk.removals}
+        assert len(over) + len(self.desk.jobs.live) == len(jobs)
+
+    @invariant()
+    def only_the_ready_are_admitted(self) -> None:
+        for session, messages in self.desk.told.items():
+            kinds = [message.WhichOneof("message") for message in messages]
+            assert kinds[0] in ("assigned", "abort")
+            assert kinds.count("ready") <= 1
+            assert ("left" in kinds or "abort" in kinds) == (session in self.desk.ended)
+
+    def teardown(self) -> None:
+        self.desk.jobs.abort_all(pb.CONTROLLER_STOPPED, "the end")
+        self.desk.carry_out()
+        self.desk.removed()
+        assert self.desk.jobs.pool.used == 0
+        assert set(self.sessions) == self.desk.ended
+        assert self.desk.jobs.started == self.desk.jobs.finished + self.desk.jobs.aborted
+
+
+TestAnyOrder = AnyOrder.TestCase

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from urllib.request import urlopen
+
+from p4reduce_controller.metrics import Metrics
+
+from .conftest import Running
+from .ranks import ready
+
+
+def test_a_scrape_tells_jobs_slots_and_outcomes(running: Running) -> None:
+    ready([running.rank(rank, 2) for rank in range(2)])
+    metrics = Metrics(running.service.status)
+    port = running.loop.run(metrics.start("127.0.0.1", 0))
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+    finally:
+        running.loop.run(metrics.close())
+    for line in (
+        "p4reduce_switch_connected 1.0",
+        "p4reduce_slots 16.0",
+        "p4reduce_slots_used 4.0",
+        'p4reduce_jobs{state="ready"} 1.0',
+        "p4reduce_ranks 2.0",
+        "p4reduce_joins_total 2.0",
+        "p4reduce_jobs_aborted_total 0.0",
+        'p4reduce_packets_total{outcome="hello"} 7.0',
+    ):
+        assert line in lines

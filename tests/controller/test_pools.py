@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from p4reduce_controller.pools import PoolFull, SlotPool, SlotRange
+
+SLOTS = 24
+
+
+class Pools(RuleBasedStateMachine):
+    """Against a model that keeps one bit a slot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = SlotPool(SLOTS)
+        self.taken: list[SlotRange] = []
+        self.used = [False] * SLOTS
+
+    def first_fit(self, count: int) -> int | None:
+        return next((at for at in range(SLOTS - count + 1) if not any(self.used[at : at + count])), None)
+
+    @rule(count=st.integers(1, SLOTS + 1))
+    def take(self, count: int) -> None:
+        at = self.first_fit(count)
+        if at is None:
+            with pytest.raises(PoolFull, match=f"{count} slots asked, {self.used.count(False)} of {SLOTS} free"):
+                self.pool.take(count)
+        else:
+            taken = self.pool.take(count)
+            assert taken == SlotRange(at, count)
+            self.used[at : at + count] = [True] * count
+            self.taken.append(taken)
+
+    @precondition(lambda self: self.taken)
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        taken = data.draw(st.sampled_from(self.taken))
+        self.taken.remove(taken)
+        self.pool.give_back(taken)
+        self.used[taken.first : taken.end] = [False] * taken.count
+        with pytest.raises(ValueError):
+            self.pool.give_back(taken)
+
+    @invariant()
+    def counts_agree(self) -> None:
+        assert self.pool.free == self.used.count(False)
+        assert self.pool.used == self.used.count(True)
+        runs = "".join(".#"[used] for used in self.used).split("#")
+        assert self.pool.longest == max(map(len, runs))
+
+
+TestPools = Pools.TestCase
+
+
+def test_free_neighbours_become_one() -> None:
+    pool = SlotPool(8)
+    ranges = [pool.take(2) for _ in range(4)]
+    for index in (0, 2, 1, 3):
+        pool.give_back(ranges[index])
+    assert pool.take(8) == SlotRange(0, 8)
+
+
+def test_a_full_pool_tells_free_from_free_in_a_row() -> None:
+    pool = SlotPool(8)
+    ranges = [pool.take(2) for _ in range(4)]
+    pool.give_back(ranges[0])
+    pool.give_back(ranges[2])
+    with pytest.raises(PoolFull, match="3 slots asked, 4 of 8 free, 2 of them in a row"):
+        pool.take(3)
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_job_needs_a_slot(count: int) -> None:
+    with pytest.raises(ValueError, match=f"count={count}"):
+        SlotPool(8).take(count)
+
+
+def test_a_switch_needs_a_slot() -> None:
+    with pytest.raises(ValueError, match="slots=0"):
+        SlotPool(0)

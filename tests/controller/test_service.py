@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service and the hosts' session together, on a switch in memory."""
+
+from __future__ import annotations
+
+import time
+
+import grpc
+import pytest
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.client import Session
+from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
+from p4reduce_controller.aggregator import SwitchError
+from p4reduce_controller.service import ListenError, ServiceConfig, check_listen
+
+from .conftest import Loop, Running
+from .ranks import ready, wait_until
+
+
+def test_a_job_from_joining_to_leaving(running: Running) -> None:
+    ranks = [running.rank(rank, 3) for rank in range(3)]
+    assigned = ready(ranks)
+    assert [a.worker for a in assigned] == [0, 1, 2]
+    assert {(a.job, a.generation, a.first_seq, a.slots) for a in assigned} == {
+        (1, assigned[0].generation, assigned[0].first_seq, 4)
+    }
+    assert assigned[0].first_seq % 2 == 0
+    assert len({a.hello_nonce for a in assigned}) == 3
+    assert (assigned[0].lanes, assigned[0].block_size, assigned[0].switch_ip) == (4, 64, "127.0.0.1")
+    assert running.switch.admitted[1].workers[2].sender.udp_port == 40002
+    assert running.switch.log == ["install", "reset"]
+
+    barriers = [running.loop.loop.run_in_executor(None, rank.session.barrier) for rank in ranks]
+    wait_until(lambda: all(barrier.done() for barrier in barriers), "the barrier")
+    leaving = [running.loop.loop.run_in_executor(None, rank.session.leave) for rank in ranks]
+    wait_until(lambda: all(leave.done() for leave in leaving), "all to leave")
+    assert [rank.session.aborted for rank in ranks] == [None] * 3
+    wait_until(lambda: running.used() == 0, "the slots to be freed")
+    assert running.switch.log == ["install", "reset", "fence", "forget"]
+
+
+def test_as_many_ranks_as_there_can_be(running: Running) -> None:
+    ranks = [running.rank(rank, 32, slots=16) for rank in range(32)]
+    assert sorted(a.worker for a in ready(ranks)) == list(range(32))
+    ranks[31].session.close()
+    wait_until(lambda: all(rank.aborted_at for rank in ranks[:31]), "the others to hear of it")
+
+
+def test_the_same_name_again_is_a_new_generation(running: Running) -> None:
+    first = ready([running.rank(0, 1)])[0]
+    running.ranks[0].session.leave()
+    wait_until(lambda: running.used() == 0, "the slots to be freed")
+    second = ready([running.rank(0, 1)])[0]
+    assert (second.job, second.generation) == (first.job, (first.generation + 1) % 65536)
+
+
+def test_jobs_beside_each_other_have_slots_of_their_own(running: Running) -> None:
+    one = ready([running.rank(rank, 2, job="one") for rank in range(2)])[0]
+    two = ready([running.rank(rank, 2, job="two") for rank in range(2)])[0]
+    assert one.job != two.job
+    placed = running.switch.admitted
+    assert placed[one.job].slots.end <= placed[two.job].slots.first
+
+
+def test_a_lost_rank_is_named_to_all_others_within_a_second(running: Running) -> None:
+    ranks = [running.rank(rank, 3) for rank in range(3)]
+    ready(ranks)
+    lost_at = time.monotonic()
+    ranks[1].session.close()
+    wait_until(lambda: ranks[0].aborted_at and ranks[2].aborted_at, "the others to hear of it")
+    assert max(ranks[0].aborted_at, ranks[2].aborted_at) - lost_at < 1
+    for rank in (ranks[0], ranks[2]):
+        error = rank.session.aborted
+        assert error is not None
+        assert (error.rank, error.reason) == (1, "WORKER_LOST")
+        assert "rank 1" in str(error)
+        with pytest.raises(JobAborted, match="rank 1"):
+            rank.session.barrier()
+        rank.session.leave()  # nothing is left to leave
+    wait_until(lambda: running.used() == 0, "the slots to be freed")
+    assert running.switch.aborts == [(1, 1, pb.WORKER_LOST)]
+    assert running.switch.log[2:] == ["fence", "abort", "forget"]
+    assert ranks[1].session.aborted is None  # its own doing
+
+
+def test_a_silent_rank_loses_its_lease(loop: Loop) -> None:
+    running = Running(loop, lease=0.4)
+    try:
+        ranks = [running.rank(rank, 2) for rank in range(2)]
+        ready(ranks)
+        ranks[1].session._heartbeat_interval = 60.0
+        wait_until(lambda: ranks[0].aborted_at, "the abort")
+        error = ranks[0].session.aborted
+        assert error is not None
+        assert (error.rank, error.reason) == (1, "LEASE_EXPIRED")
+    finally:
+        running.close()
+
+
+def test_heartbeats_keep_the_lease(loop: Loop) -> None:
+    running = Running(loop, lease=0.3)
+    try:
+        ranks = [running.rank(rank, 2) for rank in range(2)]
+        ready(ranks)
+        end = time.monotonic() + 0.9
+        wait_until(lambda: time.monotonic() > end, "three leases to pass")
+        assert [rank.session.aborted for rank in ranks] == [None, None]
+    finally:
+        running.close()
+
+
+def test_missing_ranks_are_named_to_those_who_wait(running: Running) -> None:
+    ranks = [running.rank(rank, 4, timeout=0.4) for rank in (0, 2)]
+    for rank in ranks:
+        error = rank.outcome()
+        assert isinstance(error, JoinError)
+        assert "ranks 1, 3 of 4 did not join" in str(error)
+    assert running.used() == 0
+
+
+def test_a_rank_that_the_switch_never_heard_is_named(running: Running) -> None:
+    running.mute = {1}
+    ranks = [running.rank(rank, 2, timeout=0.4) for rank in range(2)]
+    for rank in ranks:
+        error = rank.outcome()
+        assert isinstance(error, JoinError)
+        assert "rank 1 joined, but no HELLO" in str(error)
+        assert "127.0.0.1:31314" in str(error)
+
+
+def test_a_shorter_wait_of_the_hosts_own_names_them_too(running: Running) -> None:
+    session = Session(running.address)
+    session.join("job", 0, 2, timeout=30)
+    with pytest.raises(JoinError, match="ranks that have not joined: 1"):
+        session.wait_ready(lambda: None, timeout=0.5)
+    session.close()
+
+
+@pytest.mark.parametrize(
+    ("rank", "world_size", "options", "text"),
+    [
+        (0, 2, {}, "this rank has joined already"),
+        (1, 3, {}, "it says world_size=3, but rank 0 said 2"),
+        (5, 2, {}, "has ranks 0 to 1"),
+        (1, 2, {"slots": 8}, "wants 8 slots, but rank 0 wanted 4"),
+        (1, 33, {}, "1 to 32 are accepted"),
+        (1, 2, {"slots": 99}, "slots=99, and the switch has 16"),
+    ],
+)
+def test_ranks_that_disagree_are_told_at_both_ends(
+    running: Running, rank: int, world_size: int, options: dict[str, int], text: str
+) -> None:
+    first = running.rank(0, 2)
+    wait_until(lambda: first.assigned, "the first rank to be assigned")
+    for error in (running.rank(rank, world_size, **options).outcome(), first.outcome()):
+        assert isinstance(error, JoinError)
+        assert f"rank {rank} is refused" in str(error)
+        assert text in str(error)
+    assert running.used() == 0
+
+
+def test_a_latecomer_does_not_kill_a_running_job(running: Running) -> None:
+    ranks = [running.rank(rank, 2) for rank in range(2)]
+    ready(ranks)
+    for rank in (1, 7):
+        assert isinstance(running.rank(rank, 8 if rank else 2).outcome(), JoinError)
+    error = running.rank(1, 2).outcome()
+    assert "the job is ready and this rank joined it already" in str(error)
+    assert [rank.session.aborted for rank in ranks] == [None, None]
+
+
+def test_a_full_pool_says_what_is_free(running: Running) -> None:
+    ready([running.rank(0, 1, job="one", slots=10)])
+    error = running.rank(0, 1, job="two", slots=8).outcome()
+    assert "8 slots asked, 6 of 16 free" in str(error)
+    ready([running.rank(0, 1, job="three", slots=6)])
+
+
+def test_leaving_alone_is_an_abort_for_the_others(running: Running) -> None:
+    ranks = [running.rank(rank, 3) for rank in range(3)]
+    ready(ranks)
+    ranks[2].session.leave()
+    wait_until(lambda: ranks[0].aborted_at and ranks[1].aborted_at, "the others to hear of it")
+    error = ranks[0].session.aborted
+    assert error is not None
+    assert (error.rank, error.reason) == (2, "LEFT_EARLY")
+    assert ranks[2].session.aborted is None
+
+
+def test_a_barrier_that_is_not_reached_names_who_is_awaited(running: Running) -> None:
+    ranks = [running.rank(rank, 3) for rank in range(3)]
+    ready(ranks)
+    with pytest.raises(CollectiveTimeout, match="ranks that are not there: 1, 2") as caught:
+        ranks[0].session.barrier(timeout=0.5)
+    assert caught.value.awaited == (1, 2)
+    assert isinstance(caught.value, TimeoutError)
+
+
+def test_a_switch_that_refuses_a_job_is_quoted(running: Running) -> None:
+    running.switch.fail["install"] = SwitchError("no room in table jobs")
+    for rank in [running.rank(rank, 2) for rank in range(2)]:
+        assert "no room in table jobs" in str(rank.outcome())
+    wait_until(lambda: running.used() == 0, "the slots to be freed")
+
+
+def test_a_rank_lost_while_resets_are_under_way(running: Running) -> None:
+    running.loop.call(running.switch.hold_resets.clear)
+    ranks = [running.rank(rank, 2) for rank in range(2)]
+    wait_until(lambda: "reset" in running.switch.log, "the reset to begin")
+    ranks[1].session.close()
+    assert "rank 1 was lost" in str(ranks[0].outcome())
+    assert running.used() == 4  # until the switch is done with it
+    running.loop.call(running.switch.hold_resets.set)
+    wait_until(lambda: running.used() == 0, "the slots to be freed")
+    assert running.switch.log[-3:] == ["fence", "abort", "forget"]
+
+
+def test_jobs_carry_on_over_a_break_of_the_switch_connection(running: Running) -> None:
+    ranks = [running.rank(rank, 2) for rank in range(2)]
+    ready(ranks)
+    running.loop.call(running.switch.disconnect)
+    running.loop.call(running.switch.reconnect)
+    for rank in ranks:
+        assert rank.session.aborted is None
+    done = [running.loop.loop.run_in_executor(None, rank.session.barrier) for rank in ranks]
+    wait_until(lambda: all(barrier.done() for barrier in done), "the barrier")
+
+
+def test_jobs_whose_state_the_switch_lost_are_aborted(running: Running) -> None:
+    rank = running.rank(0, 1)
+    assigned = ready([rank])[0]
+    running.loop.call(running.switch.disconnect)
+    running.loop.call(running.switch.reconnect, frozenset({assigned.job}))
+    wait_until(lambda: rank.aborted_at, "the abort")
+    error = rank.session.aborted
+    assert error is not None
+    assert (error.rank, error.reason) == (None, "SWITCH_LOST")
+    wait_until(lambda: running.used() == 0, "the slots to be freed")
+
+
+def test_slots_of_a_job_that_died_while_the_switch_was_away_are_kept_until_it_is_back(running: Running) -> None:
+    rank = running.rank(0, 1)
+    ready([rank])
+    running.loop.call(running.switch.disconnect)
+    rank.session.close()
+    wait_until(lambda: running.loop.call(lambda: running.jobs.aborted), "the abort")
+    assert running.used() == 4
+    running.loop.call(running.switch.reconnect)
+    wait_until(lambda: running.used() == 0, "the slots to be freed")
+
+
+def test_a_stopped_controller_says_so(running: Running) -> None:
+    rank = running.rank(0, 1)
+    ready([rank])
+    running.loop.run(running.service.close())
+    wait_until(lambda: rank.aborted_at, "the abort")
+    assert rank.session.aborted is not None
+    assert rank.session.aborted.reason == "CONTROLLER_STOPPED"
+    assert running.switch.log[-3:] == ["fence", "abort", "forget"]
+
+
+def test_a_first_message_that_is_no_join_is_refused(running: Running) -> None:
+    with grpc.insecure_channel(running.address) as channel:
+        call = rpc.JobsStub(channel).Session(iter([pb.ClientMessage(heartbeat=pb.Heartbeat())]))
+        replies = list(call)
+    assert [reply.abort.message for reply in replies] == ["the first message must be Join"]
+
+
+def test_status_tells_all(running: Running) -> None:
+    ready([running.rank(0, 1)])
+    waiting = running.rank(0, 2, job="other")
+    wait_until(lambda: waiting.assigned, "the second job")
+    with grpc.insecure_channel(running.address) as channel:
+        stub = rpc.JobsStub(channel)
+        stub.SetLoss(pb.SetLossRequest(port=1, direction=pb.IN, rate=0.25), timeout=5)
+        status = stub.Status(pb.StatusRequest(), timeout=5)
+    assert [(job.name, job.state, job.first_slot, job.slots) for job in status.jobs] == [
+        ("job", "ready", 0, 4),
+        ("other", "gathering", 4, 4),
+    ]
+    member = status.jobs[0].members[0]
+    assert (member.heard, member.port, member.ip, member.udp_port) == (True, 1, "127.0.0.1", 40000)
+    assert (status.switch.connected, status.switch.slots, status.switch.slots_used) == (True, 16, 8)
+    assert status.outcomes["hello"] == 7
+    assert [(loss.port, loss.direction, loss.rate, loss.lost) for loss in status.losses] == [(1, pb.IN, 0.25, 3)]
+
+
+def test_a_loss_rate_above_one_is_refused(running: Running) -> None:
+    with grpc.insecure_channel(running.address) as channel, pytest.raises(grpc.RpcError, match="0 to 1"):
+        rpc.JobsStub(channel).SetLoss(pb.SetLossRequest(port=1, rate=1.5), timeout=5)
+
+
+@pytest.mark.parametrize("given", [None, "wrong"])
+def test_a_wrong_token_is_refused(loop: Loop, given: str | None) -> None:
+    running = Running(loop, ServiceConfig(listen="127.0.0.1:0", token="secret"))
+    try:
+        error = running.rank(0, 1, token=given).outcome()
+        assert isinstance(error, JoinError)
+        assert "token" in str(error)
+        assert "\n" not in str(error)
+        with grpc.insecure_channel(running.address) as channel, pytest.raises(grpc.RpcError) as caught:
+            rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=5)
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        ready([running.rank(0, 1, token="secret")])
+    finally:
+        running.close()
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:7700", "10.0.0.1:7700", "[::]:7700", "example.org:7700"])
+def test_other_hosts_need_tls_or_trust(listen: str) -> None:
+    with pytest.raises(ListenError, match="--tls-cert"):
+        check_listen(ServiceConfig(listen=listen))
+    check_listen(ServiceConfig(listen=listen, insecure=True))
+    check_listen(ServiceConfig(listen=listen, certificate=b"c", key=b"k"))
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1", "7700", ":7700", "127.0.0.1:x", "127.0.0.1:70000"])
+def test_an_address_must_have_host_and_port(listen: str) -> None:
+    with pytest.raises(ListenError, match="HOST:PORT"):
+        check_listen(ServiceConfig(listen=listen))
+
+
+def test_a_taken_port_is_named(running: Running) -> None:
+    other = Running.__new__(Running)
+    with pytest.raises(ListenError, match=running.address):
+        Running.__init__(other, running.loop, ServiceConfig(listen=running.address))

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Callable
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p4reduce_controller import settings as s
+from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.settings import EXAMPLE, SettingsError, load
+from p4reduce_controller.switch import Route
+
+
+def test_defaults_are_one_udp_port_on_loopback() -> None:
+    config = load(None, {}).switch_config()
+    assert config.target == "127.0.0.1:9559"
+    assert config.address == Endpoint("02:00:7f:00:00:01", "127.0.0.1", 31314)
+    assert (config.ports, config.hosts, config.routes, config.more_addresses) == ([1], {}, [], [])
+
+
+def test_the_example_is_accepted_and_options_win(tmp_path: Path) -> None:
+    file = tmp_path / "controller.toml"
+    file.write_text(EXAMPLE)
+    settings = load(file, {"listen": "127.0.0.1:1", "ports": None})
+    config = settings.switch_config()
+    assert settings.listen == "127.0.0.1:1"
+    assert settings.tls_cert == "cert.pem"
+    assert config.address == Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
+    assert config.ports == [1, 2, 3]
+    assert config.hosts == {"02:00:00:00:00:01": 1}
+    assert config.routes == [Route(IPv4Network("10.0.1.0/24"), 2, "02:00:00:00:00:02")]
+
+
+def test_one_line_options_say_what_the_file_says() -> None:
+    assert s.parse_address("127.0.0.1:40001") == ("127.0.0.1", 40001)
+    assert s.parse_host("02-00-00-00-00-0A=3") == ("02-00-00-00-00-0A", 3)
+    assert s.parse_route("10.0.1.0/24=2,02:00:00:00:00:02") == {
+        "destination": "10.0.1.0/24",
+        "port": 2,
+        "next_hop_mac": "02:00:00:00:00:02",
+    }
+    assert s.parse_ports("1, 2,3") == [1, 2, 3]
+    config = load(None, {"hosts": dict([s.parse_host("02-00-00-00-00-0A=3")])}).switch_config()
+    assert config.hosts == {"02:00:00:00:00:0a": 3}
+
+
+def test_more_addresses_are_the_switchs_too() -> None:
+    config = load(None, {"address": ["10.0.0.254:9", "10.0.1.254"]}).switch_config()
+    assert (config.address.ip, config.address.udp_port, config.more_addresses) == ("10.0.0.254", 9, ["10.0.1.254"])
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"address": ["10.0.0"]}, "an IPv4 address is accepted"),
+        ({"address": ["10.0.0.1:0"]}, "an IPv4 address is accepted"),
+        ({"address": ["10.0.0.1:x"]}, "an IPv4 address is accepted"),
+        ({"mac": "02:00"}, "six hexadecimal bytes"),
+        ({"ports": [0]}, "port 0: 1 to 509"),
+        ({"ports": [510]}, "port 510: 1 to 509"),
+        ({"hosts": {"nonsense": 1}}, "MAC address 'nonsense'"),
+        ({"routes": [{"destination": "10.0.0.1/8"}]}, "destination, port and next_hop_mac are needed"),
+        ({"drop_rate": 1.5}, "--drop-rate 1.5: 0 to 1"),
+        ({"lease": 0.0}, "--lease 0.0"),
+        ({"slots": 0}, "--slots 0"),
+        ({"ports": "1,2"}, "ports = '1,2': a list is accepted"),
+    ],
+)
+def test_what_is_not_accepted_is_named(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(SettingsError, match=text):
+        load(None, options).switch_config()
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (s.parse_host, "02:00:00:00:00:01"),
+        (s.parse_host, "02:00:00:00:00:01=x"),
+        (s.parse_route, "10.0.0.0/8"),
+        (s.parse_route, "10.0.0.0/8=1"),
+        (s.parse_ports, "1-3"),
+    ],
+)
+def test_options_that_cannot_be_read_show_an_example(parse: Callable[[str], object], text: str) -> None:
+    with pytest.raises(SettingsError, match=f"{text}.* accepted, as"):
+        parse(text)
+
+
+def test_an_unknown_key_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "controller.toml"
+    file.write_text("prots = [1]")
+    with pytest.raises(SettingsError, match="unknown prots; known are switch,"):
+        load(file, {})
+
+
+@pytest.mark.parametrize("content", [b"ports = ", b"\xff"])
+def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "controller.toml"
+    file.write_bytes(content)
+    with pytest.raises(SettingsError, match="--config"):
+        load(file, {})
+
+
+def test_the_token_is_what_its_file_says(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    assert load(None, {}).token() is None
+    with pytest.raises(SettingsError, match=f"cannot read {file}: No such file"):
+        load(None, {"token_file": str(file)}).token()
+    file.write_text("\n")
+    with pytest.raises(SettingsError, match="is empty"):
+        load(None, {"token_file": str(file)}).token()
+    file.write_text("secret\n")
+    assert load(None, {"token_file": str(file)}).token() == "secret"

@@ -1,0 +1,525 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller on a real P4Runtime switch, whose ports are in the test's hands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import finsy as fy
+import pytest
+
+from p4reduce.control.client import Assigned
+from p4reduce.errors import JoinError
+from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, Op
+from p4reduce_controller.aggregator import Heard, Placement, Superseded, SwitchUnavailable
+from p4reduce_controller.frames import Aggregation, Endpoint, build, parse, parse_mac
+from p4reduce_controller.link import Link
+from p4reduce_controller.pools import SlotRange
+from p4reduce_controller.program import FLOOD_GROUP, Program, load_schema
+from p4reduce_controller.run import running
+from p4reduce_controller.service import Service
+from p4reduce_controller.settings import load
+from p4reduce_controller.switch import P4RuntimeSwitch
+
+from ..dataplane.targets import PORTS, TARGETS, Target, Unavailable
+from .conftest import Loop
+from .proxy import Proxy
+from .ranks import DEADLINE, Rank, hello_packet, ready, wait_until
+
+SWITCH = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", AGGREGATION_PORT)
+
+
+def host(port: int) -> Endpoint:
+    return Endpoint(f"02:00:00:00:01:{port:02x}", f"10.0.0.{port}", 5000 + port)
+
+
+@pytest.fixture(scope="module", params=["sim", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
+    try:
+        target = TARGETS[request.param]()
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    with target:
+        yield target
+
+
+class Bench:
+    """A controller on the target. Worker i is behind port i + 1."""
+
+    def __init__(self, loop: Loop, target: Target, **options: Any) -> None:
+        self.loop = loop
+        self.target = target
+        self.lanes = 4
+        self.ranks: list[Rank] = []
+        ports = list(range(1, PORTS + 1))
+        defaults = {"switch": target.grpc_address, "listen": "127.0.0.1:0", "address": [SWITCH.ip], "ports": ports}
+        self._context = running(load(None, defaults | options), 10.0)
+        for sock in target.sockets.values():  # what earlier tests left there
+            while select.select([sock], [], [], 0)[0]:
+                sock.recv(65536)
+        self.service: Service = loop.run(self._context.__aenter__())
+        self.switch: P4RuntimeSwitch = self.service._switch  # type: ignore[assignment]
+        self.lanes = self.switch.layout.lanes
+
+    def close(self) -> None:
+        for rank in self.ranks:
+            rank.session.close()
+            rank.outcome()
+        self.loop.run(self._context.__aexit__(None, None, None))  # type: ignore[arg-type]
+
+    def send(self, worker: int, packet: Aggregation) -> None:
+        self.target.sockets[worker + 1].send(build(packet, host(worker + 1), SWITCH))
+
+    def hello(self, assigned: Assigned) -> None:
+        self.send(assigned.worker, hello_packet(assigned))
+
+    def rank(self, rank: int, world_size: int, **options: Any) -> Rank:
+        self.ranks.append(Rank(self.service.listen, rank, world_size, send_hello=self.hello, **options))
+        return self.ranks[-1]
+
+    def job(self, world_size: int, **options: Any) -> tuple[list[Rank], list[Assigned]]:
+        ranks = [self.rank(rank, world_size, **options) for rank in range(world_size)]
+        return ranks, ready(ranks)
+
+    def frame(self, port: int, wanted: Callable[[bytes], bool]) -> bytes:
+        """The first frame out of `port` that is wanted."""
+        end = time.monotonic() + DEADLINE
+        while select.select([self.target.sockets[port]], [], [], max(0.0, end - time.monotonic()))[0]:
+            frame = self.target.receive(port)
+            if frame is not None and wanted(frame):
+                return frame
+        raise AssertionError(f"no such frame came out of port {port}")
+
+    def received(self, worker: int, op: Op) -> Aggregation:
+        """The next answer of that kind to the worker; it must be addressed to it."""
+        to = host(worker + 1)
+
+        def wanted(frame: bytes) -> bool:
+            packet = self.answer(frame, to)
+            return packet is not None and packet.op == op
+
+        packet = self.answer(self.frame(worker + 1, wanted), to)
+        assert packet is not None
+        return packet
+
+    def answer(self, frame: bytes, to: Endpoint) -> Aggregation | None:
+        if frame[:6] != parse_mac(to.mac) or frame[36:38] != to.udp_port.to_bytes(2, "big"):
+            return None
+        parsed = parse(frame[:36] + AGGREGATION_PORT.to_bytes(2, "big") + frame[38:], self.lanes)
+        return parsed[1] if parsed and parsed[0] == SWITCH else None
+
+    def announce(self, assigned: Assigned, slot: int = 0) -> None:
+        """The first round of a slot: no values."""
+        keys = (NO_KEY - assigned.worker - 1,) + (NO_KEY,) * (self.lanes - 1)
+        packet = Aggregation(
+            Op.DATA,
+            job=assigned.job,
+            generation=assigned.generation,
+            worker=assigned.worker,
+            slot=2 * slot,
+            seq=assigned.first_seq,
+            fingerprint=77,
+            keys=keys,
+        )
+        self.send(assigned.worker, packet)
+
+    def round(self, assigned: list[Assigned], slot: int = 0) -> None:
+        """One round of all workers, of which all must get the same result."""
+        for one in assigned:
+            self.announce(one, slot)
+        for one in assigned:
+            result = self.received(one.worker, Op.RESULT)
+            assert (result.job, result.generation, result.slot) == (one.job, one.generation, 2 * slot)
+            assert result.keys[0] == NO_KEY - len(assigned)
+
+
+@pytest.fixture
+def bench(loop: Loop, target: Target) -> Iterator[Bench]:
+    bench = Bench(loop, target)
+    yield bench
+    bench.close()
+
+
+@asynccontextmanager
+async def look(target: Target) -> AsyncIterator[tuple[Link, Program]]:
+    """A connection of the test's own, as a newer primary."""
+    program = Program(load_schema())
+    link = Link(target.grpc_address, 1, time.time_ns(), program.schema, lambda *_: None)
+    assert not await link.open()
+    try:
+        yield link, program
+    finally:
+        await link.close()
+
+
+async def entries(link: Link, program: Program) -> list[str]:
+    """Tables that have entries, once an entry; and the multicast groups."""
+    tables = [entry.table_id async for entry in link.read(program.every_entry())]
+    groups = [f"group {group.multicast_group_id}" async for group in link.read([fy.P4MulticastGroupEntry()])]
+    return sorted(tables + groups)
+
+
+def left_on(loop: Loop, target: Target) -> list[str]:
+    async def work() -> list[str]:
+        async with look(target) as (link, program):
+            return await entries(link, program)
+
+    return loop.run(work())
+
+
+def test_a_jobs_workers_meet_in_its_slots_and_nobody_elses(bench: Bench) -> None:
+    _, one = bench.job(2, job="one")
+    _, two = bench.job(2, job="two")
+    bench.round(one)
+    bench.round(two)
+    bench.round(one, slot=3)
+    bench.announce(replace(one[0], generation=one[0].generation ^ 1))
+    bench.announce(one[0], slot=4)  # it has four, from 0
+    wait_until(lambda: bench.loop.run(bench.switch.outcomes())["bad_slot"], "the packets to be counted")
+    outcomes = bench.loop.run(bench.switch.outcomes())
+    assert outcomes["not_admitted"] == 1
+    assert outcomes["bad_slot"] == 1
+
+
+def test_the_state_of_a_half(bench: Bench) -> None:
+    _, assigned = bench.job(3)
+    seq = assigned[0].first_seq
+    before = bench.loop.run(bench.switch.query(1))
+    assert (before.seq, before.bitmap) == (seq - 1 & 0xFFFFFFFF, 0)
+    bench.announce(assigned[2])
+    bench.announce(assigned[2])
+    status = bench.received(2, Op.STATUS)
+    assert status.keys[0] == 0b100
+    half = bench.loop.run(bench.switch.query(0))
+    assert (half.half, half.seq, half.bitmap, half.fingerprint) == (0, seq, 0b100, 77)
+    assert half.keys == (NO_KEY - 3,) + (NO_KEY,) * 3
+    assert [len(values) for values in half.values] == [64] * 4
+    with pytest.raises(ValueError, match="half=1024: the switch has halves 0 to 1023"):
+        bench.loop.run(bench.switch.query(1024))
+
+
+def test_the_whole_switch_for_one_job(bench: Bench) -> None:
+    _, assigned = bench.job(2, slots=bench.switch.layout.slots)
+    bench.round(assigned, slot=bench.switch.layout.slots - 1)
+    assert bench.loop.run(bench.switch.outcomes())["reset"] >= 1024
+
+
+KILLED = """
+import sys, json, dataclasses, time
+from p4reduce.control.client import Session
+session = Session(sys.argv[1])
+print(json.dumps(dataclasses.asdict(session.join("job", 2, 3, slots=4))), flush=True)
+session.wait_ready(lambda: None)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_killed_worker_is_told_of_within_a_second_by_both_ways(bench: Bench) -> None:
+    ranks = [bench.rank(rank, 3) for rank in range(2)]
+    command = [sys.executable, "-c", KILLED, bench.service.listen]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as third:
+        assert third.stdout is not None
+        bench.hello(Assigned(**json.loads(third.stdout.readline())))
+        assigned = ready(ranks)
+        assert third.stdout.readline() == "ready\n"
+        killed = time.monotonic()
+        third.kill()
+        for worker in (0, 1):
+            abort = bench.received(worker, Op.ABORT)
+            assert (abort.job, abort.generation, abort.worker) == (assigned[0].job, assigned[0].generation, 2)
+            assert abort.keys[0] == 1
+        wait_until(lambda: all(rank.aborted_at for rank in ranks), "the abort")
+        assert max(rank.aborted_at for rank in ranks) - killed < 1
+        assert time.monotonic() - killed < 1
+    assert "rank 2 was lost" in str(ranks[0].session.aborted)
+    wait_until(lambda: bench.loop.run(bench.service.status()).switch.slots_used == 0, "the slots to be freed")
+    before = bench.loop.run(bench.switch.outcomes())["not_admitted"]
+    bench.announce(assigned[0])
+    wait_until(lambda: bench.loop.run(bench.switch.outcomes())["not_admitted"] > before, "the packet to be refused")
+
+
+def test_a_deaf_switch_is_said_to_be_so(bench: Bench) -> None:
+    bench.loop.run(bench.switch.set_loss(2, "in", 1.0))
+    ranks = [bench.rank(rank, 2, timeout=0.5) for rank in range(2)]
+    for rank in ranks:
+        error = rank.outcome()
+        assert isinstance(error, JoinError)
+        assert "rank 1 joined, but no HELLO from there reached the switch at 10.0.0.254:31314" in str(error)
+    assert bench.loop.run(bench.switch.losses())[2, "in"] > 0
+    status = bench.loop.run(bench.service.status())
+    assert [(loss.port, loss.rate) for loss in status.losses if loss.rate] == [(2, 1.0)]
+    bench.loop.run(bench.switch.set_loss(2, "in", 0.5))
+    bench.loop.run(bench.switch.set_loss(2, "in", 0.0))
+    bench.job(2)
+
+
+def test_the_drop_rate_is_set_on_all_ports(loop: Loop, target: Target) -> None:
+    bench = Bench(loop, target, drop_rate=1.0)
+    try:
+        assert set(bench.switch.loss_rates) == {(port, way) for port in range(1, PORTS + 1) for way in ("in", "out")}
+        error = bench.rank(0, 1, timeout=0.4).outcome()
+        assert "no HELLO" in str(error)
+    finally:
+        bench.close()
+
+
+def test_it_forwards_as_told_and_answers_for_its_addresses(loop: Loop, target: Target) -> None:
+    bench = Bench(
+        loop,
+        target,
+        address=[SWITCH.ip, "10.0.1.254"],
+        hosts={host(2).mac: 2},
+        routes=[{"destination": "10.0.1.0/24", "port": 3, "next_hop_mac": host(3).mac}],
+    )
+    try:
+        for ip in ("10.0.0.254", "10.0.1.254"):
+            request = bytes.fromhex("ffffffffffff") + parse_mac(host(1).mac) + bytes.fromhex("08060001080006040001")
+            request += parse_mac(host(1).mac) + bytes([10, 0, 0, 1]) + bytes(6) + bytes(map(int, ip.split(".")))
+            target.sockets[1].send(request)
+            reply = bench.frame(1, lambda frame: frame[12:14] == b"\x08\x06")
+            assert reply[6:12] == parse_mac(SWITCH.mac)
+            assert reply[20:22] == b"\x00\x02"
+            assert reply[28:32] == bytes(map(int, ip.split(".")))
+
+        def payload(text: bytes) -> Callable[[bytes], bool]:
+            return lambda frame: text in frame
+
+        def send(to_mac: str, to_ip: str, text: bytes) -> None:
+            # Something that is not for the aggregator, so that only its Ethernet and IPv4 headers count.
+            frame = build(Aggregation(0), host(1), Endpoint(to_mac, to_ip, 9))
+            target.sockets[1].send(frame + text)
+
+        send(host(2).mac, host(2).ip, b"to a known host")
+        bench.frame(2, payload(b"to a known host"))
+        send("02:00:00:00:99:99", "10.0.0.99", b"to an unknown host")
+        for port in (2, 3, 4):
+            bench.frame(port, payload(b"to an unknown host"))
+        send(SWITCH.mac, "10.0.1.7", b"through the router")
+        routed = bench.frame(3, payload(b"through the router"))
+        assert (routed[:6], routed[6:12], routed[22]) == (parse_mac(host(3).mac), parse_mac(SWITCH.mac), 63)
+        # Port 3 saw no frame for the known host before, and port 2 none for the router.
+    finally:
+        bench.close()
+
+
+def test_a_worker_that_was_heard_is_a_known_host(bench: Bench) -> None:
+    bench.job(2)
+    bench.target.sockets[3].send(build(Aggregation(0), host(3), Endpoint(host(1).mac, host(1).ip, 9)) + b"known now")
+    bench.target.sockets[3].send(
+        build(Aggregation(0), host(3), Endpoint("02:00:00:00:99:99", "10.0.0.9", 9)) + b"to everyone"
+    )
+    bench.frame(1, lambda frame: b"known now" in frame)
+    assert b"known now" not in bench.frame(2, lambda frame: b"known now" in frame or b"to everyone" in frame)
+
+
+def test_nothing_is_left_when_it_ends(loop: Loop, target: Target) -> None:
+    bench = Bench(loop, target, hosts={host(2).mac: 2})
+    bench.job(2)
+    bench.close()
+    assert left_on(loop, target) == []
+
+
+def test_what_an_earlier_controller_left_is_cleared(loop: Loop, target: Target) -> None:
+    async def leave_things() -> None:
+        async with look(target) as (link, program):
+            worker = Heard(1, host(1), 9, 9, 0, 0)
+            job = Placement(9, 9, SlotRange(0, 4), 2, (worker,))
+            left = [
+                program.job_group(job),
+                *program.admissions(job),
+                *program.deliveries(job),
+                program.loss(1, "in", 1),
+            ]
+            left += [program.host(host(4).mac, 1), program.own_address("10.9.9.9", SWITCH.mac)]
+            # This group is ours, with other members.
+            left.append(fy.P4MulticastGroupEntry(FLOOD_GROUP, replicas=[2]))
+            updates = [(+entry).encode_update(program.schema) for entry in left]
+            await link.write(updates)
+
+    loop.run(leave_things())
+    assert len(left_on(loop, target)) == 7
+    bench = Bench(loop, target)
+    try:
+        bench.loop.run(asyncio.sleep(0))
+
+        async def own() -> list[str]:
+            return await entries(bench.switch._linked(), bench.switch._program)
+
+        assert loop.run(own()) == [f"group {FLOOD_GROUP}", "own_addresses"]
+        bench.round(bench.job(4)[1])
+    finally:
+        bench.close()
+
+
+def test_a_newer_controller_takes_over(loop: Loop, target: Target) -> None:
+    older = Bench(loop, target)
+    ranks, _ = older.job(2)
+    newer = Bench(loop, target)
+    try:
+        wait_until(lambda: older.service.over.is_set(), "the older one to notice")
+        assert "another controller" in older.service.superseded_by
+        wait_until(lambda: all(rank.aborted_at for rank in ranks), "its jobs to be aborted")
+        assert "another controller" in str(ranks[0].session.aborted)
+        older.close()  # takes nothing of the newer one's away
+        newer.round(newer.job(2)[1])
+    finally:
+        newer.close()
+
+
+@pytest.fixture
+def proxy(target: Target) -> Iterator[Proxy]:
+    proxy = Proxy(target.grpc_address)
+    yield proxy
+    proxy.close()
+
+
+def test_jobs_live_through_a_break_of_the_connection(loop: Loop, target: Target, proxy: Proxy) -> None:
+    bench = Bench(loop, target, switch=proxy.address)
+    try:
+        ranks, assigned = bench.job(2)
+        proxy.cut()
+        wait_until(lambda: bench.switch.problem, "the break to be noticed")
+        status = bench.loop.run(bench.service.status())
+        assert not status.switch.connected
+        assert proxy.address in status.switch.problem
+        bench.round(assigned)  # the data plane goes on by itself
+        with pytest.raises(SwitchUnavailable, match="is not connected"):
+            bench.loop.run(bench.switch.set_loss(1, "in", 0.5))
+        proxy.mend()
+        wait_until(lambda: not bench.switch.problem, "the connection to be back")
+        bench.round(assigned, slot=1)
+        assert [rank.session.aborted for rank in ranks] == [None, None]
+        bench.round(bench.job(2, job="another")[1])
+    finally:
+        bench.close()
+
+
+def test_a_job_that_dies_during_a_break_keeps_its_slots_until_the_switch_forgets_it(
+    loop: Loop, target: Target, proxy: Proxy
+) -> None:
+    bench = Bench(loop, target, switch=proxy.address)
+    try:
+        ranks, _ = bench.job(2)
+        proxy.cut()
+        wait_until(lambda: bench.switch.problem, "the break to be noticed")
+        ranks[0].session.close()
+        wait_until(lambda: ranks[1].aborted_at, "the other rank to hear of it")
+        assert loop.run(bench.service.status()).switch.slots_used == 4
+        proxy.mend()
+        wait_until(lambda: loop.run(bench.service.status()).switch.slots_used == 0, "the slots to be freed")
+
+        async def own() -> list[str]:
+            return await entries(bench.switch._linked(), bench.switch._program)
+
+        assert not [entry for entry in loop.run(own()) if entry in ("jobs", "workers", "group 1")]
+    finally:
+        bench.close()
+
+
+def test_jobs_whose_entries_are_gone_after_a_break_are_aborted(loop: Loop, target: Target, proxy: Proxy) -> None:
+    bench = Bench(loop, target, switch=proxy.address)
+    try:
+        _, kept = bench.job(2, job="kept")
+        ranks, lost = bench.job(2, job="lost")
+        proxy.cut()
+        wait_until(lambda: bench.switch.problem, "the break to be noticed")
+
+        async def remove_one() -> None:
+            async with look(target) as (link, program):
+                gone = [entry async for entry in link.read([fy.P4TableEntry("workers")]) if entry["job"] == lost[0].job]
+                await link.write([(-gone[0]).encode_update(program.schema)])
+                await link.write([(-program.own_address(SWITCH.ip, SWITCH.mac)).encode_update(program.schema)])
+
+        loop.run(remove_one())
+        proxy.mend()
+        wait_until(lambda: all(rank.aborted_at for rank in ranks), "the abort")
+        assert "the switch was restarted and lost the job's state" in str(ranks[0].session.aborted)
+        wait_until(lambda: loop.run(bench.service.status()).switch.slots_used == 4, "the slots to be freed")
+        bench.round(kept)
+        bench.round(bench.job(2, job="lost")[1])
+    finally:
+        bench.close()
+
+
+def test_no_switch_in_time(loop: Loop, proxy: Proxy) -> None:
+    proxy.cut()
+    context = running(load(None, {"switch": proxy.address, "listen": "127.0.0.1:0"}), 0.5)
+    with pytest.raises(
+        SwitchUnavailable, match=rf"no switch after 0\.5 s: switch at {proxy.address}: connecting failed"
+    ):
+        loop.run(context.__aenter__())
+
+
+def test_an_older_election_id_is_superseded(loop: Loop, bench: Bench, target: Target) -> None:
+    async def try_it() -> None:
+        link = Link(target.grpc_address, 1, 1, load_schema(), lambda *_: None)
+        try:
+            with pytest.raises(Superseded, match=r"another controller.*ours was 1"):
+                await link.open()
+        finally:
+            await link.close()
+
+    loop.run(try_it())
+    bench.round(bench.job(2)[1])
+
+
+@contextmanager
+def command(target: Target) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`p4reduce controller` as a process, and where it listens."""
+    words = [sys.executable, "-c", "from p4reduce.cli import main; main()", "controller", "--json"]
+    words += ["--switch", target.grpc_address, "--listen", "127.0.0.1:0", "--address", SWITCH.ip]
+    words += ["--ports", "1,2,3,4", "--metrics", "127.0.0.1:0", "--lease", "1"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = json.loads(process.stdout.readline())
+            assert line["ready"] is True
+            yield process, line["listen"]
+        finally:
+            process.kill()
+
+
+def lone_rank(target: Target, address: str) -> Rank:
+    """Worker 0 of a job of its own, ready."""
+
+    def hello(assigned: Assigned) -> None:
+        target.sockets[1].send(build(hello_packet(assigned), host(1), SWITCH))
+
+    rank = Rank(address, 0, 1, send_hello=hello)
+    ready([rank])
+    return rank
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_command_ends_cleanly_on_a_signal(loop: Loop, target: Target, number: signal.Signals) -> None:
+    with command(target) as (process, address):
+        rank = lone_rank(target, address)
+        process.send_signal(number)
+        out, error = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0, error
+    assert out == ""
+    wait_until(lambda: rank.aborted_at, "the abort")
+    assert "the controller was stopped" in str(rank.session.aborted)
+    rank.session.close()
+    assert left_on(loop, target) == []
+
+
+def test_a_controller_that_freezes_is_noticed(target: Target) -> None:
+    with command(target) as (process, address):
+        rank = lone_rank(target, address)
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: rank.aborted_at, "the abort", 15)
+        assert rank.session.aborted is not None
+        assert rank.session.aborted.reason == "CONTROLLER_LOST"
+        rank.session.close()

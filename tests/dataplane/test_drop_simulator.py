@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Losses on purpose: a share of the packets into or out of a port, and a counter that says how many."""
+
+from __future__ import annotations
+
+import pytest
+
+from . import frames
+from .frames import Host
+from .jobs import Job, sums, values_of
+from .switch import BURST, LOSS_IN, LOSS_OUT, LOSSES_IN, LOSSES_OUT, Switch, wait_until
+
+ALL = 2**32 - 1
+HERE = Host("02:00:00:00:00:01", "10.0.0.1", 1111)
+THERE = Host("02:00:00:00:00:02", "10.0.0.2", 2222)
+SAMPLE = 400
+
+
+@pytest.mark.parametrize("table", [LOSS_IN, LOSS_OUT])
+def test_threshold_zero_loses_nothing(switch: Switch, table: str) -> None:
+    switch.forward(THERE.mac, 2)
+    for port in switch.ports:
+        switch.set_loss(table, port, 0)
+    frame = frames.udp_frame(HERE, THERE, b"x")
+    switch.exchange(*[(1, frame)] * 50).expect({2: [frame] * 50})
+    assert switch.losses(LOSSES_IN) == switch.losses(LOSSES_OUT) == {}
+
+
+def test_losing_everything_that_comes_in(switch: Switch) -> None:
+    switch.forward(THERE.mac, 2)
+    switch.forward(HERE.mac, 1)
+    entry = switch.set_loss(LOSS_IN, 1, ALL)
+    frame = frames.udp_frame(HERE, THERE, b"x")
+    for sent in range(1, SAMPLE + 1):
+        switch.inject(1, frame)
+        if sent % BURST == 0:
+            wait_until(lambda sent=sent: switch.losses(LOSSES_IN) == {1: sent}, f"{sent} frames into port 1 are lost")
+    back = frames.udp_frame(THERE, HERE, b"back")
+    switch.exchange((2, back)).expect({1: [back]})  # the other direction works
+    switch.delete(entry)
+    switch.exchange((1, frame)).expect({2: [frame]})
+    assert switch.losses(LOSSES_IN) == {1: SAMPLE}
+    assert switch.losses(LOSSES_OUT) == {}
+
+
+def test_losing_everything_that_goes_out(switch: Switch) -> None:
+    switch.forward(THERE.mac, 2)
+    switch.forward(HERE.mac, 1)
+    entry = switch.set_loss(LOSS_OUT, 2, ALL)
+    switch.deaf_ports = {2}
+    frame = frames.udp_frame(HERE, THERE, b"x")
+    switch.exchange(*[(1, frame)] * 40).expect()
+    back = frames.udp_frame(THERE, HERE, b"back")
+    switch.exchange((2, back)).expect({1: [back]})
+    switch.delete(entry)
+    switch.deaf_ports = set()
+    switch.exchange((1, frame)).expect({2: [frame]})
+    # The harness's sentinels were lost as well: three flooded from port 1, one answered to port 2.
+    assert switch.losses(LOSSES_OUT) == {2: 44}
+    assert switch.losses(LOSSES_IN) == {}
+
+
+def test_a_lost_result_is_asked_for_again(switch: Switch) -> None:
+    """The answer to one worker is lost on its way out; the others have it, and a retransmission brings it back."""
+    job = Job(switch, 3).start()
+    packets = [job.packet(rank, 2, values=values_of(rank, switch, [0])) for rank in range(3)]
+    total = sums(switch, [0], *(packet.values for packet in packets))
+    entry = switch.set_loss(LOSS_OUT, job.members[1].port, ALL)
+    switch.deaf_ports = {job.members[1].port}
+    switch.exchange(*map(job.sent, packets[:2])).expect()
+    wanted = job.to_all(job.result(packets[2], keys=packets[2].keys, values=total))
+    del wanted[job.members[1].port]
+    switch.exchange(job.sent(packets[2])).expect(wanted)
+    switch.delete(entry)
+    switch.deaf_ports = set()
+    replay = job.result(packets[1], keys=packets[1].keys, values=total)
+    switch.exchange(job.sent(packets[1])).expect(job.to_one(1, replay))
+
+
+def test_packets_of_the_controller_may_be_lost_on_their_way_out_only(switch: Switch) -> None:
+    switch.set_loss(LOSS_OUT, 3, ALL)
+    switch.deaf_ports = {3}
+    frame = frames.udp_frame(HERE, THERE, b"x")
+    switch.packet_out(frame, through_pipeline=False, egress_port=3).expect()
+    switch.packet_out(frame, through_pipeline=False, egress_port=4).expect({4: [frame]})
+    assert switch.query(0).bitmap == 0  # to and from the controller nothing is lost
+
+
+@pytest.mark.parametrize(("table", "counter"), [(LOSS_IN, LOSSES_IN), (LOSS_OUT, LOSSES_OUT)])
+def test_a_share_of_the_packets(switch: Switch, table: str, counter: str) -> None:
+    """0.3 of 400: between 70 and 170, which is more than five standard deviations to each side."""
+    switch.forward(THERE.mac, 2)
+    switch.forward(HERE.mac, 1)
+    lossy = 1 if table == LOSS_IN else 2
+    entry = switch.set_loss(table, lossy, round(0.3 * 2**32))
+    frame = frames.udp_frame(HERE, THERE, b"x")
+    arrived = 0
+
+    def all_there() -> bool:
+        """Sentinels by the lossy port might be lost, so only the count says that every frame was seen to."""
+        nonlocal arrived
+        arrived += len(switch.drain(2, frame))
+        return arrived + switch.losses(counter).get(lossy, 0) == sent
+
+    for sent in range(1, SAMPLE + 1):
+        switch.inject(1, frame)
+        if sent % BURST == 0:
+            wait_until(all_there, f"{sent} frames have come out or were counted as lost")
+    wait_until(all_there, f"{SAMPLE} frames have come out or were counted as lost")
+    switch.delete(entry)
+    lost = switch.losses(counter)
+    assert list(lost) == [lossy]
+    assert 70 < lost[lossy] < 170
+    assert arrived == SAMPLE - lost[lossy]

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever is not exactly a packet of the protocol is dropped, counted, and changes no slot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from . import frames
+from .frames import AGGREGATION_PORT, Aggregation, Host
+from .jobs import Job, sums, values_of
+from .switch import SWITCH, HalfState, Switch
+
+ETHERNET, IPV4_END, UDP_END, HEADER_END = 14, 34, 42, 60
+
+
+@pytest.fixture
+def job(switch: Switch) -> Iterator[Job]:
+    """A job in whose slot 0 rank 1 has been heard; whatever the test sends must leave it so."""
+    job = Job(switch, 2).start()
+    switch.exchange(job.data(1, 2, values=values_of(1, switch, [0]), keys=(0x700,) * switch.lanes)).expect()
+    before = switch.query(job.pool_base), switch.query(job.pool_base + 1)
+    yield job
+    assert (switch.query(job.pool_base), switch.query(job.pool_base + 1)) == before
+
+
+def good(job: Job) -> Aggregation:
+    return job.packet(0, 2, values=values_of(2, job.switch, [0]))
+
+
+def test_truncated_at_every_offset(switch: Switch, job: Job) -> None:
+    """Up to the end of the aggregation header it is no packet of ours, and silently dropped; after that, malformed."""
+    packet = job.packet(0, 2, values=values_of(2, switch, range(min(2, switch.lanes))))
+    port, frame = job.sent(packet)
+    for length in range(ETHERNET, len(frame)):
+        switch.exchange((port, frame[:length])).expect()
+    assert switch.counts() == {"reset": 4, "started": 1, "query": 2, "malformed": len(frame) - HEADER_END}
+
+
+def test_lanes_announced_but_not_there(switch: Switch, job: Job) -> None:
+    """Lengths that fit the frame do not make up for values that are missing."""
+    member = job.members[0].host
+    packet = replace(good(job), present=1, values={})
+    switch.exchange((1, frames.frame(member, SWITCH, packet))).expect()
+    packet = replace(good(job), present=0)  # values that nobody announced
+    switch.exchange((1, frames.frame(member, SWITCH, packet))).expect()
+    assert switch.counts()["malformed"] == 2
+
+
+Change = Callable[[Switch, Aggregation], Aggregation]
+WRONG_HEADERS: dict[str, Change] = {
+    "version 0": lambda _, packet: replace(packet, version=0),
+    "version 2": lambda _, packet: replace(packet, version=2),
+    "version 15": lambda _, packet: replace(packet, version=15),
+    "present beyond active": lambda _, packet: replace(packet, active=0),
+    "present beside active": lambda _, packet: replace(packet, active=2),
+    "active beyond the lanes": lambda switch, packet: replace(packet, active=1 | 1 << switch.lanes),
+    "all active bits": lambda _, packet: replace(packet, active=0xFF),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_HEADERS)
+def test_wrong_headers(switch: Switch, job: Job, wrong: str) -> None:
+    packet = WRONG_HEADERS[wrong](switch, good(job))
+    switch.exchange(job.sent(packet)).expect()
+    assert switch.counts() == {"reset": 4, "started": 1, "query": 2, "malformed": 1}
+
+
+def test_present_beyond_the_lanes(switch: Switch, job: Job) -> None:
+    if switch.lanes == 8:
+        pytest.skip("with 8 lanes, every bit is one")
+    bit = 1 << switch.lanes
+    switch.exchange(job.sent(replace(good(job), active=1 | bit, present=1 | bit))).expect()
+    switch.exchange(job.sent(replace(good(job), active=1, present=1 | bit))).expect()
+    assert switch.counts()["malformed"] == 2
+
+
+@pytest.mark.parametrize("change", [-8, -4, -1, 1, 4, 1000, 0xFFFF])
+@pytest.mark.parametrize("which", ["udp", "ip", "both"])
+def test_wrong_lengths(switch: Switch, job: Job, which: str, change: int) -> None:
+    payload = good(job).pack()
+    udp_length = (8 + len(payload) + (change if which != "ip" else 0)) & 0xFFFF
+    ip_length = (28 + len(payload) + (change if which != "udp" else 0)) & 0xFFFF
+    frame = frames.udp_frame(job.members[0].host, SWITCH, payload, udp_length=udp_length, total_length=ip_length)
+    switch.exchange((1, frame)).expect()
+    assert switch.counts() == {"reset": 4, "started": 1, "query": 2, "malformed": 1}
+
+
+@pytest.mark.parametrize("bits", [1, 0x8000, 0xFFFF])
+def test_wrong_ip_checksum(switch: Switch, job: Job, bits: int) -> None:
+    frame = frames.frame(job.members[0].host, SWITCH, good(job), wrong_checksum=bits)
+    switch.exchange((1, frame)).expect()
+    assert switch.counts() == {"reset": 4, "started": 1, "query": 2, "malformed": 1}
+
+
+NOT_OURS: dict[str, dict[str, object]] = {
+    "options": {"options": bytes([1, 1, 1, 0])},
+    "first fragment": {"fragment": 0x2000},
+    "last fragment": {"fragment": 0x0001},
+    "some fragment": {"fragment": 0x2010},
+    "version 6": {"version": 6},
+    "version 0": {"version": 0},
+}
+
+
+@pytest.mark.parametrize("kind", NOT_OURS)
+def test_ip_that_is_not_read_further(switch: Switch, job: Job, kind: str) -> None:
+    """Sent to the switch's own address, so it goes nowhere; not an aggregation packet, so it is not counted."""
+    frame = frames.frame(job.members[0].host, SWITCH, good(job), **NOT_OURS[kind])
+    switch.exchange((1, frame)).expect()
+    assert switch.counts() == {"reset": 4, "started": 1, "query": 2}
+
+
+def test_other_udp_ports_and_protocols(switch: Switch, job: Job) -> None:
+    member = job.members[0].host
+    payload = good(job).pack()
+    for port in (AGGREGATION_PORT - 1, AGGREGATION_PORT + 1, 0):
+        switch.exchange((1, frames.udp_frame(member, Host(SWITCH.mac, SWITCH.ip, port), payload))).expect()
+    tcp = frames.ipv4(member.ip, SWITCH.ip, 6, frames.udp(member.udp_port, AGGREGATION_PORT, payload))
+    switch.exchange((1, frames.ethernet(member.mac, SWITCH.mac, frames.IPV4, tcp))).expect()
+    assert switch.counts() == {"reset": 4, "started": 1, "query": 2}
+
+
+def test_trailing_padding_is_not_part_of_the_packet(switch: Switch) -> None:
+    """Ethernet pads short frames. The answer to one may be padded too, after the end of the datagram."""
+    job = Job(switch, 2).start()
+    packets = [job.packet(rank, 2, values=values_of(rank, switch, [0])) for rank in range(2)]
+    padding = bytes(range(1, 10))
+    for packet in packets:
+        port, frame = job.sent(packet)
+        outputs = switch.exchange((port, frame + padding))
+    total = sums(switch, [0], *(packet.values for packet in packets))
+    wanted = job.to_all(job.result(packets[1], keys=packets[1].keys, values=total))
+    assert sorted(outputs.ports) == sorted(wanted)
+    for port, (data,) in outputs.ports.items():
+        assert data.startswith(wanted[port][0])
+        assert data[len(wanted[port][0]) :] in (b"", padding)
+    assert switch.query(job.pool_base).bitmap == 0b11
+
+
+def test_query_sees_a_change() -> None:
+    """The fixture's comparison is not blind."""
+    assert HalfState(1, 2, 3, (4,), (b"5",)) != HalfState(1, 2, 3, (4,), (b"6",))

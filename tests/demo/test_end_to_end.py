@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`p4reduce demo` as a user runs it, over the compiled P4 program."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MARK = "P4REDUCE_TEST_RUN"
+SMALL = ("--workers", "2", "--steps", "4", "--json")
+
+
+def start(folder: Path, mark: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "p4reduce", "demo", *arguments, "--plot", str(folder / "demo.png")]
+    environment = {**os.environ, MARK: mark}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    )
+
+
+def demo(folder: Path, *arguments: str) -> dict[str, Any]:
+    """Run the demo to its end; gives its summary."""
+    process = start(folder, str(uuid.uuid4()), *arguments)
+    output, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    summary: dict[str, Any] = json.loads(output)
+    return summary
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that run with our mark in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def test_sums_are_exact_and_lost_packets_change_no_bit(tmp_path: Path) -> None:
+    clean = demo(tmp_path, *SMALL)
+    assert clean["passed"]
+    assert clean["inexact_values"] == 0
+    assert clean["ranks_agree"]
+    assert clean["worst_gloo_error"] <= 1
+    assert clean["loss_last"] < clean["loss_first"]
+    assert clean["tx_bytes"] < clean["dense_bytes"] / 2
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+    lossy = demo(tmp_path, *SMALL, "--drop-rate", "0.05")
+    assert lossy["passed"]
+    assert lossy["retransmissions"] > 0
+    assert lossy["sums_sha256"] == clean["sums_sha256"]
+
+
+@pytest.mark.bmv2
+@pytest.mark.root
+def test_bmv2_gives_the_bits_that_sim_gives(tmp_path: Path) -> None:
+    if shutil.which("simple_switch_grpc") is None:
+        pytest.skip("needs simple_switch_grpc, of the P4 project's BMv2")
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to make network interfaces")
+    bmv2 = demo(tmp_path, *SMALL, "--target", "bmv2")
+    assert bmv2["passed"]
+    assert bmv2["sums_sha256"] == demo(tmp_path, *SMALL)["sums_sha256"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, how: signal.Signals) -> None:
+    mark = str(uuid.uuid4())
+    process = start(tmp_path, mark, "--workers", "2", "--steps", "100000")
+    deadline = time.monotonic() + 60
+    while len(marked(mark)) < 5:  # demo, switch, controller, two workers
+        assert time.monotonic() < deadline, f"processes: {marked(mark)}"
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.1)
+    process.send_signal(how)
+    process.communicate(timeout=30)
+    assert process.returncode == 128 + how
+    deadline = time.monotonic() + 5
+    while marked(mark):
+        assert time.monotonic() < deadline, f"left over: {marked(mark)}"
+        time.sleep(0.05)
+
+
+def test_wrong_options_are_told_from_failures(tmp_path: Path) -> None:
+    process = start(tmp_path, "", "--target", "tofino")
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "accepted are sim and bmv2" in output + errors

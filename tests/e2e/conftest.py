@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stacks that the tests run on: each is started once for all tests, as their jobs do not meet."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p4reduce.demo import network
+
+sys.path.append(str(Path(__file__).parents[1] / "hostlib"))
+from own_network import Namespace
+
+from .stack import Stack
+
+PORTS = 4
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A stack, and how ranks reach its switch."""
+
+    stack: Stack
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def over_udp(*controller_options: str) -> Iterator[Stack]:
+    """Needs nothing: one UDP port, behind which all ranks are."""
+    with Stack("sim", ["1=udp:127.0.0.1:0"], options=controller_options) as stack:
+        yield stack
+
+
+@contextlib.contextmanager
+def over_wires(target: str) -> Iterator[Stack]:
+    """A network namespace in which rank r has the interface worker<r>, whose other end is switch port r + 1."""
+    if target == "bmv2" and shutil.which("simple_switch_grpc") is None:
+        pytest.skip("needs simple_switch_grpc")
+    with contextlib.closing(Namespace()) as namespace:
+        with namespace.entered():
+            network.star(PORTS)
+        ports = [f"{port}=eth:port{port}" for port in range(1, PORTS + 1)]
+        with Stack(target, ports, "10.0.0.254:31314", enter=namespace.entered) as stack:
+            yield stack
+
+
+@pytest.fixture(scope="session")
+def udp_stack() -> Iterator[Stack]:
+    with over_udp() as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def sim_on_wires() -> Iterator[Stack]:
+    with over_wires("sim") as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def bmv2_on_wires() -> Iterator[Stack]:
+    with over_wires("bmv2") as stack:
+        yield stack
+
+
+@pytest.fixture(
+    params=[
+        "sim-udp",
+        pytest.param("sim-raw", marks=pytest.mark.root),
+        pytest.param("bmv2-udp", marks=[pytest.mark.root, pytest.mark.bmv2]),
+        pytest.param("bmv2-raw", marks=[pytest.mark.root, pytest.mark.bmv2]),
+        pytest.param("bmv2-scapy", marks=[pytest.mark.root, pytest.mark.bmv2]),
+    ]
+)
+def setting(request: pytest.FixtureRequest) -> Setting:
+    target, transport = request.param.split("-")
+    if request.param == "sim-udp":
+        return Setting(request.getfixturevalue("udp_stack"))
+    if transport == "scapy":
+        pytest.importorskip("scapy", reason="needs scapy")
+    return Setting(request.getfixturevalue(f"{target}_on_wires"), {"transport": transport, "interfaces": "worker"})

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank, as a process: makes the calls of its plan and holds each result against the reference, bit for bit.
+
+Prints one JSON object a line: {"joined": true}, {"done": number of calls so far}, at the end {"stats": ...}, or
+{"error": class, "message": text, ...} of what a call raised.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce import Communicator, P4ReduceError
+from p4reduce.protocol.numbers import reference_allreduce
+
+
+@dataclass(frozen=True)
+class Call:
+    """One allreduce. `density`: share of blocks that are not zero. `strided`: of a tensor that is not contiguous."""
+
+    shape: tuple[int, ...] = (5000,)
+    dtype: str = "float32"
+    op: str = "sum"
+    density: float = 0.2
+    seed: int = 0
+    strided: bool = False
+
+
+def make(call: Call, rank: int) -> npt.NDArray[Any]:
+    """The rank's tensor, in the dtype that is added."""
+    random = np.random.default_rng([call.seed, rank])
+    size = int(np.prod(call.shape))
+    if call.dtype == "int32":
+        values = random.integers(-(2**31), 2**31, size).astype(np.int32)
+    else:
+        values = (random.standard_normal(size) * 10.0 ** random.integers(-3, 4, size)).astype(np.float32)
+    blocks = -(-size // 64)
+    values[np.repeat(random.random(blocks) >= call.density, 64)[:size]] = 0
+    return values.reshape(call.shape)
+
+
+def as_user(call: Call, values: npt.NDArray[Any]) -> Any:
+    """What a user of that dtype would hand over."""
+    if call.dtype == "bfloat16":
+        import torch
+
+        return torch.from_numpy(values).to(torch.bfloat16)
+    array = values.astype(call.dtype)
+    return array[:, ::-1].copy()[:, ::-1] if call.strided else array
+
+
+def as_added(call: Call, tensor: Any) -> npt.NDArray[Any]:
+    """The elements of what a user holds, in the dtype that is added."""
+    if call.dtype == "bfloat16":
+        return tensor.float().numpy()  # type: ignore[no-any-return]
+    return tensor.astype(np.int32 if call.dtype == "int32" else np.float32)  # type: ignore[no-any-return]
+
+
+def check(call: Call, communicator: Communicator) -> None:
+    """Makes the call. Raises AssertionError if a single bit differs."""
+    tensors = [as_user(call, make(call, rank)) for rank in range(communicator.world_size)]
+    inputs = [as_added(call, tensor).copy() for tensor in tensors]
+    result = as_added(call, communicator.allreduce(tensors[communicator.rank], op=call.op))  # type: ignore[arg-type]
+    op = "avg" if call.op == "average" else "sum"
+    added = reference_allreduce(inputs, op, communicator.block_size)
+    expected = as_added(call, as_user(call, added))
+    different = int((result.view(np.int32) != expected.view(np.int32)).sum())
+    assert different == 0, f"{different} of {result.size} elements of {call} differ from the reference"
+
+
+def say(**event: Any) -> None:
+    print(json.dumps(event), flush=True)
+
+
+def main() -> None:
+    """Follows the plan in the first argument: options of Communicator, calls, and whether to repeat them for ever."""
+    plan = json.loads(sys.argv[1])
+    calls = [Call(**{**call, "shape": tuple(call["shape"])}) for call in plan["calls"]]
+    done = 0
+    try:
+        with Communicator(**plan["options"]) as communicator:
+            say(joined=True)
+            while True:
+                for call in calls:
+                    check(call, communicator)
+                    done += 1
+                    say(done=done)
+                if not plan["repeat"]:
+                    break
+            communicator.barrier(timeout=60)
+            say(stats=asdict(communicator.stats()))
+    except P4ReduceError as error:
+        details = {name: getattr(error, name) for name in ("rank", "awaited", "reason") if hasattr(error, name)}
+        say(error=type(error).__name__, message=str(error), **details)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole stack as processes: switch, controller, ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from p4reduce.processes import Child, Family
+
+from .rank import Call
+
+START_UP_S = 60.0
+RANK = Path(__file__).with_name("rank.py")
+
+Event = dict[str, Any]
+
+
+class Stack(Family):
+    """A switch and a controller on it. Leaving the block ends every process."""
+
+    def __init__(
+        self,
+        target: str,
+        ports: Sequence[str],
+        address: str = "",
+        *,
+        options: Sequence[str] = (),
+        enter: Any = contextlib.nullcontext,
+    ) -> None:
+        """Starts both, and waits until they are ready.
+
+        ports: of the switch, as "1=udp:127.0.0.1:0". address: of the aggregator; by default its first port's.
+        options: more of them for the controller. enter: makes a context in which processes are started.
+        """
+        super().__init__()
+        self._enter: Any = enter
+        port_options = [option for port in ports for option in ("--port", port)]
+        self._ports = [port.partition("=")[0] for port in ports]
+        try:
+            switch = self.start(
+                "switch", "p4reduce", "switch", "--target", target, *port_options, "--grpc", "127.0.0.1:0", "--json"
+            )
+            ready = switch.first(START_UP_S)
+            self.controller_process = self.start(
+                "controller", "p4reduce", "controller", "--switch", ready["grpc"], "--ports", ",".join(self._ports),
+                "--address", address or ready["ports"]["1"].removeprefix("udp:"),
+                "--listen", "127.0.0.1:0", "--json", *options,
+            )  # fmt: skip
+            self.controller: str = self.controller_process.first(START_UP_S)["listen"]
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def start(self, name: str, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Child:
+        with self.entered():
+            return super().start(name, module, *arguments, environment=environment)
+
+    def entered(self) -> AbstractContextManager[object]:
+        context: AbstractContextManager[object] = self._enter()
+        return context
+
+    @contextlib.contextmanager
+    def losing(self, rate: float) -> Iterator[None]:
+        """Every port of the switch loses this share of packets, in both directions."""
+        self._lose(rate)
+        try:
+            yield
+        finally:
+            self._lose(0)
+
+    def _lose(self, rate: float) -> None:
+        command = [sys.executable, "-m", "p4reduce", "loss", "--controller", self.controller, "--rate", str(rate)]
+        for port in self._ports:
+            with self.entered():
+                subprocess.run([*command, "--port", port], check=True, capture_output=True, timeout=START_UP_S)
+
+    def ranks(
+        self,
+        calls: Sequence[Call],
+        *,
+        job: str = "default",
+        world_size: int = 4,
+        present: Sequence[int] | None = None,
+        repeat: bool = False,
+        interfaces: str = "",
+        calls_of: Mapping[int, Sequence[Call]] | None = None,
+        **options: Any,
+    ) -> Ranks:
+        """Starts a job's ranks.
+
+        present: which; by default all. repeat: make the calls again until an error. interfaces: "worker" gives rank 2
+        the interface worker2. calls_of: those of ranks that differ. options: of Communicator.
+        """
+        children = {}
+        for rank in present if present is not None else range(world_size):
+            plan = {
+                "options": {
+                    "controller": self.controller,
+                    "job": job,
+                    "rank": rank,
+                    "world_size": world_size,
+                    "interface": f"{interfaces}{rank}" if interfaces else None,
+                    **options,
+                },
+                "calls": [asdict(call) for call in (calls_of or {}).get(rank, calls)],
+                "repeat": repeat,
+            }
+            command = [sys.executable, str(RANK), json.dumps(plan)]
+            with self.entered():
+                children[rank] = Child(f"rank {rank} of {job}", command, {"OMP_NUM_THREADS": "1"})
+        return Ranks(children)
+
+
+class Ranks:
+    """The rank processes of one job, and what they have said. Leaving the block ends them."""
+
+    def __init__(self, children: dict[int, Child]) -> None:
+        self.children = children
+        self.events: dict[int, list[Event]] = {rank: [] for rank in children}
+
+    def wait_for(self, key: str, timeout: float = 60.0) -> None:
+        """Until every rank has said something with `key`."""
+        self._follow(timeout, key, lambda rank: any(key in event for event in self.events[rank]))
+
+    def wait_for_ends(self, timeout: float = 60.0) -> dict[int, Event]:
+        """What each rank said last, when all have ended well."""
+        self._follow(timeout, "end", lambda rank: self.children[rank].process.poll() is not None)
+        self._read()
+        for child in self.children.values():
+            if child.process.returncode != 0:
+                raise child.failure()
+        return {rank: events[-1] if events else {} for rank, events in self.events.items()}
+
+    def kill(self, rank: int) -> None:
+        """Without any chance to say good-bye. The rank is no longer followed."""
+        child = self.children.pop(rank)
+        child.process.kill()
+        child.stop()
+
+    def _follow(self, timeout: float, what: str, settled: Any) -> None:
+        deadline = time.monotonic() + timeout
+        while True:
+            ended = {rank for rank, child in self.children.items() if child.process.poll() is not None}
+            self._read()
+            waiting = [rank for rank in self.children if not settled(rank)]
+            if not waiting:
+                return
+            for rank in ended & set(waiting):
+                raise AssertionError(
+                    f"no {what!r} of rank {rank}: {self.events[rank][-1:]} {self.children[rank].failure()}"
+                )
+            assert time.monotonic() < deadline, f"no {what!r} of ranks {waiting} within {timeout} s: {self.events}"
+            time.sleep(0.01)
+
+    def _read(self) -> None:
+        for rank, child in self.children.items():
+            self.events[rank] += child.read()
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self.children.values():
+            child.stop()

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller's side of a job, in this process: what `Session` gives, without gRPC."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from udp_switch import UdpSwitch, members
+
+from p4reduce.control.client import Assigned
+from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
+from p4reduce.protocol import Membership
+
+
+class FakeController:
+    """Takes ranks into jobs on a `UdpSwitch`. Put in place of the class `Session`, it makes sessions."""
+
+    def __init__(self, switch: UdpSwitch, **shape: int) -> None:
+        """`shape`: slots, lanes and block_size of every job."""
+        self.switch = switch
+        self.shape = shape
+        self.news = threading.Condition()
+        self.jobs: dict[str, FakeJob] = {}
+
+    def __call__(self, address: str, *, on_abort: Callable[[JobAborted], None], **options: Any) -> FakeSession:
+        return FakeSession(self, address, on_abort, options)
+
+    def place(self, name: str, world_size: int) -> FakeJob:
+        with self.news:
+            if name not in self.jobs or self.jobs[name].is_over():
+                memberships = members(world_size, job=len(self.jobs) + 1, **self.shape)
+                self.switch.admit(memberships[0])
+                self.jobs[name] = FakeJob(memberships)
+            return self.jobs[name]
+
+
+class FakeJob:
+    def __init__(self, memberships: list[Membership]) -> None:
+        self.memberships = memberships
+        self.sessions: dict[int, FakeSession] = {}
+        self.left: set[int] = set()
+        self.closed: set[int] = set()
+        self.barriers: dict[int, set[int]] = {}
+
+    def is_over(self) -> bool:
+        return len(self.closed) == len(self.memberships)
+
+
+class FakeSession:
+    def __init__(
+        self,
+        controller: FakeController,
+        address: str,
+        on_abort: Callable[[JobAborted], None],
+        options: dict[str, Any],
+    ) -> None:
+        self.controller = controller
+        self.address = address
+        self.options = options
+        self.on_abort = on_abort
+        self.aborted: JobAborted | None = None
+        self.job: FakeJob | None = None
+        self.rank = -1
+        self.timeout = 0.0
+        self.barriers = 0
+
+    def join(self, job: str, rank: int, world_size: int, *, slots: int, timeout: float) -> Assigned:
+        del slots
+        self.job = self.controller.place(job, world_size)
+        self.job.sessions[rank] = self
+        self.rank, self.timeout = rank, timeout
+        m = self.job.memberships[rank]
+        place = self.controller.switch.place
+        return Assigned(
+            m.job, m.generation, rank, m.slots, m.lanes, m.block_size, m.first_seq, place.ip, place.udp_port, place.mac,
+            hello_nonce=rank + 2**40, lease_s=5.0,
+        )  # fmt: skip
+
+    def wait_ready(self, hello: Callable[[], None]) -> None:
+        hello()
+        assert self.job is not None
+        for rank, membership in enumerate(self.job.memberships):
+            if not self.controller.switch.heard(membership, rank, rank + 2**40, self.timeout):
+                raise JoinError(f"rank {rank} never came")
+
+    def barrier(self, timeout: float) -> None:
+        assert self.job is not None
+        if self.aborted is not None:
+            raise self.aborted
+        self.barriers += 1
+        here = self.job.barriers.setdefault(self.barriers, set())
+        everyone = set(range(len(self.job.memberships)))
+        with self.controller.news:
+            here.add(self.rank)
+            self.controller.news.notify_all()
+            if not self.controller.news.wait_for(lambda: here == everyone, timeout):
+                raise CollectiveTimeout("barrier not reached by all", awaited=sorted(everyone - here))
+
+    def abort(self, rank: int) -> None:
+        """Tells every session of the job that `rank` went."""
+        assert self.job is not None
+        for session in self.job.sessions.values():
+            session.aborted = JobAborted(f"rank {rank} went", rank=rank)
+            session.on_abort(session.aborted)
+
+    def leave(self) -> None:
+        assert self.job is not None
+        self.job.left.add(self.rank)
+
+    def close(self) -> None:
+        if self.job is not None:
+            self.job.closed.add(self.rank)

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from faulty_transport import FaultyTransport
+from udp_switch import UdpSwitch, members, udp_switch
+from waiting import pass_time, wait_until
+
+from p4reduce.engine import Engine
+from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError, P4ReduceError
+from p4reduce.protocol import Membership, Operation, Worker
+from p4reduce.protocol.numbers import reference_allreduce
+from p4reduce.transport import Transport, open_transport
+
+CLOSED = P4ReduceError("closed by the test")
+
+
+@pytest.fixture
+def switch() -> Iterator[UdpSwitch]:
+    with udp_switch() as switch:
+        yield switch
+
+
+class Rank:
+    """One rank's engine, and what has become of its operations."""
+
+    def __init__(self, switch: UdpSwitch, membership: Membership, transport: Transport | None = None) -> None:
+        self.worker = Worker(membership)
+        transport = transport or open_transport("udp", switch.place)
+        self.engine = Engine(transport, self.worker, switch=str(switch.place))
+        self.ended: list[tuple[str, BaseException | None]] = []
+
+    def submit(self, data: npt.NDArray[np.float32], name: str = "sum", timeout: float = 20.0) -> None:
+        self.engine.submit(
+            Operation(data), name=name, timeout=timeout, on_end=lambda error: self.ended.append((name, error))
+        )
+
+    def wait(self, count: int = 1) -> None:
+        wait_until(lambda: len(self.ended) >= count, f"{count} operations to end", 30)
+
+
+@contextlib.contextmanager
+def ranks(switch: UdpSwitch, world_size: int, transports: Sequence[Transport] | None = None) -> Iterator[list[Rank]]:
+    memberships = members(world_size)
+    switch.admit(memberships[0])
+    chosen = transports or [None] * world_size
+    everyone = [Rank(switch, membership, chosen[membership.rank]) for membership in memberships]
+    # What a HELLO does: without it, a result that comes before a rank's own packet would not find the rank.
+    for rank in everyone:
+        rank.engine._transport.send([rank.worker.hello(1)])
+    wait_until(lambda: len(switch.ranks_heard(memberships[0])) == world_size, "the switch to hear all ranks")
+    try:
+        yield everyone
+    finally:
+        for rank in everyone:
+            rank.engine.close(CLOSED)
+
+
+def sparse(seed: int, size: int = 5000) -> npt.NDArray[np.float32]:
+    random = np.random.default_rng(seed)
+    values = random.standard_normal(size).astype(np.float32)
+    values[random.random(size) < 0.99] = 0
+    return values
+
+
+def test_reduces_one_operation_after_the_other(switch: UdpSwitch) -> None:
+    with ranks(switch, 3) as everyone:
+        for size in (0, 1, 63, 64, 5000):
+            arrays = [sparse(size * 10 + rank, size) for rank in range(3)]
+            expected = reference_allreduce(arrays)
+            for rank, array in zip(everyone, arrays, strict=True):
+                rank.ended.clear()
+                rank.submit(array)
+            for rank, array in zip(everyone, arrays, strict=True):
+                rank.wait()
+                assert rank.ended == [("sum", None)]
+                np.testing.assert_array_equal(array.view(np.int32), expected.view(np.int32))
+
+
+def test_operations_may_be_queued(switch: UdpSwitch) -> None:
+    with ranks(switch, 2) as everyone:
+        arrays = [[sparse(number * 2 + rank, 3000) for number in range(30)] for rank in range(2)]
+        expected = [reference_allreduce([arrays[0][number], arrays[1][number]]) for number in range(30)]
+        for rank, own in zip(everyone, arrays, strict=True):
+            for array in own:
+                rank.submit(array)
+        for rank, own in zip(everyone, arrays, strict=True):
+            rank.wait(30)
+            for array, sum_ in zip(own, expected, strict=True):
+                np.testing.assert_array_equal(array.view(np.int32), sum_.view(np.int32))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_faults_of_the_network_change_nothing(switch: UdpSwitch, seed: int) -> None:
+    transports = [
+        FaultyTransport(open_transport("udp", switch.place), seed * 10 + rank, drop=0.03, duplicate=0.1, delay=0.1)
+        for rank in range(3)
+    ]
+    memberships = members(3)
+    switch.admit(memberships[0])
+    everyone = [Rank(switch, membership, transports[membership.rank]) for membership in memberships]
+    try:
+        for number in range(5):
+            arrays = [sparse(seed * 100 + number * 3 + rank) for rank in range(3)]
+            expected = reference_allreduce(arrays)
+            for rank, array in zip(everyone, arrays, strict=True):
+                rank.submit(array)
+            for rank, array in zip(everyone, arrays, strict=True):
+                rank.wait(number + 1)
+                assert rank.ended[-1] == ("sum", None)
+                np.testing.assert_array_equal(array.view(np.int32), expected.view(np.int32))
+        assert sum(rank.worker.stats.retransmissions for rank in everyone) > 0
+    finally:
+        for rank in everyone:
+            rank.engine.close(CLOSED)
+
+
+def test_a_timeout_names_the_ranks_that_are_awaited(switch: UdpSwitch) -> None:
+    with ranks(switch, 4) as everyone:
+        for rank in everyone[:2]:
+            rank.submit(sparse(1), "allreduce of mine", timeout=1.0)
+        for rank in everyone[:2]:
+            rank.wait()
+            _, error = rank.ended[0]
+            assert isinstance(error, CollectiveTimeout)
+            assert error.awaited == (2, 3)
+            assert "allreduce of mine did not end within 1 s: waiting for ranks 2, 3" in str(error)
+            assert rank.engine.failure is error
+            with pytest.raises(CollectiveTimeout) as raised:
+                rank.submit(sparse(1))
+            assert raised.value is error
+
+
+def test_a_timeout_says_that_the_switch_is_silent(switch: UdpSwitch) -> None:
+    with ranks(switch, 1) as [rank]:
+        switch.deaf = True
+        rank.submit(sparse(1), timeout=0.3)
+        rank.wait()
+        error = rank.ended[0][1]
+        assert isinstance(error, CollectiveTimeout)
+        assert error.awaited == ()
+        assert f"the switch at {switch.place} has not answered for 0.3 s" in str(error)
+
+
+def test_a_timeout_says_what_the_kernel_knows_of_the_switch(switch: UdpSwitch) -> None:
+    place = switch.place
+    with ranks(switch, 1) as [rank]:
+        switch.close()
+        rank.submit(sparse(1), timeout=0.5)
+        rank.wait()
+        assert f"the switch at {place} has not answered for 0.5 s (Connection refused)" in str(rank.ended[0][1])
+
+
+def test_time_limits_run_one_after_the_other(switch: UdpSwitch) -> None:
+    """Two operations that each take most of their time limit are no failure, though the second waits for the first."""
+    with ranks(switch, 2) as [early, late]:
+        for _ in range(2):
+            early.submit(sparse(1), timeout=1.5)
+        for number in range(2):
+            pass_time(0.9)
+            late.submit(sparse(2))
+            early.wait(number + 1)
+        assert early.ended == [("sum", None), ("sum", None)]
+
+
+def test_an_abort_through_the_switch_ends_everything(switch: UdpSwitch) -> None:
+    with ranks(switch, 3) as everyone:
+        for rank in everyone[:2]:
+            rank.submit(sparse(1))
+            rank.submit(sparse(2))
+        switch.abort(members(3)[0], rank=2)
+        for rank in everyone[:2]:
+            rank.wait(2)
+            for _, error in rank.ended:
+                assert isinstance(error, JobAborted)
+                assert error.rank == 2
+
+
+def test_an_idle_engine_hears_of_an_abort_too(switch: UdpSwitch) -> None:
+    with ranks(switch, 2) as everyone:
+        switch.abort(members(2)[0], rank=1)
+        wait_until(lambda: everyone[0].engine.failure is not None, "the abort to arrive")
+        with pytest.raises(JobAborted):
+            everyone[0].submit(sparse(1))
+
+
+def test_a_failure_from_outside_ends_everything(switch: UdpSwitch) -> None:
+    with ranks(switch, 2) as everyone:
+        rank = everyone[0]
+        rank.submit(sparse(1))
+        cause = JobAborted("rank 1 went", rank=1)
+        rank.engine.fail(cause)
+        rank.engine.fail(P4ReduceError("later, and so not the cause"))
+        rank.wait()
+        assert rank.ended == [("sum", cause)]
+        with pytest.raises(JobAborted, match="rank 1 went"):
+            rank.submit(sparse(1))
+
+
+def test_ranks_that_differ_all_learn_of_it(switch: UdpSwitch) -> None:
+    with ranks(switch, 3) as everyone:
+        for rank, size in zip(everyone, (100, 100, 101), strict=True):
+            rank.submit(sparse(1, size))
+        for rank in everyone:
+            rank.wait()
+            assert isinstance(rank.ended[0][1], MismatchError)
+
+
+def test_close_fails_what_is_under_way_and_ends_the_thread(switch: UdpSwitch) -> None:
+    with ranks(switch, 2) as [rank, _]:
+        rank.submit(sparse(1))
+        rank.engine.close(CLOSED)
+        assert rank.ended == [("sum", CLOSED)]
+        assert not rank.engine._thread.is_alive()
+        rank.engine.close(CLOSED)
+        with pytest.raises(P4ReduceError, match="closed by the test"):
+            rank.submit(sparse(1))
+
+
+def test_rubbish_from_the_switch_changes_nothing(switch: UdpSwitch) -> None:
+    random = np.random.default_rng(0)
+    with ranks(switch, 2) as everyone:
+        arrays = [sparse(rank) for rank in range(2)]
+        expected = reference_allreduce(arrays)
+        for rank, array in zip(everyone, arrays, strict=True):
+            rank.submit(array)
+            for length in (0, 1, 18, 33, 34, 35, 290, 1058, 4000):
+                header = bytes([0x12, 0, 0, 0, 0, 1, 0, 3])  # of this job, or how could it come so far
+                switch.send((header + random.bytes(length))[:length], members(2)[0])
+        for rank, array in zip(everyone, arrays, strict=True):
+            rank.wait()
+            assert rank.ended == [("sum", None)]
+            np.testing.assert_array_equal(array, expected)
+
+
+def test_an_error_of_the_worker_ends_everything(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ranks(switch, 2) as [rank, _]:
+
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError("a bug")
+
+        rank.submit(sparse(1))
+        wait_until(lambda: rank.worker.stats.packets_sent > 1, "the operation to be under way")
+        monkeypatch.setattr(rank.worker, "receive", broken)
+        rank.wait()
+        for _, error in rank.ended:
+            assert isinstance(error, P4ReduceError)
+            assert "thread failed: ZeroDivisionError: a bug" in str(error)
+            assert isinstance(error.__cause__, ZeroDivisionError)
+
+
+def test_waits_without_being_busy(switch: UdpSwitch) -> None:
+    """Idle, it sleeps; while a straggler is awaited, it only asks now and then."""
+    with ranks(switch, 2) as [rank, straggler]:
+        before = time.process_time()
+        pass_time(0.5)
+        assert time.process_time() - before < 0.1
+        rank.submit(sparse(1, 100))
+        pass_time(1.0)
+        assert rank.worker.stats.packets_sent < 100
+        straggler.submit(sparse(2, 100))
+        rank.wait()
+
+
+def test_packets_wait_while_the_kernels_buffer_is_full(switch: UdpSwitch) -> None:
+    class Narrow(FaultyTransport):
+        """Takes one packet a call, as a socket whose buffer is nearly full would."""
+
+        def send(self, payloads: Sequence[bytes]) -> int:
+            return super().send(payloads[:1])
+
+    transports = [Narrow(open_transport("udp", switch.place), seed=0) for _ in range(2)]
+    with ranks(switch, 2, transports) as everyone:
+        arrays = [sparse(rank) for rank in range(2)]
+        expected = reference_allreduce(arrays)
+        for rank, array in zip(everyone, arrays, strict=True):
+            rank.submit(array)
+        for rank, array in zip(everyone, arrays, strict=True):
+            rank.wait()
+            np.testing.assert_array_equal(array, expected)
+
+
+def test_many_threads_may_submit(switch: UdpSwitch) -> None:
+    """One rank alone, for which threads may come in any order."""
+    with ranks(switch, 1) as [rank]:
+        arrays = [sparse(number, 300) for number in range(64)]
+        expected = [array.copy() for array in arrays]
+        threads = [
+            threading.Thread(target=lambda own=own: [rank.submit(array) for array in own])  # type: ignore[misc]
+            for own in (arrays[start::8] for start in range(8))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        rank.wait(64)
+        assert all(error is None for _, error in rank.ended)
+        for array, own in zip(arrays, expected, strict=True):
+            np.testing.assert_allclose(array, own, rtol=1e-6)
+
+
+def test_a_forked_process_is_told_that_it_has_no_engine(switch: UdpSwitch) -> None:
+    with ranks(switch, 1) as [rank]:
+        read_end, write_end = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                rank.submit(sparse(1))
+            except P4ReduceError as error:
+                os.write(write_end, str(error).encode())
+            finally:
+                rank.engine.close(CLOSED)
+                os._exit(0)
+        os.close(write_end)
+        with os.fdopen(read_end) as pipe:
+            message = pipe.read()
+        os.waitpid(child, 0)
+        assert f"belongs to process {os.getpid()} and cannot be used in process {child}" in message
+        rank.submit(sparse(1))
+        rank.wait()
+        assert rank.ended == [("sum", None)]

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transports that build Ethernet frames, on one end of a veth pair; the test is at the other end."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from own_network import OwnNetwork, ip
+from waiting import receive
+
+from p4reduce.protocol.constants import AGGREGATION_PORT, Op
+from p4reduce.protocol.packet import Codec, Packet
+from p4reduce.transport import Switch, Transport, TransportError, open_transport
+from p4reduce.transport.raw import HEADERS_BYTES, internet_checksum
+
+CODEC = Codec()
+PAYLOADS = [CODEC.encode(Packet(Op.DATA, 7, 2, worker=3, slot=slot, seq=4)) for slot in range(40)]
+
+
+def switch_of(network: OwnNetwork) -> Switch:
+    return Switch(network.switch_ip, AGGREGATION_PORT, network.switch_mac)
+
+
+@pytest.fixture(params=["raw", "scapy"])
+def transport(request: pytest.FixtureRequest, network: OwnNetwork) -> Iterator[Transport]:
+    transport = open_transport(request.param, switch_of(network), interface=network.host)
+    yield transport
+    transport.close()
+
+
+@pytest.fixture
+def wire(network: OwnNetwork) -> Iterator[socket.socket]:
+    """Everything that the host sends comes out here."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
+        sock.bind((network.wire, 0x0003))
+        sock.settimeout(5)
+        yield sock
+
+
+def answer(network: OwnNetwork, transport: Transport, payload: bytes, **changes: Any) -> bytes:
+    """A frame from the switch, independent of the transport's own code."""
+    fields = {
+        "source": network.switch_ip,
+        "destination": network.host_ip,
+        "port": transport.local_address[1],
+        "protocol": socket.IPPROTO_UDP,
+        "fragment": 0,
+        "padding": b"",
+        **changes,
+    }
+    udp_length = 8 + len(payload)
+    header = struct.pack(
+        "!BBHHHBBH4s4s", 0x45, 0, 20 + udp_length, 1, fields["fragment"], 64, fields["protocol"], 0,
+        socket.inet_aton(fields["source"]), socket.inet_aton(fields["destination"]),
+    )  # fmt: skip
+    header = header[:10] + struct.pack("!H", internet_checksum(header)) + header[12:]
+    macs = bytes.fromhex((network.host_mac + network.switch_mac).replace(":", ""))
+    udp = struct.pack("!HHHH", AGGREGATION_PORT, fields["port"], udp_length, 0)
+    return macs + b"\x08\x00" + header + udp + payload + fields["padding"]
+
+
+def aggregation_frames(wire: socket.socket, count: int) -> list[bytes]:
+    frames: list[bytes] = []
+    while len(frames) < count:
+        frame = wire.recv(4096)
+        if frame[12:14] == b"\x08\x00" and frame[23] == socket.IPPROTO_UDP:
+            frames.append(frame)
+    return frames
+
+
+@pytest.mark.root
+def test_sends_well_formed_frames(network: OwnNetwork, wire: socket.socket, transport: Transport) -> None:
+    assert transport.send(PAYLOADS) == len(PAYLOADS)
+    for frame, payload in zip(aggregation_frames(wire, len(PAYLOADS)), PAYLOADS, strict=True):
+        assert frame[:14].hex(":") == f"{network.switch_mac}:{network.host_mac}:08:00"
+        assert internet_checksum(frame[14:34]) == 0
+        version, total_length, fragment, ttl, protocol = struct.unpack("!BxHxxHBB", frame[14:24])
+        assert (version, total_length, fragment, ttl, protocol) == (0x45, 28 + len(payload), 0x4000, 64, 17)
+        assert frame[26:34] == socket.inet_aton(network.host_ip) + socket.inet_aton(network.switch_ip)
+        port = transport.local_address[1]
+        assert struct.unpack("!HHHH", frame[34:42]) == (port, AGGREGATION_PORT, 8 + len(payload), 0)
+        assert frame[42:] == payload
+
+
+@pytest.mark.root
+def test_receives_what_the_switch_sends_and_nothing_else(
+    network: OwnNetwork, wire: socket.socket, transport: Transport
+) -> None:
+    wire.send(answer(network, transport, b"other source", source="10.9.0.101"))
+    wire.send(answer(network, transport, b"other host", destination="10.9.0.2"))
+    wire.send(answer(network, transport, b"other port", port=transport.local_address[1] ^ 1))
+    wire.send(answer(network, transport, b"TCP", protocol=socket.IPPROTO_TCP))
+    wire.send(answer(network, transport, b"first fragment", fragment=0x2000))
+    wire.send(answer(network, transport, b"later fragment", fragment=0x0001))
+    wire.send(b"\xff" * 12 + b"\x08\x06" + b"ARP".ljust(46))
+    wire.send(answer(network, transport, PAYLOADS[0])[:50])  # cut short
+    wire.send(answer(network, transport, PAYLOADS[1], padding=bytes(12)))
+    for payload in PAYLOADS:
+        wire.send(answer(network, transport, payload))
+    assert receive(transport, 1 + len(PAYLOADS)) == [PAYLOADS[1], *PAYLOADS]
+
+
+@pytest.mark.root
+def test_the_kernel_does_not_answer_the_switch(network: OwnNetwork, wire: socket.socket, transport: Transport) -> None:
+    """With ICMP "port unreachable", for nobody reads from the transport's UDP port as far as the kernel can tell."""
+    ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
+    for payload in PAYLOADS:
+        wire.send(answer(network, transport, payload))
+    receive(transport, len(PAYLOADS))
+    wire.send(answer(network, transport, b"", port=9))  # that one it does answer
+    while True:
+        frame = wire.recv(4096)
+        if frame[12:14] == b"\x08\x00" and frame[23] == socket.IPPROTO_ICMP:
+            break
+    (unreachable,) = struct.unpack_from("!H", frame, 14 + 20 + 8 + 20 + 2)
+    assert unreachable == 9
+
+
+@pytest.mark.root
+def test_holds_its_port(transport: Transport) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other, pytest.raises(OSError, match="in use"):
+        other.bind(transport.local_address)
+
+
+@pytest.mark.root
+def test_finds_the_interface_by_the_route(network: OwnNetwork) -> None:
+    transport = open_transport("raw", switch_of(network))
+    assert transport.local_address[0] == network.host_ip
+    transport.close()
+
+
+@pytest.mark.root
+def test_says_what_is_wrong_with_the_interface(network: OwnNetwork) -> None:
+    with pytest.raises(TransportError, match=r"'wire0' has no IPv4 address .* host0"):
+        open_transport("raw", switch_of(network), interface=network.wire)
+    with pytest.raises(TransportError, match="'nosuch0'"):
+        open_transport("raw", switch_of(network), interface="nosuch0")
+    with pytest.raises(TransportError, match=r"no route to the switch at 192.0.2.1:31314 .* name the interface"):
+        open_transport("raw", Switch("192.0.2.1", AGGREGATION_PORT, network.switch_mac))
+    with pytest.raises(TransportError, match=r"1578 bytes .* MTU of 'host0', which is 1500"):
+        open_transport("raw", switch_of(network), interface=network.host, largest_payload=1550)
+    with pytest.raises(TransportError, match="no MAC address"):
+        open_transport("raw", Switch(network.switch_ip, AGGREGATION_PORT))
+
+
+@pytest.mark.root
+def test_survives_an_interface_that_is_down_for_a_while(
+    network: OwnNetwork, wire: socket.socket, transport: Transport
+) -> None:
+    ip("link", "set", network.host, "down")
+    assert transport.send(PAYLOADS[:2]) == 2
+    assert transport.receive() == []
+    ip("link", "set", network.host, "up")
+    deadline = time.monotonic() + 5
+    payloads: list[bytes] = []
+    while not payloads and time.monotonic() < deadline:
+        wire.send(answer(network, transport, PAYLOADS[5]))
+        payloads = transport.receive()
+    assert payloads[0] == PAYLOADS[5]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give it up")
+@pytest.mark.root
+def test_says_that_it_needs_the_capability(network: OwnNetwork) -> None:
+    os.seteuid(65534)
+    try:
+        with pytest.raises(TransportError, match="need root or the capability CAP_NET_RAW"):
+            open_transport("raw", switch_of(network), interface=network.host)
+    finally:
+        os.seteuid(0)
+
+
+def test_says_which_extra_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    real_import = builtins.__import__
+
+    def without_scapy(name: str, *arguments: Any, **named: Any) -> Any:
+        if name.startswith("scapy"):
+            raise ImportError(f"No module named {name!r}")
+        return real_import(name, *arguments, **named)
+
+    monkeypatch.delitem(sys.modules, "p4reduce.transport.scapy_transport", raising=False)
+    monkeypatch.setattr(builtins, "__import__", without_scapy)
+    with pytest.raises(TransportError, match=r"pip install 'p4reduce\[scapy\]'"):
+        open_transport("scapy", Switch("127.0.0.1", 1, "02:00:00:00:00:01"))
+
+
+def test_headers_are_42_bytes() -> None:
+    assert HEADERS_BYTES == 42

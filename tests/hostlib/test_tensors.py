@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_np
+
+from p4reduce.errors import UnsupportedDtype
+from p4reduce.tensors import open_tensor
+
+torch = pytest.importorskip("torch", reason="needs torch")
+
+FACTOR = 3  # exact in every dtype for the small integers that the tests use
+SMALL = st.integers(-8, 8)
+NUMPY_DTYPES = ["float32", "float16", "int32", ">f4", ">i4", ">f2"]
+TORCH_DTYPES = ["float32", "float16", "bfloat16", "int32"]
+
+
+def reduce(tensor: object, divisor: int = 1) -> npt.NDArray[Any]:
+    """As if `FACTOR` ranks had reduced the same tensor. Returns what the protocol was given."""
+    reducible = open_tensor(tensor)
+    given_work = reducible.work.copy()
+    assert reducible.work.ndim == 1
+    assert reducible.work.flags.c_contiguous
+    assert reducible.work.dtype in (np.float32, np.int32)
+    reducible.work *= FACTOR
+    reducible.write_back(divisor)
+    return given_work
+
+
+@st.composite
+def views(draw: st.DrawFn) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """An array of small integers, and a view of it: transposed, stepped, reversed, cut or none of it."""
+    dtype = np.dtype(draw(st.sampled_from(NUMPY_DTYPES)))
+    shape = draw(st_np.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
+    base = np.array(draw(st_np.arrays(np.int8, shape, elements=SMALL))).astype(dtype)
+    view = base.transpose(draw(st.permutations(range(base.ndim))))
+    if view.ndim:
+        view = view[draw(st_np.basic_indices(view.shape, allow_ellipsis=True))]
+    return base, view if isinstance(view, np.ndarray) else base
+
+
+@given(views())
+def test_any_numpy_view_is_reduced_in_place(base_and_view: tuple[npt.NDArray[Any], npt.NDArray[Any]]) -> None:
+    base, view = base_and_view
+    before = view.copy()
+    expected = base.copy()
+    untouched = np.ones(base.shape, bool)
+    # Which elements of the base the view shows, found by writing through it.
+    marks = base.copy()
+    view[...] = 100
+    untouched = base != 100
+    base[...] = marks
+    given_work = reduce(view)
+    np.testing.assert_array_equal(given_work, before.reshape(-1).astype(given_work.dtype))
+    np.testing.assert_array_equal(view, before * FACTOR)
+    np.testing.assert_array_equal(base[untouched], expected[untouched])
+
+
+@given(views(), st.sampled_from(TORCH_DTYPES), st.booleans())
+def test_any_torch_view_is_reduced_in_place(
+    base_and_view: tuple[npt.NDArray[Any], npt.NDArray[Any]], dtype: str, requires_grad: bool
+) -> None:
+    _, view = base_and_view
+    # Of the same shape, and with the same order of strides where those are positive.
+    order = sorted(range(view.ndim), key=lambda axis: -abs(view.strides[axis]))
+    base = torch.from_numpy(np.array(view.transpose(order), "int32", order="C")).to(getattr(torch, dtype))
+    tensor = base.permute([order.index(axis) for axis in range(view.ndim)])
+    if requires_grad and tensor.is_floating_point():
+        tensor.requires_grad_()
+    before = tensor.detach().clone()
+    given_work = reduce(tensor)
+    np.testing.assert_array_equal(given_work, before.reshape(-1).to(torch.float32).numpy())
+    assert torch.equal(tensor.detach(), before * FACTOR)
+    assert tensor.dtype == before.dtype
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_contiguous_memory_is_reduced_where_it_is(dtype: str) -> None:
+    array = np.arange(6, dtype=dtype).reshape(2, 3)
+    assert np.shares_memory(open_tensor(array).work, array)
+    tensor = torch.from_numpy(array)
+    assert np.shares_memory(open_tensor(tensor).work, array)
+    assert not np.shares_memory(open_tensor(array.T).work, array), "column-major is another order of elements"
+
+
+@given(st.lists(st.floats(width=16), min_size=1))
+def test_float16_is_carried_exactly(values: list[float]) -> None:
+    array = np.array(values, np.float16)
+    bits = array.view(np.uint16).copy()
+    reducible = open_tensor(array)
+    np.testing.assert_array_equal(reducible.work, array.astype(np.float32))
+    reducible.write_back()
+    nan = np.isnan(array)
+    np.testing.assert_array_equal(array.view(np.uint16)[~nan], bits[~nan])
+
+
+@given(st.lists(st.integers(0, 0xFFFF), min_size=1))
+def test_bfloat16_is_carried_exactly(bits: list[int]) -> None:
+    tensor = torch.tensor(bits, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    before = tensor.clone()
+    reducible = open_tensor(tensor)
+    reducible.write_back()
+    finite = ~before.isnan()
+    assert torch.equal(tensor.view(torch.int16)[finite], before.view(torch.int16)[finite])
+
+
+def test_bfloat16_of_numpy_is_carried() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="needs ml_dtypes")
+    array = np.array([1, 2, 3], ml_dtypes.bfloat16)
+    reduce(array)
+    assert array.astype(np.float32).tolist() == [3, 6, 9]
+
+
+def test_results_are_rounded_to_nearest_even() -> None:
+    for dtype, ties in (("float16", [2049.0, 2051.0]), ("bfloat16", [257.0, 259.0])):
+        tensor = torch.zeros(2, dtype=getattr(torch, dtype))
+        reducible = open_tensor(tensor)
+        reducible.work[:] = ties
+        reducible.write_back()
+        assert tensor.tolist() == [ties[0] - 1, ties[1] + 1]
+
+
+def test_a_sum_beyond_float16_is_infinite_and_its_average_is_not() -> None:
+    for tensor in (np.array([60000], np.float16), torch.tensor([60000], dtype=torch.float16)):
+        reduce(tensor)
+        assert tensor.tolist() == [float("inf")]
+    for tensor in (np.array([60000], np.float16), torch.tensor([60000], dtype=torch.float16)):
+        reduce(tensor, divisor=FACTOR)
+        assert tensor[0] == 60000
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False), min_size=1), st.integers(1, 32))
+def test_average_divides_as_float32_does(values: list[float], divisor: int) -> None:
+    array = np.array(values, np.float32)
+    expected = array / np.float32(divisor)
+    open_tensor(array).write_back(divisor)
+    np.testing.assert_array_equal(array.view(np.int32), expected.view(np.int32))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "uint8", "bool", "complex64", "int16"])
+def test_other_dtypes_are_refused_by_name(dtype: str) -> None:
+    message = f"dtype {dtype}: supported are float32, float16, bfloat16, int32"
+    with pytest.raises(UnsupportedDtype, match=message):
+        open_tensor(np.zeros(3, dtype))
+    with pytest.raises(UnsupportedDtype, match=message):
+        open_tensor(torch.zeros(3, dtype=getattr(torch, dtype)))
+
+
+def test_what_cannot_be_written_to_is_refused() -> None:
+    frozen = np.zeros(3, np.float32)
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        open_tensor(frozen)
+    overlapping = np.lib.stride_tricks.as_strided(np.zeros(3, np.float32), (2, 3), (0, 4))
+    with pytest.raises(ValueError, match=r"shape \(2, 3\) has an expanded dimension"):
+        open_tensor(overlapping)
+    with pytest.raises(ValueError, match=r"shape \(3, 2\) has an expanded dimension"):
+        open_tensor(torch.zeros(3, 1).expand(3, 2))
+
+
+def test_what_is_no_dense_cpu_tensor_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"is a list: accepted are numpy.ndarray and torch.Tensor"):
+        open_tensor([1.0])
+    with pytest.raises(TypeError, match=r"NumPy scalar .* pass a 0-d array"):
+        open_tensor(np.float32(1))
+    with pytest.raises(TypeError, match="masked array"):
+        open_tensor(np.ma.MaskedArray(np.zeros(3, np.float32)))
+    with pytest.raises(TypeError, match=r"layout torch.sparse_coo"):
+        open_tensor(torch.zeros(3).to_sparse())
+    with pytest.raises(TypeError, match="on device meta"):
+        open_tensor(torch.zeros(3, device="meta"))
+
+
+def test_matrices_and_parameters_are_tensors_too() -> None:
+    matrix = np.array([[1, 2], [3, 4]], np.float32).view(np.matrix)
+    reduce(matrix)
+    assert matrix.tolist() == [[3, 6], [9, 12]]
+    parameter = torch.nn.Parameter(torch.ones(2))
+    reduce(parameter)
+    assert parameter.tolist() == [3, 3]
+    assert parameter.grad_fn is None
+
+
+def test_negated_views_are_read_as_what_they_show() -> None:
+    tensor = torch.tensor([1 + 2j, 3 + 4j]).conj().imag
+    assert tensor.is_neg()
+    given_work = reduce(tensor)
+    assert given_work.tolist() == [-2, -4]
+    assert tensor.tolist() == [-6, -12]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_autograd_notices_that_a_saved_tensor_was_overwritten(dtype: torch.dtype) -> None:
+    weight = torch.ones(3, dtype=dtype, requires_grad=True)
+    saved = torch.ones(3, dtype=dtype)
+    loss = (weight * saved).sum()
+    reduce(saved)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_inference_tensors_have_no_version_to_raise() -> None:
+    with torch.inference_mode():
+        tensor = torch.ones(3)
+        reduce(tensor)
+    assert tensor.tolist() == [3, 3, 3]
+
+
+def test_torch_is_not_imported_for_arrays() -> None:
+    program = (
+        "import sys, numpy as np; from p4reduce.tensors import open_tensor; "
+        "open_tensor(np.zeros(3, np.float32)).write_back(); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
