@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A packet to the aggregator: is it well formed, who may send it, what does its slot make of it, and what is the answer.
+// A packet to the aggregator: is it well formed, who may send it, what does its slot make of it, and what is the
+// answer.
 #include "pipeline.h"
 
 struct aggregation {
@@ -23,9 +24,9 @@ static bool malformed(const struct packet *packet, const struct layout *layout) 
     unsigned active = header[AGGREGATION_ACTIVE], present = header[AGGREGATION_PRESENT];
     size_t length = UDP_SIZE + AGGREGATION_SIZE + keys_length(layout) + lanes_in(packet->values) * lane_length(layout);
     size_t growth = lanes_in(active & all_lanes(layout) & ~packet->values) * lane_length(layout);
-    return header[AGGREGATION_VERSION_OP] >> 4 != PROTOCOL_VERSION || load16(packet->udp + UDP_LENGTH) != length
-           || load16(packet->ipv4 + IPV4_TOTAL_LENGTH) != length + IPV4_SIZE || (active & ~all_lanes(layout)) != 0
-           || (present & ~active) != 0 || growth > layout->max_growth || (packet->from_cpu && growth != 0);
+    return header[AGGREGATION_VERSION_OP] >> 4 != PROTOCOL_VERSION || load16(packet->udp + UDP_LENGTH) != length ||
+           load16(packet->ipv4 + IPV4_TOTAL_LENGTH) != length + IPV4_SIZE || (active & ~all_lanes(layout)) != 0 ||
+           (present & ~active) != 0 || growth > layout->max_growth || (packet->from_cpu && growth != 0);
 }
 
 // A pool that reaches beyond the registers reads zeros there, and writes nothing.
@@ -43,8 +44,8 @@ static enum outcome admit(struct aggregation *aggregation, struct half *nowhere)
     const uint8_t *header = packet->aggregation;
     uint64_t first = jobs_key_first(load32(packet->ipv4 + IPV4_SRC), load16(packet->udp + UDP_SRC_PORT),
                                     load16(header + AGGREGATION_JOB));
-    uint64_t second = jobs_key_second(packet->ingress_port, load16(header + AGGREGATION_GENERATION),
-                                      header[AGGREGATION_WORKER]);
+    uint64_t second =
+        jobs_key_second(packet->ingress_port, load16(header + AGGREGATION_GENERATION), header[AGGREGATION_WORKER]);
     bool hit;
     const struct action *job = table_apply(&aggregation->context->plane->tables[TABLE_JOBS], first, second, &hit);
     if (!hit)
@@ -206,8 +207,7 @@ static enum outcome see(struct aggregation *aggregation) {
     }
     enum outcome outcome = half_judge(half, &aggregation->data);
     if (outcome == OUTCOME_STARTED || outcome == OUTCOME_ADDED)
-        aggregation->complete =
-            half_contribute(&aggregation->context->plane->slots, half, &aggregation->data, outcome);
+        aggregation->complete = half_contribute(&aggregation->context->plane->slots, half, &aggregation->data, outcome);
     return outcome;
 }
 

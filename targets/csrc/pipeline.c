@@ -82,10 +82,10 @@ static void deliver(struct context *context, struct packet *packet, unsigned ins
 static void egress(struct context *context, struct packet *packet, const struct verdict *verdict, unsigned port,
                    unsigned instance) {
     deliver(context, packet, instance);
-    if (port != context->plane->layout.cpu_port
-        && drop_simulator_loses(context, TABLE_LOSS_OUT, port, packet->ingress_length))
-        return;
     if (verdict->bridged && port == packet->ingress_port)
+        return;
+    if (port != context->plane->layout.cpu_port &&
+        drop_simulator_loses(context, TABLE_LOSS_OUT, port, packet->ingress_length))
         return;
     // Only a header whose checksum was right is ever rewritten.
     if (packet->ipv4 != NULL && (packet->ipv4[0] & 0xF) == 5 && !packet->bad_checksum)

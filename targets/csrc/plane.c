@@ -8,14 +8,10 @@ static const struct {
     size_t limit;
     enum action_id miss;
 } tables[TABLES] = {
-    [TABLE_LOSS_IN] = {512, NO_ACTION},
-    [TABLE_OWN_ADDRESSES] = {64, NO_ACTION},
-    [TABLE_JOBS] = {4096, NO_ACTION},
-    [TABLE_MAC_ADDRESSES] = {4096, ACTION_DISCARD},
-    [TABLE_ROUTER_MACS] = {64, NO_ACTION},
-    [TABLE_ROUTES] = {1024, ACTION_UNROUTABLE},
-    [TABLE_LOSS_OUT] = {512, NO_ACTION},
-    [TABLE_WORKERS] = {4096, NO_ACTION},
+    [TABLE_LOSS_IN] = {512, NO_ACTION},    [TABLE_OWN_ADDRESSES] = {64, NO_ACTION},
+    [TABLE_JOBS] = {4096, NO_ACTION},      [TABLE_MAC_ADDRESSES] = {4096, ACTION_DISCARD},
+    [TABLE_ROUTER_MACS] = {64, NO_ACTION}, [TABLE_ROUTES] = {1024, ACTION_UNROUTABLE},
+    [TABLE_LOSS_OUT] = {512, NO_ACTION},   [TABLE_WORKERS] = {4096, NO_ACTION},
 };
 
 struct plane *plane_create(const struct layout *layout) {

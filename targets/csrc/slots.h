@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The registers of the slots. A half keeps keys and sums as they stand in a RESULT, so that one is sent from where it is:
+// The registers of the slots. A half keeps keys and sums as they stand in a RESULT, so that one is sent from where it
+// is:
 //
 //   struct half ... | aggregation header | keys | values of lane 0 | lane 1 ...
 //                   wire                        values, aligned to 64

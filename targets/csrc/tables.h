@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's tables. All are exact, but for the routes: those are kept by prefix, and their length is part of the key.
+// The program's tables. All are exact, but for the routes: those are kept by prefix, and their length is part of the
+// key.
 #ifndef NATIVE_TABLES_H
 #define NATIVE_TABLES_H
 
@@ -21,15 +22,15 @@ enum table_id {
 
 enum action_id {
     NO_ACTION,
-    ACTION_LOSE,       // threshold
-    ACTION_OWN,        // mac
-    ACTION_ADMIT,      // worker bit, full bitmap, pool base, pool halves, group
-    ACTION_FORWARD,    // port
-    ACTION_FLOOD,      // group
+    ACTION_LOSE,    // threshold
+    ACTION_OWN,     // mac
+    ACTION_ADMIT,   // worker bit, full bitmap, pool base, pool halves, group
+    ACTION_FORWARD, // port
+    ACTION_FLOOD,   // group
     ACTION_DISCARD,
-    ACTION_ROUTE,      // port, source mac, next hop mac
+    ACTION_ROUTE, // port, source mac, next hop mac
     ACTION_UNROUTABLE,
-    ACTION_ADDRESS,    // mac, ip, udp port
+    ACTION_ADDRESS, // mac, ip, udp port
 };
 
 #define MAX_ARGUMENTS 5

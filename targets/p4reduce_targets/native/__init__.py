@@ -4,7 +4,8 @@
 It does what the P4 program does, byte for byte, and refuses every other program.
 """
 
-from .dataplane import NativeDataPlane
-from .library import LibraryMissing
+from p4reduce_targets.native.dataplane import NativeDataPlane
+from p4reduce_targets.native.library import LibraryMissing
+from p4reduce_targets.native.loading import load
 
-__all__ = ["LibraryMissing", "NativeDataPlane"]
+__all__ = ["LibraryMissing", "NativeDataPlane", "load"]

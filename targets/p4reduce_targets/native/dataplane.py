@@ -100,7 +100,7 @@ class NativeDataPlane:
         self.read_direct_counter(table, key, priority)
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Runs one frame past the switch's own ports; raises ValueError where it is too long or there is no such port."""
+        """Runs one frame past the switch's own ports; ValueError where it is too long or there is no such port."""
         with self._switch.outputs:
             start = ctypes.c_void_p()
             size = self._call("process", port, frame, len(frame), ctypes.byref(start))

@@ -69,5 +69,6 @@ def _find() -> Path:
         if path.is_file():
             return path
     raise LibraryMissing(
-        f"target native: {NAME} was not installed: there was no C compiler, or the build failed (pip install -v says why)"
+        f"target native: {NAME} was not installed: there was no C compiler, or the build failed "
+        "(pip install -v says why)"
     )

@@ -118,14 +118,11 @@ COUNTERS: Mapping[str, Counter] = {
     "SwitchEgress.drop_simulator.losses": Counter(2, 512),
 }
 
-_AGGREGATION = {
-    **{"version": 4, "op": 4, "active": 8, "present": 8, "worker": 8, "job": 16, "generation": 16, "slot": 16},
-    **{"seq": 32, "fingerprint": 32},
-}
 _HEADERS = {
-    "packet_out": {"through_pipeline": 1, "padding": 6, "egress_port": 9, "multicast_group": 16},
-    "packet_in": {"padding": 7, "ingress_port": 9, "bitmap": 32},
-    "aggregation": _AGGREGATION,
+    "packet_out": "through_pipeline 1, padding 6, egress_port 9, multicast_group 16",
+    "packet_in": "padding 7, ingress_port 9, bitmap 32",
+    "aggregation": "version 4, op 4, active 8, present 8, worker 8, job 16, generation 16, slot 16, seq 32, "
+    "fingerprint 32",
 }
 _AGGREGATION_PORT = 0x7A52
 
@@ -154,7 +151,8 @@ def _check(program: dict[str, Any]) -> Layout:
     types = {kind["name"]: {f[0]: f[1] for f in kind["fields"]} for kind in program["header_types"]}
     headers = {header["name"]: types[header["header_type"]] for header in program["headers"]}
     for name, fields in _HEADERS.items():
-        differences.compare(f"header {name}", fields, headers.get(name))
+        there = ", ".join(f"{key} {bits}" for key, bits in headers.get(name, {}).items())
+        differences.compare(f"header {name}", fields, there)
     _check_tables(program, headers, differences)
     found = {array["name"]: array["size"] for array in program["counter_arrays"] if not array.get("is_direct")}
     differences.compare("the set of counters", {name: one.size for name, one in COUNTERS.items()}, found)
