@@ -102,8 +102,10 @@ static void announce(p4reduce_worker *worker, struct slot *slot, struct task *ta
         return;
     const p4reduce_membership *m = &worker->membership;
     packet_address(slot->payload, OP_DATA, (uint16_t)m->job, (uint16_t)m->generation, (uint8_t)m->rank);
-    for (unsigned lane = 0; lane < worker->layout.lanes; lane++)
+    for (unsigned lane = 0; lane < worker->layout.lanes; lane++) {
         slot->announced[lane] = task_next_key(task, stream_of(worker, slot, lane), 0);
+        slot->least[lane] = 0;
+    }
     slot->active = 0;
     send_packet(worker, slot, 0, now);
 }
@@ -152,8 +154,45 @@ static void take_values(p4reduce_worker *worker, struct slot *slot, const uint8_
     }
 }
 
-// Puts this rank's values of the lanes in `own` into the packet, zeros for the others in `present`.
-static void put_values(p4reduce_worker *worker, struct slot *slot, uint8_t own, uint8_t present) {
+// Whether these can be minimums over workers of which this is one.
+static bool plausible(const p4reduce_worker *worker, const struct slot *slot, const struct packet *packet) {
+    for (unsigned lane = 0; lane < worker->layout.lanes; lane++) {
+        const uint32_t key = packet_key(packet, lane);
+        if (key < slot->least[lane] || key > slot->announced[lane])
+            return false;
+        if (key != NO_KEY && block_of(worker, slot, lane, key) >= slot->task->blocks)
+            return false;
+    }
+    return true;
+}
+
+// Begins the round of the blocks that the keys name. Returns the lanes whose block is not zero here.
+static uint8_t agree(const p4reduce_worker *worker, struct slot *slot, const struct packet *packet) {
+    uint8_t own = 0;
+    slot->active = 0;
+    for (unsigned lane = 0; lane < worker->layout.lanes; lane++) {
+        const uint32_t key = packet_key(packet, lane), announced = slot->announced[lane];
+        slot->agreed[lane] = key;
+        slot->least[lane] = key >= (NO_KEY & ~UINT32_C(0xFF)) ? NO_KEY : (key | 0xFF) + 1;
+        if (key == NO_KEY)
+            continue;
+        slot->active |= (uint8_t)(1u << lane);
+        if (key >> 8 == announced >> 8 && announced != NO_KEY) {
+            own |= (uint8_t)(1u << lane);
+            slot->announced[lane] = task_next_key(slot->task, stream_of(worker, slot, lane), (key >> 8) + 1);
+        }
+    }
+    return own;
+}
+
+// Puts this rank's values into the packet. Returns the lanes that it then has.
+static uint8_t contribute(p4reduce_worker *worker, struct slot *slot, uint8_t own) {
+    uint8_t present = own, absent = slot->active & (uint8_t)~own;
+    while ((unsigned)__builtin_popcount(absent) > worker->max_absent_lanes) {
+        uint8_t first = absent & (uint8_t)-absent; // zeros, so that the switch has room for the sums
+        absent ^= first;
+        present |= first;
+    }
     uint8_t *wire = slot->payload + worker->layout.bare_length;
     for (unsigned lane = 0; lane < worker->layout.lanes; lane++) {
         if (!(present >> lane & 1))
@@ -163,61 +202,29 @@ static void put_values(p4reduce_worker *worker, struct slot *slot, uint8_t own, 
             const uint32_t key = slot->agreed[lane];
             const void *values = task_block(slot->task, block_of(worker, slot, lane, key), &count);
             numbers_quantise(&slot->task->numbers, values, count, 255 - (key & 255), wire);
-            slot->announced[lane] = task_next_key(slot->task, stream_of(worker, slot, lane), (key >> 8) + 1);
-            worker->stats.blocks_sent++;
         }
         memset(wire + 4 * count, 0, worker->layout.lane_length - 4 * count);
         wire += worker->layout.lane_length;
     }
-}
-
-// The lanes to fill: those that are not zero here, and the first others where more would be absent than the switch has
-// room to add.
-static uint8_t with_room(const p4reduce_worker *worker, uint8_t active, uint8_t own) {
-    uint8_t absent = active & (uint8_t)~own, present = own;
-    while ((unsigned)__builtin_popcount(absent) > worker->max_absent_lanes) {
-        uint8_t first = absent & (uint8_t)-absent;
-        absent ^= first;
-        present |= first;
-    }
+    worker->stats.blocks_sent += (unsigned)__builtin_popcount(own);
+    worker->stats.blocks_filled += (unsigned)__builtin_popcount(present ^ own);
     return present;
 }
 
 static void take_result(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, double now) {
-    struct task *task = slot->task;
-    if (packet->fingerprint != task->fingerprint || packet->active != slot->active || packet->present != slot->active) {
+    if (packet->fingerprint != slot->task->fingerprint || packet->active != slot->active ||
+        packet->present != slot->active || !plausible(worker, slot, packet)) {
         worker->stats.foreign++;
         return;
     }
-
-    // What the next round carries: every lane's block, and which of them are not zero here.
-    uint8_t active = 0, own = 0;
-    for (unsigned lane = 0; lane < worker->layout.lanes; lane++) {
-        const uint32_t key = packet_key(packet, lane), announced = slot->announced[lane];
-        if (key > announced || (key != NO_KEY && block_of(worker, slot, lane, key) >= task->blocks)) {
-            worker->stats.foreign++; // not the minimum of what this worker and its like announced
-            return;
-        }
-        if (key == NO_KEY)
-            continue;
-        active |= (uint8_t)(1u << lane);
-        if (key >> 8 == announced >> 8 && announced != NO_KEY)
-            own |= (uint8_t)(1u << lane);
-    }
-
     answered(worker, slot, now);
     take_values(worker, slot, packet->values);
     slot->seq++;
-    slot->active = active;
-    if (!active) {
+    uint8_t own = agree(worker, slot, packet);
+    if (slot->active)
+        send_packet(worker, slot, contribute(worker, slot, own), now);
+    else
         finished(worker, slot, now);
-        return;
-    }
-    for (unsigned lane = 0; lane < worker->layout.lanes; lane++)
-        slot->agreed[lane] = packet_key(packet, lane);
-    uint8_t present = with_room(worker, active, own);
-    put_values(worker, slot, own, present);
-    send_packet(worker, slot, present, now);
 }
 
 // Ends of the job.
@@ -243,17 +250,22 @@ static void end(p4reduce_worker *worker, const p4reduce_error *error, const stru
     }
 }
 
+static size_t describe_task(const struct task *task, const char *before, char *text, size_t room) {
+    return (size_t)snprintf(text, room, "%soperation %" PRIu32 ", <%s of %" PRIu64 " %s>, has %08" PRIx32, before,
+                            task->counter, task->reduce_op, task->request.count, task->dtype, task->fingerprint);
+}
+
 static void take_mismatch(p4reduce_worker *worker, const struct packet *packet) {
     if (worker->failure.status != P4REDUCE_OK)
         return;
     const uint32_t index = packet->slot >> 1, held = packet->fingerprint, other = packet_key(packet, 0);
-    char known[400] = "";
+    char here[400] = "";
     size_t used = 0;
-    for (struct task *task = worker->oldest; task != NULL; task = task->next)
-        if ((task->fingerprint == held || task->fingerprint == other) && used < sizeof known)
-            used += (size_t)snprintf(
-                known + used, sizeof known - used, "%s%08" PRIx32 " is operation %" PRIu32 ", <%s of %" PRIu64 " %s>",
-                used ? ", " : "", task->fingerprint, task->counter, task->reduce_op, task->request.count, task->dtype);
+    for (struct task *task = worker->oldest; task != NULL && used < sizeof here; task = task->next)
+        if (task->fingerprint == held || task->fingerprint == other)
+            used += describe_task(task, used ? ", " : "", here + used, sizeof here - used);
+    if (!used && worker->oldest != NULL)
+        used = describe_task(worker->oldest, "", here, sizeof here);
     p4reduce_error error;
     error_fill(&error, P4REDUCE_MISMATCH,
                "ranks call different operations: rank %u came with fingerprint %08" PRIx32
@@ -261,7 +273,7 @@ static void take_mismatch(p4reduce_worker *worker, const struct packet *packet) 
                ", %s. Check that all ranks call the same collectives in the same order, with the same number of "
                "elements, dtype and reduction",
                packet->worker, other, held, index, packet->seq, worker->membership.rank,
-               used ? known : "neither is under way");
+               used ? here : "no operation is under way");
     // Only the packets of the rank that differs make the switch say so. It goes on sending, lest another rank whose
     // ERROR was lost waits for ever.
     const bool differs = packet->worker == worker->membership.rank && index < worker->membership.slots;

@@ -21,6 +21,8 @@ struct slot {
     uint32_t agreed[MAX_LANES];
     // Each lane's next non-zero block.
     uint32_t announced[MAX_LANES];
+    // The least that a RESULT may name in each lane, as blocks come in order.
+    uint32_t least[MAX_LANES];
     // The packet, and whether it waits for its RESULT, or to be sent.
     uint8_t *payload;
     uint32_t length;

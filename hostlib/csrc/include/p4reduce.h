@@ -43,7 +43,8 @@ typedef enum p4reduce_status {
     P4REDUCE_FAILED = 5,   /* p4reduce_fail was called */
     P4REDUCE_CLOSED = 6,   /* the engine is closed */
     P4REDUCE_SYSTEM = 7,   /* the operating system refused something */
-    P4REDUCE_NO_MEMORY = 8
+    P4REDUCE_NO_MEMORY = 8,
+    P4REDUCE_NETWORK = 9 /* the network cannot carry the job's packets */
 } p4reduce_status;
 
 /* Filled by functions that take one and do not return P4REDUCE_OK. They accept NULL. */
@@ -88,8 +89,9 @@ typedef struct p4reduce_stats {
     uint64_t bytes_sent;
     uint64_t packets_received;
     uint64_t bytes_received;
-    uint64_t blocks_sent;    /* each counted once, however often it was sent again */
-    uint64_t blocks_skipped; /* zero blocks: never sent */
+    uint64_t blocks_sent;    /* non-zero ones, each counted once, however often it was sent again */
+    uint64_t blocks_filled;  /* zero blocks that were sent all the same, to give the switch room for its answer */
+    uint64_t blocks_skipped; /* zero blocks of operations that ended well: not to be sent */
     uint64_t blocks_received;
     uint64_t retransmissions;
     uint64_t statuses; /* answers that named stragglers */

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 ABI = 1
 
-OK, INVALID, MISMATCH, ABORTED, TIMEOUT, FAILED, CLOSED, SYSTEM, NO_MEMORY = range(9)
+OK, INVALID, MISMATCH, ABORTED, TIMEOUT, FAILED, CLOSED, SYSTEM, NO_MEMORY, NETWORK = range(10)
 TYPES = {"float32": 1, "int32": 2}
 LINK_UDP, LINK_PACKET = 1, 2
 
@@ -77,6 +77,7 @@ class Stats(Sized):
         ("packets_received", c_uint64),
         ("bytes_received", c_uint64),
         ("blocks_sent", c_uint64),
+        ("blocks_filled", c_uint64),
         ("blocks_skipped", c_uint64),
         ("blocks_received", c_uint64),
         ("retransmissions", c_uint64),
