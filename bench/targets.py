@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packets a second that each target takes, side by side, on the demo's traffic. Needs root, for network interfaces.
 
-The gradients of one step of the demo's model are reduced once by real workers. What they sent is recorded, and then sent
-again and again, as fast as the target answers: so the target is what is measured, not the workers.
+The gradients of one step of the demo's model are reduced once by real workers. What they sent is recorded, and then
+sent again and again, as fast as the target answers: so the target is what is measured, not the workers.
 """
 
 import argparse
@@ -29,7 +29,6 @@ from p4reduce.demo import network
 from p4reduce.joining import membership
 from p4reduce.processes import Family
 from p4reduce.protocol import Operation, Worker
-from p4reduce.protocol.packet import Codec
 from p4reduce.transport import Switch, Transport, open_transport
 
 WORKERS = 4
@@ -172,13 +171,11 @@ def measure(target: str, ports: str, arrays: Sequence[npt.NDArray[np.float32]], 
     options = [f"{port}=eth:port{port}" if ports == "eth" else "1=udp:127.0.0.1:0" for port in numbers]
     with Family() as family:
         flags = [part for option in options for part in ("--port", option)]
-        switch = family.start(
-            target, "p4reduce", "switch", "--target", target, *flags, "--grpc", "127.0.0.1:0", "--json"
-        )
+        switch = family.start(target, "p4reduce", "switch", "--target", target, *flags, "--grpc=127.0.0.1:0", "--json")
         ready = switch.first(30)
         address = "10.0.0.254:31314" if ports == "eth" else ready["ports"]["1"].removeprefix("udp:")
-        controller = family.start("controller", "p4reduce", "controller", "--switch", ready["grpc"], "--address", address,
-                                  "--ports", ",".join(map(str, numbers)), "--listen", "127.0.0.1:0", "--json")  # fmt: skip
+        flags = ["--switch", ready["grpc"], "--address", address, "--ports", ",".join(map(str, numbers))]
+        controller = family.start("controller", "p4reduce", "controller", *flags, "--listen=127.0.0.1:0", "--json")
         job = Job(controller.first(30)["listen"], "raw" if ports == "eth" else "udp")
         try:
             slots = job.record(arrays)

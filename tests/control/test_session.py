@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import subprocess
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -239,6 +241,22 @@ def test_close_ends_stream_and_threads(controller: ScriptedController) -> None:
     assert controller.script.gone.wait(DEADLINE)
     wait_until(lambda: not [t for t in threading.enumerate() if t.name == "p4reduce-session"])
     assert session.aborted is None
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_close_leaves_no_call_for_the_interpreters_exit(controller: ScriptedController, left: bool) -> None:
+    """Where collecting it would wait for ever, if one of gRPC's threads held its lock when all threads were stopped."""
+    session = ready(controller)
+    call = weakref.ref(session._call)
+    if left:
+        controller.script.send.put(pb.ServerMessage(left=pb.Left()))
+        session.leave()
+    gc.disable()
+    try:
+        session.close()
+        wait_until(lambda: call() is None)
+    finally:
+        gc.enable()
 
 
 def test_close_wakes_those_who_wait(controller: ScriptedController) -> None:

@@ -8,6 +8,7 @@ what comes before the sentinels is all that comes.
 
 from __future__ import annotations
 
+import os
 import queue
 import select
 import struct
@@ -25,7 +26,9 @@ from .frames import Aggregation, Host
 from .p4runtime import Entry, P4Runtime, PacketIn, Program
 from .targets import CPU_PORT, PORTS, TARGETS
 
-COMPILED = Path(__file__).resolve().parents[2] / "p4src" / "compiled"
+# The build under test: the shipped one, or any other folder with p4reduce.json and p4info.txtpb.
+SHIPPED = Path(__file__).resolve().parents[2] / "p4src" / "compiled"
+COMPILED = Path(os.environ.get("P4REDUCE_COMPILED", SHIPPED))
 DEADLINE_S = 20.0
 BURST = 16  # frames into a port without waiting; libpcap's ring at BMv2's ports may hold no more than 31
 

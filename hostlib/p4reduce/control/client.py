@@ -115,7 +115,7 @@ class Session:
         `timeout` (seconds) is how long the controller may wait for the other ranks before the job is given up. Raises
         JoinError: nobody listens there, TLS or the token are not accepted, or the controller refuses the join.
         """
-        if self._call is not None:
+        if self._call is not None or self._closed:
             raise JoinError("this session has joined already; a session is for one job")
         for name, value in (("rank", rank), ("world_size", world_size), ("slots", slots)):
             if not 0 <= value < 2**32:
@@ -199,6 +199,7 @@ class Session:
             self._closed = True
             self._news.notify_all()
         self._shut()
+        self._broken = None
 
     # The stream.
 
@@ -221,7 +222,7 @@ class Session:
             reader.join(_ANSWER_TIMEOUT)
         if channel is not None:
             channel.close()
-        self._channel = self._reader = None
+        self._call = self._channel = self._reader = None
 
     def _requests(self, outgoing: queue.SimpleQueue[pb.ClientMessage | None]) -> Iterator[pb.ClientMessage]:
         """What gRPC sends, from a thread of its own: our messages, and a heartbeat whenever there was none for long."""
@@ -246,7 +247,9 @@ class Session:
         if silent:
             text = f"the controller at {self.address} has not answered for {limit:g} s"
             self._abort(JobAborted(text, reason="CONTROLLER_LOST"))
-            self._call.cancel()
+            call = self._call
+            if call is not None:
+                call.cancel()
         return silent
 
     def _send(self, message: pb.ClientMessage) -> None:
@@ -258,7 +261,9 @@ class Session:
                 self._handle(message)
             self._end(None)
         except grpc.RpcError as error:
-            self._end(error)
+            # The error is the call itself, and its traceback refers to it. A call must be gone after `close`: if only
+            # the interpreter's exit collects it, it waits for a lock that a daemon thread may have taken to its grave.
+            self._end(error.with_traceback(None))
 
     def _handle(self, message: pb.ServerMessage) -> None:
         kind = message.WhichOneof("message")

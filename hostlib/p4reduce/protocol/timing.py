@@ -15,7 +15,7 @@ class Timing:
     """
 
     initial: float = 0.02
-    margin: float = 0.002
+    margin: float = 0.01
     ceiling: float = 1.0
     poll: float = 0.25
 

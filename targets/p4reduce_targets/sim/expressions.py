@@ -40,6 +40,7 @@ class Expressions:
         self.program = program
         self.where = where
         self.action = action
+        self.counts: dict[str, int] = {}  # headers extracted to each stack so far, where that is known: in a parser
 
     def value(self, node: Json) -> Expr:
         """A number, or a condition, which is 0 or 1. Raises UnsupportedFeature."""
@@ -55,6 +56,8 @@ class Expressions:
         if kind in ("local", "runtime_data") and self.action is not None:
             parameter = self.action.parameters[value]
             return variable(parameter.variable, parameter.bits)
+        if kind == "stack_field":
+            return self.last(*value)
         raise UnsupportedFeature(f"an operand of type {kind}", self.where)
 
     def condition(self, node: Json) -> Expr:
@@ -69,6 +72,14 @@ class Expressions:
             return self.valid(header)
         field = self.program.field(header, name)
         return variable(field.variable, field.bits)
+
+    def last(self, stack: str, name: str) -> Expr:
+        """A field of the header that was extracted last to a stack. Raises UnsupportedFeature outside parsers."""
+        if not self.counts.get(stack):
+            raise UnsupportedFeature(
+                f"the last header of stack {stack} where that is known only at run time", self.where
+            )
+        return self.field(self.program.stacks[stack].headers[self.counts[stack] - 1].name, name)
 
     def valid(self, header: str) -> Expr:
         """Whether a header is valid; metadata always is."""

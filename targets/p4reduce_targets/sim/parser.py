@@ -28,7 +28,7 @@ from p4reduce_targets.sim.code import (
 from p4reduce_targets.sim.errors import UnsupportedFeature
 from p4reduce_targets.sim.graph import CycleError, Node, Place, TangleError, structure
 from p4reduce_targets.sim.layout import Layout
-from p4reduce_targets.sim.program import Header, Json, Program, Stack
+from p4reduce_targets.sim.program import Header, Json, Program
 from p4reduce_targets.sim.rows import Rows
 
 ERROR = "parse_error"
@@ -90,24 +90,26 @@ class _State:
         self.parser = parser
         self.program = parser.program
         self.state = parser.states[visit.state]
-        self.counts = list(visit.counts)
         self.done = 0
+        self.failed = False
         self.body: list[Statement] = []
         self.where = f"parser state {visit.state}"
         self.primitives = Primitives(parser.program, parser.rows, self.where)
+        names = [stack.name for stack in parser.stacks]
+        self.counts = self.primitives.expressions.counts = dict(zip(names, visit.counts, strict=True))
 
     def node(self) -> Node:
         for operation in self.state["parser_ops"]:
             self._operation(operation["op"], operation["parameters"])
+            if self.failed:
+                return Node(self.body)
         self._settle()
-        for stack, count in zip(self.parser.stacks, self.counts, strict=True):
-            self.body.append(assign(stack.count, constant(count)))
         keys = [self._key(key) for key in self.state["transition_key"]]
         branches: list[tuple[Expr | None, Place]] = []
         default: Place = None
         for transition in self.state["transitions"]:
             target = transition["next_state"]
-            place = None if target is None else Visit(target, tuple(self.counts))
+            place = None if target is None else Visit(target, tuple(self.counts.values()))
             condition = self._condition(transition, keys)
             if condition is None:
                 default = place
@@ -119,7 +121,7 @@ class _State:
 
     def _operation(self, op: str, parameters: Json) -> None:
         if op == "extract":
-            self._extract(self._target(parameters[0]))
+            self._extract_to(parameters[0])
         elif op == "set":
             self.body.append(self.primitives.set(parameters[0], self._value(parameters[1])))
         elif op == "verify":
@@ -134,18 +136,20 @@ class _State:
         else:
             raise UnsupportedFeature(f"parser operation {op}", self.where)
 
-    def _target(self, node: Json) -> Header:
+    def _extract_to(self, node: Json) -> None:
         if node["type"] == "regular":
-            return self.program.headers[node["value"]]
+            self._extract(self.program.headers[node["value"]])
+            return
         if node["type"] != "stack":
             raise UnsupportedFeature(f"extracting to an operand of type {node['type']}", self.where)
-        index = self.parser.stacks.index(self.program.stacks[node["value"]])
-        stack = self.parser.stacks[index]
-        if self.counts[index] >= len(stack.headers):
-            self._fail(constant(1), constant(self.parser.error("StackOutOfBounds")))
-            return stack.headers[-1]  # not reached
-        self.counts[index] += 1
-        return stack.headers[self.counts[index] - 1]
+        stack = self.program.stacks[node["value"]]
+        count = self.counts[stack.name]
+        if count >= len(stack.headers):
+            self._fail(None, constant(self.parser.error("StackOutOfBounds")))
+            return
+        self._extract(stack.headers[count])
+        self.counts[stack.name] = count + 1
+        self.body.append(assign(stack.count, constant(count + 1)))
 
     def _extract(self, header: Header) -> None:
         size = header.bits // 8
@@ -164,7 +168,7 @@ class _State:
         if not bits.reads:
             number = int(bits.text, 0)
             if number % 8:
-                self._fail(constant(1), constant(self.parser.error("ParserInvalidArgument")))
+                self._fail(None, constant(self.parser.error("ParserInvalidArgument")))
             self._need(number // 8)
             self.done += number // 8
             return
@@ -181,21 +185,20 @@ class _State:
             short = compose(f"frame_size - {AT} < {self.done + size}", self._at(), bits=1, level=COMPARE)
             self._fail(short, constant(self.parser.error("PacketTooShort")))
 
-    def _fail(self, condition: Expr, error: Expr) -> None:
-        """Ends the parser with an error, with `at` behind what was extracted before."""
-        self.body.append(If([(condition, [*self._settled(), assign(ERROR, fit(error, 32)), Leave()])]))
+    def _fail(self, condition: Expr | None, error: Expr) -> None:
+        """Ends the parser with an error, with `at` behind what was extracted before; None: whatever comes."""
+        self.failed = self.failed or condition is None
+        failure: list[Statement] = [*self._settled(), assign(ERROR, fit(error, 32)), Leave()]
+        self.body += failure if condition is None else [If([(condition, failure)])]
 
     def _settle(self) -> None:
         self.body += self._settled()
         self.done = 0
 
     def _settled(self) -> list[Statement]:
-        moved: list[Statement] = []
-        for stack, count in zip(self.parser.stacks, self.counts, strict=True):
-            moved.append(assign(stack.count, constant(count)))
-        if self.done:
-            moved.append(assign(AT, compose(f"{AT} + {self.done}", self._at(), level=SUM)))
-        return moved
+        if not self.done:
+            return []
+        return [assign(AT, compose(f"{AT} + {self.done}", self._at(), level=SUM))]
 
     def _at(self) -> Expr:
         return compose(AT, variable(AT, 32), variable("frame_size", 32))
@@ -231,10 +234,7 @@ class _State:
         if kind == "lookahead":
             return self._ahead(*value)
         if kind == "stack_field":
-            stack: Stack = self.program.stacks[value[0]]
-            count = self.counts[self.parser.stacks.index(stack)]
-            field = stack.headers[max(count - 1, 0)].field(value[1])
-            return variable(field.variable, field.bits)
+            return self.primitives.expressions.last(*value)
         raise UnsupportedFeature(f"a transition key of type {kind}", self.where)
 
     def _condition(self, transition: Json, keys: list[Expr]) -> Expr | None:

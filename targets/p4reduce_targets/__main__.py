@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m p4reduce_targets`: the same as `p4reduce switch`."""
+
+import typer
+
+from .cli import switch
+
+
+def main() -> None:
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(switch)
+    app(prog_name="p4reduce switch")
+
+
+if __name__ == "__main__":
+    main()

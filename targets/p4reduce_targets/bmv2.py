@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds, starts and stops simple_switch_grpc, the P4 project's own software switch."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import grpc
+from finsy.proto import p4r, p4r_grpc
+
+from .ports import PortError, check_numbers, split_port
+
+BINARY = "simple_switch_grpc"
+LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "off")
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 5.0
+PR_SET_PDEATHSIG = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class TargetMissing(RuntimeError):
+    """A program that the target needs is not installed; the message names it and where it comes from."""
+
+
+class TargetFailed(RuntimeError):
+    """The target did not start, or ended; the message has its last words."""
+
+
+def find() -> str:
+    """The path of simple_switch_grpc; raises TargetMissing."""
+    path = shutil.which(BINARY)
+    if path is None:
+        raise TargetMissing(
+            f"{BINARY} is not on PATH. It is BMv2, the P4 project's software switch: install the P4 project's package "
+            "p4lang-bmv2, or build https://github.com/p4lang/behavioral-model. --target sim needs neither"
+        )
+    return path
+
+
+def interfaces(ports: Sequence[str], cpu_port: int) -> dict[int, str]:
+    """Port number -> interface from "1=eth:veth0"; raises PortError for UDP ports, which BMv2 does not have."""
+    found: list[tuple[int, str]] = []
+    for text in ports:
+        number, kind, name = split_port(text)
+        if kind != "eth":
+            raise PortError(f"port {number}: BMv2 needs a network interface, {number}=eth:INTERFACE; {kind} is for sim")
+        found.append((number, name))
+    check_numbers((number for number, _ in found), cpu_port)
+    for number, name in found:
+        try:
+            socket.if_nametoindex(name)
+        except OSError:
+            raise PortError(f"port {number}: there is no interface {name!r}") from None
+    if found and os.geteuid() != 0:
+        raise PortError("BMv2 needs root to use network interfaces")
+    return dict(found)
+
+
+class Bmv2:
+    """A running simple_switch_grpc without a program; use as a context manager.
+
+    It dies with this process, whatever happens to that. `address` is where its P4Runtime server listens.
+    """
+
+    def __init__(
+        self,
+        ports: dict[int, str],
+        *,
+        grpc_address: str = "127.0.0.1:9559",
+        device_id: int = 1,
+        cpu_port: int = 510,
+        log_level: str = "off",
+        log_file: Path | None = None,
+        pcap: Path | None = None,
+    ) -> None:
+        self.address = _free(grpc_address)
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        binary = find()
+        command = [binary, "--no-p4", "--device-id", str(device_id), "-L", log_level]
+        # Each instance its own socket: the default is one for all of this machine's with the same device id.
+        self._folder = tempfile.TemporaryDirectory(prefix="p4reduce-bmv2-")
+        command += ["--notifications-addr", f"ipc://{self._folder.name}/notifications"]
+        if _has_thrift(binary):
+            command += ["--thrift-port", _free("0.0.0.0:0").rpartition(":")[2]]
+        for number, interface in sorted(ports.items()):
+            command += ["-i", f"{number}@{interface}"]
+        if log_file is not None:
+            command += ["--log-file", str(log_file), "--log-flush"]
+        if pcap is not None:
+            pcap.mkdir(parents=True, exist_ok=True)
+            command += [f"--pcap={pcap}"]
+        command += ["--", "--grpc-server-addr", self.address, "--cpu-port", str(cpu_port)]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+        try:
+            self._await_server()
+        except BaseException:
+            self.close()
+            raise
+
+    def _await_server(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        options = (("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 200))
+        with grpc.insecure_channel(self.address, options) as channel:
+            stub = p4r_grpc.P4RuntimeStub(channel)
+            while True:
+                try:
+                    stub.Capabilities(p4r.CapabilitiesRequest(), timeout=0.5, wait_for_ready=True)
+                except grpc.RpcError as error:
+                    if time.monotonic() > deadline:
+                        raise TargetFailed(
+                            f"{BINARY} does not answer at {self.address}: {error}{self.tail()}"
+                        ) from None
+                else:
+                    self.check()  # somebody else may have answered
+                    return
+                self.check()
+
+    def check(self) -> None:
+        """Raise TargetFailed if it has ended."""
+        code = self.process.poll()
+        if code is not None:
+            raise TargetFailed(f"{BINARY} ended with {_meaning(code)}{self.tail()}")
+
+    def tail(self, lines: int = 15) -> str:
+        """A colon and the last lines that it printed, each on its own line; empty if it printed nothing."""
+        self._output.seek(0)
+        last = self._output.read().decode(errors="replace").splitlines()[-lines:]
+        return "".join(f"\n  {line}" for line in last)
+
+    def close(self) -> None:
+        """Stop it, by force if it takes too long, with everything that it started."""
+        self.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(STOP_TIMEOUT_S)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._output.close()
+        self._folder.cleanup()
+
+    def __enter__(self) -> Bmv2:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _has_thrift(binary: str) -> bool:
+    """Whether it was built with Thrift: then it needs a port for that too, and by default they all want the same."""
+    done = subprocess.run([binary, "--help"], capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
+    return "--thrift-port" in done.stdout
+
+
+def _free(address: str) -> str:
+    """The address, port 0 replaced; raises TargetFailed where it is taken.
+
+    BMv2 would share the port with whoever has it (SO_REUSEPORT), and each would get half of the calls.
+    """
+    if address.startswith("unix:"):
+        return address
+    host, _, port = address.rpartition(":")
+    plain = host.strip("[]")
+    family = socket.AF_INET6 if ":" in plain else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((plain, int(port)))
+        except OSError as error:
+            raise TargetFailed(f"cannot listen at {address}: {error}") from None
+        return f"{host}:{probe.getsockname()[1]}"
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _meaning(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

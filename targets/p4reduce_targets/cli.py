@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`p4reduce switch`: a switch on this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .bmv2 import Bmv2, TargetFailed, TargetMissing, interfaces
+from .p4runtime import Server
+from .ports import Port, PortError, check_numbers, open_port, split_port
+from .switch import Switch
+
+
+class Target(str, Enum):
+    """What runs the program."""
+
+    sim = "sim"
+    bmv2 = "bmv2"
+
+
+class LogLevel(str, Enum):
+    """BMv2's levels; sim has those that Python has."""
+
+    trace = "trace"
+    debug = "debug"
+    info = "info"
+    warn = "warn"
+    error = "error"
+    off = "off"
+
+
+def switch(
+    port: Annotated[list[str], typer.Option(help="A port: 1=eth:INTERFACE, or 1=udp:ADDRESS:PORT (sim only).")],
+    target: Annotated[Target, typer.Option(help="What runs the P4 program.")] = Target.sim,
+    grpc: Annotated[str, typer.Option(help="Where P4Runtime listens; port 0: any free one.")] = "127.0.0.1:9559",
+    device_id: Annotated[int, typer.Option(min=1, help="P4Runtime's number of this switch.")] = 1,
+    cpu_port: Annotated[int, typer.Option(min=1, max=510, help="The port of packet-in and packet-out.")] = 510,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
+    insecure: Annotated[bool, typer.Option(help="Let P4Runtime, which asks nobody who he is, leave loopback.")] = False,
+    log_level: Annotated[LogLevel, typer.Option(help="What is logged.")] = LogLevel.off,
+    log_file: Annotated[Path | None, typer.Option(help="Where to; standard error without it (bmv2: nowhere).")] = None,
+    pcap: Annotated[Path | None, typer.Option(help="A folder for what passes the ports (bmv2 only).")] = None,
+) -> None:
+    """Run a switch on this machine: sim or BMv2. It has no program until a controller gives it one."""
+    if pcap is not None and target is not Target.bmv2:
+        raise typer.BadParameter("only --target bmv2 can", param_hint="--pcap")
+    try:
+        numbers = [split_port(text)[0] for text in port]
+        check_numbers(numbers, cpu_port)
+        _check_address(grpc, insecure=insecure)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    try:
+        if target is Target.bmv2:
+            _run_bmv2(port, grpc, device_id, cpu_port, log_level, log_file, pcap, as_json=as_json)
+        else:
+            _log_to(log_level, log_file)
+            _run_sim(port, grpc, device_id, cpu_port, as_json=as_json)
+    except (PortError, TargetMissing, TargetFailed, OSError) as error:
+        typer.echo(f"p4reduce switch: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _run_sim(texts: list[str], address: str, device_id: int, cpu_port: int, *, as_json: bool) -> None:
+    from .sim import load
+
+    with ExitStack() as stack:
+        ports: list[Port] = []
+        for text in texts:
+            ports.append(open_port(text))
+            stack.callback(ports[-1].close)
+        device = stack.enter_context(Switch(load, ports, cpu_port))
+        server = stack.enter_context(Server(device, address=address, device_id=device_id))
+        _on_signals(device.stop)
+        _say_ready(Target.sim, server.address, {one.number: one.name for one in ports}, as_json=as_json)
+        device.run()
+
+
+def _run_bmv2(
+    texts: list[str],
+    address: str,
+    device_id: int,
+    cpu_port: int,
+    log_level: LogLevel,
+    log_file: Path | None,
+    pcap: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    ports = interfaces(texts, cpu_port)
+    ended = threading.Event()
+    _on_signals(ended.set)
+    with Bmv2(
+        ports,
+        grpc_address=address,
+        device_id=device_id,
+        cpu_port=cpu_port,
+        log_level=log_level.value,
+        log_file=log_file,
+        pcap=pcap,
+    ) as bmv2:
+        named = {number: f"eth:{name}" for number, name in ports.items()}
+        _say_ready(Target.bmv2, bmv2.address, named, as_json=as_json)
+        while not ended.wait(0.5):
+            bmv2.check()
+
+
+def _on_signals(stop: Callable[[], None]) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop())
+
+
+def _say_ready(target: Target, address: str, ports: Mapping[int, str], *, as_json: bool) -> None:
+    if as_json:
+        named = {str(number): name for number, name in ports.items()}
+        line = json.dumps({"ready": True, "target": target.value, "grpc": address, "ports": named})
+    else:
+        line = " ".join([f"ready target={target.value} grpc={address}", *(f"port={n}={p}" for n, p in ports.items())])
+    print(line, flush=True)
+
+
+def _check_address(address: str, *, insecure: bool) -> None:
+    """Raise ValueError unless P4Runtime may listen there."""
+    if address.startswith("unix:"):
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"--grpc {address!r}: accepted are HOST:PORT and unix:PATH")
+    try:
+        local = host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        local = False
+    if not local and not insecure:
+        raise ValueError(
+            f"--grpc {address}: whoever reaches P4Runtime owns the switch, so it listens on loopback only; "
+            "--insecure lifts that"
+        )
+
+
+def _log_to(level: LogLevel, file: Path | None) -> None:
+    if level is LogLevel.off:
+        # What goes wrong is told all the same.
+        logging.basicConfig(level=logging.WARNING, filename=file)
+        return
+    names = {LogLevel.trace: logging.DEBUG, LogLevel.warn: logging.WARNING}
+    logging.basicConfig(
+        level=names.get(level, logging.getLevelName(level.value.upper())),
+        filename=file,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of several controllers may write: P4Runtime's client arbitration (section 5 of its specification)."""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+from typing import TypeAlias
+
+from finsy.proto import p4r
+from grpc import StatusCode
+
+from .errors import Refused, number, unsupported
+
+MAX_CONTROLLERS = 16  # as BMv2
+MAX_WAITING_PACKETS = 8192  # a controller that does not read loses packet-ins, not the switch its memory
+
+Message: TypeAlias = "p4r.StreamMessageResponse | Refused | None"  # Refused and None end the stream
+
+
+class Controller:
+    """One open stream. Whatever is put into `outbox` is sent to the controller."""
+
+    def __init__(self) -> None:
+        self.outbox: SimpleQueue[Message] = SimpleQueue()
+        self.known = False
+        self.election_id: int | None = None  # None: a backup that never becomes primary
+
+
+class Arbitration:
+    """The controllers of one device. Thread safe: messages of all kinds are queued under one lock, so in order.
+
+    As on BMv2, the highest election id of those connected is the primary: when it goes, the next one takes over.
+    """
+
+    def __init__(self, device_id: int) -> None:
+        self.device_id = device_id
+        self.packets_lost = 0  # packet-ins that no primary was there to take
+        self._lock = threading.Lock()
+        self._controllers: list[Controller] = []
+
+    def join(self, controller: Controller) -> None:
+        """A stream opened. Raises Refused when there are too many."""
+        with self._lock:
+            if len(self._controllers) >= MAX_CONTROLLERS:
+                raise Refused(StatusCode.RESOURCE_EXHAUSTED, f"Too many connections: {MAX_CONTROLLERS} are accepted")
+            self._controllers.append(controller)
+
+    def update(self, controller: Controller, request: p4r.MasterArbitrationUpdate) -> None:
+        """A controller told its election id. Raises Refused, which ends its stream."""
+        self.check_device(request.device_id)
+        if request.HasField("role") and (request.role.name or request.role.id):
+            raise unsupported("Only the default role is supported: leave role unset")
+        election_id = uint128(request.election_id) or None
+        with self._lock:
+            others = [other for other in self._controllers if other is not controller and other.known]
+            if election_id is not None and any(other.election_id == election_id for other in others):
+                raise Refused(StatusCode.INVALID_ARGUMENT, f"Election id already exists: {election_id}")
+            before = self._standing()
+            controller.known, controller.election_id = True, election_id
+            self._notify(None if self._standing() != before else controller)
+
+    def leave(self, controller: Controller) -> None:
+        """A stream ended. May be called again."""
+        with self._lock:
+            if controller in self._controllers:
+                before = self._standing()
+                self._controllers.remove(controller)
+                if self._standing() != before:
+                    self._notify(None)
+        controller.outbox.put(None)
+
+    def is_primary(self, controller: Controller) -> bool:
+        with self._lock:
+            return controller is self._primary()
+
+    def check_device(self, device_id: int) -> None:
+        if device_id != self.device_id:
+            raise Refused(StatusCode.NOT_FOUND, f"There is no device {device_id} here: this is {self.device_id}")
+
+    def check_primary(self, election_id: p4r.Uint128) -> None:
+        """Raises Refused (PERMISSION_DENIED) unless this is the primary's election id."""
+        with self._lock:
+            primary = self._primary()
+            if primary is None or primary.election_id != uint128(election_id):
+                raise Refused(StatusCode.PERMISSION_DENIED, "Not primary")
+
+    def to_primary(self, packet: p4r.PacketIn) -> None:
+        """Queue a packet-in; without a primary, or with one that does not read, it is lost and counted."""
+        with self._lock:
+            primary = self._primary()
+            if primary is None or primary.outbox.qsize() >= MAX_WAITING_PACKETS:
+                self.packets_lost += 1
+            else:
+                primary.outbox.put(p4r.StreamMessageResponse(packet=packet))
+
+    def _primary(self) -> Controller | None:
+        candidates = [one for one in self._controllers if one.election_id is not None]
+        return max(candidates, key=lambda one: one.election_id or 0, default=None)
+
+    def _standing(self) -> tuple[Controller | None, int | None]:
+        primary = self._primary()
+        return primary, None if primary is None else primary.election_id
+
+    def _notify(self, only: Controller | None) -> None:
+        primary = self._primary()
+        for controller in self._controllers:
+            if controller.known and only in (None, controller):
+                controller.outbox.put(self._standing_of(controller, primary))
+
+    def _standing_of(self, controller: Controller, primary: Controller | None) -> p4r.StreamMessageResponse:
+        message = p4r.StreamMessageResponse()
+        update = message.arbitration
+        update.device_id = self.device_id
+        if primary is None or primary.election_id is None:
+            update.status.code, update.status.message = number(StatusCode.NOT_FOUND), "There is no primary"
+            return message
+        update.election_id.high, update.election_id.low = divmod(primary.election_id, 1 << 64)
+        if controller is primary:
+            update.status.message = "Is primary"
+        else:
+            update.status.code, update.status.message = number(StatusCode.ALREADY_EXISTS), "Is backup"
+        return message
+
+
+def uint128(value: p4r.Uint128) -> int:
+    """The number; an unset message is 0."""
+    return value.high << 64 | value.low

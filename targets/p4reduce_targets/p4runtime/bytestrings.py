@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""P4Runtime's byte strings: big-endian numbers, shortest form out, any length in."""
+
+from __future__ import annotations
+
+from .errors import invalid
+
+
+def decode(value: bytes, bits: int, what: str) -> int:
+    """The number; Refused (INVALID_ARGUMENT) if it is wider than `bits`. Leading zero bytes do not count."""
+    number = int.from_bytes(value, "big")
+    if number >> bits:
+        raise invalid(f"{what}: {number:#x} does not fit within {bits} bits")
+    return number
+
+
+def encode(number: int) -> bytes:
+    """The canonical form: no leading zero byte, but one byte at least."""
+    return number.to_bytes((number.bit_length() + 7) // 8 or 1, "big")

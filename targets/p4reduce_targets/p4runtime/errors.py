@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a request is refused: gRPC codes, and the details of google.rpc.Status with one p4.v1.Error an update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+import grpc
+from finsy.proto import p4r, rpc_status
+from grpc import StatusCode
+
+SPACE = "ALL-sswitch-p4org"  # the error space that BMv2 names
+DETAILS_KEY = "grpc-status-details-bin"
+
+
+class Refused(Exception):
+    """A request, or one update of it, that cannot be done; `code` says why in P4Runtime's terms."""
+
+    def __init__(self, code: StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class UpdatesRefused(Refused):
+    """A Write of which some updates were refused. `errors` has one item an update, None for those that were done."""
+
+    def __init__(self, errors: Sequence[Refused | None]) -> None:
+        refused = [f"update {index}: {error.message}" for index, error in enumerate(errors) if error is not None]
+        super().__init__(StatusCode.UNKNOWN, f"{len(refused)} of {len(errors)} updates refused; {refused[0]}")
+        self.errors = tuple(errors)
+
+
+def invalid(message: str) -> Refused:
+    """The request contradicts itself or P4Info."""
+    return Refused(StatusCode.INVALID_ARGUMENT, message)
+
+
+def unsupported(message: str) -> Refused:
+    """P4Runtime has it, this server does not."""
+    return Refused(StatusCode.UNIMPLEMENTED, message)
+
+
+def number(code: StatusCode) -> int:
+    """The canonical number of a code."""
+    value: tuple[int, str] = code.value
+    return value[0]
+
+
+def details(refused: Refused) -> rpc_status.Status:
+    """The status as BMv2 packs it: for a Write, a p4.v1.Error for every update, those that were done included."""
+    status = rpc_status.Status(code=number(refused.code), message=refused.message)
+    if isinstance(refused, UpdatesRefused):
+        for error in refused.errors:
+            item = p4r.Error()
+            if error is not None:
+                item = p4r.Error(canonical_code=number(error.code), message=error.message, space=SPACE)
+            status.details.add().Pack(item)
+    return status
+
+
+def abort(context: grpc.ServicerContext, refused: Refused) -> NoReturn:
+    """End the call with the code, the message and the details."""
+    context.set_trailing_metadata(((DETAILS_KEY, details(refused).SerializeToString()),))
+    context.abort(refused.code, refused.message)
+    raise AssertionError("abort raises")

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program with everything that was written to it: what a forwarding pipeline config brings to life."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from finsy.proto import p4r
+from grpc import StatusCode
+
+from ..dataplane import DataPlane
+from .counters import Counters
+from .errors import Refused, UpdatesRefused, invalid, unsupported
+from .multicast import Multicast
+from .packets import PacketHeader
+from .program import Program
+from .tables import Tables
+
+_UNSUPPORTED = {
+    "extern_entry": "Externs",
+    "action_profile_member": "Action profiles",
+    "action_profile_group": "Action profiles",
+    "meter_entry": "Meters",
+    "direct_meter_entry": "Meters",
+    "value_set_entry": "Value sets",
+    "register_entry": "Registers",
+    "digest_entry": "Digests",
+}
+
+
+class Pipeline:
+    """Not thread safe: the caller has the device to itself."""
+
+    def __init__(self, config: p4r.ForwardingPipelineConfig, program: Program, data_plane: DataPlane) -> None:
+        self.config = config
+        self.data_plane = data_plane
+        self.packet_in = PacketHeader(program.packet_in)
+        self.packet_out = PacketHeader(program.packet_out)
+        self._tables = Tables(program, data_plane)
+        self._counters = Counters(program, data_plane)
+        self._multicast = Multicast(data_plane)
+
+    def write(self, updates: Iterable[p4r.Update]) -> None:
+        """Do all updates in order, going on after those that are refused; raises UpdatesRefused then."""
+        errors: list[Refused | None] = []
+        for update in updates:
+            try:
+                self._write(update)
+            except Refused as error:
+                errors.append(error)
+            except (KeyError, ValueError) as error:  # the data plane knows more than P4Info: sizes, constant tables
+                errors.append(Refused(StatusCode.UNKNOWN, f"Error from target: {error}"))
+            else:
+                errors.append(None)
+        if any(errors):
+            raise UpdatesRefused(errors)
+
+    def _write(self, update: p4r.Update) -> None:
+        entity = update.entity
+        match kind := entity.WhichOneof("entity"):
+            case "table_entry":
+                _check_type(update)
+                self._tables.write(update.type, entity.table_entry)
+            case "counter_entry":
+                _check_type(update)
+                self._counters.write(update.type, entity.counter_entry)
+            case "direct_counter_entry":
+                _check_type(update)
+                self._tables.write_direct_counter(update.type, entity.direct_counter_entry)
+            case "packet_replication_engine_entry":
+                _check_type(update)
+                self._multicast.write(update.type, entity.packet_replication_engine_entry)
+            case _:
+                raise _refusal(kind, "writes")
+
+    def read(self, entities: Iterable[p4r.Entity]) -> Iterator[p4r.Entity]:
+        """Whatever matches, entity by entity; raises Refused at the first that cannot be read."""
+        for entity in entities:
+            match kind := entity.WhichOneof("entity"):
+                case "table_entry":
+                    for entry in self._tables.read(entity.table_entry):
+                        yield p4r.Entity(table_entry=entry)
+                case "counter_entry":
+                    for counter in self._counters.read(entity.counter_entry):
+                        yield p4r.Entity(counter_entry=counter)
+                case "direct_counter_entry":
+                    for direct in self._tables.read_direct_counters(entity.direct_counter_entry):
+                        yield p4r.Entity(direct_counter_entry=direct)
+                case "packet_replication_engine_entry":
+                    for group in self._multicast.read(entity.packet_replication_engine_entry):
+                        yield p4r.Entity(packet_replication_engine_entry=group)
+                case _:
+                    raise _refusal(kind, "reads")
+
+    def replay(self, other: Pipeline) -> None:
+        """Take over what was written to `other`; raises Refused where this program cannot hold it."""
+        self._tables.replay(other._tables)
+        self._counters.replay(other._counters)
+        self._multicast.replay(other._multicast)
+
+
+def _check_type(update: p4r.Update) -> None:
+    if update.type not in (p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE):
+        raise invalid("Update type is not set")
+
+
+def _refusal(kind: str | None, doing: str) -> Refused:
+    if kind is None:
+        return Refused(StatusCode.UNKNOWN, "Incorrect entity type")
+    return unsupported(f"{_UNSUPPORTED[kind]} are not supported: no {doing}")

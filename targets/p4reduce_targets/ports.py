@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Switch ports on this machine: a network interface, or a UDP socket behind which workers sit without being root."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import socket
+import struct
+from collections.abc import Iterable
+from typing import Protocol
+
+AGGREGATION_PORT = 0x7A52
+RECEIVE_BUFFER = 8 << 20
+LARGEST_FRAME = 65536 + 18
+REMEMBERED = 4096  # header and address caches: bounded, because anybody may send from any address
+
+ETHERTYPE_IPV4 = 0x0800
+DONT_FRAGMENT = 0x4000
+TTL = 64
+HEADERS = struct.Struct("!6s6sH BBHHHBBH4s4s HHHH")  # Ethernet, IPv4, UDP
+_IPV4_START = b"\x08\x00\x45"  # the EtherType, then version 4 and 5 words of header
+
+SOL_PACKET = 263
+PACKET_ADD_MEMBERSHIP = 1
+PACKET_MR_PROMISC = 1
+PACKET_IGNORE_OUTGOING = 23
+SO_RCVBUFFORCE = 33
+ETH_P_ALL = 3
+
+
+class PortError(ValueError):
+    """A port that is written wrongly or cannot be opened; the message says which and why."""
+
+
+class Port(Protocol):
+    """A switch port. Sockets do not block: whatever the other side cannot take is dropped and counted."""
+
+    number: int
+    name: str  # as in --port, the actual address filled in
+    received: int  # frames, as are the next two
+    sent: int
+    dropped: int
+
+    def fileno(self) -> int: ...
+
+    def receive(self, limit: int) -> list[bytes]:
+        """Frames that wait, `limit` at most."""
+        ...
+
+    def send(self, frame: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class UdpPort:
+    """One UDP socket. Datagrams come in as Ethernet/IPv4/UDP frames made from their addresses.
+
+    Frames go out to (IPv4 destination, UDP destination port) of their headers; what is not IPv4/UDP is dropped.
+    """
+
+    def __init__(self, number: int, host: str, port: int) -> None:
+        self.number = number
+        self.received = self.sent = self.dropped = 0
+        try:
+            address = ipaddress.IPv4Address(host)
+        except ValueError as error:
+            raise PortError(f"port {number}: udp address {host!r} is not an IPv4 address ({error})") from None
+        if address.is_unspecified or address.is_multicast:
+            # Frames need the address that the peer sent to, and a wildcard socket does not tell it.
+            raise PortError(f"port {number}: udp address {host} must be one of this machine's own, as 127.0.0.1")
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self._socket.setblocking(False)
+            _enlarge(self._socket)
+            self._socket.bind((host, port))
+        except (OSError, OverflowError) as error:
+            self._socket.close()
+            raise PortError(f"port {number}: cannot bind udp:{host}:{port}: {error}") from None
+        self._ip = address.packed
+        self.name = f"udp:{host}:{self._socket.getsockname()[1]}"
+        self._headers: dict[tuple[tuple[str, int], int], bytes] = {}
+        self._addresses: dict[bytes, tuple[str, int]] = {}
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self, limit: int) -> list[bytes]:
+        frames: list[bytes] = []
+        take, headers = self._socket.recvfrom, self._headers
+        with contextlib.suppress(BlockingIOError):
+            while len(frames) < limit:
+                data, peer = take(LARGEST_FRAME)
+                header = headers.get((peer, len(data)))
+                if header is None:
+                    header = self._header(peer, len(data))
+                frames.append(header + data)
+        self.received += len(frames)
+        return frames
+
+    def send(self, frame: bytes) -> None:
+        # Of a frame: 20..21 fragment, 23 protocol, 30..33 destination, 36..37 destination port, 38..39 UDP length.
+        if len(frame) < HEADERS.size or frame[12:15] != _IPV4_START or frame[23] != socket.IPPROTO_UDP:
+            self.dropped += 1
+            return
+        end = 34 + (frame[38] << 8 | frame[39])
+        if not HEADERS.size <= end <= len(frame) or frame[20] & 0x3F or frame[21]:
+            self.dropped += 1
+            return
+        address = self._addresses.get(frame[30:38]) or self._address(frame[30:38])
+        try:
+            self._socket.sendto(frame[42:end], address)
+        except OSError:
+            self.dropped += 1
+        else:
+            self.sent += 1
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _header(self, peer: tuple[str, int], length: int) -> bytes:
+        source = socket.inet_aton(peer[0])
+        values = (
+            *(b"\x02\x00" + self._ip, b"\x02\x00" + source, ETHERTYPE_IPV4),
+            *(0x45, 0, 28 + length, 0, DONT_FRAGMENT, TTL, socket.IPPROTO_UDP),
+        )
+        rest = (source, self._ip, peer[1], AGGREGATION_PORT, 8 + length, 0)
+        header = HEADERS.pack(*values, ipv4_checksum(HEADERS.pack(*values, 0, *rest)[14:34]), *rest)
+        if len(self._headers) >= REMEMBERED:
+            self._headers.clear()
+        self._headers[peer, length] = header
+        return header
+
+    def _address(self, destination: bytes) -> tuple[str, int]:
+        address = (socket.inet_ntoa(destination[:4]), int.from_bytes(destination[6:8], "big"))
+        if len(self._addresses) >= REMEMBERED:
+            self._addresses.clear()
+        self._addresses[destination] = address
+        return address
+
+
+class EthPort:
+    """One network interface, as it is: every frame that others send to it comes in. Needs CAP_NET_RAW (root)."""
+
+    def __init__(self, number: int, interface: str) -> None:
+        self.number = number
+        self.name = f"eth:{interface}"
+        self.received = self.sent = self.dropped = 0
+        try:
+            index = socket.if_nametoindex(interface)
+            # Protocol 0 until it is bound: nothing comes in from elsewhere, or before the options are set.
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        except PermissionError:
+            raise PortError(f"port {number}: {self.name} needs root, or the capability CAP_NET_RAW") from None
+        except OSError as error:
+            raise PortError(f"port {number}: cannot open interface {interface!r}: {error}") from None
+        try:
+            self._socket.setblocking(False)
+            _enlarge(self._socket)
+            self._socket.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+            membership = struct.pack("iHH8s", index, PACKET_MR_PROMISC, 0, b"")
+            self._socket.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, membership)
+            self._socket.bind((interface, ETH_P_ALL))
+        except OSError as error:
+            self._socket.close()
+            raise PortError(f"port {number}: cannot use interface {interface!r}: {error}") from None
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self, limit: int) -> list[bytes]:
+        frames: list[bytes] = []
+        take = self._socket.recv
+        with contextlib.suppress(BlockingIOError):
+            while len(frames) < limit:
+                try:
+                    frames.append(take(LARGEST_FRAME))
+                except OSError as error:
+                    if error.errno != errno.ENETDOWN:  # the interface may come up again
+                        raise
+        self.received += len(frames)
+        return frames
+
+    def send(self, frame: bytes) -> None:
+        try:
+            self._socket.send(frame)
+        except OSError:
+            self.dropped += 1
+        else:
+            self.sent += 1
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def ipv4_checksum(header: bytes) -> int:
+    """RFC 1071's checksum of a header whose checksum field is 0."""
+    words: tuple[int, ...] = struct.unpack(f"!{len(header) // 2}H", header)
+    total = sum(words)
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total ^ 0xFFFF
+
+
+def split_port(text: str) -> tuple[int, str, str]:
+    """ "1=udp:127.0.0.1:31314" -> (1, "udp", "127.0.0.1:31314"); raises PortError, which says what is accepted."""
+    number, equals, place = text.partition("=")
+    kind, colon, address = place.partition(":")
+    if not (equals and colon and address and _is_number(number)) or kind not in ("eth", "udp"):
+        raise PortError(f"--port {text!r}: accepted are 1=eth:INTERFACE and 1=udp:ADDRESS:PORT")
+    return int(number), kind, address
+
+
+def check_numbers(numbers: Iterable[int], cpu_port: int) -> None:
+    """Raises PortError for a number that is given twice, or that no port can have."""
+    seen: set[int] = set()
+    for number in numbers:
+        if not 1 <= number <= 510 or number == cpu_port:
+            raise PortError(f"port {number}: accepted are 1 to 510, without the CPU port {cpu_port}")
+        if number in seen:
+            raise PortError(f"port {number} is given twice")
+        seen.add(number)
+
+
+def open_port(text: str) -> Port:
+    """Open what --port names: "1=eth:veth0" or "1=udp:127.0.0.1:31314" (0: any free one). Raises PortError."""
+    number, kind, address = split_port(text)
+    if kind == "eth":
+        return EthPort(number, address)
+    host, _, port = address.rpartition(":")
+    if not _is_number(port):
+        raise PortError(f"--port {text!r}: accepted is {number}=udp:ADDRESS:PORT, PORT a number (0: any free one)")
+    return UdpPort(number, host, int(port))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5
+
+
+def _enlarge(sock: socket.socket) -> None:
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER)
+    except PermissionError:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The packet loop of an embedded switch: ports, a data plane between them, and the controller's door to it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from .dataplane import DataPlane
+from .ports import Port
+
+log = logging.getLogger(__name__)
+
+FRAMES_A_TURN = 32  # of one port, before the next one's turn and before a controller that waits
+
+Load = Callable[[bytes, int], DataPlane]  # (program, CPU port); ValueError says what is wrong with the program
+
+
+class Switch:
+    """Use as a context manager: it owns its ports. `run` in one thread; everything else from any thread."""
+
+    def __init__(self, load: Load, ports: Sequence[Port], cpu_port: int) -> None:
+        self.ports = {port.number: port for port in ports}
+        self.cpu_port = cpu_port
+        self.undeliverable = 0  # frames to a port that is not there
+        self.on_packet_in: Callable[[bytes], None] = _nobody
+        self._load = load
+        self._data_plane: DataPlane | None = None
+        # A thread that waits for the data plane holds `_next`, so a busy packet loop cannot keep it out.
+        self._next = threading.Lock()
+        self._lock = threading.Lock()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """The data plane to oneself: no packet passes meanwhile."""
+        with self._next:
+            self._lock.acquire()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def load(self, program: bytes) -> DataPlane:
+        """A data plane for `program`, not yet in use; raises ValueError."""
+        return self._load(program, self.cpu_port)
+
+    def run_program(self, data_plane: DataPlane) -> None:
+        """Send packets through `data_plane` from now on. Called under `exclusive`."""
+        self._data_plane = data_plane
+
+    def packet_out(self, frame: bytes) -> None:
+        """Process a frame that comes in at the CPU port."""
+        self._process(self.cpu_port, [frame])
+
+    def run(self) -> None:
+        """Pass packets until `stop`."""
+        ports = {port.fileno(): port for port in self.ports.values()}
+        with select.epoll() as poll:
+            for descriptor in (self._wake, *ports):
+                poll.register(descriptor, select.EPOLLIN)
+            while True:
+                for descriptor, _ in poll.poll():
+                    if descriptor == self._wake:
+                        return
+                    port = ports[descriptor]
+                    frames = port.receive(FRAMES_A_TURN)
+                    if frames:
+                        self._process(port.number, frames)
+
+    def stop(self) -> None:
+        """End `run`, now or as soon as it begins. Safe in a signal handler."""
+        os.eventfd_write(self._wake, 1)
+
+    def _process(self, port: int, frames: list[bytes]) -> None:
+        out: list[tuple[int, bytes]] = []
+        with self._next:
+            self._lock.acquire()
+        try:
+            if self._data_plane is None:
+                return
+            process = self._data_plane.process
+            for frame in frames:
+                try:
+                    out += process(port, frame)
+                except Exception:
+                    # Whatever a packet does to the program, the switch goes on.
+                    log.exception("port %d: a frame of %d bytes is dropped", port, len(frame))
+        finally:
+            self._lock.release()
+        ports, cpu_port = self.ports, self.cpu_port
+        for egress, frame in out:
+            if egress == cpu_port:
+                self.on_packet_in(frame)
+            elif egress in ports:
+                ports[egress].send(frame)
+            else:
+                self.undeliverable += 1
+
+    def __enter__(self) -> Switch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for port in self.ports.values():
+            port.close()
+        os.close(self._wake)
+
+
+def _nobody(frame: bytes) -> None:
+    del frame

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shipped build is fresh, and builds with other parameters work."""
+
+from __future__ import annotations
+
+import filecmp
+
+import pytest
+
+from tests.dataplane.fuzz import compare
+from tests.dataplane.jobs import Job, sums, values_of
+from tests.dataplane.p4runtime import Program
+from tests.dataplane.switch import SHIPPED, Switch
+
+from .conftest import Build
+
+pytestmark = pytest.mark.p4c
+
+OTHERS = [
+    {"LANES": 1, "BLOCK_SIZE": 32},
+    {"LANES": 8, "BLOCK_SIZE": 64},
+    {"LANES": 2, "BLOCK_SIZE": 128},
+    {"LANES": 1, "BLOCK_SIZE": 32, "SLOTS": 16},
+]
+
+
+@pytest.mark.parametrize("name", ["p4reduce.json", "p4info.txtpb"])
+def test_what_is_shipped_is_a_fresh_build(build: Build, name: str) -> None:
+    """`make p4` brings it up to date."""
+    assert filecmp.cmp(build({}) / name, SHIPPED / name, shallow=False)
+
+
+@pytest.mark.parametrize("parameters", OTHERS, ids=str)
+def test_other_parameters(build: Build, parameters: dict[str, int]) -> None:
+    """They compile, P4Info tells them, and jobs add up on them."""
+    folder = build(parameters)
+    program = Program(folder / "p4info.txtpb", folder / "p4reduce.json")
+    told = {"LANES": program.lanes, "BLOCK_SIZE": program.block_size, "SLOTS": program.halves // 2}
+    assert {name: told[name] for name in parameters} == parameters
+    with Switch("sim", folder) as switch:
+        switch.own_address()
+        job = Job(switch, 3).start()
+        lanes = range(switch.lanes)
+        for seq in range(2, 6):
+            packets = [job.packet(rank, seq, values=values_of(seq + rank, switch, lanes)) for rank in range(3)]
+            switch.exchange(*map(job.sent, packets[:2])).expect()
+            total = sums(switch, lanes, *(packet.values for packet in packets))
+            result = job.result(packets[2], keys=packets[2].keys, values=total)
+            switch.exchange(job.sent(packets[2])).expect(job.to_all(result))
+            replay = job.result(packets[0], keys=packets[0].keys, values=total)
+            switch.exchange(job.sent(packets[0])).expect(job.to_one(0, replay))
+        switch.reset()
+
+
+def test_the_fuzzer_sees_a_difference(build: Build) -> None:
+    """The same data plane twice, with programs that differ in one limit."""
+    with Switch("sim") as left, Switch("sim", build({"MAX_GROWTH": 256})) as right:
+        report = compare(left, right, 2000, 1, print)
+    assert report.difference is not None
+    assert (report.difference.left == "  nothing") != (report.difference.right == "  nothing")

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data-plane tests notice when a protection is taken out of the P4 program: each change must fail its test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .build import P4SRC, compiler
+
+pytestmark = [pytest.mark.p4c, pytest.mark.slow]
+
+ROOT = P4SRC.parent
+
+# Name -> file, what stands there, what takes its place, the test that must fail.
+CHANGES = {
+    "seen": (
+        "bmv2/slot_state.p4",
+        "meta.bitmap & meta.worker_bit == 0)",
+        "meta.bitmap != meta.full_bitmap)",
+        "test_slots.py::test_duplicates_before_and_after_completion_add_nothing",
+    ),
+    "stale": (
+        "bmv2/slot_state.p4",
+        "age[31:31] == 1 ||",
+        "",
+        "test_rounds.py::test_an_older_round_changes_nothing",
+    ),
+    "serial numbers": (
+        "bmv2/slot_state.p4",
+        "age[31:31] == 1 ||",
+        "hdr.aggregation.seq < meta.seq ||",
+        "test_slots.py::test_round_numbers_wrap_around",
+    ),
+    "reset": (
+        "bmv2/slot_state.p4",
+        "|| (age == 0 && meta.bitmap == 0)",
+        "",
+        "test_rounds.py::test_a_half_that_was_reset_takes_only_newer_rounds",
+    ),
+    "fingerprint": (
+        "bmv2/slot_state.p4",
+        "hdr.aggregation.fingerprint != meta.fingerprint",
+        "false",
+        "test_rounds.py::test_another_fingerprint_is_an_error_for_all",
+    ),
+    "start over": (
+        "bmv2/slot_state.p4",
+        "meta.keep = 0;",
+        "",
+        "test_rounds.py::test_a_newer_round_forgets_the_one_under_way",
+    ),
+    "lanes without values": (
+        "bmv2/slot_state.p4",
+        "meta.touch = hdr.aggregation.active;\n        seqs",
+        "meta.touch = hdr.aggregation.present;\n        seqs",
+        "test_lanes.py::test_a_lane_that_nobody_has_is_zero",
+    ),
+    "pool": (
+        "include/admission.p4",
+        "hdr.aggregation.slot >= meta.pool_halves ||",
+        "",
+        "test_jobs.py::test_a_slot_outside_the_pool_is_dropped",
+    ),
+    "half": (
+        "include/admission.p4",
+        "|| hdr.aggregation.slot[0:0] != hdr.aggregation.seq[0:0]",
+        "",
+        "test_jobs.py::test_the_half_must_fit_the_round",
+    ),
+    "generation": (
+        "include/admission.p4",
+        'hdr.aggregation.generation : exact @name("generation");',
+        "",
+        "test_admission.py::test_anyone_else_is_dropped",
+    ),
+    "room for the answer": (
+        "bmv2/aggregation.p4",
+        "growth > MAX_GROWTH ||",
+        "",
+        "test_lanes.py::test_too_little_room_for_the_answer_is_malformed",
+    ),
+    "lengths": (
+        "bmv2/aggregation.p4",
+        "hdr.udp.length != length ||",
+        "",
+        "test_malformed.py::test_wrong_lengths",
+    ),
+    "checksum": (
+        "bmv2/aggregation.p4",
+        "|| meta.bad_checksum == 1",
+        "",
+        "test_malformed.py::test_wrong_ip_checksum",
+    ),
+    "lanes of the round": (
+        "bmv2/aggregation.p4",
+        "|| hdr.aggregation.present & ~hdr.aggregation.active != 0",
+        "",
+        "test_malformed.py::test_wrong_headers",
+    ),
+    "asking changes nothing": (
+        "bmv2/aggregation.p4",
+        "hdr.keys[i].key = NO_KEY;",
+        "hdr.keys[i].key = hdr.keys[i].key & NO_KEY;",
+        "test_rounds.py::test_a_replay_takes_nothing_from_the_packet_that_asks",
+    ),
+    "ops of the controller": (
+        "bmv2/aggregation.p4",
+        "} else if (meta.from_cpu == 0) {",
+        "} else if (meta.from_cpu == 0 && hdr.aggregation.op != OP_RESET) {",
+        "test_controller_packets.py::test_workers_may_only_send_data_and_hello",
+    ),
+    "way back": (
+        "bmv2/p4reduce.p4",
+        "meta.bridged == 1 && standard.egress_port == meta.ingress_port",
+        "false",
+        "test_bridging.py::test_flooded_to_all_other_ports",
+    ),
+    "untouched": (
+        "bmv2/checksums.p4",
+        " && meta.bad_checksum == 0",
+        "",
+        "test_bridging.py::test_forwarded_untouched",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_protection_taken_out_is_noticed(tmp_path: Path, name: str) -> None:
+    if shutil.which("p4c-bm2-ss") is None:
+        pytest.skip("p4c-bm2-ss is not on PATH")
+    file, there, instead, test = CHANGES[name]
+    sources = tmp_path / "p4src"
+    shutil.copytree(P4SRC, sources, ignore=shutil.ignore_patterns("compiled", "__pycache__"))
+    text = (sources / file).read_text()
+    assert text.count(there) == 1, f"{file} has changed: {there!r} stands there {text.count(there)} times"
+    (sources / file).write_text(text.replace(there, instead))
+    compiler(sources).compile_program(tmp_path / "compiled", [])
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not bmv2",
+        f"tests/dataplane/{test}",
+    ]
+    environment = {**os.environ, "P4REDUCE_COMPILED": str(tmp_path / "compiled")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=250)
+    assert done.returncode == 1, f"the test still passes, or did not run:\n{done.stdout}{done.stderr}"
+    assert "AssertionError" in done.stdout

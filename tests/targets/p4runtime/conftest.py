@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every test runs against our server, in front of two data planes, and against BMv2's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from .client import Client
+from .servers import bmv2, fake, sim
+
+SERVERS = {"fake": fake, "sim": sim, "bmv2": bmv2}
+PARAMS = [pytest.param("fake"), pytest.param("sim"), pytest.param("bmv2", marks=pytest.mark.bmv2)]
+
+
+@pytest.fixture(scope="session", params=PARAMS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which server: "fake", "sim" or "bmv2"."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="session")
+def address(kind: str) -> Iterator[str]:
+    """A server that all tests share; each installs its pipeline anew."""
+    with SERVERS[kind]() as where:
+        yield where
+
+
+@pytest.fixture
+def fresh_address(kind: str) -> Iterator[str]:
+    """A server that nobody has talked to."""
+    with SERVERS[kind]() as where:
+        yield where
+
+
+@pytest.fixture
+def primary(address: str) -> Iterator[Client]:
+    """The only controller, with the pipeline just installed."""
+    with Client(address) as client:
+        client.become_primary().configure()
+        yield client

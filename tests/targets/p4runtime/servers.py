@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The P4Runtime servers that the same tests run against."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+
+import pytest
+
+from p4reduce_targets.bmv2 import BINARY, Bmv2
+from p4reduce_targets.p4runtime import Server
+from p4reduce_targets.switch import Load, Switch
+
+from .fake_device import CPU_PORT, FakeDataPlane
+
+
+@contextmanager
+def embedded(load: Load) -> Iterator[str]:
+    """A switch without ports in this process; yields where its server listens."""
+    with Switch(load, [], CPU_PORT) as switch, Server(switch, address="127.0.0.1:0") as server:
+        loop = Thread(target=switch.run)
+        loop.start()
+        try:
+            yield server.address
+        finally:
+            switch.stop()
+            loop.join(10)
+            assert not loop.is_alive()
+
+
+@contextmanager
+def fake() -> Iterator[str]:
+    with embedded(FakeDataPlane) as address:
+        yield address
+
+
+@contextmanager
+def sim() -> Iterator[str]:
+    from p4reduce_targets.sim import load
+
+    with embedded(load) as address:
+        yield address
+
+
+@contextmanager
+def bmv2() -> Iterator[str]:
+    if shutil.which(BINARY) is None:
+        pytest.skip(f"{BINARY} is not on PATH")
+    with Bmv2({}, grpc_address="127.0.0.1:0", cpu_port=CPU_PORT) as process:
+        yield process.address

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is the primary, and who is told so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from grpc import StatusCode
+
+from .client import DELETE, INSERT, Client, Failed, action, exact_entry
+
+PRIMARY, BACKUP, NO_PRIMARY = 0, 6, 5  # OK, ALREADY_EXISTS, NOT_FOUND
+HIGH = 1 << 100
+
+
+@pytest.fixture
+def clients(address: str) -> Iterator[list[Client]]:
+    """Three controllers that have not said anything."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(Client(address, election_id)) for election_id in (10, 20, HIGH)]
+
+
+def test_the_first_is_primary_and_a_lower_one_is_backup(clients: list[Client]) -> None:
+    low, middle, _ = clients
+    middle.become_primary()
+    low.announce()
+    assert low.standing() == (BACKUP, 20)
+    assert middle.is_quiet()
+
+
+def test_a_higher_one_takes_over_and_all_are_told(clients: list[Client]) -> None:
+    low, middle, high = clients
+    middle.become_primary()
+    low.announce()
+    low.standing()
+    high.announce()
+    assert high.standing() == (PRIMARY, HIGH)
+    assert middle.standing() == (BACKUP, HIGH)
+    assert low.standing() == (BACKUP, HIGH)
+
+
+def test_when_the_primary_goes_the_next_one_takes_over(clients: list[Client]) -> None:
+    low, middle, high = clients
+    high.become_primary()
+    for client in (low, middle):
+        client.announce()
+        client.standing()
+    high.hang_up()
+    assert middle.standing() == (PRIMARY, 20)
+    assert low.standing() == (BACKUP, 20)
+
+
+def test_a_controller_can_raise_itself(clients: list[Client]) -> None:
+    low, middle, _ = clients
+    middle.become_primary()
+    low.announce()
+    low.standing()
+    low.announce(election_id=30)
+    assert low.standing() == (PRIMARY, 30)
+    assert middle.standing() == (BACKUP, 30)
+
+
+def test_a_controller_can_step_back(clients: list[Client]) -> None:
+    low, middle, _ = clients
+    middle.become_primary()
+    low.announce()
+    low.standing()
+    middle.announce(election_id=5)
+    assert middle.standing() == (BACKUP, 10)
+    assert low.standing() == (PRIMARY, 10)
+
+
+def test_an_election_id_that_another_has_ends_the_stream(clients: list[Client]) -> None:
+    first, second, _ = clients
+    first.become_primary()
+    second.announce(election_id=10)
+    with pytest.raises(Failed) as failed:
+        second.receive()
+    assert failed.value.code is StatusCode.INVALID_ARGUMENT
+    assert first.is_quiet()
+
+
+def test_changing_to_an_election_id_that_another_has_ends_the_stream(clients: list[Client], kind: str) -> None:
+    if kind == "bmv2":
+        pytest.skip("BMv2 then takes the other controller out of its books")
+    first, second, _ = clients
+    first.become_primary()
+    second.announce()
+    assert second.standing() == (PRIMARY, 20)
+    assert first.standing() == (BACKUP, 20)
+    second.announce(election_id=10)
+    with pytest.raises(Failed) as failed:
+        second.receive()
+    assert failed.value.code is StatusCode.INVALID_ARGUMENT
+    assert first.standing() == (PRIMARY, 10)
+
+
+def test_without_an_election_id_one_is_never_primary(clients: list[Client], kind: str) -> None:
+    if kind == "bmv2":
+        pytest.skip("BMv2 takes an election id that is unset for the lowest of all")
+    silent, other, _ = clients
+    silent.announce(election_id=0)
+    assert silent.standing() == (NO_PRIMARY, 0)
+    other.announce()
+    assert other.standing() == (PRIMARY, 20)
+    assert silent.standing() == (BACKUP, 20)
+    other.hang_up()
+    assert silent.standing() == (NO_PRIMARY, 0)
+
+
+def test_only_the_primary_may_write(primary: Client, address: str) -> None:
+    with Client(address, election_id=2) as usurper:
+        entry = exact_entry(1, action("forward", 1))
+        for call in (lambda: usurper.write(INSERT, entry), usurper.configure):
+            with pytest.raises(Failed) as failed:
+                call()
+            assert failed.value.code is StatusCode.PERMISSION_DENIED
+        primary.write(INSERT, entry)
+        usurper.become_primary()
+        assert usurper.read_entries(entry)  # anybody may read
+        with pytest.raises(Failed) as failed:
+            primary.write(DELETE, entry)
+        assert failed.value.code is StatusCode.PERMISSION_DENIED
+        usurper.write(DELETE, entry)
+
+
+def may_write(client: Client) -> bool:
+    try:
+        client.write(INSERT)
+    except Failed as error:
+        if error.code is not StatusCode.PERMISSION_DENIED:
+            raise
+        return False
+    return True
+
+
+def test_nobody_may_write_when_there_is_no_primary(primary: Client) -> None:
+    primary.hang_up()
+    deadline = time.monotonic() + 10
+    while may_write(primary):  # the server hears of it a little later
+        assert time.monotonic() < deadline
+
+
+def test_another_device_is_not_here(address: str, kind: str) -> None:
+    if kind == "bmv2":
+        pytest.skip("BMv2 takes any device id")
+    with Client(address) as client:
+        client.announce(device_id=2)
+        with pytest.raises(Failed) as failed:
+            client.receive()
+    assert failed.value.code is StatusCode.NOT_FOUND
+
+
+def test_more_controllers_than_a_server_takes(address: str) -> None:
+    with ExitStack() as stack:
+        for election_id in range(1, 17):
+            stack.enter_context(Client(address, election_id)).become_primary()
+        late = stack.enter_context(Client(address, 17))
+        late.announce()
+        with pytest.raises(Failed) as failed:
+            late.receive()
+        assert failed.value.code is StatusCode.RESOURCE_EXHAUSTED

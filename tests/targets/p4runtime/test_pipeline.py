@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Installing a forwarding pipeline, and asking for it."""
+
+from __future__ import annotations
+
+import pytest
+from finsy.proto import p4r
+from grpc import StatusCode
+
+from .client import (
+    CONFIG,
+    DEVICE,
+    INFO,
+    INSERT,
+    TABLES,
+    Client,
+    Failed,
+    Get,
+    Set,
+    action,
+    config,
+    counter_entry,
+    default_entry,
+    exact_entry,
+    group_entry,
+)
+
+MODIFY = p4r.Update.MODIFY
+ALL_ENTRIES = p4r.TableEntry()
+
+
+def test_before_there_is_one(fresh_address: str) -> None:
+    with Client(fresh_address) as client:
+        client.become_primary()
+        for call in (
+            lambda: client.write(INSERT, exact_entry(1, action("forward", 1))),
+            lambda: client.read(ALL_ENTRIES),
+            client.configuration,
+        ):
+            with pytest.raises(Failed) as failed:
+                call()
+            assert failed.value.code is StatusCode.FAILED_PRECONDITION
+        client.packet_out(bytes(60), egress_port=1)
+        client.configure()
+        client.write(INSERT, exact_entry(1, action("forward", 1)))
+
+
+def test_commit_without_a_saved_one(fresh_address: str, kind: str) -> None:
+    if kind == "bmv2":
+        pytest.skip("BMv2 dies of it")
+    with Client(fresh_address) as client:
+        client.become_primary()
+        with pytest.raises(Failed) as failed:
+            client.configure(Set.COMMIT)
+        assert failed.value.code is StatusCode.UNKNOWN
+
+
+def test_verify_changes_nothing(primary: Client) -> None:
+    primary.write(INSERT, exact_entry(1, action("forward", 1)))
+    primary.configure(Set.VERIFY, config(cookie=8))
+    assert primary.configuration(Get.COOKIE_ONLY).cookie.cookie == 7
+    assert len(primary.read_entries(ALL_ENTRIES)) >= 1
+
+
+def test_save_then_commit(primary: Client) -> None:
+    primary.configure(Set.VERIFY_AND_SAVE, config(cookie=9))
+    primary.configure(Set.COMMIT)
+    assert primary.configuration(Get.COOKIE_ONLY).cookie.cookie == 9
+    primary.write(INSERT, exact_entry(1, action("forward", 1)))
+
+
+def test_commit_starts_empty(primary: Client) -> None:
+    primary.write(INSERT, exact_entry(1, action("forward", 1)), group_entry(1, (1, 1)))
+    primary.write(MODIFY, default_entry("exact_table", action("discard")), counter_entry("cells", 1, 5, 50))
+    primary.configure()
+    assert not primary.read_entries(p4r.TableEntry(table_id=TABLES["exact_table"].preamble.id))
+    assert not primary.read(group_entry(0))
+    assert primary.read_counts(counter_entry("cells", 1)) == {1: (0, 0)}
+    [default] = primary.read_entries(default_entry("exact_table"))
+    assert default.action == action("NoAction")
+
+
+def test_reconcile_keeps_what_was_written(primary: Client, kind: str) -> None:
+    if kind == "bmv2":
+        pytest.skip("BMv2 cannot reconcile a program with counters: it INSERTs them")
+    entry = exact_entry(1, action("forward", 1))
+    group = group_entry(1, (1, 1))
+    primary.write(INSERT, entry, group)
+    primary.write(MODIFY, default_entry("exact_table", action("discard")), counter_entry("cells", 1, 5, 50))
+    primary.configure(Set.RECONCILE_AND_COMMIT, config(cookie=10))
+    assert primary.configuration(Get.COOKIE_ONLY).cookie.cookie == 10
+    assert primary.read_entries(exact_entry(1)) == [entry]
+    assert primary.read(group_entry(0)) == [group]
+    assert primary.read_counts(counter_entry("cells", 1)) == {1: (5, 50)}
+    assert primary.read_entries(default_entry("exact_table")) == [default_entry("exact_table", action("discard"))]
+
+
+def test_reconcile_with_a_program_that_lost_a_table(primary: Client, kind: str) -> None:
+    if kind == "bmv2":
+        pytest.skip("BMv2 cannot reconcile a program with counters: it INSERTs them")
+    entry = exact_entry(1, action("forward", 1))
+    primary.write(INSERT, entry)
+    smaller = config(cookie=11)
+    del smaller.p4info.tables[0]
+    with pytest.raises(Failed) as failed:
+        primary.configure(Set.RECONCILE_AND_COMMIT, smaller)
+    assert failed.value.code is StatusCode.UNKNOWN
+    assert primary.configuration(Get.COOKIE_ONLY).cookie.cookie == 7
+    assert primary.read_entries(exact_entry(1)) == [entry]
+
+
+def test_no_action_named(primary: Client) -> None:
+    with pytest.raises(Failed) as failed:
+        primary.configure(Set.UNSPECIFIED)
+    assert failed.value.code is StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("program", [b"", b"not JSON", b"{}", b"[1]", b'{"pipelines": 1}', b"\xff\xfe"])
+def test_a_device_config_that_is_none(fresh_address: str, program: bytes, kind: str) -> None:
+    if program in (b"", b"{}") and kind == "bmv2":
+        pytest.skip("BMv2 takes it: an empty one keeps the program that it has, and one without parts is a program")
+    if program == b'{"pipelines": 1}' and kind != "sim":
+        pytest.skip("only sim reads that far")
+    with Client(fresh_address) as client:
+        client.become_primary()
+        with pytest.raises(Failed) as failed:
+            client.configure(what=p4r.ForwardingPipelineConfig(p4info=INFO, p4_device_config=program))
+        assert failed.value.code is StatusCode.UNKNOWN
+        if kind != "bmv2":  # which takes no other program after that
+            client.configure()
+
+
+def test_p4info_with_one_id_twice(primary: Client, kind: str) -> None:
+    if kind == "bmv2":
+        pytest.skip("BMv2 does not look")
+    broken = config()
+    broken.p4info.tables[1].preamble.id = broken.p4info.tables[0].preamble.id
+    with pytest.raises(Failed) as failed:
+        primary.configure(what=broken)
+    assert failed.value.code is StatusCode.UNKNOWN
+
+
+def test_p4info_that_the_server_does_not_support(primary: Client, kind: str) -> None:
+    if kind == "bmv2":
+        pytest.skip("BMv2 supports it")
+    for change in ("range", "profile"):
+        unsupported = config()
+        if change == "range":
+            unsupported.p4info.tables[1].match_fields[0].match_type = 5
+        else:
+            unsupported.p4info.tables[1].implementation_id = 1
+        with pytest.raises(Failed, match="ternary_table") as failed:
+            primary.configure(what=unsupported)
+        assert failed.value.code is StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize(
+    ("wanted", "info", "program"),
+    [
+        (Get.ALL, True, True),
+        (Get.COOKIE_ONLY, False, False),
+        (Get.P4INFO_AND_COOKIE, True, False),
+        (Get.DEVICE_CONFIG_AND_COOKIE, False, True),
+    ],
+)
+def test_parts_of_the_config(primary: Client, wanted: int, info: bool, program: bool) -> None:
+    answer = primary.configuration(wanted)
+    assert answer.cookie.cookie == 7
+    assert answer.HasField("p4info") == info
+    assert not info or answer.p4info == INFO
+    assert answer.p4_device_config == (CONFIG if program else b"")
+
+
+def test_a_config_without_cookie(primary: Client) -> None:
+    primary.configure(what=config(cookie=None))
+    assert not primary.configuration().HasField("cookie")
+
+
+def test_a_part_that_there_is_not(primary: Client) -> None:
+    with pytest.raises(Failed) as failed:
+        primary.configuration(9)
+    assert failed.value.code is StatusCode.INVALID_ARGUMENT
+
+
+def test_capabilities(address: str) -> None:
+    with Client(address) as client:
+        answer = client.stub.Capabilities(p4r.CapabilitiesRequest(), timeout=10, wait_for_ready=True)
+    assert answer.p4runtime_api_version == "1.3.0"
+
+
+def test_calls_for_another_device(primary: Client, kind: str) -> None:
+    if kind == "bmv2":
+        pytest.skip("BMv2 takes any device id")
+    stub, election_id = primary.stub, p4r.Uint128(low=1)
+    for method, request in (
+        (stub.Write, p4r.WriteRequest(device_id=DEVICE + 1, election_id=election_id)),
+        (stub.SetForwardingPipelineConfig, Set(device_id=DEVICE + 1, election_id=election_id, action=Set.VERIFY)),
+        (stub.GetForwardingPipelineConfig, Get(device_id=DEVICE + 1)),
+        (lambda request, timeout: list(stub.Read(request, timeout=timeout)), p4r.ReadRequest(device_id=DEVICE + 1)),
+    ):
+        with pytest.raises(Failed) as failed:
+            primary._call(method, request)
+        assert failed.value.code is StatusCode.NOT_FOUND

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Table entries and default actions: what is accepted, how it is read back, how it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from finsy.proto import p4r
+from grpc import StatusCode
+
+from .client import (
+    ACTIONS,
+    DELETE,
+    INSERT,
+    MODIFY,
+    REGISTER,
+    TABLES,
+    Client,
+    Failed,
+    action,
+    counter_entry,
+    default_entry,
+    exact_entry,
+    lpm_entry,
+    ternary_entry,
+)
+
+OK, UNKNOWN, INVALID, NOT_FOUND, EXISTS, DENIED, UNIMPLEMENTED = 0, 2, 3, 5, 6, 7, 12
+MAC = 0x0A0B0C0D0E0F
+FORWARD = action("forward", 3)
+
+
+def table(name: str) -> p4r.TableEntry:
+    return p4r.TableEntry(table_id=TABLES[name].preamble.id)
+
+
+def changed(entry: p4r.TableEntry, change: Callable[[p4r.TableEntry], object]) -> p4r.TableEntry:
+    result = p4r.TableEntry()
+    result.CopyFrom(entry)
+    change(result)
+    return result
+
+
+ENTRIES = [
+    exact_entry(MAC, FORWARD),
+    exact_entry(0, action("discard")),
+    exact_entry((1 << 48) - 1, action("set_tag", 0xFFF, 0)),
+    lpm_entry((0x0A0B << 32, 16), action("set_tag", 5, 1)),
+    lpm_entry((MAC, 48), action("NoAction")),
+    lpm_entry(None, action("set_tag", 0, 15)),
+    ternary_entry((0x0B << 32, 0xFF << 32), 0x800, 10, action("set_tag", 1, 2)),
+    ternary_entry((0x0B << 32, 0xFF << 32), 0x800, 11, action("set_tag", 1, 3)),
+    ternary_entry(None, 0x800, 2**31 - 1, action("NoAction")),
+]
+KINDS = {"exact_table": ENTRIES[:3], "lpm_table": ENTRIES[3:6], "ternary_table": ENTRIES[6:]}
+
+
+def test_what_is_written_is_read_back(primary: Client) -> None:
+    primary.write(INSERT, *ENTRIES)
+    for entry in ENTRIES:
+        if entry.match:
+            assert primary.read_entries(changed(entry, lambda e: e.ClearField("action"))) == [entry]
+    for name, entries in KINDS.items():
+        found = primary.read_entries(table(name))
+        assert sorted(found, key=str) == sorted(entries, key=str)
+    everything = primary.read_entries(p4r.TableEntry())
+    assert all(entry in everything for entry in ENTRIES)
+
+
+def test_modify_and_delete(primary: Client) -> None:
+    primary.write(INSERT, *ENTRIES)
+    primary.write(
+        MODIFY,
+        exact_entry(MAC, action("discard")),
+        ternary_entry((0x0B << 32, 0xFF << 32), 0x800, 11, action("NoAction")),
+    )
+    assert primary.read_entries(exact_entry(MAC))[0].action == action("discard")
+    primary.write(DELETE, *(changed(entry, lambda e: e.ClearField("action")) for entry in ENTRIES))
+    for name in KINDS:
+        assert not primary.read_entries(table(name))
+
+
+def test_reading_an_entry_that_is_not_there(primary: Client) -> None:
+    assert primary.read_entries(exact_entry(MAC)) == []
+
+
+def test_numbers_are_taken_in_any_length_and_told_in_the_shortest(primary: Client) -> None:
+    primary.write(INSERT, exact_entry(b"\x00\x00\x00\x00\x00\x00\x00\x07", action("forward", b"\x00\x00\x00\x03")))
+    [entry] = primary.read_entries(exact_entry(b"\x00\x07"))
+    assert entry.match[0].exact.value == b"\x07"
+    assert entry.action.action.params[0].value == b"\x03"
+    primary.write(INSERT, exact_entry(b"", action("forward", b"")))
+    [entry] = primary.read_entries(exact_entry(0))
+    assert entry.match[0].exact.value == entry.action.action.params[0].value == b"\x00"
+
+
+def test_metadata_is_kept(primary: Client) -> None:
+    entry = changed(exact_entry(MAC, FORWARD), lambda e: setattr(e, "metadata", b"mine"))
+    entry.controller_metadata = 42
+    primary.write(INSERT, entry)
+    assert primary.read_entries(exact_entry(MAC)) == [entry]
+
+
+def two_times_the_field(entry: p4r.TableEntry) -> None:
+    entry.match.add().CopyFrom(entry.match[0])
+
+
+def bad_match(entry: p4r.TableEntry) -> None:
+    entry.match[0].lpm.value, entry.match[0].lpm.prefix_len = b"\x01", 48
+
+
+TERNARY = ternary_entry((1, 1), 0x800, 10, action("NoAction"))
+LPM = lpm_entry((MAC, 48), action("NoAction"))
+REFUSED_INSERTS = {
+    "value too wide": (exact_entry(1 << 48, FORWARD), INVALID),
+    "argument too wide": (exact_entry(MAC, action("forward", 1 << 9)), INVALID),
+    "no action": (exact_entry(MAC), INVALID),
+    "empty action": (exact_entry(MAC, p4r.TableAction()), INVALID),
+    "member": (exact_entry(MAC, p4r.TableAction(action_profile_member_id=1)), INVALID),
+    "no such action": (exact_entry(MAC, p4r.TableAction(action=p4r.Action(action_id=0x01FFFFFF))), INVALID),
+    "action id 0": (exact_entry(MAC, p4r.TableAction(action=p4r.Action())), INVALID),
+    "not an action's id": (exact_entry(MAC, p4r.TableAction(action=p4r.Action(action_id=REGISTER))), INVALID),
+    "action of another table": (lpm_entry((MAC, 48), FORWARD), INVALID),
+    "default only": (exact_entry(MAC, action("NoAction")), DENIED),
+    "too few parameters": (exact_entry(MAC, action("set_tag", 1)), INVALID),
+    "too many parameters": (exact_entry(MAC, action("forward", 1, 2)), INVALID),
+    "unknown parameter": (
+        exact_entry(
+            MAC,
+            p4r.TableAction(
+                action=p4r.Action(action_id=ACTIONS["forward"], params=[p4r.Action.Param(param_id=9, value=b"\x01")])
+            ),
+        ),
+        INVALID,
+    ),
+    "no such table": (changed(exact_entry(MAC, FORWARD), lambda e: setattr(e, "table_id", 0x02FFFFFF)), INVALID),
+    "table id 0": (changed(exact_entry(MAC, FORWARD), lambda e: setattr(e, "table_id", 0)), INVALID),
+    "not a table's id": (changed(exact_entry(MAC, FORWARD), lambda e: setattr(e, "table_id", REGISTER)), INVALID),
+    "no key": (changed(exact_entry(MAC, FORWARD), lambda e: e.ClearField("match")), INVALID),
+    "field twice": (changed(exact_entry(MAC, FORWARD), two_times_the_field), INVALID),
+    "unknown field": (changed(exact_entry(MAC, FORWARD), lambda e: setattr(e.match[0], "field_id", 2)), INVALID),
+    "wrong match type": (changed(exact_entry(MAC, FORWARD), bad_match), INVALID),
+    "field without value": (changed(exact_entry(MAC, FORWARD), lambda e: e.match[0].ClearField("exact")), INVALID),
+    "priority on exact": (changed(exact_entry(MAC, FORWARD), lambda e: setattr(e, "priority", 1)), INVALID),
+    "priority on lpm": (changed(LPM, lambda e: setattr(e, "priority", 1)), INVALID),
+    "no priority on ternary": (changed(TERNARY, lambda e: setattr(e, "priority", 0)), INVALID),
+    "ternary mask 0": (ternary_entry((0, 0), 0x800, 1, action("NoAction")), INVALID),
+    "ternary bits outside the mask": (ternary_entry((3, 1), 0x800, 1, action("NoAction")), INVALID),
+    "lpm length 0": (lpm_entry((0, 0), action("NoAction")), INVALID),
+    "lpm length too long": (lpm_entry((MAC, 49), action("NoAction")), INVALID),
+    "lpm length negative": (lpm_entry((MAC, -1), action("NoAction")), INVALID),
+    "lpm bits after the prefix": (lpm_entry((MAC, 8), action("NoAction")), INVALID),
+    "idle timeout": (changed(exact_entry(MAC, FORWARD), lambda e: setattr(e, "idle_timeout_ns", 1)), INVALID),
+    "time since hit": (
+        changed(exact_entry(MAC, FORWARD), lambda e: e.time_since_last_hit.SetInParent()),
+        INVALID,
+    ),
+    "meter": (changed(exact_entry(MAC, FORWARD), lambda e: e.meter_config.SetInParent()), INVALID),
+    "counter": (changed(LPM, lambda e: e.counter_data.SetInParent()), INVALID),
+    "default entry": (default_entry("exact_table", action("discard")), INVALID),
+    "constant table": (
+        changed(
+            exact_entry(0x88B7, action("NoAction")),
+            lambda e: setattr(e, "table_id", TABLES["constant_table"].preamble.id),
+        ),
+        UNKNOWN,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED_INSERTS)
+def test_refused_inserts(primary: Client, what: str) -> None:
+    entry, code = REFUSED_INSERTS[what]
+    before = primary.read_entries(p4r.TableEntry())
+    assert primary.codes(INSERT, entry) == [code]
+    assert primary.read_entries(p4r.TableEntry()) == before
+
+
+def test_an_entry_that_is_there_already(primary: Client) -> None:
+    primary.write(INSERT, exact_entry(MAC, FORWARD), TERNARY)
+    assert primary.codes(INSERT, exact_entry(MAC, action("discard")), TERNARY) == [EXISTS, EXISTS]
+    assert primary.read_entries(exact_entry(MAC))[0].action == FORWARD
+
+
+def test_an_entry_that_is_not_there(primary: Client) -> None:
+    assert primary.codes(MODIFY, exact_entry(MAC, FORWARD)) == [NOT_FOUND]
+    assert primary.codes(DELETE, exact_entry(MAC)) == [NOT_FOUND]
+    primary.write(INSERT, TERNARY)
+    other = changed(TERNARY, lambda e: setattr(e, "priority", 11))
+    assert primary.codes(DELETE, other) == [NOT_FOUND]
+
+
+def test_modify_without_action(primary: Client) -> None:
+    primary.write(INSERT, exact_entry(MAC, FORWARD))
+    assert primary.codes(MODIFY, exact_entry(MAC)) == [INVALID]
+
+
+def test_a_full_table(primary: Client) -> None:
+    entries = [exact_entry(index, FORWARD) for index in range(5)]
+    codes = primary.codes(INSERT, *entries)
+    assert codes == [OK] * 4 + [UNKNOWN]
+    primary.write(DELETE, entries[0])
+    primary.write(INSERT, entries[4])
+
+
+def test_an_update_without_type(primary: Client) -> None:
+    assert primary.codes(p4r.Update.UNSPECIFIED, exact_entry(MAC, FORWARD)) == [INVALID]
+
+
+def test_refused_updates_do_not_stop_the_others(primary: Client) -> None:
+    codes = primary.codes(
+        INSERT, exact_entry(1, FORWARD), exact_entry(2), exact_entry(3, FORWARD), exact_entry(1, FORWARD)
+    )
+    assert codes == [OK, INVALID, OK, EXISTS]
+    assert primary.read_entries(table("exact_table")) == [exact_entry(1, FORWARD), exact_entry(3, FORWARD)]
+
+
+def test_details_say_what_is_wrong(primary: Client) -> None:
+    with pytest.raises(Failed) as failed:
+        primary.write(INSERT, exact_entry(1, FORWARD), exact_entry(1, FORWARD))
+    assert failed.value.messages == ["", "Match entry exists, use MODIFY if you wish to change action"]
+
+
+def test_other_atomicities(primary: Client) -> None:
+    for atomicity in (p4r.WriteRequest.ROLLBACK_ON_ERROR, p4r.WriteRequest.DATAPLANE_ATOMIC):
+        with pytest.raises(Failed) as failed:
+            primary.write(INSERT, exact_entry(1, FORWARD), atomicity=atomicity)
+        assert failed.value.code is StatusCode.UNIMPLEMENTED
+    assert not primary.read_entries(table("exact_table"))
+
+
+def test_default_actions(primary: Client) -> None:
+    initial = default_entry("ternary_table", action("set_tag", 1, 0))
+    assert primary.read_entries(default_entry("ternary_table")) == [initial]
+    primary.write(MODIFY, default_entry("ternary_table", action("set_tag", 0xABC, 2)))
+    assert primary.read_entries(default_entry("ternary_table")) == [
+        default_entry("ternary_table", action("set_tag", 0xABC, 2))
+    ]
+    assert default_entry("ternary_table", action("set_tag", 0xABC, 2)) not in primary.read_entries(p4r.TableEntry())
+    primary.write(MODIFY, default_entry("ternary_table"))
+    assert primary.read_entries(default_entry("ternary_table")) == [initial]
+    found = primary.read_entries(p4r.TableEntry(is_default_action=True))
+    assert len(found) == len(TABLES)
+    assert all(entry.is_default_action for entry in found)
+
+
+def test_refused_default_actions(primary: Client) -> None:
+    entry = default_entry("exact_table", action("discard"))
+    assert primary.codes(DELETE, entry) == [INVALID]
+    assert primary.codes(MODIFY, changed(entry, lambda e: setattr(e, "priority", 1))) == [INVALID]
+    assert primary.codes(MODIFY, changed(entry, lambda e: e.match.add(field_id=1))) == [INVALID]
+    assert primary.codes(MODIFY, default_entry("exact_table", action("set_tag", 1, 1))) == [DENIED]
+    assert primary.codes(MODIFY, default_entry("lpm_table", action("set_tag", 1, 1))) == [DENIED]
+    assert primary.codes(MODIFY, default_entry("exact_table", action("forward", 1 << 9))) == [INVALID]
+    assert primary.read_entries(default_entry("exact_table"))[0].action == action("NoAction")
+
+
+def test_the_constant_table_can_be_read(primary: Client, kind: str) -> None:
+    found = primary.read_entries(table("constant_table"))
+    if kind == "bmv2":
+        assert [entry.match[0].exact.value for entry in found] == [b"\x88\xb6"]
+    else:
+        assert found == []  # P4Info does not tell them
+
+
+def test_unreadable(primary: Client) -> None:
+    for entry in (p4r.TableEntry(table_id=0x02FFFFFF), changed(exact_entry(MAC), bad_match)):
+        with pytest.raises(Failed) as failed:
+            primary.read(entry)
+        assert failed.value.code is StatusCode.INVALID_ARGUMENT
+    timed = changed(exact_entry(MAC), lambda e: e.time_since_last_hit.SetInParent())
+    with pytest.raises(Failed) as failed:
+        primary.read(timed)
+    assert failed.value.code is StatusCode.INVALID_ARGUMENT
+
+
+def test_several_entities_in_one_read(primary: Client) -> None:
+    primary.write(INSERT, exact_entry(1, FORWARD), LPM)
+    found = primary.read(table("exact_table"), counter_entry("cells", 2), table("lpm_table"))
+    assert [entity.WhichOneof("entity") for entity in found] == ["table_entry", "counter_entry", "table_entry"]
+
+
+UNSUPPORTED = {
+    "register": p4r.Entity(register_entry=p4r.RegisterEntry(register_id=REGISTER)),
+    "value set": p4r.Entity(value_set_entry=p4r.ValueSetEntry(value_set_id=1)),
+}
+
+
+@pytest.mark.parametrize("what", UNSUPPORTED)
+def test_unsupported_entities(primary: Client, what: str) -> None:
+    assert primary.codes(MODIFY, UNSUPPORTED[what]) == [UNIMPLEMENTED]
+    with pytest.raises(Failed) as failed:
+        primary.read(UNSUPPORTED[what])
+    assert failed.value.code is StatusCode.UNIMPLEMENTED
+
+
+def test_entities_that_only_bmv2_has(primary: Client, kind: str) -> None:
+    if kind == "bmv2":
+        pytest.skip("BMv2 has them")
+    for name in ("meter_entry", "direct_meter_entry", "action_profile_member", "action_profile_group", "digest_entry"):
+        entity = p4r.Entity()
+        getattr(entity, name).SetInParent()
+        assert primary.codes(MODIFY, entity) == [UNIMPLEMENTED]
+    clone = p4r.Entity()
+    clone.packet_replication_engine_entry.clone_session_entry.session_id = 1
+    assert primary.codes(INSERT, clone) == [UNIMPLEMENTED]
+
+
+def test_an_empty_entity(primary: Client) -> None:
+    assert primary.codes(INSERT, p4r.Entity()) == [UNKNOWN]
+    with pytest.raises(Failed) as failed:
+        primary.read(p4r.Entity())
+    assert failed.value.code is StatusCode.UNKNOWN
