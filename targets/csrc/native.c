@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
-#include "switch.h"
+#include "thread.h"
 
 static bool create_lock(pthread_rwlock_t *lock) {
     pthread_rwlockattr_t attributes;
@@ -18,7 +20,6 @@ static bool create_lock(pthread_rwlock_t *lock) {
 }
 
 struct native_switch *native_open(unsigned threads) {
-    (void)threads;
     struct native_switch *native = calloc(1, sizeof *native);
     if (native == NULL)
         return NULL;
@@ -26,18 +27,166 @@ struct native_switch *native_open(unsigned threads) {
         free(native);
         return NULL;
     }
-    if (!context_create(&native->caller, 0)) {
+    native->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    bool made = native->stop >= 0;
+    made = packet_ins_create(&native->packet_ins) && made;
+    made = context_create(&native->caller, 0) && made && threads <= MAX_THREADS;
+    native->thread_count = made ? threads : 0;
+    for (unsigned thread = 0; thread < native->thread_count; thread++) {
+        native->threads[thread] = thread_create(native, thread);
+        made = made && native->threads[thread] != NULL;
+    }
+    if (!made) {
         native_close(native);
         return NULL;
     }
     return native;
 }
 
+void native_stop(struct native_switch *native) {
+    const uint64_t one = 1;
+    atomic_store(&native->stopping, true);
+    if (write(native->stop, &one, sizeof one) < 0) {
+        // The counter is at its limit: everybody is awake.
+    }
+    packet_ins_close(&native->packet_ins);
+}
+
 void native_close(struct native_switch *native) {
+    if (native->stop >= 0)
+        native_stop(native);
+    for (unsigned thread = 0; thread < native->thread_count; thread++)
+        if (native->threads[thread] != NULL)
+            thread_destroy(native->threads[thread]);
+    for (unsigned port = 0; port < native->port_count; port++)
+        native->opened[port]->kind->close(native->opened[port]);
+    if (native->stop >= 0)
+        close(native->stop);
+    packet_ins_destroy(&native->packet_ins);
     context_destroy(&native->caller);
     free(native->outputs.data);
     pthread_rwlock_destroy(&native->lock);
     free(native);
+}
+
+// --- ports -----------------------------------------------------------------------------------------------------------
+
+// Which thread the next port belongs to that has only one.
+static unsigned next_thread(const struct native_switch *native) {
+    return native->port_count % native->thread_count;
+}
+
+static int check_port(const struct native_switch *native, unsigned number) {
+    if (native->thread_count == 0 || number == 0 || number >= DROP_PORT)
+        return -EINVAL;
+    return native->ports[number] != NULL ? -EEXIST : 0;
+}
+
+static int add(struct native_switch *native, struct port *port) {
+    for (unsigned thread = 0; thread < native->thread_count; thread++) {
+        if (port->thread != ALL_THREADS && port->thread != thread)
+            continue;
+        int error = thread_watch(native->threads[thread], port);
+        if (error != 0)
+            return error;
+    }
+    native->ports[port->number] = port;
+    native->opened[native->port_count++] = port;
+    return 0;
+}
+
+int native_add_udp(struct native_switch *native, unsigned port, uint32_t ip, uint16_t *udp_port) {
+    struct port *made;
+    int error = check_port(native, port);
+    if (error == 0)
+        error = udp_port_open(&made, port, ip, udp_port, native->thread_count);
+    return error != 0 ? error : add(native, made);
+}
+
+int native_add_ethernet(struct native_switch *native, unsigned port, const char *interface) {
+    struct port *made;
+    int error = check_port(native, port);
+    if (error == 0)
+        error = ethernet_port_open(&made, port, next_thread(native), interface);
+    return error != 0 ? error : add(native, made);
+}
+
+int native_add_socket(struct native_switch *native, unsigned port, int descriptor) {
+    struct port *made;
+    int error = check_port(native, port);
+    if (error == 0)
+        error = socket_port_open(&made, port, next_thread(native), descriptor);
+    return error != 0 ? error : add(native, made);
+}
+
+int native_start(struct native_switch *native) {
+    for (unsigned thread = 0; thread < native->thread_count; thread++) {
+        int error = thread_start(native->threads[thread]);
+        if (error != 0)
+            return error;
+    }
+    return 0;
+}
+
+int native_port_counts(struct native_switch *native, unsigned port, uint64_t *counts) {
+    const struct port *found = port < PORTS ? native->ports[port] : NULL;
+    if (found == NULL)
+        return -ENOENT;
+    counts[0] = atomic_load_explicit(&found->received, memory_order_relaxed);
+    counts[1] = atomic_load_explicit(&found->sent, memory_order_relaxed);
+    counts[2] = atomic_load_explicit(&found->dropped, memory_order_relaxed);
+    return 0;
+}
+
+void native_lost_counts(struct native_switch *native, uint64_t *counts) {
+    counts[0] = atomic_load_explicit(&native->undeliverable, memory_order_relaxed);
+    counts[1] = atomic_load_explicit(&native->packet_ins.lost, memory_order_relaxed);
+}
+
+// --- the controller's packets ----------------------------------------------------------------------------------------
+
+void switch_emit(struct native_switch *native, struct thread *thread, unsigned port, const uint8_t *frame,
+                 size_t length) {
+    const struct plane *plane = thread != NULL ? thread->context.plane : native->caller.plane;
+    if (port == plane->layout.cpu_port)
+        packet_ins_put(&native->packet_ins, frame, length);
+    else if (native->ports[port] != NULL)
+        native->ports[port]->kind->send(native->ports[port], thread, frame, length);
+    else
+        atomic_fetch_add_explicit(&native->undeliverable, 1, memory_order_relaxed);
+}
+
+static struct native_switch *switch_of_caller(struct context *context) {
+    return (struct native_switch *)(void *)((char *)context - offsetof(struct native_switch, caller));
+}
+
+static void emit_now(struct context *context, unsigned port, const uint8_t *frame, size_t length) {
+    switch_emit(switch_of_caller(context), NULL, port, frame, length);
+}
+
+// Runs a frame in the caller's thread. The caller has the lock.
+static void process(struct native_switch *native, struct plane *plane, unsigned port, const uint8_t *frame,
+                    size_t length) {
+    struct context *context = &native->caller;
+    context->plane = plane;
+    context->counters = &plane->counters[0];
+    memcpy(context_frame(context), frame, length);
+    pipeline_process(context, port, length);
+}
+
+int native_packet_out(struct native_switch *native, const uint8_t *frame, size_t length) {
+    if (length > MAX_FRAME)
+        return -EMSGSIZE;
+    pthread_rwlock_wrlock(&native->lock);
+    native->caller.emit = emit_now;
+    if (native->plane != NULL)
+        process(native, native->plane, native->plane->layout.cpu_port, frame, length);
+    pthread_rwlock_unlock(&native->lock);
+    return 0;
+}
+
+long native_packet_in(struct native_switch *native, uint8_t *frame) {
+    return packet_ins_take(&native->packet_ins, frame);
 }
 
 // --- a program -------------------------------------------------------------------------------------------------------
@@ -50,10 +199,12 @@ struct plane *native_plane_create(struct native_switch *native, unsigned lanes, 
 }
 
 void native_plane_free(struct native_switch *native, struct plane *plane) {
-    pthread_rwlock_wrlock(&native->lock);
-    if (native->plane == plane)
-        native->plane = NULL;
-    pthread_rwlock_unlock(&native->lock);
+    if (native != NULL) {
+        pthread_rwlock_wrlock(&native->lock);
+        if (native->plane == plane)
+            native->plane = NULL;
+        pthread_rwlock_unlock(&native->lock);
+    }
     plane_destroy(plane);
 }
 
@@ -161,8 +312,7 @@ int native_write_counter(struct native_switch *native, struct plane *plane, unsi
 // --- a frame by hand -------------------------------------------------------------------------------------------------
 
 static void keep_output(struct context *context, unsigned port, const uint8_t *frame, size_t length) {
-    struct native_switch *native = (struct native_switch *)((char *)context - offsetof(struct native_switch, caller));
-    struct outputs *outputs = &native->outputs;
+    struct outputs *outputs = &switch_of_caller(context)->outputs;
     const uint32_t head[] = {port, (uint32_t)length};
     size_t size = outputs->size + sizeof head + length;
     if (size > outputs->room) {
@@ -184,14 +334,10 @@ long native_process(struct native_switch *native, struct plane *plane, unsigned 
     if (length > MAX_FRAME || port >= PORTS)
         return -EMSGSIZE;
     pthread_rwlock_wrlock(&native->lock);
-    struct context *context = &native->caller;
-    context->plane = plane;
-    context->counters = &plane->counters[0];
-    context->emit = keep_output;
+    native->caller.emit = keep_output;
     native->outputs.size = 0;
     native->outputs.overflow = false;
-    memcpy(context_frame(context), frame, length);
-    pipeline_process(context, port, length);
+    process(native, plane, port, frame, length);
     long size = native->outputs.overflow ? -ENOMEM : (long)native->outputs.size;
     *outputs = native->outputs.data;
     pthread_rwlock_unlock(&native->lock);

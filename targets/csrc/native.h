@@ -14,10 +14,32 @@ struct plane;
 
 // --- a switch: ports, threads, and the program that they run ---------------------------------------------------------
 
-// NULL where there is no memory.
+// With 0 to 64 threads; ports need one. NULL where there is no memory, or no descriptor.
 NATIVE_API struct native_switch *native_open(unsigned threads);
-// Stops the threads and closes the ports; planes are to be freed before.
+// Stops the threads and closes the ports. Planes that are left are to be freed without a switch (NULL).
 NATIVE_API void native_close(struct native_switch *native);
+
+// Before `native_start`. `ip` is a number, `*udp_port` 0 means any free one and is told there; a socket (a frame a
+// message) is owned by the switch once this has returned 0.
+NATIVE_API int native_add_udp(struct native_switch *native, unsigned port, uint32_t ip, uint16_t *udp_port);
+NATIVE_API int native_add_ethernet(struct native_switch *native, unsigned port, const char *interface);
+NATIVE_API int native_add_socket(struct native_switch *native, unsigned port, int descriptor);
+// From now on packets are processed.
+NATIVE_API int native_start(struct native_switch *native);
+// Ends the threads, and every `native_packet_in`.
+NATIVE_API void native_stop(struct native_switch *native);
+
+// A frame from the controller, packet-out header first. Returns 0, or -EMSGSIZE for one that is too long.
+NATIVE_API int native_packet_out(struct native_switch *native, const uint8_t *frame, size_t length);
+// Waits for a frame to the controller. Returns its length, or -ESHUTDOWN after `native_stop`; `frame` has room for
+// NATIVE_MAX_FRAME bytes.
+NATIVE_API long native_packet_in(struct native_switch *native, uint8_t *frame);
+#define NATIVE_MAX_FRAME (80U << 10)
+
+// `counts`: packets that a port has received, sent, and could not send.
+NATIVE_API int native_port_counts(struct native_switch *native, unsigned port, uint64_t *counts);
+// `counts`: frames to ports that are not there, and to a controller that was not.
+NATIVE_API void native_lost_counts(struct native_switch *native, uint64_t *counts);
 
 // --- a program -------------------------------------------------------------------------------------------------------
 

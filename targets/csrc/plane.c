@@ -14,11 +14,15 @@ static const struct {
     [TABLE_LOSS_OUT] = {512, NO_ACTION},   [TABLE_WORKERS] = {4096, NO_ACTION},
 };
 
+static _Atomic uint64_t planes_made;
+
 struct plane *plane_create(const struct layout *layout) {
     struct plane *plane = calloc(1, sizeof *plane);
     if (plane == NULL)
         return NULL;
     plane->layout = *layout;
+    // Not that of any other plane, even if that has stood at the same place.
+    plane->version = atomic_fetch_add(&planes_made, 1) << 32;
     bool made = slots_create(&plane->slots, layout);
     for (unsigned table = 0; table < TABLES; table++)
         made = table_create(&plane->tables[table], tables[table].limit, tables[table].miss) && made;

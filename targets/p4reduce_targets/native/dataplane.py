@@ -33,9 +33,8 @@ class NativeDataPlane:
             raise MemoryError("no memory for the slots of the native switch")
 
     def __del__(self) -> None:
-        # Not where the constructor failed, nor after the switch itself.
-        if getattr(self, "_plane", None) and self._switch.is_open:
-            self._switch.call("plane_free", self._plane)
+        if getattr(self, "_plane", None):  # not where the constructor failed
+            self._switch.free(self._plane)
 
     @property
     def handle(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, c_char_p, c_int, c_long, c_size_t, c_uint, c_uint16, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_long, c_size_t, c_uint, c_uint16, c_uint32, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import p4reduce_targets
 
 NAME = "libp4reduce_native.so"
 MAX_ARGUMENTS = 5
+MAX_FRAME = 80 << 10
 
 Words = c_uint64 * 2
 Arguments = c_uint64 * MAX_ARGUMENTS
@@ -27,6 +28,15 @@ _PLANE = c_void_p
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "native_open": (_SWITCH, [c_uint]),
     "native_close": (None, [_SWITCH]),
+    "native_add_udp": (c_int, [_SWITCH, c_uint, c_uint32, POINTER(c_uint16)]),
+    "native_add_ethernet": (c_int, [_SWITCH, c_uint, c_char_p]),
+    "native_add_socket": (c_int, [_SWITCH, c_uint, c_int]),
+    "native_start": (c_int, [_SWITCH]),
+    "native_stop": (None, [_SWITCH]),
+    "native_packet_out": (c_int, [_SWITCH, c_char_p, c_size_t]),
+    "native_packet_in": (c_long, [_SWITCH, c_char_p]),
+    "native_port_counts": (c_int, [_SWITCH, c_uint, _WORDS]),
+    "native_lost_counts": (None, [_SWITCH, _WORDS]),
     "native_plane_create": (_PLANE, [_SWITCH, c_uint, c_uint, c_uint, c_uint, c_uint]),
     "native_plane_free": (None, [_SWITCH, _PLANE]),
     "native_run": (None, [_SWITCH, _PLANE]),
