@@ -79,8 +79,8 @@ static void send_packet(p4reduce_worker *worker, struct slot *slot, uint8_t pres
     packet_round(slot->payload, slot->active, present, (uint16_t)half, slot->seq, slot->task->fingerprint);
     for (unsigned lane = 0; lane < worker->layout.lanes; lane++)
         packet_set_key(slot->payload, lane, slot->announced[lane]);
-    slot->length =
-        (uint32_t)(worker->layout.bare_length + (unsigned)__builtin_popcount(present) * worker->layout.lane_length);
+    slot->present = present;
+    slot->length = (uint32_t)(worker->layout.bare_length + slot_lanes(slot) * worker->layout.lane_length);
     slot->waiting = true;
     slot->sent_at = now;
     slot->transmissions = 1;

@@ -26,6 +26,7 @@ struct slot {
     // The packet, and whether it waits for its RESULT, or to be sent.
     uint8_t *payload;
     uint32_t length;
+    uint8_t present; // lanes
     bool waiting, queued;
     uint32_t transmissions;
     uint32_t doublings; // of the timeout, carried from round to round
@@ -66,5 +67,10 @@ static inline uint32_t *worker_outbox(p4reduce_worker *worker, uint32_t *count) 
     return worker->outbox;
 }
 void worker_sent(p4reduce_worker *worker, uint32_t count);
+
+// How many lanes a slot's packet carries: what its length depends on.
+static inline unsigned slot_lanes(const struct slot *slot) {
+    return (unsigned)__builtin_popcount(slot->present);
+}
 
 #endif

@@ -11,6 +11,7 @@ import os
 from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 import p4reduce
 from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError, P4ReduceError
 from p4reduce.fastpath import structures as c
+from p4reduce.transport import TransportError
 
 NAME = "libp4reduce.so"
 
@@ -26,16 +28,16 @@ _ERROR = POINTER(c.Error)
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "p4reduce_abi": (c_uint, []),
     "p4reduce_simd": (c_char_p, []),
-    # E "p4reduce_open": (c_void_p, [POINTER(c.Membership), POINTER(c.Options), _ERROR]),
-    # E "p4reduce_submit": (c_int, [c_void_p, POINTER(c.Request), POINTER(c_void_p), _ERROR]),
-    # E "p4reduce_next_ended": (c_void_p, [c_void_p, c_double, _ERROR]),
-    # E "p4reduce_fail": (None, [c_void_p, c_char_p]),
-    # E "p4reduce_failure": (c_int, [c_void_p, _ERROR]),
-    # E "p4reduce_progress": (None, [c_void_p, c_char_p, c_size_t]),
-    # E "p4reduce_describe": (None, [c_void_p, c_char_p, c_size_t]),
-    # E "p4reduce_get_stats": (None, [c_void_p, POINTER(c.Stats)]),
-    # E "p4reduce_close": (None, [c_void_p]),
-    # E "p4reduce_free": (None, [c_void_p]),
+    "p4reduce_open": (c_void_p, [POINTER(c.Membership), POINTER(c.Options), _ERROR]),
+    "p4reduce_submit": (c_int, [c_void_p, POINTER(c.Request), POINTER(c_void_p), _ERROR]),
+    "p4reduce_next_ended": (c_void_p, [c_void_p, c_double, _ERROR]),
+    "p4reduce_fail": (None, [c_void_p, c_char_p]),
+    "p4reduce_failure": (c_int, [c_void_p, _ERROR]),
+    "p4reduce_progress": (None, [c_void_p, c_char_p, c_size_t]),
+    "p4reduce_describe": (None, [c_void_p, c_char_p, c_size_t]),
+    "p4reduce_get_stats": (None, [c_void_p, POINTER(c.Stats)]),
+    "p4reduce_close": (None, [c_void_p]),
+    "p4reduce_free": (None, [c_void_p]),
     "p4reduce_worker_new": (c_void_p, [POINTER(c.Membership), POINTER(c.Timing), _ERROR]),
     "p4reduce_worker_free": (None, [c_void_p]),
     "p4reduce_worker_submit": (c_int, [c_void_p, POINTER(c.Request), c_double, _ERROR]),
@@ -66,14 +68,18 @@ def library() -> Any:
     path = find()
     try:
         loaded = ctypes.CDLL(str(path))
-        for name, (result, arguments) in _FUNCTIONS.items():
-            function = getattr(loaded, name)
-            function.restype, function.argtypes = result, arguments
+        functions = {name: _declared(getattr(loaded, name), *types) for name, types in _FUNCTIONS.items()}
     except (OSError, AttributeError) as error:
         raise LibraryError(f"the C library {path} cannot be loaded: {error}") from error
-    if loaded.p4reduce_abi() != c.ABI:
-        raise LibraryError(f"the C library {path} has ABI {loaded.p4reduce_abi()}, this Python needs {c.ABI}")
-    return loaded
+    abi = functions["p4reduce_abi"]()
+    if abi != c.ABI:
+        raise LibraryError(f"the C library {path} has ABI {abi}, this Python needs {c.ABI}")
+    return SimpleNamespace(**functions)  # only these, as calling one without its types would be memory corruption
+
+
+def _declared(function: Any, result: Any, arguments: list[Any]) -> Any:
+    function.restype, function.argtypes = result, arguments
+    return function
 
 
 def find() -> Path:
@@ -101,6 +107,8 @@ def to_exception(error: c.Error) -> Exception:
         return ValueError(message)
     if error.status == c.NO_MEMORY:
         return MemoryError(message)
+    if error.status == c.NETWORK:
+        return TransportError(message)
     if error.status == c.MISMATCH:
         return MismatchError(message)
     if error.status == c.ABORTED:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,15 @@ import numpy.typing as npt
 
 from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.library import address, library, type_code
+
+
+def simd_in_use() -> str:
+    """The instruction set that is used here. Raises ValueError if P4REDUCE_SIMD names one that this processor lacks."""
+    used: str = library().p4reduce_simd().decode()
+    wanted = os.environ.get("P4REDUCE_SIMD")
+    if wanted and wanted != used:
+        raise ValueError(f"P4REDUCE_SIMD={wanted!r}: this processor has {', '.join(simd_sets())}")
+    return used
 
 
 def simd_sets() -> list[str]:
