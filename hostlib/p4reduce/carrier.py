@@ -72,6 +72,9 @@ class Carrier(ABC):
     def check(self) -> None:
         """Raises the carrier's failure, or P4ReduceError in a process forked from the one that made the carrier."""
         self._check_process()
+        self._check_failure()
+
+    def _check_failure(self) -> None:
         failure = self.failure
         if failure is not None:
             # Each call starts a traceback of its own, for the same error may be raised many times.

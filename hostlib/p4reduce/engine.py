@@ -80,9 +80,10 @@ class Engine(Carrier):
         return self._seconds
 
     def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> None:
+        self._check_process()  # before the lock, which a forked process may find taken for ever
         pending = _Pending(operation, name, timeout, on_end)
         with self._lock:
-            self.check()
+            self._check_failure()
             self._inbox.append(pending)
             self._wake()
 
@@ -168,7 +169,11 @@ class Engine(Carrier):
                 self._oldest_since = self._busy_since = now
             self._pending[id(pending.operation)] = pending
             pending.operation.on_done = self._ended
-            self._worker.submit(pending.operation, now)
+            try:
+                self._worker.submit(pending.operation, now)
+            except ValueError as error:  # a tensor that the job cannot carry, on all ranks alike: no failure of the job
+                del self._pending[id(pending.operation)]
+                pending.on_end(error)
 
     def _ended(self, operation: Operation) -> None:
         """From within the worker: the operation has its result, or an error that is the worker's failure too."""

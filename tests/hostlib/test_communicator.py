@@ -103,6 +103,17 @@ def test_torch_tensors_of_every_dtype(pair: list[Communicator], dtype: str) -> N
         assert tensor.t().reshape(-1).tolist() == list(range(0, 24, 2))
 
 
+def test_a_tensor_too_long_for_the_job_is_refused(pair: list[Communicator], monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = [np.ones(64 * 64, np.float32) for _ in pair]
+    with monkeypatch.context() as patch:
+        patch.setattr("p4reduce.protocol.blocks.MAX_STREAM_LENGTH", 1)
+        for communicator, array in zip(pair, arrays, strict=True):
+            with pytest.raises(ValueError, match="tensor has 64 blocks"):
+                communicator.allreduce(array)
+    together(pair, lambda each: each.allreduce(arrays[each.rank]))
+    assert arrays[0].tolist() == [2.0] * 64 * 64
+
+
 def test_an_average_of_integers_is_refused(pair: list[Communicator]) -> None:
     with pytest.raises(Unsupported, match="op='average' of int32"):
         pair[0].allreduce(np.ones(3, np.int32), op="average")

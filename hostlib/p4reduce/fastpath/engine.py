@@ -13,7 +13,7 @@ from typing import Any
 from p4reduce.carrier import Carrier, OnEnd
 from p4reduce.errors import P4ReduceError
 from p4reduce.fastpath import structures as c
-from p4reduce.fastpath.library import address, check, library, to_exception, type_code
+from p4reduce.fastpath.library import address, library, to_exception, type_code
 from p4reduce.fastpath.worker import to_c, to_stats
 from p4reduce.protocol import Membership, Operation, Stats
 from p4reduce.transport import Transport
@@ -109,7 +109,7 @@ class NativeEngine(Carrier):
         if status != c.OK:
             del self._under_way[number]
             self.check()
-            check(status, error)
+            on_end(to_exception(error))  # a tensor that the job cannot carry, on all ranks alike: no failure of the job
 
     def fail(self, error: BaseException) -> None:
         with self._lock:
