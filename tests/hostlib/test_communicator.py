@@ -103,7 +103,12 @@ def test_torch_tensors_of_every_dtype(pair: list[Communicator], dtype: str) -> N
         assert tensor.t().reshape(-1).tolist() == list(range(0, 24, 2))
 
 
-def test_a_tensor_too_long_for_the_job_is_refused(pair: list[Communicator], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tensor_too_long_for_the_job_is_refused(
+    controller: FakeController, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    assert controller is not None
+    monkeypatch.setenv("P4REDUCE_BACKEND", "python")  # whose limit can be changed
+    pair: list[Communicator] = request.getfixturevalue("pair")
     arrays = [np.ones(64 * 64, np.float32) for _ in pair]
     with monkeypatch.context() as patch:
         patch.setattr("p4reduce.protocol.blocks.MAX_STREAM_LENGTH", 1)

@@ -23,7 +23,7 @@ class Sized(ctypes.Structure):
 
     @classmethod
     def make(cls: type[S], **fields: Any) -> S:
-        return cls(size=ctypes.sizeof(cls), **fields)
+        return cls(**{"size": ctypes.sizeof(cls), **fields})
 
 
 class Error(Sized):
