@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -56,13 +57,16 @@ class Target(ExitStack):
         """Raise RuntimeError, with what it last said, where the target is no longer there."""
 
 
-class Bmv2(Target):
-    """simple_switch_grpc on veth pairs, in a network namespace of its own."""
+class Process(Target):
+    """A switch in a process of its own, on veth pairs in a network namespace of its own."""
+
+    name = ""
+    tools: tuple[str, ...] = ("ip",)
 
     def __init__(self) -> None:
         super().__init__()
         self._process: subprocess.Popen[bytes] | None = None
-        for tool in ("simple_switch_grpc", "ip"):
+        for tool in self.tools:
             if shutil.which(tool) is None:
                 raise Unavailable(f"{tool} is not on PATH")
         if os.geteuid() != 0:
@@ -97,17 +101,18 @@ class Bmv2(Target):
 
         self.grpc_address = f"unix:{folder}/grpc"
         self._log = folder / "log"
-        ports = [part for port in range(1, PORTS + 1) for part in ("-i", f"{port}@switch{port}")]
-        command = ["simple_switch_grpc", "--no-p4", "--device-id", str(DEVICE), "-L", "error", *ports]
-        command += ["--", "--grpc-server-addr", self.grpc_address, "--cpu-port", str(CPU_PORT)]
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen([*inside, *command], stdout=log, stderr=log, cwd=folder)
+            self._process = subprocess.Popen([*inside, *self.command()], stdout=log, stderr=log, cwd=folder)
         self.callback(self._stop)
         with grpc.insecure_channel(self.grpc_address) as channel:
             try:
                 grpc.channel_ready_future(channel).result(timeout=START_TIMEOUT_S)
             except grpc.FutureTimeoutError:
-                raise RuntimeError(f"simple_switch_grpc is not ready: {self._last_words()}") from None
+                raise RuntimeError(f"{self.name} is not ready: {self._last_words()}") from None
+
+    def command(self) -> list[str]:
+        """What to run: the switch's ends of the links are called switch1, switch2 ..."""
+        raise NotImplementedError
 
     def _stop(self) -> None:
         assert self._process is not None
@@ -123,7 +128,38 @@ class Bmv2(Target):
 
     def check(self) -> None:
         if self._process is not None and self._process.poll() is not None:
-            raise RuntimeError(f"simple_switch_grpc ended with {self._process.returncode}: {self._last_words()}")
+            raise RuntimeError(f"{self.name} ended with {self._process.returncode}: {self._last_words()}")
+
+
+class Bmv2(Process):
+    """simple_switch_grpc."""
+
+    name = "simple_switch_grpc"
+    tools = ("ip", "simple_switch_grpc")
+
+    def command(self) -> list[str]:
+        ports = [part for port in range(1, PORTS + 1) for part in ("-i", f"{port}@switch{port}")]
+        return [
+            *("simple_switch_grpc", "--no-p4", "--device-id", str(DEVICE), "-L", "error", *ports),
+            *("--", "--grpc-server-addr", self.grpc_address, "--cpu-port", str(CPU_PORT)),
+        ]
+
+
+class NativeOnInterfaces(Process):
+    """The native switch as `p4reduce switch` runs it."""
+
+    name = "native switch"
+
+    def __init__(self) -> None:
+        _check_native()
+        super().__init__()
+
+    def command(self) -> list[str]:
+        ports = [part for port in range(1, PORTS + 1) for part in ("--port", f"{port}=eth:switch{port}")]
+        return [
+            *(sys.executable, "-m", "p4reduce_targets", "--target", "native", *ports),
+            *("--grpc", self.grpc_address, "--device-id", str(DEVICE), "--cpu-port", str(CPU_PORT)),
+        ]
 
 
 def _ip(*arguments: str) -> None:
@@ -194,10 +230,46 @@ class SocketPort:
         self._socket.close()
 
 
+class Native(Target):
+    """The native switch in this process, its ports on socket pairs instead of interfaces, dealt to two threads."""
+
+    def __init__(self) -> None:
+        _check_native()
+        from p4reduce_targets.native import NativeSwitch
+
+        super().__init__()
+        with ExitStack() as undo:
+            undo.push(self)
+            folder = self.enter_context(tempfile.TemporaryDirectory(prefix="p4reduce-test-"))
+            device = NativeSwitch(cpu_port=CPU_PORT, threads=2)
+            for number in range(1, PORTS + 1):
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                self.sockets[number] = self.enter_context(ours)
+                device.add_socket(number, theirs.detach())
+            self.enter_context(device)
+            server = self.enter_context(Server(device, address=f"unix:{folder}/grpc", device_id=DEVICE))
+            self.grpc_address = server.address
+            undo.pop_all()
+
+
+def _check_native() -> None:
+    from p4reduce_targets.native.library import LibraryMissing, library
+
+    try:
+        library()
+    except LibraryMissing as missing:
+        raise Unavailable(str(missing)) from None
+
+
 def _sim() -> Target:
     from p4reduce_targets.sim import load
 
     return Embedded(load)
 
 
-TARGETS: dict[str, Callable[[], Target]] = {"sim": _sim, "bmv2": Bmv2}
+TARGETS: dict[str, Callable[[], Target]] = {
+    "sim": _sim,
+    "native": Native,
+    "native-eth": NativeOnInterfaces,
+    "bmv2": Bmv2,
+}
