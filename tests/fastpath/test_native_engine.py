@@ -3,21 +3,15 @@
 
 from __future__ import annotations
 
-import gc
-import os
-import weakref
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 import test_engine as python_engine
-from udp_switch import UdpSwitch, members, udp_switch
-from waiting import wait_until
+from udp_switch import UdpSwitch, udp_switch
 
-from p4reduce.errors import P4ReduceError
 from p4reduce.fastpath.engine import NativeEngine
 from p4reduce.protocol import Membership, Stats, Worker
-from p4reduce.transport import Switch, Transport, open_transport
+from p4reduce.transport import Transport, open_transport
 
 # Those that look into the Python engine, or put a Python transport under it.
 OF_PYTHON = {
