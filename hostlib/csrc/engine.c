@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -235,7 +236,7 @@ static bool receive_packets(p4reduce_engine *engine) {
     }
 }
 
-static void wait_for_work(const p4reduce_engine *engine) {
+static void wait_for_work(p4reduce_engine *engine) {
     struct pollfd descriptors[] = {
         {.fd = engine->link->socket, .events = (short)(engine->link->full ? POLLIN | POLLOUT : POLLIN)},
         {.fd = engine->wake, .events = POLLIN},
@@ -246,7 +247,13 @@ static void wait_for_work(const p4reduce_engine *engine) {
     struct timespec patience;
     if (!isinf(due))
         patience = as_timespec(fmax(0, fmin(due - clock_now(), 3600)));
-    ppoll(descriptors, 2, isinf(due) ? NULL : &patience, NULL);
+    if (ppoll(descriptors, 2, isinf(due) ? NULL : &patience, NULL) > 0 && descriptors[0].revents & POLLERR) {
+        // Reading the error clears it; a ring is read without asking the kernel, which could tell it otherwise.
+        int error = 0;
+        socklen_t size = sizeof error;
+        if (getsockopt(engine->link->socket, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error != 0)
+            engine->link->trouble = error;
+    }
 }
 
 static void turn(p4reduce_engine *engine) {
@@ -464,6 +471,8 @@ void p4reduce_close(p4reduce_engine *engine) {
         return;
     pthread_join(engine->thread, NULL);
     pthread_mutex_lock(&engine->lock);
+    engine->link->free(engine->link); // the socket is the caller's again
+    engine->link = NULL;
     close(engine->wake);
     engine->wake = -1;
     pthread_mutex_unlock(&engine->lock);
@@ -494,11 +503,11 @@ void p4reduce_free(p4reduce_engine *engine) {
     destroy(engine);
 }
 
-static struct link *open_link(const p4reduce_options *options, size_t largest_payload, p4reduce_error *error) {
+static struct link *open_link(const p4reduce_options *options, const struct layout *layout, p4reduce_error *error) {
     if (options->link == P4REDUCE_LINK_UDP)
         return udp_open(options->socket, error);
     if (options->link == P4REDUCE_LINK_PACKET && options->headers != NULL)
-        return packet_socket_open(options->socket, options->headers, largest_payload, error);
+        return packet_socket_open(options->socket, options->headers, layout, error);
     error_tell(error, P4REDUCE_INVALID,
                "link is %" PRIu32 ": accepted are UDP (%d), and PACKET (%d) together with headers", options->link,
                P4REDUCE_LINK_UDP, P4REDUCE_LINK_PACKET);
@@ -539,7 +548,7 @@ p4reduce_engine *p4reduce_open(const p4reduce_membership *membership, const p4re
     if (engine->worker == NULL)
         goto failed;
     engine->membership = engine->worker->membership;
-    engine->link = open_link(&options, engine->worker->layout.largest_length, error);
+    engine->link = open_link(&options, &engine->worker->layout, error);
     if (engine->link == NULL)
         goto failed;
     engine->payloads = calloc(engine->membership.slots, sizeof *engine->payloads);

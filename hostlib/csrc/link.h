@@ -25,7 +25,7 @@ struct link {
 
 // Return NULL on error.
 struct link *udp_open(int socket, p4reduce_error *error);
-struct link *packet_socket_open(int socket, const uint8_t *headers, size_t largest_payload, p4reduce_error *error);
+struct link *packet_socket_open(int socket, const uint8_t *headers, const struct layout *layout, p4reduce_error *error);
 
 // Deals with what the kernel said to a send. Returns whether the packets must be tried again later.
 static inline bool link_refused(struct link *link, int error) {
