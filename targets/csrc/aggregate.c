@@ -217,13 +217,7 @@ void aggregate(struct context *context, struct packet *packet, struct verdict *v
     enum outcome outcome = examine(&aggregation, (struct half *)(void *)nowhere);
     bool seen = outcome == OUTCOME_STARTED;
     if (seen) {
-        half_lock(aggregation.half);
-        // Another thread has yet to send a RESULT from here, so no honest worker goes on yet: as if it were lost.
-        if (atomic_load_explicit(&aggregation.half->unsent, memory_order_acquire) != 0) {
-            half_unlock(aggregation.half);
-            verdict->drop = true;
-            return;
-        }
+        half_lock_sent(aggregation.half);
         outcome = see(&aggregation);
     }
     count_packet(&context->counters->outcomes[outcome], packet->ingress_length);

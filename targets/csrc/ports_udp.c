@@ -7,6 +7,7 @@
 #include <linux/filter.h>
 #include <netinet/udp.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -123,6 +124,24 @@ static unsigned lanes_in(unsigned lanes) {
     return (unsigned)nibbles[lanes & 15] + nibbles[lanes >> 4];
 }
 
+// Locks the half where other threads are about, and judges the datagram. A RESULT that has yet to go out of the half
+// goes before that is changed: another thread's may have reached the workers already, and only its mark be still there.
+static enum outcome judge(struct thread *thread, struct half *half, const struct contribution *data) {
+    for (;;) {
+        if (!thread->alone)
+            half_lock(half);
+        enum outcome outcome = half_judge(half, data);
+        if (atomic_load_explicit(&half->unsent, memory_order_acquire) == 0 ||
+            (outcome != OUTCOME_STARTED && outcome != OUTCOME_ADDED))
+            return outcome;
+        if (!thread->alone)
+            half_unlock(half);
+        results_flush(thread); // ours first, so that no two threads wait for each other
+        if (!thread->alone)
+            sched_yield();
+    }
+}
+
 // Takes a datagram that starts a round or adds to one, and can be answered with a batch. Returns false for any other.
 static bool contribute(struct thread *thread, const struct udp_port *udp, struct sender *sender, const uint8_t *header,
                        size_t length) {
@@ -151,20 +170,8 @@ static bool contribute(struct thread *thread, const struct udp_port *udp, struct
     data->keys = header + AGGREGATION_SIZE;
     data->values = header + bare;
     struct half *half = slots_half(slots, sender->pool_base + slot);
-    if (!thread->alone)
-        half_lock(half);
-    enum outcome outcome = half_judge(half, data);
+    enum outcome outcome = judge(thread, half, data);
     bool taken = outcome == OUTCOME_STARTED || outcome == OUTCOME_ADDED;
-    if (taken && atomic_load_explicit(&half->unsent, memory_order_acquire) != 0) {
-        // Its RESULT goes out first. That of another thread cannot be hurried: as if this datagram were lost; no honest
-        // worker sends it.
-        results_flush(thread);
-        taken = atomic_load_explicit(&half->unsent, memory_order_acquire) == 0;
-        if (!taken) {
-            half_unlock(half);
-            return true;
-        }
-    }
     if (taken) {
         struct count *outcomes = thread->context.counters->outcomes;
         count_packet(&outcomes[outcome], UDP_HEADERS_SIZE + length);

@@ -7,6 +7,7 @@
 #ifndef NATIVE_SLOTS_H
 #define NATIVE_SLOTS_H
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -80,6 +81,17 @@ static inline void half_lock(struct half *half) {
 
 static inline void half_unlock(struct half *half) {
     atomic_store_explicit(&half->locked, 0, memory_order_release);
+}
+
+// The same, once nothing has yet to be sent from the half. The caller has sent its own.
+static inline void half_lock_sent(struct half *half) {
+    for (;;) {
+        half_lock(half);
+        if (atomic_load_explicit(&half->unsent, memory_order_acquire) == 0)
+            return;
+        half_unlock(half);
+        sched_yield();
+    }
 }
 
 // What a DATA packet would do to the half: p4src/bmv2/slot_state.p4.
