@@ -127,8 +127,11 @@ static void ended(void *context, const p4reduce_error *error) {
 }
 
 static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
-    if (engine->oldest == NULL)
+    if (engine->oldest == NULL) {
         engine->oldest_since = engine->busy_since = now;
+        if (engine->link->expect != NULL)
+            engine->link->expect(engine->link, operation->task->blocks / engine->membership.lanes);
+    }
     operation->newer = NULL;
     operation->older = engine->newest;
     *(engine->newest ? &engine->newest->newer : &engine->oldest) = operation;

@@ -13,6 +13,8 @@ struct link {
     bool full;   // the kernel takes no more for now
     int trouble; // the last errno that the kernel said against a packet, since one has arrived
     bool fatal;  // and it will always say that
+    // An operation of so many packets begins, and no other is under way. May be NULL.
+    void (*expect)(struct link *link, uint64_t packets);
     // Hands what has arrived to the worker, some of it at least. Returns how many packets it was; 0 for none.
     unsigned (*receive)(struct link *link, p4reduce_worker *worker, double now);
     // Sends payloads, of which those of equal length are neighbours and the longest come first. There is room before

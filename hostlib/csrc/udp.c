@@ -176,7 +176,7 @@ struct link *udp_open(int socket, p4reduce_error *error) {
     udp->batch = BATCH;
     for (unsigned i = 0; i < BATCH; i++)
         udp->places[i] = (struct iovec){udp->datagrams[i], sizeof udp->datagrams[i]};
-    const char *wanted = getenv("P4REDUCE_OFFLOAD"); // "none" is for measuring what they bring
+    const char *wanted = getenv("P4REDUCE_OFFLOAD"); // "none" for measuring what they bring
     if (wanted == NULL || strcmp(wanted, "none") != 0) {
         const int on = 1, off = 0;
         udp->gro = setsockopt(socket, SOL_UDP, UDP_GRO, &on, sizeof on) == 0;
