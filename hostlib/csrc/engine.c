@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 enum {
+    LOST_GROUPS = 8,     // packets of super-packets that seem to be lost, before any has arrived
     SEND_AT = 61,        // packets: a super-packet of the usual size
     MOST_WET_TURNS = 64, // so that a flood of packets cannot keep the engine from its timers
 };
@@ -205,6 +206,7 @@ static void send_packets(p4reduce_engine *engine) {
     if (count == 0)
         return;
     const unsigned lanes = worker->layout.lanes;
+    bool again = false;
     for (uint32_t i = 0; i < count; i++)
         starts[lanes - slot_lanes(&worker->slots[outbox[i]]) + 1]++;
     for (unsigned i = 1; i <= lanes; i++)
@@ -216,7 +218,19 @@ static void send_packets(p4reduce_engine *engine) {
         engine->payloads[place] = (struct iovec){slot->payload, slot->length};
     }
     memcpy(outbox, engine->sorted, count * sizeof *outbox);
-    worker_sent(worker, engine->link->send(engine->link, engine->payloads, count));
+    // A software switch may see a super-packet as one huge frame, which it drops: where interfaces are virtual and do
+    // not cut it up. So until one is known to arrive, packets are sent again singly; and if only that helps, all are.
+    if (!worker->groups_arrive)
+        for (uint32_t i = 0; i < count && !again; i++)
+            again = worker->slots[outbox[i]].transmissions > 1;
+    engine->link->singly = !worker->groups_arrive && (again || worker->groups_lost >= LOST_GROUPS);
+    const uint32_t sent = engine->link->send(engine->link, engine->payloads, count, engine->grouped);
+    for (uint32_t i = 0; i < sent; i++) {
+        struct slot *slot = &worker->slots[outbox[i]];
+        if (slot->transmissions == 1)
+            slot->grouped = engine->grouped[i];
+    }
+    worker_sent(worker, sent);
     if (engine->link->fatal) {
         p4reduce_error error;
         error_fill(&error, P4REDUCE_NETWORK, "a packet of %zu bytes is more than the MTU of the path",
@@ -494,6 +508,7 @@ static void destroy(p4reduce_engine *engine) {
         close(engine->wake);
     free(engine->payloads);
     free(engine->sorted);
+    free(engine->grouped);
     pthread_cond_destroy(&engine->changed);
     pthread_mutex_destroy(&engine->lock);
     free(engine);
@@ -556,7 +571,8 @@ p4reduce_engine *p4reduce_open(const p4reduce_membership *membership, const p4re
         goto failed;
     engine->payloads = calloc(engine->membership.slots, sizeof *engine->payloads);
     engine->sorted = calloc(engine->membership.slots, sizeof *engine->sorted);
-    if (engine->payloads == NULL || engine->sorted == NULL) {
+    engine->grouped = calloc(engine->membership.slots, sizeof *engine->grouped);
+    if (engine->payloads == NULL || engine->sorted == NULL || engine->grouped == NULL) {
         error_tell(error, P4REDUCE_NO_MEMORY, "no memory for an engine");
         goto failed;
     }

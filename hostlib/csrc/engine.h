@@ -57,6 +57,7 @@ struct p4reduce_engine {
     struct link *link;
     struct iovec *payloads; // room for those of all slots
     uint32_t *sorted;
+    bool *grouped;
     struct p4reduce_operation *oldest, *newest; // under way
     double oldest_since, busy_since, heard_at, seconds;
     unsigned wet_turns; // in which the link had more than was taken

@@ -111,7 +111,7 @@ static void expect(struct link *link, uint64_t packets) {
         link->socket = wanted;
 }
 
-static uint32_t send_frames(struct link *link, const struct iovec *payloads, uint32_t count) {
+static uint32_t send_frames(struct link *link, const struct iovec *payloads, uint32_t count, bool *grouped) {
     struct packet_socket *packet = (struct packet_socket *)link;
     uint32_t done = 0;
     link->full = false;
@@ -130,7 +130,9 @@ static uint32_t send_frames(struct link *link, const struct iovec *payloads, uin
         int sent = sendmmsg(link->socket, messages, batch, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0 && link_refused(link, errno))
             break;
-        done += sent < 0 ? 1 : (uint32_t)sent; // a frame for which the interface's queue has no room is lost
+        const uint32_t passed = sent < 0 ? 1 : (uint32_t)sent; // one for which the queue has no room is lost
+        memset(grouped + done, false, passed * sizeof *grouped);
+        done += passed;
     }
     return done;
 }

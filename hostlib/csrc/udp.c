@@ -133,14 +133,15 @@ static int send_singly(const struct udp *udp, const struct iovec *payloads, uint
     return sent;
 }
 
-static uint32_t udp_send(struct link *link, const struct iovec *payloads, uint32_t count) {
+static uint32_t udp_send(struct link *link, const struct iovec *payloads, uint32_t count, bool *grouped) {
     struct udp *udp = (struct udp *)link;
     uint32_t done = 0;
     link->full = false;
     while (done < count) {
-        const uint32_t group = udp->gso ? group_of(payloads + done, count - done) : 1;
+        const bool gso = udp->gso && !link->singly;
+        const uint32_t group = gso ? group_of(payloads + done, count - done) : 1;
         ssize_t result;
-        if (udp->gso) {
+        if (gso) {
             result = send_group(udp, payloads + done, group) < 0 ? -1 : (ssize_t)group;
             if (result < 0 && group > 1 && (errno == EIO || errno == EINVAL)) {
                 udp->gso = false; // this path cannot: nothing was sent, and all goes on singly
@@ -151,14 +152,17 @@ static uint32_t udp_send(struct link *link, const struct iovec *payloads, uint32
         }
         if (result < 0 && link_refused(link, errno))
             break;
-        done += result < 0 ? group : (uint32_t)result;
+        const uint32_t passed = result < 0 ? group : (uint32_t)result;
+        for (uint32_t i = 0; i < passed; i++)
+            grouped[done + i] = group > 1;
+        done += passed;
     }
     return done;
 }
 
 static void udp_describe(const struct link *link, char *text, size_t room) {
     const struct udp *udp = (const struct udp *)link;
-    snprintf(text, room, "UDP%s%s", udp->gso ? ", GSO" : "", udp->gro ? ", GRO" : "");
+    snprintf(text, room, "UDP%s%s", udp->gso && !link->singly ? ", GSO" : "", udp->gro ? ", GRO" : "");
 }
 
 static void udp_free(struct link *link) {

@@ -34,8 +34,10 @@ static void answered(p4reduce_worker *worker, struct slot *slot, double now) {
     if (slot->transmissions > 1) {
         // Not measurable (Karn), so the longer timeout stays until a packet is answered without being sent again.
         slot->doublings = slot->doublings < MAX_CARRIED_DOUBLINGS ? slot->doublings + 1 : MAX_CARRIED_DOUBLINGS;
+        worker->groups_lost += slot->grouped && !slot->polling;
     } else {
         slot->doublings = 0;
+        worker->groups_arrive |= slot->grouped;
         if (slot->active) // an announcement may have waited for ranks that compute, which says nothing of the path
             timer_measure(&worker->timer, now - slot->sent_at);
     }
@@ -56,6 +58,8 @@ static void answered(p4reduce_worker *worker, struct slot *slot, double now) {
 // The packet was counted, so nothing is lost: from now on, only ask gently whether the round has ended.
 static void take_status(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, double now) {
     worker->stats.statuses++;
+    if (slot->transmissions == 2) // so the first had been counted
+        worker->groups_arrive |= slot->grouped;
     slot->polling = true;
     slot->seen = packet_key(packet, 0);
     if (!slot->listed) {
@@ -84,6 +88,7 @@ static void send_packet(p4reduce_worker *worker, struct slot *slot, uint8_t pres
     slot->waiting = true;
     slot->sent_at = now;
     slot->transmissions = 1;
+    slot->grouped = false;
     slot->deadline = now + patience(worker, slot);
     worker->earliest = smaller(worker->earliest, slot->deadline);
     queue(worker, slot);

@@ -29,6 +29,7 @@ struct slot {
     uint8_t present; // lanes
     bool waiting, queued;
     uint32_t transmissions;
+    bool grouped;       // it was first sent in a super-packet
     uint32_t doublings; // of the timeout, carried from round to round
     double sent_at, deadline;
     // The workers that the switch has seen in this round, from STATUS.
@@ -50,7 +51,11 @@ struct p4reduce_worker {
     double earliest;              // no deadline is before this
     struct slot *slots;
     uint8_t *payloads;
-    uint32_t *outbox, queued;  // slots, in the order in which they are to be sent
+    uint32_t *outbox, queued; // slots, in the order in which they are to be sent
+    // What became of packets that were first sent in super-packets: whether one has arrived, and how many were only
+    // answered after they were sent again.
+    bool groups_arrive;
+    unsigned groups_lost;
     uint32_t *polled, polling; // slots whose round waits for stragglers
 };
 

@@ -36,9 +36,7 @@ def start(membership: Membership, place: Switch, network: OwnNetwork) -> NativeE
 
 @pytest.mark.parametrize(("lanes", "block_size"), [(4, 64), (1, 32), (2, 128)])
 @pytest.mark.parametrize("ring", ["blocks", "none"])
-def test_reduces(
-    network: OwnNetwork, monkeypatch: pytest.MonkeyPatch, ring: str, lanes: int, block_size: int
-) -> None:
+def test_reduces(network: OwnNetwork, monkeypatch: pytest.MonkeyPatch, ring: str, lanes: int, block_size: int) -> None:
     monkeypatch.setenv("P4REDUCE_RING", ring)
     memberships = members(2, lanes=lanes, block_size=block_size)
     with frame_switch(network, memberships[0]) as switch:
@@ -63,6 +61,23 @@ def test_reduces(
             assert engine.link() == f"AF_PACKET{described}"
             assert engine.stats.foreign == 0
             engine.close(CLOSED)
+
+
+def test_super_packets_that_do_not_arrive(network: OwnNetwork) -> None:
+    """A veth pair hands a super-packet over as one frame, which no switch understands: the engine sends singly then."""
+    membership = members(1, slots=64)[0]
+    ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
+    with frame_switch(network, membership) as switch:
+        engine = NativeEngine(open_transport("udp", switch.place), membership, switch=str(switch.place))
+        array = np.ones(64 * 64 * 8, np.float32)
+        ended: list[BaseException | None] = []
+        engine.submit(Operation(array), name="sum", timeout=20.0, on_end=ended.append)
+        wait_until(lambda: bool(ended), "the operation to end", 30)
+        assert ended == [None]
+        assert engine.link() == "UDP, GRO"
+        assert any(len(frame) > 2000 for frame in switch.frames)
+        assert engine.stats.retransmissions <= 64
+        engine.close(CLOSED)
 
 
 def test_an_interface_that_goes_down_is_no_busy_loop(network: OwnNetwork) -> None:
