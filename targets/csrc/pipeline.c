@@ -59,6 +59,7 @@ static struct verdict ingress(struct context *context, struct packet *packet) {
         to_forwarding = !own;
         to_aggregator = own && packet->aggregation != NULL;
     }
+    context->forwarded = to_forwarding;
     if (to_aggregator)
         aggregate(context, packet, &verdict, switch_mac);
     else if (to_forwarding)

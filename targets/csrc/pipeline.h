@@ -16,7 +16,8 @@ struct context {
     unsigned number; // of the thread, from 1; 0: a caller's
     uint64_t random;
     void (*emit)(struct context *context, unsigned port, const uint8_t *frame, size_t length);
-    uint8_t *room; // ROOM bytes
+    uint8_t *room;  // ROOM bytes
+    bool forwarded; // what is emitted is the frame that came, but for its addresses
 };
 
 // Returns false where there is no memory. Plane, counters and emit are the caller's to set.

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "offload.h"
 #include "thread.h"
 
 #define RING_SIZE (16U << 20)
@@ -34,11 +35,12 @@ struct outgoing {
 struct frame_port {
     struct port port;
     int socket;
-    uint8_t *ring; // NULL: frames are received one by one
+    size_t offload_size; // 0: frames come and go without
+    uint8_t *ring;       // NULL: frames are received one by one
+    uint8_t *large;      // room for a frame that does not fit into a slot of the ring
     unsigned slot_size;
     unsigned slots;
     unsigned next;
-    unsigned threads;
     struct outgoing *outgoing[MAX_THREADS]; // made when first used
 };
 
@@ -49,21 +51,64 @@ static int descriptor(const struct port *port, unsigned thread) {
 
 // --- in --------------------------------------------------------------------------------------------------------------
 
-// Copies a frame out of its slot, and puts the VLAN tag back that the kernel has taken out.
-static size_t copy_from_slot(uint8_t *frame, const uint8_t *slot) {
+// A frame as it lies in a slot. The kernel has taken a VLAN tag out, if `tagged`.
+struct arrival {
+    struct virtio_net_hdr offload;
+    const uint8_t *data;
+    size_t length;
+    bool tagged;
+    unsigned tag_type, tag;
+};
+
+// Returns false for a frame that is not all there.
+static bool read_slot(struct frame_port *self, const uint8_t *slot, uint32_t status, struct arrival *arrival) {
     const struct tpacket2_hdr *header = (const struct tpacket2_hdr *)(const void *)slot;
-    const uint8_t *data = slot + header->tp_mac;
-    size_t length = header->tp_snaplen;
-    if ((header->tp_status & TP_STATUS_VLAN_VALID) == 0 || length < ETHERNET_TYPE) {
-        memcpy(frame, data, length);
-        return length;
+    arrival->tagged = (status & TP_STATUS_VLAN_VALID) != 0;
+    arrival->tag_type = (status & TP_STATUS_VLAN_TPID_VALID) != 0 ? header->tp_vlan_tpid : ETH_P_8021Q;
+    arrival->tag = header->tp_vlan_tci;
+    const uint8_t *offload = slot + header->tp_mac - sizeof arrival->offload;
+    arrival->data = slot + header->tp_mac;
+    arrival->length = header->tp_snaplen;
+    if ((status & TP_STATUS_COPY) != 0) { // larger than a slot: it waits in the socket's queue
+        ssize_t size = recv(self->socket, self->large, MAX_FRAME, MSG_DONTWAIT);
+        if (size < (ssize_t)self->offload_size)
+            return false;
+        offload = self->large;
+        arrival->data = self->large + self->offload_size;
+        arrival->length = (size_t)size - self->offload_size;
+    } else if (header->tp_snaplen != header->tp_len) {
+        return false;
     }
-    unsigned type = (header->tp_status & TP_STATUS_VLAN_TPID_VALID) != 0 ? header->tp_vlan_tpid : ETH_P_8021Q;
-    memcpy(frame, data, ETHERNET_TYPE);
-    store16(frame + ETHERNET_TYPE, type);
-    store16(frame + ETHERNET_TYPE + 2, header->tp_vlan_tci);
-    memcpy(frame + ETHERNET_TYPE + VLAN_TAG_SIZE, data + ETHERNET_TYPE, length - ETHERNET_TYPE);
-    return length + VLAN_TAG_SIZE;
+    memcpy(&arrival->offload, offload, sizeof arrival->offload);
+    return arrival->length <= MAX_FRAME - VLAN_TAG_SIZE;
+}
+
+static size_t copy_frame(uint8_t *frame, const struct arrival *arrival) {
+    if (!arrival->tagged || arrival->length < ETHERNET_TYPE) {
+        memcpy(frame, arrival->data, arrival->length);
+        return arrival->length;
+    }
+    memcpy(frame, arrival->data, ETHERNET_TYPE);
+    store16(frame + ETHERNET_TYPE, arrival->tag_type);
+    store16(frame + ETHERNET_TYPE + 2, arrival->tag);
+    memcpy(frame + ETHERNET_TYPE + VLAN_TAG_SIZE, arrival->data + ETHERNET_TYPE, arrival->length - ETHERNET_TYPE);
+    return arrival->length + VLAN_TAG_SIZE;
+}
+
+static void process_arrival(struct frame_port *self, struct thread *thread, const struct arrival *arrival) {
+    uint8_t *frame = context_frame(&thread->context);
+    size_t length, at = 0;
+    if (!arrival->tagged && is_chain(&arrival->offload, arrival->data, arrival->length)) {
+        while ((length = unchain(&arrival->offload, arrival->data, arrival->length, at, frame)) != 0) {
+            thread_process(thread, self->port.number, length);
+            at += arrival->offload.gso_size;
+        }
+        return;
+    }
+    // A tag moves what the offload speaks of, so a tagged frame has to do without.
+    thread->offload = arrival->tagged ? NULL : &arrival->offload;
+    thread_process(thread, self->port.number, copy_frame(frame, arrival));
+    thread->offload = NULL;
 }
 
 static unsigned receive_from_ring(struct frame_port *self, struct thread *thread) {
@@ -74,17 +119,11 @@ static unsigned receive_from_ring(struct frame_port *self, struct thread *thread
         uint32_t status = __atomic_load_n(&header->tp_status, __ATOMIC_ACQUIRE);
         if ((status & TP_STATUS_USER) == 0)
             break;
-        size_t length = 0;
-        if ((status & TP_STATUS_COPY) != 0) { // larger than a slot: it waits in the socket's queue
-            ssize_t size = recv(self->socket, context_frame(&thread->context), MAX_FRAME, MSG_DONTWAIT);
-            length = size > 0 ? (size_t)size : 0;
-        } else if (header->tp_snaplen == header->tp_len && header->tp_len <= MAX_FRAME - VLAN_TAG_SIZE) {
-            length = copy_from_slot(context_frame(&thread->context), slot);
-        }
+        struct arrival arrival;
+        if (read_slot(self, slot, status, &arrival) && thread->context.plane != NULL)
+            process_arrival(self, thread, &arrival);
         __atomic_store_n(&header->tp_status, TP_STATUS_KERNEL, __ATOMIC_RELEASE);
         self->next = (self->next + 1) % self->slots;
-        if (length != 0 && thread->context.plane != NULL)
-            thread_process(thread, self->port.number, length);
         count++;
     }
     if (count == 0) { // woken for another reason: an interface that went down, say, which is told once
@@ -123,9 +162,11 @@ static unsigned receive(struct port *port, struct thread *thread) {
 
 // --- out -------------------------------------------------------------------------------------------------------------
 
-static void send_now(struct port *port, const uint8_t *frame, size_t length) {
+static void send_now(struct port *port, const struct virtio_net_hdr *offload, const uint8_t *frame, size_t length) {
     const struct frame_port *self = (const struct frame_port *)(const void *)port;
-    bool sent = send(self->socket, frame, length, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+    struct iovec pieces[2] = {{(void *)(uintptr_t)offload, self->offload_size}, {(void *)(uintptr_t)frame, length}};
+    struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 2};
+    bool sent = sendmsg(self->socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
     port_count(sent ? &port->sent : &port->dropped, 1);
 }
 
@@ -150,26 +191,30 @@ static void flush_frames(struct port *port, struct thread *thread) {
 }
 
 static void send_frame(struct port *port, struct thread *thread, const uint8_t *frame, size_t length) {
+    static const struct virtio_net_hdr nothing;
     struct frame_port *self = (struct frame_port *)(void *)port;
-    if (thread == NULL) {
-        send_now(port, frame, length);
+    const struct virtio_net_hdr *offload =
+        thread != NULL && thread->offload != NULL && thread->context.forwarded ? thread->offload : &nothing;
+    size_t size = self->offload_size + length;
+    struct outgoing *outgoing = NULL;
+    if (thread != NULL && size <= OUT_ROOM) {
+        if (self->outgoing[thread->index] == NULL)
+            self->outgoing[thread->index] = calloc(1, sizeof *outgoing);
+        outgoing = self->outgoing[thread->index];
+    }
+    if (outgoing == NULL) {
+        send_now(port, offload, frame, length);
         return;
     }
-    struct outgoing *outgoing = self->outgoing[thread->index];
-    if (outgoing == NULL)
-        outgoing = self->outgoing[thread->index] = calloc(1, sizeof *outgoing);
-    if (outgoing == NULL || length > OUT_ROOM) {
-        send_now(port, frame, length);
-        return;
-    }
-    if (outgoing->count == OUT_FRAMES || outgoing->used + length > OUT_ROOM)
+    if (outgoing->count == OUT_FRAMES || outgoing->used + size > OUT_ROOM)
         flush_frames(port, thread);
     uint8_t *copy = outgoing->memory + outgoing->used;
-    memcpy(copy, frame, length);
-    outgoing->pieces[outgoing->count] = (struct iovec){copy, length};
+    memcpy(copy, offload, self->offload_size);
+    memcpy(copy + self->offload_size, frame, length);
+    outgoing->pieces[outgoing->count] = (struct iovec){copy, size};
     outgoing->messages[outgoing->count].msg_hdr =
         (struct msghdr){.msg_iov = &outgoing->pieces[outgoing->count], .msg_iovlen = 1};
-    outgoing->used += length;
+    outgoing->used += size;
     outgoing->count++;
 }
 
@@ -183,6 +228,7 @@ static void close_port(struct port *port) {
         close(self->socket);
     for (unsigned thread = 0; thread < MAX_THREADS; thread++)
         free(self->outgoing[thread]);
+    free(self->large);
     free(self);
 }
 
@@ -215,9 +261,13 @@ static unsigned mtu_of(int socket, const char *interface) {
 
 // Returns 0 or a negative errno.
 static int map_ring(struct frame_port *self, unsigned mtu) {
-    int version = TPACKET_V2, copy = 1;
-    unsigned head = (unsigned)(sizeof(struct tpacket2_hdr) + sizeof(struct sockaddr_ll)) + 3 * TPACKET_ALIGNMENT;
-    unsigned needed = head + ETHERNET_SIZE + mtu;
+    int version = TPACKET_V2, on = 1;
+    self->offload_size = sizeof(struct virtio_net_hdr);
+    self->large = malloc(MAX_FRAME);
+    if (self->large == NULL)
+        return -ENOMEM;
+    unsigned head = (unsigned)(sizeof(struct tpacket2_hdr) + sizeof(struct sockaddr_ll) + self->offload_size);
+    unsigned needed = head + 3 * TPACKET_ALIGNMENT + ETHERNET_SIZE + mtu;
     self->slot_size = SMALLEST_SLOT;
     while (self->slot_size < needed)
         self->slot_size *= 2;
@@ -229,7 +279,8 @@ static int map_ring(struct frame_port *self, unsigned mtu) {
     };
     request.tp_block_nr = RING_SIZE / request.tp_block_size;
     if (setsockopt(self->socket, SOL_PACKET, PACKET_VERSION, &version, sizeof version) != 0 ||
-        setsockopt(self->socket, SOL_PACKET, PACKET_COPY_THRESH, &copy, sizeof copy) != 0 ||
+        setsockopt(self->socket, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof on) != 0 ||
+        setsockopt(self->socket, SOL_PACKET, PACKET_COPY_THRESH, &on, sizeof on) != 0 ||
         setsockopt(self->socket, SOL_PACKET, PACKET_RX_RING, &request, sizeof request) != 0)
         return -errno;
     void *ring = mmap(NULL, RING_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, self->socket, 0);
