@@ -10,7 +10,7 @@
 #define AHEAD_BYTES 4096 // of the scan's prefetching; measured
 
 AVX512 static inline __mmask16 first(size_t count) {
-    return count >= LANES ? (__mmask16)0xFFFF : (__mmask16)((1u << count) - 1);
+    return (__mmask16)((1u << (count < LANES ? count : LANES)) - 1);
 }
 
 AVX512 static inline __m512i reversed_bytes(__m512i words) {

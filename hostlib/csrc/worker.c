@@ -466,7 +466,7 @@ static p4reduce_status check_membership(const p4reduce_membership *m, p4reduce_e
 }
 
 static p4reduce_status take_timing(struct timer *timer, const p4reduce_timing *theirs, p4reduce_error *error) {
-    p4reduce_timing t = {.initial = 0.02, .margin = 0.002, .ceiling = 1.0, .poll = 0.25};
+    p4reduce_timing t = {.initial = 0.02, .margin = 0.01, .ceiling = 1.0, .poll = 0.25};
     if (theirs != NULL && !structure_in(&t, sizeof t, theirs))
         return error_tell(error, P4REDUCE_INVALID, "timing is not one that this version of the library understands");
     if (!(0 < t.margin && t.margin <= t.initial && t.initial <= t.ceiling && t.margin <= t.poll && t.poll <= t.ceiling))

@@ -76,7 +76,7 @@ def test_super_packets_that_do_not_arrive(network: OwnNetwork) -> None:
         assert ended == [None]
         assert engine.link() == "UDP, GRO"
         assert any(len(frame) > 2000 for frame in switch.frames)
-        assert engine.stats.retransmissions <= 64
+        assert engine.stats.retransmissions <= 128  # of 576 packets: only the first were lost
         engine.close(CLOSED)
 
 
