@@ -22,12 +22,14 @@ from p4reduce.errors import (
 )
 
 if TYPE_CHECKING:
+    from p4reduce.backends import Backend, backend
     from p4reduce.communicator import Communicator, Stats
     from p4reduce.handle import Handle
 
     __version__: str
 
 __all__ = [
+    "Backend",
     "CollectiveTimeout",
     "Communicator",
     "Handle",
@@ -38,10 +40,13 @@ __all__ = [
     "Stats",
     "UnsupportedDtype",
     "__version__",
+    "backend",
 ]
 
 # Imported when first used, for they bring in gRPC, which the protocol and most commands do without.
 _LAZY = {
+    "Backend": "p4reduce.backends",
+    "backend": "p4reduce.backends",
     "Communicator": "p4reduce.communicator",
     "Handle": "p4reduce.handle",
     "Stats": "p4reduce.communicator",

@@ -115,7 +115,7 @@ class Communicator:
     @property
     def block_size(self) -> int:
         """Elements a block: blocks that hold only zeros are not sent, and each is scaled by its largest magnitude."""
-        return self._seat.worker.membership.block_size
+        return self._seat.membership.block_size
 
     def allreduce(self, tensor: T, op: ReduceOp = "sum", *, timeout: float | None = None) -> T:
         """Replaces `tensor` by its sum or average over all ranks, bit for bit the same on each, and returns it.
@@ -170,7 +170,7 @@ class Communicator:
 
     def stats(self) -> Stats:
         """What was done so far."""
-        worker = self._seat.worker.stats
+        worker = self._engine.stats
         shared = {field.name: getattr(worker, field.name) for field in fields(Stats) if field.name != "seconds"}
         return Stats(seconds=self._engine.seconds, **shared)
 

@@ -10,13 +10,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
+from p4reduce.carrier import Carrier, OnEnd
 from p4reduce.errors import CollectiveTimeout, P4ReduceError
-from p4reduce.protocol import Operation, Worker
+from p4reduce.protocol import Operation, Stats, Worker
 from p4reduce.transport import Transport
-
-OnEnd: TypeAlias = "Callable[[BaseException | None], None]"
 
 # How long `close` waits for the engine's thread, which only has to finish one turn of its loop.
 CLOSE_TIMEOUT_S = 5.0
@@ -32,13 +30,8 @@ class _Pending:
     on_end: OnEnd
 
 
-class Engine:
-    """Runs a `Worker` over a `Transport` in one daemon thread, which owns both.
-
-    An operation's time limit runs from when it is the oldest one under way, so that a long queue of them is no failure.
-    When one exceeds it, or anything else fails, no operation can start any more: the ranks no longer agree on which
-    round is next. The thread goes on until `close`, for other ranks may still need this one's packets to fail as well.
-    """
+class Engine(Carrier):
+    """Runs a `Worker` over a `Transport` in one daemon thread, which owns both."""
 
     def __init__(
         self,
@@ -50,13 +43,12 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`switch`: its address, for error messages. `name`: of the thread."""
-        self.seconds = 0.0
-        """Time with at least one operation under way."""
+        super().__init__()
+        self._seconds = 0.0
         self._transport = transport
         self._worker = worker
         self._switch = switch
         self._clock = clock
-        self._pid = os.getpid()
 
         self._lock = threading.Lock()  # guards what other threads touch: these four
         self._inbox: deque[_Pending] = deque()
@@ -77,16 +69,17 @@ class Engine:
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the engine takes no operations any more; None while it does."""
         return self._failure
 
-    def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> None:
-        """Starts `operation`.
+    @property
+    def stats(self) -> Stats:
+        return self._worker.stats
 
-        name: of the operation, for error messages. timeout: seconds.
-        on_end: called once from the engine's thread, with None or the error that ended the operation.
-        Raises the engine's failure if there is one.
-        """
+    @property
+    def seconds(self) -> float:
+        return self._seconds
+
+    def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> None:
         self._check_process()  # before the lock, which a forked process may find taken for ever
         pending = _Pending(operation, name, timeout, on_end)
         with self._lock:
@@ -95,14 +88,12 @@ class Engine:
             self._wake()
 
     def fail(self, error: BaseException) -> None:
-        """Ends all operations with `error`, and lets none start. The first failure stays."""
         with self._lock:
             if self._failure is None:
                 self._failure = error
                 self._wake()
 
     def close(self, error: BaseException) -> None:
-        """Ends all operations with `error` and the thread, and closes the transport. May be called more than once."""
         if not self.in_own_process():
             return  # this process has neither the thread nor a right to wake its parent's
         self.fail(error)
@@ -112,35 +103,7 @@ class Engine:
         if threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_TIMEOUT_S)
 
-    def in_own_process(self) -> bool:
-        """Whether this is the process that made the engine, and not one forked from it: threads do not survive that."""
-        return os.getpid() == self._pid
-
-    def check(self) -> None:
-        """Raises the engine's failure, or P4ReduceError in a process forked from the one that made the engine."""
-        self._check_process()
-        self._check_failure()
-
-    def check_may_wait(self) -> None:
-        """Raises P4ReduceError where waiting for an operation would never end: in a forked process, in a callback."""
-        self._check_process()
-        if threading.current_thread() is self._thread:
-            raise P4ReduceError("a done callback cannot wait for a collective, as its thread carries them all")
-
-    def _check_process(self) -> None:
-        if not self.in_own_process():
-            raise P4ReduceError(
-                f"this communicator belongs to process {self._pid} and cannot be used in process {os.getpid()}, which "
-                "was forked from it: make the communicator after forking, or use the 'spawn' start method"
-            )
-
-    def _check_failure(self) -> None:
-        if self._failure is not None:
-            # Each call starts a traceback of its own, for the same error may be raised many times.
-            raise self._failure.with_traceback(None)
-
     def progress(self) -> str:
-        """What the worker waits for, in words."""
         return self._describe_wait(self._clock())
 
     def _wake(self) -> None:
@@ -223,7 +186,7 @@ class Engine:
         if was_oldest:
             self._oldest_since = now
         if not self._pending:
-            self.seconds += now - self._busy_since
+            self._seconds += now - self._busy_since
         pending.on_end(operation.error)
 
     def _receive(self, now: float) -> None:

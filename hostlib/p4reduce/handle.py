@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from p4reduce.engine import Engine
+    from p4reduce.carrier import Carrier
 
 T = TypeVar("T")
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 class Handle(Generic[T]):
     """A collective under way. Its tensor must not be touched until `done()`."""
 
-    def __init__(self, tensor: T, name: str, engine: Engine) -> None:
+    def __init__(self, tensor: T, name: str, engine: Carrier) -> None:
         """`name`: of the collective, for error messages. `engine`: what carries it."""
         self._tensor = tensor
         self._name = name

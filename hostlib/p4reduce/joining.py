@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from p4reduce.backends import select_backend, start_engine
+from p4reduce.carrier import Carrier
 from p4reduce.control.client import Assigned, Session, Tls
-from p4reduce.engine import Engine
 from p4reduce.errors import JobAborted, P4ReduceError
 from p4reduce.protocol import Membership, Worker
 from p4reduce.protocol.packet import Codec
@@ -21,8 +22,8 @@ class Seat:
     """A rank's place in a running job."""
 
     session: Session
-    worker: Worker
-    engine: Engine
+    membership: Membership
+    engine: Carrier
 
     def leave(self, *, well: bool = True) -> None:
         """Leaves the job, together with the other ranks. Operations under way fail.
@@ -54,7 +55,8 @@ def take_seat(
     timeout: float,
 ) -> Seat:
     """Joins the job and returns when all ranks have. Raises JoinError or TransportError."""
-    engine: Engine | None = None
+    engine: Carrier | None = None
+    select_backend()  # complains of a wrong choice before there is anything to undo
 
     def abort(error: JobAborted) -> None:
         if engine is not None:
@@ -63,8 +65,8 @@ def take_seat(
     session = Session(controller, token=token, tls=tls, connect_timeout=min(timeout, CONNECT_TIMEOUT_S), on_abort=abort)
     try:
         place = session.join(job, rank, world_size, slots=slots, timeout=timeout)
-        worker = Worker(membership(place, world_size))
-        hello = worker.hello(place.hello_nonce)
+        member = membership(place, world_size)
+        hello = Worker(member).hello(place.hello_nonce)
         switch = Switch(place.switch_ip, place.switch_udp_port, place.switch_mac)
         largest = Codec(place.lanes, place.block_size).largest
         link = open_transport(transport, switch, interface=interface, largest_payload=largest)
@@ -74,16 +76,16 @@ def take_seat(
 
         try:
             session.wait_ready(say_hello)
+            engine = start_engine(link, member, switch=str(switch), name=f"p4reduce rank {rank}")
         except BaseException:
             link.close()
             raise
-        engine = Engine(link, worker, switch=str(switch), name=f"p4reduce rank {rank}")
         if session.aborted is not None:  # before there was an engine to tell
             engine.fail(session.aborted)
     except BaseException:
         session.close()
         raise
-    return Seat(session, worker, engine)
+    return Seat(session, member, engine)
 
 
 def membership(place: Assigned, world_size: int) -> Membership:

@@ -26,6 +26,7 @@ class Target(str, Enum):
     """What runs the program."""
 
     sim = "sim"
+    native = "native"
     bmv2 = "bmv2"
 
 
@@ -41,7 +42,7 @@ class LogLevel(str, Enum):
 
 
 def switch(
-    port: Annotated[list[str], typer.Option(help="A port: 1=eth:INTERFACE, or 1=udp:ADDRESS:PORT (sim only).")],
+    port: Annotated[list[str], typer.Option(help="A port: 1=eth:INTERFACE, or 1=udp:ADDRESS:PORT (not bmv2).")],
     target: Annotated[Target, typer.Option(help="What runs the P4 program.")] = Target.sim,
     grpc: Annotated[str, typer.Option(help="Where P4Runtime listens; port 0: any free one.")] = "127.0.0.1:9559",
     device_id: Annotated[int, typer.Option(min=1, help="P4Runtime's number of this switch.")] = 1,
@@ -51,10 +52,13 @@ def switch(
     log_level: Annotated[LogLevel, typer.Option(help="What is logged.")] = LogLevel.off,
     log_file: Annotated[Path | None, typer.Option(help="Where to; standard error without it (bmv2: nowhere).")] = None,
     pcap: Annotated[Path | None, typer.Option(help="A folder for what passes the ports (bmv2 only).")] = None,
+    threads: Annotated[int, typer.Option(min=1, max=64, help="Threads that pass packets (native only).")] = 1,
 ) -> None:
-    """Run a switch on this machine: sim or BMv2. It has no program until a controller gives it one."""
+    """Run a switch on this machine: sim, native or BMv2. It has no program until a controller gives it one."""
     if pcap is not None and target is not Target.bmv2:
         raise typer.BadParameter("only --target bmv2 can", param_hint="--pcap")
+    if threads != 1 and target is not Target.native:
+        raise typer.BadParameter("only --target native can", param_hint="--threads")
     try:
         numbers = [split_port(text)[0] for text in port]
         check_numbers(numbers, cpu_port)
@@ -66,7 +70,10 @@ def switch(
             _run_bmv2(port, grpc, device_id, cpu_port, log_level, log_file, pcap, as_json=as_json)
         else:
             _log_to(log_level, log_file)
-            _run_sim(port, grpc, device_id, cpu_port, as_json=as_json)
+            if target is Target.native:
+                _run_native(port, grpc, device_id, cpu_port, threads, as_json=as_json)
+            else:
+                _run_sim(port, grpc, device_id, cpu_port, as_json=as_json)
     except (PortError, TargetMissing, TargetFailed, OSError) as error:
         typer.echo(f"p4reduce switch: {error}", err=True)
         raise typer.Exit(1) from None
@@ -84,6 +91,20 @@ def _run_sim(texts: list[str], address: str, device_id: int, cpu_port: int, *, a
         server = stack.enter_context(Server(device, address=address, device_id=device_id))
         _on_signals(device.stop)
         _say_ready(Target.sim, server.address, {one.number: one.name for one in ports}, as_json=as_json)
+        device.run()
+
+
+def _run_native(texts: list[str], address: str, device_id: int, cpu_port: int, threads: int, *, as_json: bool) -> None:
+    from .native import LibraryMissing, NativeSwitch
+
+    with ExitStack() as stack:
+        try:
+            device = stack.enter_context(NativeSwitch(texts, cpu_port, threads))
+        except LibraryMissing as error:
+            raise TargetMissing(str(error)) from None
+        server = stack.enter_context(Server(device, address=address, device_id=device_id))
+        _on_signals(device.stop)
+        _say_ready(Target.native, server.address, device.names, as_json=as_json)
         device.run()
 
 

@@ -13,6 +13,8 @@ from .targets import Unavailable
 
 PLANES = [
     pytest.param("sim"),
+    pytest.param("native"),
+    pytest.param("native-eth", marks=pytest.mark.root),
     pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root]),
 ]
 

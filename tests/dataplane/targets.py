@@ -57,8 +57,10 @@ class Target(ExitStack):
         """Raise RuntimeError, with what it last said, where the target is no longer there."""
 
 
-class Bmv2(Target):
-    """simple_switch_grpc on veth pairs, in a network namespace of its own."""
+class Process(Target):
+    """A switch in a process of its own, on veth pairs in a network namespace of its own."""
+
+    target = ""  # as `p4reduce switch` knows it
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,10 +68,6 @@ class Bmv2(Target):
             raise Unavailable("network namespaces need root")
         if shutil.which("ip") is None:
             raise Unavailable("ip (iproute2) is not on PATH")
-        try:
-            find()
-        except TargetMissing as missing:
-            raise Unavailable(str(missing)) from None
         with ExitStack() as undo:
             undo.push(self)
             folder = Path(self.enter_context(tempfile.TemporaryDirectory(prefix="p4reduce-test-")))
@@ -101,7 +99,7 @@ class Bmv2(Target):
     def _start(self, namespace: str, folder: Path) -> None:
         self.grpc_address = f"unix:{folder}/grpc"
         self._log = folder / "log"
-        command = [sys.executable, "-m", "p4reduce_targets", "--target", "bmv2", "--grpc", self.grpc_address]
+        command = [sys.executable, "-m", "p4reduce_targets", "--target", self.target, "--grpc", self.grpc_address]
         command += ["--device-id", str(DEVICE), "--cpu-port", str(CPU_PORT), "--json"]
         command += [f"--port={port}=eth:switch{port}" for port in range(1, PORTS + 1)]
         with self._log.open("wb") as log:
@@ -111,7 +109,7 @@ class Bmv2(Target):
         assert self._process.stdout is not None
         ready = select.select([self._process.stdout], [], [], START_TIMEOUT_S)[0] and self._process.stdout.readline()
         if not ready:
-            raise RuntimeError(f"BMv2 is not ready: {self._last_words()}")
+            raise RuntimeError(f"{self.target} is not ready: {self._last_words()}")
 
     def _stop(self) -> None:
         self._process.terminate()
@@ -128,7 +126,30 @@ class Bmv2(Target):
 
     def check(self) -> None:
         if self._process.poll() is not None:
-            raise RuntimeError(f"BMv2 ended with {self._process.returncode}: {self._last_words()}")
+            raise RuntimeError(f"{self.target} ended with {self._process.returncode}: {self._last_words()}")
+
+
+class Bmv2(Process):
+    """simple_switch_grpc."""
+
+    target = "bmv2"
+
+    def __init__(self) -> None:
+        try:
+            find()
+        except TargetMissing as missing:
+            raise Unavailable(str(missing)) from None
+        super().__init__()
+
+
+class NativeOnInterfaces(Process):
+    """The native switch in C."""
+
+    target = "native"
+
+    def __init__(self) -> None:
+        _check_native()
+        super().__init__()
 
 
 def _ip(*arguments: str) -> None:
@@ -199,10 +220,46 @@ class SocketPort:
         self._socket.close()
 
 
+class Native(Target):
+    """The native switch in this process, its ports on socket pairs instead of interfaces, dealt to two threads."""
+
+    def __init__(self) -> None:
+        _check_native()
+        from p4reduce_targets.native import NativeSwitch
+
+        super().__init__()
+        with ExitStack() as undo:
+            undo.push(self)
+            folder = self.enter_context(tempfile.TemporaryDirectory(prefix="p4reduce-test-"))
+            device = NativeSwitch(cpu_port=CPU_PORT, threads=2)
+            for number in range(1, PORTS + 1):
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                self.sockets[number] = self.enter_context(ours)
+                device.add_socket(number, theirs.detach())
+            self.enter_context(device)
+            server = self.enter_context(Server(device, address=f"unix:{folder}/grpc", device_id=DEVICE))
+            self.grpc_address = server.address
+            undo.pop_all()
+
+
+def _check_native() -> None:
+    from p4reduce_targets.native.library import LibraryMissing, library
+
+    try:
+        library()
+    except LibraryMissing as missing:
+        raise Unavailable(str(missing)) from None
+
+
 def _sim() -> Target:
     from p4reduce_targets.sim import load
 
     return Embedded(load)
 
 
-TARGETS: dict[str, Callable[[], Target]] = {"sim": _sim, "bmv2": Bmv2}
+TARGETS: dict[str, Callable[[], Target]] = {
+    "sim": _sim,
+    "native": Native,
+    "native-eth": NativeOnInterfaces,
+    "bmv2": Bmv2,
+}

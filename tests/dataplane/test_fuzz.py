@@ -11,7 +11,7 @@ from .targets import Unavailable
 pytestmark = [pytest.mark.bmv2, pytest.mark.root]
 
 
-@pytest.mark.parametrize("target", ["sim"])
+@pytest.mark.parametrize("target", ["sim", "native", "native-eth"])
 @pytest.mark.parametrize(
     ("frames", "seed"),
     [

@@ -32,9 +32,9 @@ class Setting:
 
 
 @contextlib.contextmanager
-def over_udp(*controller_options: str) -> Iterator[Stack]:
+def over_udp(*controller_options: str, target: str = "sim") -> Iterator[Stack]:
     """Needs nothing: one UDP port, behind which all ranks are."""
-    with Stack("sim", ["1=udp:127.0.0.1:0"], options=controller_options) as stack:
+    with Stack(target, ["1=udp:127.0.0.1:0"], options=controller_options) as stack:
         yield stack
 
 
@@ -58,6 +58,18 @@ def udp_stack() -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="session")
+def native_udp_stack() -> Iterator[Stack]:
+    with over_udp(target="native") as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def native_on_wires() -> Iterator[Stack]:
+    with over_wires("native") as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
 def sim_on_wires() -> Iterator[Stack]:
     with over_wires("sim") as stack:
         yield stack
@@ -72,6 +84,8 @@ def bmv2_on_wires() -> Iterator[Stack]:
 @pytest.fixture(
     params=[
         "sim-udp",
+        "native-udp",
+        pytest.param("native-raw", marks=pytest.mark.root),
         pytest.param("sim-raw", marks=pytest.mark.root),
         pytest.param("bmv2-udp", marks=[pytest.mark.root, pytest.mark.bmv2]),
         pytest.param("bmv2-raw", marks=[pytest.mark.root, pytest.mark.bmv2]),
@@ -82,6 +96,8 @@ def setting(request: pytest.FixtureRequest) -> Setting:
     target, transport = request.param.split("-")
     if request.param == "sim-udp":
         return Setting(request.getfixturevalue("udp_stack"))
+    if request.param == "native-udp":
+        return Setting(request.getfixturevalue("native_udp_stack"))
     if transport == "scapy":
         pytest.importorskip("scapy", reason="needs scapy")
     return Setting(request.getfixturevalue(f"{target}_on_wires"), {"transport": transport, "interfaces": "worker"})

@@ -203,6 +203,22 @@ def test_foreign_packets_are_counted() -> None:
     assert worker.stats.rounds == 1
 
 
+def test_results_do_not_go_back() -> None:
+    """A block that was reduced, or a lane that is finished, does not come again."""
+    worker, operation, (first, _) = started(np.ones(16, np.float32))
+    worker.receive(result(first, [key(0, 127), NO_KEY - 256]), 0.001)  # lane 1: a block that nobody can have
+    assert worker.stats.foreign == 1
+    worker.receive(result(first, [key(0, 127), key(0, 127)]), 0.001)
+    (second,) = sent(worker)
+    for keys in ([key(0, 254), key(1, 127)], [key(1, 127), key(0, 127)]):
+        worker.receive(result(second, keys, [[1, 1], [1, 1]]), 0.002)
+    assert worker.stats.foreign == 3
+    worker.receive(result(second, [key(1, 127), key(1, 127)], [[1, 1], [1, 1]]), 0.002)
+    (third,) = sent(worker)
+    assert third.seq == second.seq + 1
+    assert not operation.done
+
+
 def test_memoryviews_are_taken() -> None:
     worker, _, (first, _) = started()
     worker.receive(memoryview(bytearray(result(first, [key(0, 130), NO_KEY]))), 0.001)

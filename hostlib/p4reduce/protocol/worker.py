@@ -49,6 +49,7 @@ class _Slot:
         "doublings",
         "first_stream",
         "index",
+        "least",
         "packet",
         "positions",
         "queue",
@@ -72,6 +73,8 @@ class _Slot:
         # Each lane's next non-zero block: its place in the task's list of keys, and its key.
         self.positions: list[int] = []
         self.announced: list[int] = []
+        # The least key that a RESULT may have in each lane, as blocks come in order.
+        self.least: list[int] = []
         # The packet that waits for its RESULT.
         self.packet: bytes | None = None
         self.sent_at = 0.0
@@ -216,6 +219,7 @@ class Worker:
         starts = task.dealing.starts
         slot.positions = starts[slot.first_stream : slot.first_stream + self.membership.lanes]
         slot.announced = [task.dealing.keys[position] for position in slot.positions]
+        slot.least = [0] * self.membership.lanes
         slot.active = 0
         slot.agreed = []
         slot.agreed_exponents = []
@@ -247,8 +251,8 @@ class Worker:
 
     def _plausible(self, slot: _Slot, task: Task, keys: Sequence[int]) -> bool:
         """Whether these can be minimums over workers of which this is one."""
-        for lane, key, announced in zip(self._all_lanes, keys, slot.announced, strict=True):
-            if key > announced:
+        for lane, least, key, announced in zip(self._all_lanes, slot.least, keys, slot.announced, strict=True):
+            if not least <= key <= announced:
                 return False
             if key != NO_KEY and (key >> 8) * self._streams + slot.first_stream + lane >= task.blocks.count:
                 return False
@@ -260,12 +264,13 @@ class Worker:
         slot.agreed = []
         slot.agreed_exponents = []
         for lane, key in enumerate(keys):
+            slot.least[lane] = min((key | 0xFF) + 1, NO_KEY)
             if key == NO_KEY:
                 continue
             active |= 1 << lane
             slot.agreed.append((key >> 8) * self._streams + slot.first_stream + lane)
             slot.agreed_exponents.append(255 - (key & 255))
-            if key >> 8 == slot.announced[lane] >> 8:
+            if key >> 8 == slot.announced[lane] >> 8 and slot.announced[lane] != NO_KEY:
                 own |= 1 << lane
                 slot.positions[lane] += 1
                 slot.announced[lane] = task.dealing.keys[slot.positions[lane]]

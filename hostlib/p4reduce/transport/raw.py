@@ -102,6 +102,15 @@ class RawTransport:
         self._socket.close()
         self._port_holder.close()
 
+    def headers_without_lengths(self) -> bytes:
+        """The headers of every frame to the switch, with lengths and checksums 0."""
+        fields = (0x45, 0, 0, 0, DONT_FRAGMENT, 64, socket.IPPROTO_UDP, 0)
+        return (
+            ETHERNET_HEADER.pack(bytes.fromhex(self._switch.mac.replace(":", "")), self._mac, ETHERTYPE_IPV4)
+            + IPV4_HEADER.pack(*fields, socket.inet_aton(self._ip), socket.inet_aton(self._switch.ip))
+            + UDP_HEADER.pack(self._port, self._switch.udp_port, 0, 0)
+        )
+
     def _frame(self, payload: bytes) -> bytes:
         """The frame that carries `payload` to the switch."""
         # A packet has one of a few lengths, and everything else in its headers is always the same.

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Big-endian numbers at any address.
+#ifndef P4REDUCE_BYTES_H
+#define P4REDUCE_BYTES_H
+
+#include <endian.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline uint16_t load_16(const uint8_t *from) {
+    uint16_t word;
+    memcpy(&word, from, sizeof word);
+    return be16toh(word);
+}
+
+static inline uint32_t load_32(const uint8_t *from) {
+    uint32_t word;
+    memcpy(&word, from, sizeof word);
+    return be32toh(word);
+}
+
+static inline void store_16(uint8_t *to, uint16_t value) {
+    uint16_t word = htobe16(value);
+    memcpy(to, &word, sizeof word);
+}
+
+static inline void store_32(uint8_t *to, uint32_t value) {
+    uint32_t word = htobe32(value);
+    memcpy(to, &word, sizeof word);
+}
+
+#endif

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which kernels this processor runs best.
+#include "kernels.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// Best first. The compiler's check includes whether the operating system saves the registers.
+static const struct kernels *supported(size_t index) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && index-- == 0)
+        return &kernels_avx512;
+    if (__builtin_cpu_supports("avx2") && index-- == 0)
+        return &kernels_avx2;
+#elif defined(__aarch64__) && !defined(__AARCH64EB__)
+    if (index-- == 0)
+        return &kernels_neon;
+#endif
+    return index == 0 ? &kernels_portable : NULL;
+}
+
+const struct kernels *kernels_named(const char *name) {
+    if (name == NULL)
+        return kernels_chosen();
+    const struct kernels *one;
+    for (size_t index = 0; (one = supported(index)) != NULL; index++)
+        if (strcmp(one->name, name) == 0)
+            return one;
+    return NULL;
+}
+
+const struct kernels *kernels_chosen(void) {
+    const char *wanted = getenv("P4REDUCE_SIMD");
+    const struct kernels *named = wanted != NULL ? kernels_named(wanted) : NULL;
+    return named != NULL ? named : supported(0);
+}

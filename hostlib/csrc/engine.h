@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread that gives a worker its packets, its clock and its operations: hostlib/p4reduce/engine.py in C.
+#ifndef P4REDUCE_ENGINE_H
+#define P4REDUCE_ENGINE_H
+
+#include "link.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { OPERATION_NAME_BYTES = 128, ADDRESS_BYTES = 64, TEXT_BYTES = 512 };
+
+// An operation, from its submission until both the engine and its caller have let go of it.
+struct p4reduce_operation {
+    p4reduce_engine *engine;
+    struct task *task; // until the worker has it
+    char name[OPERATION_NAME_BYTES];
+    double timeout;
+    void (*on_end)(void *context, const p4reduce_error *error);
+    void *context;
+    // Guarded by the engine's lock:
+    struct p4reduce_operation *next; // in the inbox, then among those that ended
+    bool ended, held, collected;     // held by its caller; to be told by p4reduce_next_ended
+    p4reduce_error error;
+    // The engine's thread's: among those under way.
+    struct p4reduce_operation *newer, *older;
+};
+
+struct operation_queue {
+    struct p4reduce_operation *first, *last;
+};
+
+// What other threads may ask the engine's thread for.
+struct snapshot {
+    p4reduce_stats stats;
+    char progress[TEXT_BYTES], link[TEXT_BYTES];
+};
+
+struct p4reduce_engine {
+    p4reduce_membership membership;
+    char switch_address[ADDRESS_BYTES], local_address[ADDRESS_BYTES];
+    int wake;
+    pthread_t thread;
+
+    // Shared; guarded by the lock but for `news`, which says that there is something in it for the engine's thread.
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    atomic_bool news;
+    struct operation_queue inbox, told;
+    p4reduce_error failure; // status P4REDUCE_OK while there is none
+    bool closing, stopped, joined;
+    unsigned asked, answered; // for a snapshot
+    struct snapshot snapshot;
+
+    // The engine's thread's.
+    p4reduce_worker *worker;
+    struct link *link;
+    struct iovec *payloads; // room for those of all slots
+    uint32_t *sorted;
+    bool *grouped;
+    struct p4reduce_operation *oldest, *newest; // under way
+    double oldest_since, busy_since, heard_at, seconds;
+    unsigned wet_turns; // in which the link had more than was taken
+    bool must_stop;
+};
+
+// From the thread: what it is waiting for, in words, as engine.py says it.
+void engine_describe_wait(const p4reduce_engine *engine, double now, char *text, size_t room);
+
+#endif

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// A fuzzing target for libFuzzer and AFL: a worker with operations under way, and any datagrams in between.
+//
+// The input says what the job is like, and then what happens: datagrams of any bytes, answers made of what the worker
+// has sent, which get further than those, time that passes, and new operations. Memory is allocated to the byte, for
+// sanitizers to see what is read or written beside it.
+#include "p4reduce_worker.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { HEADER_BYTES = 18, MOST_OPERATIONS = 8, MOST_VALUES = 4000, LARGEST_PACKET = 4096 };
+
+struct input {
+    const uint8_t *bytes;
+    size_t left;
+};
+
+static unsigned take(struct input *input, unsigned below) {
+    if (input->left == 0)
+        return 0;
+    input->left--;
+    return *input->bytes++ % below;
+}
+
+struct job {
+    p4reduce_worker *worker;
+    unsigned lanes, block_size;
+    void *arrays[MOST_OPERATIONS];
+    unsigned operations;
+    uint8_t last[LARGEST_PACKET]; // packet that the worker has sent
+    size_t last_length;
+    double now;
+};
+
+static void submit(struct job *job, struct input *input) {
+    if (job->operations == MOST_OPERATIONS)
+        return;
+    const size_t count = (size_t)take(input, 256) * take(input, 16) % MOST_VALUES;
+    const unsigned zeros = take(input, 8), dtype = take(input, 3);
+    uint32_t *values = malloc(4 * count + (count == 0));
+    for (size_t i = 0; i < count; i++)
+        values[i] = i / job->block_size % 8 < zeros ? (uint32_t)(i & 1) << 31 : (uint32_t)(i * 2654435761u);
+    job->arrays[job->operations++] = values;
+    const p4reduce_request request = {
+        .size = sizeof request,
+        .type = dtype == 2 ? P4REDUCE_INT32 : P4REDUCE_FLOAT32,
+        .data = values,
+        .count = count,
+        .divisor = dtype == 1 ? 3 : 0,
+    };
+    p4reduce_worker_submit(job->worker, &request, job->now, NULL);
+}
+
+static void receive(struct job *job, const uint8_t *bytes, size_t length) {
+    uint8_t *exact = malloc(length + (length == 0));
+    memcpy(exact, bytes, length);
+    p4reduce_worker_receive(job->worker, exact, length, job->now);
+    free(exact);
+}
+
+// An answer to the last packet: its op, and perhaps its keys and other fields, are changed.
+static void answer(struct job *job, struct input *input) {
+    if (job->last_length == 0)
+        return;
+    uint8_t packet[LARGEST_PACKET] = {0};
+    memcpy(packet, job->last, job->last_length);
+    const unsigned active = packet[1], op = 2 + take(input, 6);
+    packet[0] = (uint8_t)(0x10 | op);
+    packet[2] = (uint8_t)(op == 2 ? active : 0);
+    for (unsigned change = take(input, 8); change > 0; change--) {
+        const unsigned lane = take(input, job->lanes);
+        const uint8_t value = (uint8_t)take(input, 256);
+        packet[HEADER_BYTES + 4 * lane + take(input, 4)] = value;
+    }
+    if (take(input, 16) == 0)
+        packet[take(input, HEADER_BYTES)] ^= (uint8_t)(1u << take(input, 8));
+    size_t length = HEADER_BYTES + 4 * job->lanes;
+    length += (size_t)__builtin_popcount(packet[2]) * job->block_size * 4;
+    for (size_t i = HEADER_BYTES + 4 * job->lanes; i < length && i < sizeof packet; i++)
+        packet[i] = (uint8_t)take(input, 256);
+    receive(job, packet, length < sizeof packet ? length : sizeof packet);
+}
+
+static void take_packets(struct job *job) {
+    p4reduce_payload payloads[3];
+    size_t count;
+    while ((count = p4reduce_worker_take(job->worker, payloads, 3)) > 0) {
+        job->last_length = payloads[count - 1].length;
+        if (job->last_length > sizeof job->last)
+            abort();
+        memcpy(job->last, payloads[count - 1].bytes, job->last_length);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct input input = {data, size};
+    struct job job = {.lanes = 1u << take(&input, 4), .block_size = 1 + take(&input, 70)};
+    const p4reduce_membership membership = {
+        .size = sizeof membership,
+        .job = 7,
+        .generation = 1,
+        .world_size = 1 + take(&input, 32),
+        .slots = 1 + take(&input, 5),
+        .lanes = job.lanes,
+        .block_size = job.block_size,
+        .first_seq = UINT32_MAX - 3,
+    };
+    job.worker = p4reduce_worker_new(&membership, NULL, NULL);
+    if (job.worker == NULL)
+        abort();
+    submit(&job, &input);
+    take_packets(&job);
+    while (input.left > 0) {
+        const unsigned kind = take(&input, 8);
+        job.now += take(&input, 256) * 0.001;
+        if (kind == 0) {
+            size_t length = take(&input, 256);
+            length = length < input.left ? length : input.left;
+            receive(&job, input.bytes, length);
+            input.bytes += length;
+            input.left -= length;
+        } else if (kind == 1) {
+            p4reduce_worker_tick(job.worker, job.now);
+        } else if (kind == 2) {
+            submit(&job, &input);
+        } else {
+            answer(&job, &input);
+        }
+        take_packets(&job);
+    }
+    p4reduce_worker_free(job.worker);
+    for (unsigned i = 0; i < job.operations; i++)
+        free(job.arrays[i]);
+    return 0;
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * p4reduce: allreduce of sparse tensors, added up by a programmable switch.
+ *
+ * An engine is one rank's place in one job: a thread that exchanges packets with the switch. Operations are handed to
+ * it with p4reduce_submit and waited for with p4reduce_wait, or done at once with p4reduce_allreduce. All functions may
+ * be called from any thread, except where they say otherwise.
+ *
+ * Joining a job is the control service's business. `p4reduce exec ... -- program` joins, and starts a program that
+ * calls p4reduce_open_from_environment. docs/c-api.md has an example.
+ *
+ * ABI: structures that callers make begin with `size`, which the caller sets to their sizeof. A library that is newer
+ * takes the shorter form; one that is older ignores fields it does not know, if they are zero, and refuses them
+ * otherwise. Everything else is behind opaque pointers. Times are in seconds.
+ */
+#ifndef P4REDUCE_H
+#define P4REDUCE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define P4REDUCE_ABI 1
+#define P4REDUCE_API __attribute__((visibility("default")))
+
+/* The library's P4REDUCE_ABI, to be compared with the header's. */
+P4REDUCE_API unsigned p4reduce_abi(void);
+
+/* The instructions that the library uses on this processor: "avx512", "avx2", "neon" or "portable". The environment
+ * variable P4REDUCE_SIMD chooses another. */
+P4REDUCE_API const char *p4reduce_simd(void);
+
+/* What functions return. */
+typedef enum p4reduce_status {
+    P4REDUCE_OK = 0,
+    P4REDUCE_INVALID = 1,  /* an argument is not accepted */
+    P4REDUCE_MISMATCH = 2, /* ranks called different operations */
+    P4REDUCE_ABORTED = 3,  /* the job is dead: a rank has left it */
+    P4REDUCE_TIMEOUT = 4,  /* an operation, or a wait for one, took too long */
+    P4REDUCE_FAILED = 5,   /* p4reduce_fail was called */
+    P4REDUCE_CLOSED = 6,   /* the engine is closed */
+    P4REDUCE_SYSTEM = 7,   /* the operating system refused something */
+    P4REDUCE_NO_MEMORY = 8,
+    P4REDUCE_NETWORK = 9 /* the network cannot carry the job's packets */
+} p4reduce_status;
+
+/* Filled by functions that take one and do not return P4REDUCE_OK. They accept NULL. */
+typedef struct p4reduce_error {
+    uint32_t size;
+    int32_t status;   /* p4reduce_status */
+    int32_t rank;     /* ABORTED: the rank that went; else -1 */
+    uint32_t awaited; /* TIMEOUT: bitmap of the ranks that were not heard of, as far as known */
+    char message[1024];
+} p4reduce_error;
+
+/* A rank's place in its job, as the controller assigned it. */
+typedef struct p4reduce_membership {
+    uint32_t size;
+    uint32_t job;
+    uint32_t generation;
+    uint32_t rank;
+    uint32_t world_size; /* 1 to 32 */
+    uint32_t slots;      /* packets under way at once */
+    uint32_t lanes;      /* blocks a packet: 1 to 8 */
+    uint32_t block_size; /* values a block: 1 to 1024 */
+    uint32_t first_seq;  /* number of each slot's first round; even */
+} p4reduce_membership;
+
+/* When unanswered packets are sent again. NULL where one is accepted stands for the defaults named here. */
+typedef struct p4reduce_timing {
+    uint32_t size;
+    uint32_t reserved; /* 0 */
+    double initial;    /* 0.02: timeout before anything was measured */
+    double margin;     /* 0.01: how much longer than the round trip the timeout is at least */
+    double ceiling;    /* 1: the longest timeout, with back-off */
+    double poll;       /* 0.25: the longest wait between packets that ask after a round that waits for stragglers */
+} p4reduce_timing;
+
+/* Bytes are those of UDP payloads. */
+typedef struct p4reduce_stats {
+    uint32_t size;
+    uint32_t reserved;
+    uint64_t operations; /* that ended well */
+    uint64_t rounds;     /* whose result was taken, announcements included */
+    uint64_t packets_sent;
+    uint64_t bytes_sent;
+    uint64_t packets_received;
+    uint64_t bytes_received;
+    uint64_t blocks_sent;    /* non-zero ones, each counted once, however often it was sent again */
+    uint64_t blocks_filled;  /* zero blocks that were sent all the same, to give the switch room for its answer */
+    uint64_t blocks_skipped; /* zero blocks of operations that ended well: not to be sent */
+    uint64_t blocks_received;
+    uint64_t retransmissions;
+    uint64_t statuses; /* answers that named stragglers */
+    uint64_t stale;    /* packets of an earlier round or generation, ignored */
+    uint64_t foreign;  /* malformed packets, or not of this job, ignored */
+    double seconds;    /* with at least one operation under way */
+} p4reduce_stats;
+
+typedef enum p4reduce_type { P4REDUCE_FLOAT32 = 1, P4REDUCE_INT32 = 2 } p4reduce_type;
+
+/* One allreduce: the array's contents are replaced by the sum over all ranks, bit for bit the same on each.
+ *
+ * Ranks must call with the same `count`, `dtype` and `reduce_op`, in the same order. float32 sums are exact to
+ * 31 - log2(world_size) bits of the largest magnitude in each block; int32 wraps around. */
+typedef struct p4reduce_request {
+    uint32_t size;
+    uint32_t type;         /* p4reduce_type of the data */
+    void *data;            /* nobody else may touch it until the operation has ended; undefined after an error */
+    uint64_t count;        /* of values */
+    const char *dtype;     /* what the caller has, if it is not `type`'s name, say "bfloat16"; at most 31 characters */
+    const char *reduce_op; /* NULL for "sum"; at most 31 characters. Only compared with the other ranks' */
+    float divisor;         /* not 0 or 1: float32 sums are divided by it, as for an average */
+    uint32_t reserved;     /* 0 */
+    double timeout;        /* from when no earlier operation is under way any more; 0 for 30 s */
+    const char *name;      /* for error messages; NULL for "allreduce (<reduce_op>) of <count> <dtype>" */
+    void (*on_end)(void *context, const p4reduce_error *error); /* see p4reduce_submit; may be NULL */
+    void *context;
+} p4reduce_request;
+
+typedef struct p4reduce_engine p4reduce_engine;
+typedef struct p4reduce_operation p4reduce_operation;
+
+/* How packets travel. */
+typedef enum p4reduce_link {
+    P4REDUCE_LINK_UDP = 1,   /* `socket`: a UDP socket that is connected to the switch */
+    P4REDUCE_LINK_PACKET = 2 /* `socket`: an AF_PACKET SOCK_RAW socket, bound to its interface and filtered */
+} p4reduce_link;
+
+typedef struct p4reduce_options {
+    uint32_t size;
+    uint32_t link;          /* p4reduce_link */
+    int32_t socket;         /* stays the caller's, who must not use or close it before p4reduce_close */
+    uint32_t reserved;      /* 0 */
+    const uint8_t *headers; /* LINK_PACKET: 42 bytes of Ethernet, IPv4 and UDP header with lengths and checksums 0 */
+    const char *switch_address; /* for error messages: "10.0.0.1:31314" */
+    const char *local_address;  /* for error messages: "10.0.0.2" */
+    const char *thread_name;    /* at most 15 characters; NULL for "p4reduce" */
+    const p4reduce_timing *timing;
+} p4reduce_options;
+
+/* Starts an engine. Returns NULL on error. */
+P4REDUCE_API p4reduce_engine *p4reduce_open(const p4reduce_membership *membership, const p4reduce_options *options,
+                                            p4reduce_error *error);
+
+/* Starts the engine of a program that `p4reduce exec` runs. Returns NULL on error. */
+P4REDUCE_API p4reduce_engine *p4reduce_open_from_environment(p4reduce_error *error);
+
+/* Starts an operation. With `operation`, the caller gets a handle to wait for, which p4reduce_release takes back.
+ * `on_end` is called once, from the engine's thread, with NULL or the error; it must be quick, must not wait for
+ * another operation and must not free the engine. It is not called if this function does not return P4REDUCE_OK. */
+P4REDUCE_API p4reduce_status p4reduce_submit(p4reduce_engine *engine, const p4reduce_request *request,
+                                             p4reduce_operation **operation, p4reduce_error *error);
+
+/* Waits until an operation has ended, and returns how. After `timeout` (negative: none) it returns P4REDUCE_TIMEOUT
+ * with an empty message; the operation goes on and can be waited for again. */
+P4REDUCE_API p4reduce_status p4reduce_wait(p4reduce_operation *operation, double timeout, p4reduce_error *error);
+
+/* Gives a handle back; its operation goes on if it has not ended. Not after p4reduce_free. */
+P4REDUCE_API void p4reduce_release(p4reduce_operation *operation);
+
+/* p4reduce_submit, p4reduce_wait and p4reduce_release in one. */
+P4REDUCE_API p4reduce_status p4reduce_allreduce(p4reduce_engine *engine, const p4reduce_request *request,
+                                                p4reduce_error *error);
+
+/* Waits for the next operation of the engine that ends, whichever it is, for callers that have many under way. Returns
+ * the `context` of its request and fills `error` (status OK when it ended well); NULL after `timeout` (negative: none),
+ * or at once with P4REDUCE_CLOSED when the engine is closed and all were told. Only for operations that were submitted
+ * with neither a handle nor `on_end`. */
+P4REDUCE_API void *p4reduce_next_ended(p4reduce_engine *engine, double timeout, p4reduce_error *error);
+
+/* Ends all operations with P4REDUCE_FAILED and this message, and lets none start. The first failure stays. */
+P4REDUCE_API void p4reduce_fail(p4reduce_engine *engine, const char *message);
+
+/* Why the engine takes no operations any more; P4REDUCE_OK while it does. */
+P4REDUCE_API p4reduce_status p4reduce_failure(p4reduce_engine *engine, p4reduce_error *error);
+
+/* What operations wait for, in words. */
+P4REDUCE_API void p4reduce_progress(p4reduce_engine *engine, char *text, size_t room);
+
+/* How packets travel, in words: "UDP, GSO, GRO". */
+P4REDUCE_API void p4reduce_describe(p4reduce_engine *engine, char *text, size_t room);
+
+P4REDUCE_API void p4reduce_get_stats(p4reduce_engine *engine, p4reduce_stats *stats);
+
+/* Ends all operations and the thread; may be called more than once, not from `on_end`. */
+P4REDUCE_API void p4reduce_close(p4reduce_engine *engine);
+
+/* Closes the engine and gives its memory back. No other call may be under way, and none may follow. NULL is accepted.
+ */
+P4REDUCE_API void p4reduce_free(p4reduce_engine *engine);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

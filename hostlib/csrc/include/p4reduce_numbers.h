@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The loops over values: which blocks are zero, how large the others are, and how values become the int32 that switches
+ * add. docs/protocol.md, section "Numbers", gives the formulas; all instruction sets give the same bits.
+ *
+ * `simd` names an instruction set, as p4reduce_simd does; NULL stands for the one in use. Functions with a result
+ * return P4REDUCE_INVALID for one that this processor does not have. They expect the floating-point environment that
+ * programs start with: rounding to nearest, subnormals kept.
+ */
+#ifndef P4REDUCE_NUMBERS_H
+#define P4REDUCE_NUMBERS_H
+
+#include "p4reduce.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The largest biased exponent in each block of a flat array, to `exponents`, ceil(count / block_size) bytes: 0 for a
+ * block of zeros, 1 also for one of subnormals only, 255 for one with a NaN or an infinity and for any block of int32
+ * that is not zero. */
+P4REDUCE_API p4reduce_status p4reduce_scan(const char *simd, uint32_t type, const void *values, uint64_t count,
+                                           uint32_t block_size, uint8_t *exponents);
+
+/* Big-endian int32 of one block's values, whose agreed exponent is `exponent`, in a job of `world_size` ranks. */
+P4REDUCE_API p4reduce_status p4reduce_quantise(const char *simd, uint32_t type, const void *values, uint64_t count,
+                                               uint32_t world_size, uint32_t exponent, uint8_t *wire);
+
+/* The values of one block from the big-endian int32 sums of a RESULT. */
+P4REDUCE_API p4reduce_status p4reduce_dequantise(const char *simd, uint32_t type, const uint8_t *wire, uint64_t count,
+                                                 uint32_t world_size, uint32_t exponent, void *values);
+
+/* 32 bits that identify a job's `counter`-th operation; names are at most 31 characters. */
+P4REDUCE_API uint32_t p4reduce_fingerprint(uint32_t counter, const char *dtype, const char *reduce_op, uint64_t count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

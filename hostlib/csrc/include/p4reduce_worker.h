@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The protocol without I/O, for programs that have their own: packets and a clock go in, packets and results come out.
+ *
+ * After every call, send what p4reduce_worker_take gives, and call p4reduce_worker_tick no later than at
+ * p4reduce_worker_deadline. `now` is in seconds of any clock that does not go back. Not thread-safe.
+ */
+#ifndef P4REDUCE_WORKER_H
+#define P4REDUCE_WORKER_H
+
+#include "p4reduce.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct p4reduce_worker p4reduce_worker;
+
+typedef struct p4reduce_payload {
+    const uint8_t *bytes; /* valid until the next call that is not p4reduce_worker_take */
+    size_t length;
+} p4reduce_payload;
+
+/* Returns NULL on error. */
+P4REDUCE_API p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *membership, const p4reduce_timing *timing,
+                                                  p4reduce_error *error);
+
+/* Operations under way are forgotten: their `on_end` is not called. NULL is accepted. */
+P4REDUCE_API void p4reduce_worker_free(p4reduce_worker *worker);
+
+/* Queues an operation; each slot begins it when it has finished the former. `on_end` is called from within this call
+ * or a later one of the worker's, as its last act, and may submit. The request's timeout and name are ignored. */
+P4REDUCE_API p4reduce_status p4reduce_worker_submit(p4reduce_worker *worker, const p4reduce_request *request,
+                                                    double now, p4reduce_error *error);
+
+/* Takes one UDP payload. What is malformed, not for this rank or of an earlier round is only counted. */
+P4REDUCE_API void p4reduce_worker_receive(p4reduce_worker *worker, const void *payload, size_t length, double now);
+
+/* Sends again what has waited too long for its answer. */
+P4REDUCE_API void p4reduce_worker_tick(p4reduce_worker *worker, double now);
+
+/* The next payloads to send to the switch, in order: at most `room`. Returns how many there are; 0 when all were taken.
+ */
+P4REDUCE_API size_t p4reduce_worker_take(p4reduce_worker *worker, p4reduce_payload *payloads, size_t room);
+
+/* When to tick next; infinite for not before a packet or an operation comes. */
+P4REDUCE_API double p4reduce_worker_deadline(const p4reduce_worker *worker);
+
+/* Bitmap of the ranks that the switch, when last asked, had not heard of in rounds under way. */
+P4REDUCE_API uint32_t p4reduce_worker_awaited(const p4reduce_worker *worker);
+
+/* Whether every operation that was submitted is done. */
+P4REDUCE_API int p4reduce_worker_idle(const p4reduce_worker *worker);
+
+/* Ends all operations, and those yet to come, with P4REDUCE_FAILED and this message; the first failure stays. */
+P4REDUCE_API void p4reduce_worker_fail(p4reduce_worker *worker, const char *message);
+
+/* P4REDUCE_OK, or what the worker failed with. */
+P4REDUCE_API p4reduce_status p4reduce_worker_failure(const p4reduce_worker *worker, p4reduce_error *error);
+
+P4REDUCE_API void p4reduce_worker_stats(const p4reduce_worker *worker, p4reduce_stats *stats);
+
+/* Writes the HELLO payload that shows the controller, through the switch, where this rank is. `room` must be at least
+ * 18 + 4 * lanes. Returns its length. */
+P4REDUCE_API size_t p4reduce_worker_hello(const p4reduce_worker *worker, uint64_t nonce, uint8_t *payload, size_t room);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

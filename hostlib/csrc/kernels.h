@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops over a tensor's values, one set for each kind of processor; all of them give the same bits.
+#ifndef P4REDUCE_KERNELS_H
+#define P4REDUCE_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define BLOCK_ZERO 0         // as an exponent: all values of the block are +0 or -0
+#define BLOCK_NOT_FINITE 255 // of float32: a value is NaN or infinite; of int32: any block that is not zero
+#define NAN_BITS UINT32_C(0x7FC00000)
+
+struct kernels {
+    const char *name;
+    // The largest biased exponent in each block of float32: BLOCK_ZERO for zeros, 1 also for subnormals. Returns
+    // whether a block of zeros holds a -0.
+    bool (*scan_float32)(const void *values, size_t blocks, size_t block_size, uint8_t *exponents);
+    // BLOCK_NOT_FINITE for each block of int32 that is not zero, else BLOCK_ZERO.
+    void (*scan_int32)(const void *values, size_t blocks, size_t block_size, uint8_t *exponents);
+    // wire = big-endian int32 of rint(value * 2^up), ties to even; the magnitudes of all values are below 2^(30 - up).
+    void (*quantise)(const void *values, size_t count, int up, uint8_t *wire);
+    // value = float32(int32 * 2^-up), rounded once.
+    void (*dequantise)(const uint8_t *wire, size_t count, int up, void *values);
+    // Between big-endian int32 and the host's.
+    void (*swap)(const void *from, size_t count, void *to);
+};
+
+extern const struct kernels kernels_portable;
+#if defined(__x86_64__)
+extern const struct kernels kernels_avx2, kernels_avx512;
+#elif defined(__aarch64__) && !defined(__AARCH64EB__)
+extern const struct kernels kernels_neon;
+#endif
+
+// The fastest set that this processor runs, or the one that the environment's P4REDUCE_SIMD names.
+const struct kernels *kernels_chosen(void);
+// The set of that name; NULL where this processor or build has none. NULL stands for the chosen one.
+const struct kernels *kernels_named(const char *name);
+
+// 2^power as a float32: power from -126 to 127.
+static inline float float_power(int power) {
+    union {
+        uint32_t bits;
+        float value;
+    } number = {.bits = (uint32_t)(power + 127) << 23};
+    return number.value;
+}
+
+// 2^power as a float64: power from -1022 to 1023.
+static inline double double_power(int power) {
+    union {
+        uint64_t bits;
+        double value;
+    } number = {.bits = (uint64_t)(power + 1023) << 52};
+    return number.value;
+}
+
+// A sum's product with 2^-up is exact in float32 where it cannot be subnormal, so that only the conversion rounds.
+static inline bool rounds_once_in_float32(int up) {
+    return up <= 126;
+}
+
+// 2^up may exceed float32; the product of a value with the first factor is exact, for it is not subnormal.
+static inline int first_power(int up) {
+    return up > 127 ? up - 127 : 0;
+}
+
+// The exponent of a block from the bits of its largest magnitude.
+static inline uint8_t exponent_of(uint32_t magnitude) {
+    uint32_t exponent = magnitude >> 23;
+    return (uint8_t)(magnitude != 0 && exponent == 0 ? 1 : exponent);
+}
+
+#endif

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// AVX2: 8 values at once; the rest of a block as the portable form does it.
+#if defined(__x86_64__)
+#include "kernels.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define AVX2 __attribute__((target("avx2")))
+#define LANES 8
+#define AHEAD_BYTES 8192 // of the scan's prefetching; measured
+
+AVX2 static inline __m256i reversed_bytes(__m256i words) {
+    const __m256i order = _mm256_setr_epi8(3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12, //
+                                           3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12);
+    return _mm256_shuffle_epi8(words, order);
+}
+
+// A block's words, turned by one bit so that their order is that of magnitudes and the sign comes last: the largest of
+// each lane. 1 then is a -0 among zeros. A block's rest is not looked at.
+AVX2 static inline __attribute__((always_inline)) __m256i largest_of(const uint32_t *words, size_t block_size) {
+    __m256i largest = _mm256_setzero_si256();
+    for (size_t i = 0; i + LANES <= block_size; i += LANES) {
+        if (i % 16 == 0)
+            _mm_prefetch((const char *)(words + i) + AHEAD_BYTES, _MM_HINT_T0);
+        __m256i word = _mm256_loadu_si256((const __m256i *)(words + i));
+        __m256i turned = _mm256_or_si256(_mm256_add_epi32(word, word), _mm256_srli_epi32(word, 31));
+        largest = _mm256_max_epu32(largest, turned);
+    }
+    return largest;
+}
+
+AVX2 static inline __m256i max_of_pair(__m256i one, __m256i other) {
+    return _mm256_max_epu32(_mm256_unpacklo_epi32(one, other), _mm256_unpackhi_epi32(one, other));
+}
+
+AVX2 static inline __m256i max_of_pairs(__m256i two, __m256i others) {
+    return _mm256_max_epu32(_mm256_unpacklo_epi64(two, others), _mm256_unpackhi_epi64(two, others));
+}
+
+// Four blocks: in each half of the result, the largest words that the blocks have there.
+AVX2 static inline __attribute__((always_inline)) __m256i largest_of_four(const uint32_t *words, size_t block_size) {
+    __m256i low = max_of_pair(largest_of(words, block_size), largest_of(words + block_size, block_size));
+    words += 2 * block_size;
+    __m256i high = max_of_pair(largest_of(words, block_size), largest_of(words + block_size, block_size));
+    return max_of_pairs(low, high);
+}
+
+// Eight blocks: the largest word of each.
+AVX2 static inline __attribute__((always_inline)) __m256i largest_of_eight(const uint32_t *words, size_t block_size) {
+    __m256i first = largest_of_four(words, block_size), second = largest_of_four(words + 4 * block_size, block_size);
+    return _mm256_max_epu32(_mm256_permute2x128_si256(first, second, 0x20),
+                            _mm256_permute2x128_si256(first, second, 0x31));
+}
+
+// The lowest byte of each word.
+AVX2 static inline uint64_t lowest_bytes(__m256i words) {
+    __m128i halves = _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    return (uint64_t)_mm_cvtsi128_si64(_mm_packus_epi16(halves, halves));
+}
+
+AVX2 static inline __attribute__((always_inline)) bool scan_blocks(const uint32_t *words, size_t blocks,
+                                                                   size_t block_size, uint8_t *exponents) {
+    const __m256i one = _mm256_set1_epi32(1), two = _mm256_set1_epi32(2);
+    __m256i negative_zeros = _mm256_setzero_si256();
+    size_t block = 0;
+    for (; block + LANES <= blocks; block += LANES, words += LANES * block_size) {
+        __m256i largest = largest_of_eight(words, block_size);
+        __m256i at_least_one = _mm256_srli_epi32(_mm256_min_epu32(largest, two), 1); // where the block is not zero
+        uint64_t bytes = lowest_bytes(_mm256_max_epu32(_mm256_srli_epi32(largest, 24), at_least_one));
+        memcpy(exponents + block, &bytes, sizeof bytes);
+        negative_zeros = _mm256_or_si256(negative_zeros, _mm256_cmpeq_epi32(largest, one));
+    }
+    bool found = !_mm256_testz_si256(negative_zeros, negative_zeros);
+    return kernels_portable.scan_float32(words, blocks - block, block_size, exponents + block) || found;
+}
+
+AVX2 static bool scan_float32(const void *values, size_t blocks, size_t block_size, uint8_t *exponents) {
+    if (block_size % LANES != 0)
+        return kernels_portable.scan_float32(values, blocks, block_size, exponents);
+    // The usual size, known to the compiler.
+    return block_size == 64 ? scan_blocks(values, blocks, 64, exponents)
+                            : scan_blocks(values, blocks, block_size, exponents);
+}
+
+AVX2 static void scan_int32(const void *values, size_t blocks, size_t block_size, uint8_t *exponents) {
+    const uint32_t *words = values;
+    for (size_t block = 0; block < blocks; block++, words += block_size) {
+        __m256i any = _mm256_setzero_si256();
+        size_t i = 0;
+        for (; i + LANES <= block_size; i += LANES)
+            any = _mm256_or_si256(any, _mm256_loadu_si256((const __m256i *)(words + i)));
+        uint32_t rest = 0;
+        for (; i < block_size; i++)
+            rest |= words[i];
+        exponents[block] = rest || !_mm256_testz_si256(any, any) ? BLOCK_NOT_FINITE : BLOCK_ZERO;
+    }
+}
+
+AVX2 static void quantise(const void *values, size_t count, int up, uint8_t *wire) {
+    const float *from = values;
+    const int first_factor = first_power(up);
+    const __m256 scale = _mm256_set1_ps(float_power(up - first_factor));
+    size_t i = 0;
+    if (first_factor == 0) {
+        for (; i + LANES <= count; i += LANES) {
+            // Where a product is subnormal it is not exact, but then its rounded value is 0 anyway.
+            __m256i quanta = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(from + i), scale));
+            _mm256_storeu_si256((__m256i *)(wire + 4 * i), reversed_bytes(quanta));
+        }
+    } else {
+        const __m256 before = _mm256_set1_ps(float_power(first_factor));
+        for (; i + LANES <= count; i += LANES) {
+            __m256 scaled = _mm256_mul_ps(_mm256_mul_ps(_mm256_loadu_ps(from + i), before), scale);
+            _mm256_storeu_si256((__m256i *)(wire + 4 * i), reversed_bytes(_mm256_cvtps_epi32(scaled)));
+        }
+    }
+    kernels_portable.quantise(from + i, count - i, up, wire + 4 * i);
+}
+
+AVX2 static void dequantise(const uint8_t *wire, size_t count, int up, void *values) {
+    float *to = values;
+    size_t i = 0;
+    if (rounds_once_in_float32(up)) {
+        const __m256 scale = _mm256_set1_ps(float_power(-up));
+        for (; i + LANES <= count; i += LANES) {
+            __m256i sums = reversed_bytes(_mm256_loadu_si256((const __m256i *)(wire + 4 * i)));
+            _mm256_storeu_ps(to + i, _mm256_mul_ps(_mm256_cvtepi32_ps(sums), scale));
+        }
+    }
+    kernels_portable.dequantise(wire + 4 * i, count - i, up, to + i);
+}
+
+AVX2 static void swap(const void *from, size_t count, void *to) {
+    const uint8_t *source = from;
+    uint8_t *target = to;
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        __m256i words = _mm256_loadu_si256((const __m256i *)(source + 4 * i));
+        _mm256_storeu_si256((__m256i *)(target + 4 * i), reversed_bytes(words));
+    }
+    kernels_portable.swap(source + 4 * i, count - i, target + 4 * i);
+}
+
+const struct kernels kernels_avx2 = {
+    .name = "avx2",
+    .scan_float32 = scan_float32,
+    .scan_int32 = scan_int32,
+    .quantise = quantise,
+    .dequantise = dequantise,
+    .swap = swap,
+};
+#else
+typedef int no_avx2; // an empty file is not C
+#endif

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// AVX-512 F and BW: 16 values at once, and the rest of a block under a mask.
+#if defined(__x86_64__)
+#include "kernels.h"
+
+#include <immintrin.h>
+
+#define AVX512 __attribute__((target("avx512f,avx512bw")))
+#define LANES 16
+#define AHEAD_BYTES 4096 // of the scan's prefetching; measured
+
+AVX512 static inline __mmask16 first(size_t count) {
+    return (__mmask16)((1u << (count < LANES ? count : LANES)) - 1);
+}
+
+AVX512 static inline __m512i reversed_bytes(__m512i words) {
+    const __m512i order = _mm512_set4_epi32(0x0C0D0E0F, 0x08090A0B, 0x04050607, 0x00010203);
+    return _mm512_shuffle_epi8(words, order);
+}
+
+// A block's words, turned by one bit so that their order is that of magnitudes and the sign comes last: the largest of
+// each lane. 1 then is a -0 among zeros.
+AVX512 static inline __m512i largest_of(const uint32_t *words, size_t block_size) {
+    __m512i largest = _mm512_setzero_si512();
+    size_t i = 0;
+    for (; i + LANES <= block_size; i += LANES) {
+        _mm_prefetch((const char *)(words + i) + AHEAD_BYTES, _MM_HINT_T0);
+        largest = _mm512_max_epu32(largest, _mm512_rol_epi32(_mm512_loadu_si512(words + i), 1));
+    }
+    if (i < block_size)
+        largest =
+            _mm512_max_epu32(largest, _mm512_rol_epi32(_mm512_maskz_loadu_epi32(first(block_size - i), words + i), 1));
+    return largest;
+}
+
+AVX512 static inline __m512i max_of_pair(__m512i one, __m512i other) {
+    return _mm512_max_epu32(_mm512_unpacklo_epi32(one, other), _mm512_unpackhi_epi32(one, other));
+}
+
+AVX512 static inline __m512i max_of_pairs(__m512i two, __m512i others) {
+    return _mm512_max_epu32(_mm512_unpacklo_epi64(two, others), _mm512_unpackhi_epi64(two, others));
+}
+
+AVX512 static inline __m512i max_of_quarters(__m512i one, __m512i other) {
+    return _mm512_max_epu32(_mm512_shuffle_i32x4(one, other, 0x88), _mm512_shuffle_i32x4(one, other, 0xDD));
+}
+
+// Four blocks: in each quarter of the result, the largest words that the blocks have there.
+AVX512 static inline __m512i largest_of_four(const uint32_t *words, size_t block_size) {
+    __m512i low = max_of_pair(largest_of(words, block_size), largest_of(words + block_size, block_size));
+    words += 2 * block_size;
+    __m512i high = max_of_pair(largest_of(words, block_size), largest_of(words + block_size, block_size));
+    return max_of_pairs(low, high);
+}
+
+// Sixteen blocks: the largest word of each.
+AVX512 static inline __m512i largest_of_sixteen(const uint32_t *words, size_t block_size) {
+    __m512i first = largest_of_four(words, block_size), second = largest_of_four(words + 4 * block_size, block_size);
+    __m512i third = largest_of_four(words + 8 * block_size, block_size);
+    __m512i fourth = largest_of_four(words + 12 * block_size, block_size);
+    return max_of_quarters(max_of_quarters(first, second), max_of_quarters(third, fourth));
+}
+
+AVX512 static inline __attribute__((always_inline)) bool scan_blocks(const uint32_t *words, size_t blocks,
+                                                                     size_t block_size, uint8_t *exponents) {
+    const __m512i one = _mm512_set1_epi32(1);
+    bool negative_zeros = false;
+    size_t block = 0;
+    for (; block + LANES <= blocks; block += LANES, words += LANES * block_size) {
+        __m512i largest = largest_of_sixteen(words, block_size);
+        __mmask16 not_zero = _mm512_cmpgt_epu32_mask(largest, one);
+        __m512i exponent = _mm512_srli_epi32(largest, 24);
+        exponent = _mm512_mask_max_epu32(exponent, not_zero, exponent, one);
+        _mm_storeu_si128((__m128i *)(exponents + block), _mm512_cvtepi32_epi8(exponent));
+        negative_zeros |= _mm512_cmpeq_epu32_mask(largest, one) != 0;
+    }
+    for (; block < blocks; block++, words += block_size) {
+        uint32_t largest = _mm512_reduce_max_epu32(largest_of(words, block_size));
+        exponents[block] = exponent_of(largest >> 1);
+        negative_zeros |= largest == 1;
+    }
+    return negative_zeros;
+}
+
+AVX512 static bool scan_float32(const void *values, size_t blocks, size_t block_size, uint8_t *exponents) {
+    // The usual size, known to the compiler.
+    return block_size == 64 ? scan_blocks(values, blocks, 64, exponents)
+                            : scan_blocks(values, blocks, block_size, exponents);
+}
+
+AVX512 static void scan_int32(const void *values, size_t blocks, size_t block_size, uint8_t *exponents) {
+    const uint32_t *words = values;
+    for (size_t block = 0; block < blocks; block++, words += block_size) {
+        __m512i any = _mm512_setzero_si512();
+        size_t i = 0;
+        for (; i + LANES <= block_size; i += LANES)
+            any = _mm512_or_si512(any, _mm512_loadu_si512(words + i));
+        if (i < block_size)
+            any = _mm512_or_si512(any, _mm512_maskz_loadu_epi32(first(block_size - i), words + i));
+        exponents[block] = _mm512_test_epi32_mask(any, any) ? BLOCK_NOT_FINITE : BLOCK_ZERO;
+    }
+}
+
+AVX512 static inline __m512i quanta(__m512 values, __m512 up) {
+    // scalef multiplies by a power of two, rounding once; the embedded rounding is to nearest, ties to even.
+    __m512 scaled = _mm512_scalef_ps(values, up);
+    return reversed_bytes(_mm512_cvt_roundps_epi32(scaled, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+AVX512 static void quantise(const void *values, size_t count, int up, uint8_t *wire) {
+    const float *from = values;
+    const __m512 power = _mm512_set1_ps((float)up);
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        _mm512_storeu_si512(wire + 4 * i, quanta(_mm512_loadu_ps(from + i), power));
+    if (i < count) {
+        __mmask16 rest = first(count - i);
+        _mm512_mask_storeu_epi32(wire + 4 * i, rest, quanta(_mm512_maskz_loadu_ps(rest, from + i), power));
+    }
+}
+
+AVX512 static inline __m512 values_of(__m512i words, __m512 scale) {
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(reversed_bytes(words)), scale);
+}
+
+AVX512 static inline __m512 values_of_wide(__m512i words, __m512d scale) {
+    __m512i sums = reversed_bytes(words);
+    __m512d low = _mm512_cvtepi32_pd(_mm512_castsi512_si256(sums));
+    __m512d high = _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(sums, 1));
+    __m256 first_half = _mm512_cvtpd_ps(_mm512_mul_pd(low, scale));
+    __m256 second_half = _mm512_cvtpd_ps(_mm512_mul_pd(high, scale));
+    __m512d both = _mm512_castpd256_pd512(_mm256_castps_pd(first_half));
+    return _mm512_castpd_ps(_mm512_insertf64x4(both, _mm256_castps_pd(second_half), 1));
+}
+
+AVX512 static void dequantise(const uint8_t *wire, size_t count, int up, void *values) {
+    float *to = values;
+    if (rounds_once_in_float32(up)) {
+        const __m512 scale = _mm512_set1_ps(float_power(-up));
+        size_t i = 0;
+        for (; i + LANES <= count; i += LANES)
+            _mm512_storeu_ps(to + i, values_of(_mm512_loadu_si512(wire + 4 * i), scale));
+        if (i < count) {
+            __mmask16 rest = first(count - i);
+            _mm512_mask_storeu_ps(to + i, rest, values_of(_mm512_maskz_loadu_epi32(rest, wire + 4 * i), scale));
+        }
+    } else {
+        const __m512d scale = _mm512_set1_pd(double_power(-up));
+        for (size_t i = 0; i < count; i += LANES) {
+            __mmask16 some = first(count - i);
+            _mm512_mask_storeu_ps(to + i, some, values_of_wide(_mm512_maskz_loadu_epi32(some, wire + 4 * i), scale));
+        }
+    }
+}
+
+AVX512 static void swap(const void *from, size_t count, void *to) {
+    const uint8_t *source = from;
+    uint8_t *target = to;
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        _mm512_storeu_si512(target + 4 * i, reversed_bytes(_mm512_loadu_si512(source + 4 * i)));
+    if (i < count) {
+        __mmask16 rest = first(count - i);
+        __m512i words = _mm512_maskz_loadu_epi32(rest, source + 4 * i);
+        _mm512_mask_storeu_epi32(target + 4 * i, rest, reversed_bytes(words));
+    }
+}
+
+const struct kernels kernels_avx512 = {
+    .name = "avx512",
+    .scan_float32 = scan_float32,
+    .scan_int32 = scan_int32,
+    .quantise = quantise,
+    .dequantise = dequantise,
+    .swap = swap,
+};
+#else
+typedef int no_avx512; // an empty file is not C
+#endif

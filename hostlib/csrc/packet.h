@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What travels in a UDP datagram: aggregation header, one key a lane, the values of the lanes that are present.
+#ifndef P4REDUCE_PACKET_H
+#define P4REDUCE_PACKET_H
+
+#include "bytes.h"
+#include "constants.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { HEADER_BYTES = 18 };
+
+// The shape of a data plane's packets.
+struct layout {
+    unsigned lanes;
+    unsigned block_size;   // values
+    size_t bare_length;    // bytes without values
+    size_t lane_length;    // bytes of one lane's values
+    size_t largest_length; // bytes with all lanes present
+};
+
+// A packet that was received; keys and values lie in it as they came.
+struct packet {
+    uint8_t op;
+    uint8_t active;
+    uint8_t present;
+    uint8_t worker;
+    uint16_t job;
+    uint16_t generation;
+    uint16_t slot;
+    uint32_t seq;
+    uint32_t fingerprint;
+    const uint8_t *keys;
+    const uint8_t *values;
+};
+
+struct layout layout_of(unsigned lanes, unsigned block_size);
+
+// Takes a datagram apart. False for anything but a well-formed packet.
+bool packet_decode(const struct layout *layout, const uint8_t *payload, size_t length, struct packet *packet);
+
+// Writes the part of the header that one worker's packets share.
+void packet_address(uint8_t *payload, enum op op, uint16_t job, uint16_t generation, uint8_t worker);
+
+// Writes the part of the header that is a round's.
+void packet_round(uint8_t *payload, uint8_t active, uint8_t present, uint16_t slot, uint32_t seq, uint32_t fingerprint);
+
+static inline uint32_t packet_key(const struct packet *packet, unsigned lane) {
+    return load_32(packet->keys + 4 * lane);
+}
+
+static inline void packet_set_key(uint8_t *payload, unsigned lane, uint32_t key) {
+    store_32(payload + HEADER_BYTES + 4 * lane, key);
+}
+
+#endif

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "task.h"
+
+#include "structures.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The largest power of two whose multiples, as strides, would make all streams meet in the same lines of the cache.
+enum { CACHE_WAY_BYTES = 4096, CACHE_LINE_BYTES = 64 };
+
+static const char *type_name(uint32_t type) {
+    return type == P4REDUCE_FLOAT32 ? "float32" : "int32";
+}
+
+static bool take_name(char *to, const char *from, const char *otherwise) {
+    const char *name = from != NULL ? from : otherwise;
+    return strlen(name) < NAME_BYTES && strcpy(to, name) != NULL;
+}
+
+static p4reduce_status check(const p4reduce_request *request, p4reduce_error *error) {
+    if (request->type != P4REDUCE_FLOAT32 && request->type != P4REDUCE_INT32)
+        return error_fill(error, P4REDUCE_INVALID, "type is %" PRIu32 ": supported are float32 (%d) and int32 (%d)",
+                          request->type, P4REDUCE_FLOAT32, P4REDUCE_INT32);
+    if (request->count > 0 && (request->data == NULL || (uintptr_t)request->data % 4 != 0))
+        return error_fill(error, P4REDUCE_INVALID, "data is at %p: it must be a multiple of 4", request->data);
+    if (request->type == P4REDUCE_INT32 && request->divisor != 0 && request->divisor != 1)
+        return error_fill(error, P4REDUCE_INVALID, "divisor is %g: int32 sums are not divided",
+                          (double)request->divisor);
+    if (!(request->timeout >= 0))
+        return error_fill(error, P4REDUCE_INVALID, "timeout is %g: it must be 0 or more seconds", request->timeout);
+    return P4REDUCE_OK;
+}
+
+struct task *task_new(const p4reduce_membership *membership, const p4reduce_request *theirs, p4reduce_error *error) {
+    p4reduce_request request;
+    if (!structure_in(&request, sizeof request, theirs)) {
+        error_fill(error, P4REDUCE_INVALID, "request is not one that this version of the library understands");
+        return NULL;
+    }
+    if (check(&request, error) != P4REDUCE_OK)
+        return NULL;
+    const uint32_t streams = membership->slots * membership->lanes;
+    const uint64_t blocks = request.count / membership->block_size + (request.count % membership->block_size != 0);
+    const uint64_t length = blocks / streams + (blocks % streams != 0);
+    if (length > MAX_STREAM_LENGTH) {
+        error_fill(error, P4REDUCE_INVALID,
+                   "tensor has %" PRIu64 " blocks, %" PRIu64 " in each of %" PRIu32
+                   " streams: accepted are up to %" PRIu64
+                   " a stream; join the job with more slots, or reduce the tensor in parts",
+                   blocks, length, streams, MAX_STREAM_LENGTH);
+        return NULL;
+    }
+    struct task *task = calloc(1, sizeof *task);
+    if (task == NULL)
+        goto no_memory;
+    task->request = request;
+    if (!take_name(task->dtype, request.dtype, type_name(request.type)) ||
+        !take_name(task->reduce_op, request.reduce_op, "sum")) {
+        error_fill(error, P4REDUCE_INVALID, "dtype or reduce_op is too long: accepted are up to %d characters",
+                   NAME_BYTES - 1);
+        free(task);
+        return NULL;
+    }
+    task->request.dtype = task->request.reduce_op = NULL;
+    task->numbers = (struct numbers){
+        .kernels = kernels_chosen(),
+        .type = request.type,
+        .headroom = numbers_headroom(membership->world_size),
+        .divisor = request.divisor == 1 ? 0 : request.divisor,
+    };
+    const uint64_t slots = (blocks + membership->lanes - 1) / membership->lanes;
+    // At least one slot, so that an empty tensor is announced too and ranks of different shapes meet.
+    task->slots = slots == 0 ? 1 : slots < membership->slots ? (unsigned)slots : membership->slots;
+    task->slots_left = task->slots;
+    task->block_size = membership->block_size;
+    task->blocks = blocks;
+    task->streams = streams;
+    task->used = task->slots * membership->lanes;
+    task->length = length;
+    // Streams are searched 8 bytes at a time, which may read over their end.
+    task->stride = (length + 15) / 8 * 8;
+    if (task->stride % CACHE_WAY_BYTES == 0)
+        task->stride += CACHE_LINE_BYTES;
+    task->exponents = calloc(task->used, task->stride);
+    task->row = malloc(streams);
+    if (task->exponents == NULL || task->row == NULL)
+        goto no_memory;
+    return task;
+
+no_memory:
+    task_free(task);
+    error_fill(error, P4REDUCE_NO_MEMORY, "no memory for an operation of %" PRIu64 " blocks", blocks);
+    return NULL;
+}
+
+void task_free(struct task *task) {
+    if (task != NULL) {
+        free(task->exponents);
+        free(task->row);
+        free(task);
+    }
+}
+
+// Writes +0 to a block of zeros, so that it keeps no -0. Blocks without one are not written to.
+static void clear(struct task *task, uint64_t block) {
+    size_t count;
+    uint32_t *words = task_block(task, block, &count), any = 0;
+    for (size_t i = 0; i < count; i++)
+        any |= words[i];
+    if (any)
+        memset(words, 0, 4 * count);
+}
+
+static void scan_row(struct task *task) {
+    const uint64_t begin = task->scanned * task->streams, left = task->blocks - begin;
+    const uint32_t blocks = left < task->streams ? (uint32_t)left : task->streams;
+    const uint64_t first_value = begin * task->block_size, values_left = task->request.count - first_value;
+    const uint64_t row_values = (uint64_t)blocks * task->block_size;
+    bool negative_zeros =
+        numbers_scan(&task->numbers, (const uint8_t *)task->request.data + 4 * first_value,
+                     values_left < row_values ? values_left : row_values, task->block_size, task->row);
+    uint8_t *exponents = task->exponents + task->scanned;
+    for (uint32_t stream = 0; stream < blocks; stream++) {
+        exponents[stream * task->stride] = task->row[stream];
+        if (task->row[stream] == BLOCK_ZERO) {
+            task->zeros++;
+            if (negative_zeros)
+                clear(task, begin + stream);
+        }
+    }
+    task->scanned++;
+}
+
+// The first place at or after `from` that is not 0; `end` or more if there is none before it.
+static uint64_t find_nonzero(const uint8_t *bytes, uint64_t from, uint64_t end) {
+    for (; from < end; from += 8) {
+        uint64_t word;
+        memcpy(&word, bytes + from, sizeof word);
+        if (word != 0)
+            return from + (unsigned)__builtin_ctzll(le64toh(word)) / 8;
+    }
+    return end;
+}
+
+uint32_t task_next_key(struct task *task, uint32_t stream, uint64_t number) {
+    const uint8_t *exponents = task->exponents + stream * task->stride;
+    for (;;) {
+        number = find_nonzero(exponents, number, task->scanned);
+        if (number < task->scanned)
+            return (uint32_t)number << 8 | (255u - exponents[number]);
+        if (task->scanned == task->length)
+            return NO_KEY;
+        number = task->scanned;
+        scan_row(task);
+    }
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// An operation under way: its blocks, and how they are dealt to streams.
+#ifndef P4REDUCE_TASK_H
+#define P4REDUCE_TASK_H
+
+#include "constants.h"
+#include "numbers.h"
+
+enum { NAME_BYTES = 32 }; // of a dtype or a reduction, with the zero at its end
+
+// Block b is number b / streams of stream b % streams. Blocks are scanned a row at a time, which is one of each stream,
+// shortly before their values are needed: so they are still in the processor's cache then.
+struct task {
+    struct task *next, *previous; // in the order of their submission
+    p4reduce_request request;
+    char dtype[NAME_BYTES], reduce_op[NAME_BYTES];
+    struct numbers numbers;
+    uint32_t counter;
+    uint32_t fingerprint;
+    unsigned slots;      // that it uses, from the first
+    unsigned slots_left; // that are not finished
+    unsigned block_size;
+    uint64_t blocks;
+    uint32_t streams;   // of the job
+    uint32_t used;      // streams of the slots that it uses
+    uint64_t length;    // rows
+    uint64_t scanned;   // rows
+    uint64_t zeros;     // blocks scanned that are zero
+    size_t stride;      // bytes from one stream to the next in `exponents`
+    uint8_t *exponents; // of the blocks of a stream, one stream after the other; 0 where not scanned yet
+    uint8_t *row;       // exponents of the row that is being scanned
+};
+
+// 32 bits that identify the job's `counter`-th operation, so that the switch notices ranks that call different things.
+uint32_t fingerprint(uint32_t counter, const char *dtype, const char *reduce_op, uint64_t count);
+
+// What the worker makes of a caller's request. NULL where it is not accepted, and `error` says why.
+struct task *task_new(const p4reduce_membership *membership, const p4reduce_request *theirs, p4reduce_error *error);
+
+void task_free(struct task *task);
+
+// The key of the first non-zero block of a stream whose number is at least `number`.
+uint32_t task_next_key(struct task *task, uint32_t stream, uint64_t number);
+
+// Where a block's values are, and how many there are of them.
+static inline void *task_block(const struct task *task, uint64_t block, size_t *count) {
+    uint64_t begin = block * task->block_size, left = task->request.count - begin;
+    *count = left < task->block_size ? left : task->block_size;
+    return (uint8_t *)task->request.data + 4 * begin;
+}
+
+#endif

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Holds this processor's kernels to the portable ones, bit for bit: for processors on which Python's tests do not run,
+// say 64-bit ARM in an emulator.
+#include "kernels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { VALUES = 1000, PLACES = 7 };
+
+static uint64_t state = 1;
+
+static uint32_t next_random(void) { // splitmix64
+    uint64_t z = (state += 0x9E3779B97F4A7C15);
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
+    z = (z ^ z >> 27) * 0x94D049BB133111EB;
+    return (uint32_t)((z ^ z >> 31) >> 16);
+}
+
+static void check(bool equal, const char *what, int first, size_t second) {
+    if (!equal) {
+        printf("%s differs: %d, %zu\n", what, first, second);
+        exit(1);
+    }
+}
+
+static void compare_quantise(const struct kernels *kernels, int headroom) {
+    static uint32_t values[VALUES];
+    static uint8_t wire[4 * VALUES + PLACES], expected[4 * VALUES + PLACES];
+    for (int exponent = 1; exponent < 255; exponent++) {
+        const int up = 30 - headroom - (exponent - 126);
+        const uint32_t top = (uint32_t)exponent << 23 | 0x7FFFFF;
+        for (size_t i = 0; i < VALUES; i++) {
+            // Any magnitude, or one that is not much smaller than the largest, with few digits so that ties come up.
+            uint32_t magnitude =
+                i % 2 ? next_random() % (top + 1) : top - next_random() % (top < 0x10000000 ? top : 0x10000000);
+            if (i % 3 == 0)
+                magnitude &= ~UINT32_C(0) << next_random() % 24;
+            values[i] = magnitude | next_random() << 31;
+        }
+        for (size_t count = VALUES - 20; count <= VALUES; count += 5) {
+            const size_t place = count % PLACES;
+            kernels->quantise(values, count, up, wire + place);
+            kernels_portable.quantise(values, count, up, expected + place);
+            check(memcmp(wire + place, expected + place, 4 * count) == 0, "quantise", exponent, count);
+        }
+    }
+}
+
+static void compare_dequantise(const struct kernels *kernels, int headroom) {
+    static uint8_t wire[4 * VALUES + PLACES];
+    static uint32_t values[VALUES], expected[VALUES];
+    for (int exponent = 0; exponent < 255; exponent++) {
+        const int up = 30 - headroom - (exponent - 126);
+        for (size_t i = 0; i < sizeof wire; i++)
+            wire[i] = (uint8_t)(next_random() & (i % 8 < 2 ? 0 : 0xFF));
+        for (size_t count = VALUES - 20; count <= VALUES; count += 5) {
+            const size_t place = count % PLACES;
+            kernels->dequantise(wire + place, count, up, values);
+            kernels_portable.dequantise(wire + place, count, up, expected);
+            check(memcmp(values, expected, 4 * count) == 0, "dequantise", exponent, count);
+            kernels->swap(wire + place, count, values);
+            kernels_portable.swap(wire + place, count, expected);
+            check(memcmp(values, expected, 4 * count) == 0, "swap", exponent, count);
+        }
+    }
+}
+
+static void compare_scan(const struct kernels *kernels) {
+    static uint32_t values[40 * 260];
+    static uint8_t exponents[40], expected[40];
+    for (size_t block_size = 1; block_size < 260; block_size++)
+        for (int round = 0; round < 20; round++) {
+            for (size_t i = 0; i < 40 * block_size; i++) {
+                const uint32_t kind = next_random() % (round < 10 ? 4 * (uint32_t)block_size : 4);
+                values[i] = kind == 0   ? next_random()
+                            : kind == 1 ? UINT32_C(1) << 31
+                            : kind == 2 ? next_random() & 1
+                                        : 0;
+                if (round % 10 == 0)
+                    values[i] &= UINT32_C(1) << 31;
+            }
+            const size_t blocks = 20 + next_random() % 20;
+            const bool found = kernels->scan_float32(values, blocks, block_size, exponents);
+            check(found == kernels_portable.scan_float32(values, blocks, block_size, expected), "-0", round,
+                  block_size);
+            check(memcmp(exponents, expected, blocks) == 0, "scan of float32", round, block_size);
+            kernels->scan_int32(values, blocks, block_size, exponents);
+            kernels_portable.scan_int32(values, blocks, block_size, expected);
+            check(memcmp(exponents, expected, blocks) == 0, "scan of int32", round, block_size);
+        }
+}
+
+int main(int count, char **arguments) {
+    const struct kernels *kernels = count > 1 ? kernels_named(arguments[1]) : kernels_chosen();
+    if (kernels == NULL) {
+        printf("this processor has no %s\n", arguments[1]);
+        return 1;
+    }
+    for (int headroom = 0; headroom <= 5; headroom++) {
+        compare_quantise(kernels, headroom);
+        compare_dequantise(kernels, headroom);
+    }
+    compare_scan(kernels);
+    printf("%s: as portable\n", kernels->name);
+    return 0;
+}

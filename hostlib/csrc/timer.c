@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "timer.h"
+
+#include <math.h>
+
+double timer_estimate(const struct timer *timer) {
+    return timer->measured ? timer->smoothed : timer->initial;
+}
+
+void timer_measure(struct timer *timer, double round_trip) {
+    if (!timer->measured) {
+        timer->measured = true;
+        timer->smoothed = round_trip;
+        timer->variation = round_trip / 2;
+    } else {
+        timer->variation += (fabs(timer->smoothed - round_trip) - timer->variation) / 4;
+        timer->smoothed += (round_trip - timer->smoothed) / 8;
+    }
+    double slack = 4 * timer->variation > timer->margin ? 4 * timer->variation : timer->margin;
+    double timeout = timer->smoothed + slack;
+    timer->timeout = timeout < timer->ceiling ? timeout : timer->ceiling;
+}
+
+double timer_wait(const struct timer *timer, unsigned doublings, bool polling) {
+    double limit = polling ? timer->poll : timer->ceiling;
+    double wait = timer->timeout * (double)(1u << (doublings < 30 ? doublings : 30));
+    return wait < limit ? wait : limit;
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// When an unanswered packet is sent again: RFC 6298 for the estimate, Karn's rule for what may be measured.
+#ifndef P4REDUCE_TIMER_H
+#define P4REDUCE_TIMER_H
+
+#include <stdbool.h>
+
+// Seconds; see p4reduce_timing.
+struct timer {
+    double initial, margin, ceiling, poll;
+    double timeout;
+    bool measured;
+    double smoothed, variation;
+};
+
+// The round trip as it is known.
+double timer_estimate(const struct timer *timer);
+
+// Takes in one round trip, of a packet that was sent only once.
+void timer_measure(struct timer *timer, double round_trip);
+
+// Seconds until the next packet, after the timeout was doubled so often.
+double timer_wait(const struct timer *timer, unsigned doublings, bool polling);
+
+#endif

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which implementation of the host's side of the protocol is used: the one in C, or the readable one in Python."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+from p4reduce.carrier import Carrier
+from p4reduce.engine import Engine
+from p4reduce.fastpath.engine import NativeEngine, link_of
+from p4reduce.fastpath.library import LibraryError
+from p4reduce.fastpath.numbers import simd_in_use
+from p4reduce.protocol import Membership, Worker
+from p4reduce.transport import Transport
+
+VARIABLE = "P4REDUCE_BACKEND"
+NAMES = ("c", "python")
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What is used, and why."""
+
+    name: Literal["c", "python"]
+    why: str
+    simd: str = ""
+    """The instructions that the C implementation uses on this processor."""
+
+    def __str__(self) -> str:
+        return f"{self.name}{f' ({self.simd})' if self.simd else ''}: {self.why}"
+
+
+def select_backend(name: str | None = None) -> Backend:
+    """The implementation called `name`; by default P4REDUCE_BACKEND's, else C where it is installed.
+
+    Raises ValueError for an unknown name, LibraryError where C is asked for and cannot be used.
+    """
+    why = "asked for"
+    if name is None:
+        name = os.environ.get(VARIABLE) or None
+        why = f"{VARIABLE} says so"
+    if name is None:
+        try:
+            return Backend("c", "the C library is installed", simd_in_use())
+        except LibraryError as error:
+            return Backend("python", str(error))
+    if name == "c":
+        return Backend("c", why, simd_in_use())
+    if name == "python":
+        return Backend("python", why)
+    raise ValueError(f"{VARIABLE if why != 'asked for' else 'backend'}={name!r}: accepted are {', '.join(NAMES)}")
+
+
+def backend() -> Backend:
+    """Which implementation new communicators use, and why. Transports that it does not have use Python's."""
+    return select_backend()
+
+
+def start_engine(transport: Transport, membership: Membership, *, switch: str, name: str) -> Carrier:
+    """Starts what carries a communicator's operations over `transport`, which it owns from then on.
+
+    switch: its address, for error messages. name: of the thread.
+    """
+    if select_backend().name == "c" and link_of(transport) is not None:
+        return NativeEngine(transport, membership, switch=switch, name=name)
+    return Engine(transport, Worker(membership), switch=switch, name=name)

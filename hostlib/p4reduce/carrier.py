@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What carries a communicator's operations: the engine in Python, or the one in C."""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TypeAlias
+
+from p4reduce.errors import P4ReduceError
+from p4reduce.protocol import Operation, Stats
+
+OnEnd: TypeAlias = "Callable[[BaseException | None], None]"
+
+
+class Carrier(ABC):
+    """Runs a rank's side of the protocol in a thread of its own.
+
+    An operation's time limit runs from when it is the oldest one under way, so that a long queue of them is no failure.
+    When one exceeds it, or anything else fails, no operation can start any more: the ranks no longer agree on which
+    round is next. The thread goes on until `close`, for other ranks may still need this one's packets to fail as well.
+    """
+
+    _thread: threading.Thread
+    """Where `on_end` is called."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    @property
+    @abstractmethod
+    def failure(self) -> BaseException | None:
+        """Why no operations are taken any more; None while they are."""
+
+    @property
+    @abstractmethod
+    def stats(self) -> Stats:
+        """What was done so far."""
+
+    @property
+    @abstractmethod
+    def seconds(self) -> float:
+        """Time with at least one operation under way."""
+
+    @abstractmethod
+    def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> None:
+        """Starts `operation`.
+
+        name: of the operation, for error messages. timeout: seconds.
+        on_end: called once, from a thread of the carrier's, with None or the error that ended the operation.
+        Raises the carrier's failure if there is one.
+        """
+
+    @abstractmethod
+    def fail(self, error: BaseException) -> None:
+        """Ends all operations with `error`, and lets none start. The first failure stays."""
+
+    @abstractmethod
+    def close(self, error: BaseException) -> None:
+        """Ends all operations with `error` and the thread, and closes the transport. May be called more than once."""
+
+    @abstractmethod
+    def progress(self) -> str:
+        """What the operations wait for, in words."""
+
+    def in_own_process(self) -> bool:
+        """Whether this is the process that made the carrier, not one forked from it: threads do not survive that."""
+        return os.getpid() == self._pid
+
+    def check(self) -> None:
+        """Raises the carrier's failure, or P4ReduceError in a process forked from the one that made the carrier."""
+        self._check_process()
+        self._check_failure()
+
+    def _check_failure(self) -> None:
+        failure = self.failure
+        if failure is not None:
+            # Each call starts a traceback of its own, for the same error may be raised many times.
+            raise failure.with_traceback(None)
+
+    def check_may_wait(self) -> None:
+        """Raises P4ReduceError where waiting for an operation would never end: in a forked process, in a callback."""
+        self._check_process()
+        if threading.current_thread() is self._thread:
+            raise P4ReduceError("a done callback cannot wait for a collective, as its thread carries them all")
+
+    def _check_process(self) -> None:
+        if not self.in_own_process():
+            raise P4ReduceError(
+                f"this communicator belongs to process {self._pid} and cannot be used in process {os.getpid()}, which "
+                "was forked from it: make the communicator after forking, or use the 'spawn' start method"
+            )

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C engine: a thread of C carries operations, and one of Python tells their callers how they ended."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from itertools import count
+from typing import Any
+
+from p4reduce.carrier import Carrier, OnEnd
+from p4reduce.errors import P4ReduceError
+from p4reduce.fastpath import structures as c
+from p4reduce.fastpath.library import address, library, to_exception, type_code
+from p4reduce.fastpath.worker import to_c, to_stats
+from p4reduce.protocol import Membership, Operation, Stats
+from p4reduce.transport import Transport
+from p4reduce.transport.raw import RawTransport
+from p4reduce.transport.udp import UdpTransport
+
+# How long `close` waits for callbacks that are under way.
+CLOSE_TIMEOUT_S = 5.0
+_TEXT_BYTES = 512
+
+
+def link_of(transport: Transport) -> tuple[int, bytes | None] | None:
+    """How C carries what `transport` carries: the kind of its link, and the headers of its frames. None: it cannot."""
+    if type(transport) is UdpTransport:
+        return c.LINK_UDP, None
+    if type(transport) is RawTransport:
+        return c.LINK_PACKET, transport.headers_without_lengths()
+    return None
+
+
+class NativeEngine(Carrier):
+    """Takes over the socket of a transport that `link_of` knows, and closes it in the end."""
+
+    def __init__(self, transport: Transport, membership: Membership, *, switch: str, name: str = "p4reduce") -> None:
+        """`switch`: its address, for error messages. `name`: of the threads."""
+        super().__init__()
+        link = link_of(transport)
+        if link is None:
+            raise ValueError(f"transport is a {type(transport).__name__}: accepted are UdpTransport and RawTransport")
+        kind, headers = link
+        self._transport = transport
+        self._library = library()
+        self._lock = threading.Lock()
+        self._numbers = count(1)
+        self._under_way: dict[int, tuple[Operation, OnEnd]] = {}
+        self._given: BaseException | None = None  # the first failure from outside
+        self._failure: BaseException | None = None
+        error = c.Error.make()
+        handle = self._library.p4reduce_open(
+            to_c(membership),
+            c.Options.make(
+                link=kind,
+                socket=transport.fileno(),
+                headers=headers,
+                switch_address=switch.encode(),
+                local_address=transport.local_address[0].encode(),
+                thread_name=name.encode()[:15],
+            ),
+            error,
+        )
+        if not handle:
+            raise to_exception(error)
+        self._handle = ctypes.c_void_p(handle)
+        self._finalizer = weakref.finalize(self, _free, self._library, self._handle, self._pid)
+        self._thread = threading.Thread(target=self._tell, name=f"{name} callbacks", daemon=True)
+        self._thread.start()
+
+    @property
+    def failure(self) -> BaseException | None:
+        if self._failure is None:
+            error = c.Error.make()
+            if self._library.p4reduce_failure(self._handle, error) != c.OK:
+                with self._lock:
+                    if self._failure is None:
+                        given = error.status in (c.FAILED, c.CLOSED) and self._given
+                        self._failure = given or to_exception(error)
+        return self._failure
+
+    @property
+    def stats(self) -> Stats:
+        return to_stats(self._stats())
+
+    @property
+    def seconds(self) -> float:
+        return self._stats().seconds
+
+    def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> None:
+        self.check()
+        number = next(self._numbers)
+        request = c.Request.make(
+            type=type_code(operation.data.dtype),
+            data=address(operation.data),
+            count=operation.data.size,
+            dtype=operation.dtype.encode(),
+            reduce_op=operation.reduce_op.encode(),
+            timeout=timeout,
+            name=name.encode(),
+            context=number,
+        )
+        self._under_way[number] = operation, on_end
+        error = c.Error.make()
+        status = self._library.p4reduce_submit(self._handle, request, None, error)
+        if status != c.OK:
+            del self._under_way[number]
+            self.check()
+            on_end(to_exception(error))  # a tensor that the job cannot carry, on all ranks alike: no failure of the job
+
+    def fail(self, error: BaseException) -> None:
+        with self._lock:
+            if self._given is None:
+                self._given = error
+        self._library.p4reduce_fail(self._handle, str(error).encode(errors="replace"))
+
+    def close(self, error: BaseException) -> None:
+        if not self.in_own_process():
+            return  # this process has neither the threads nor a right to end its parent's
+        self.fail(error)
+        self._library.p4reduce_close(self._handle)
+        self._transport.close()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(CLOSE_TIMEOUT_S)
+
+    def progress(self) -> str:
+        return self._text(self._library.p4reduce_progress)
+
+    def link(self) -> str:
+        """How packets travel: "UDP, GSO, GRO"."""
+        return self._text(self._library.p4reduce_describe)
+
+    def _text(self, function: Any) -> str:
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        function(self._handle, text, _TEXT_BYTES)
+        return text.value.decode(errors="replace")
+
+    def _stats(self) -> c.Stats:
+        stats = c.Stats.make()
+        self._library.p4reduce_get_stats(self._handle, stats)
+        return stats
+
+    def _tell(self) -> None:
+        """Tells callers of their operations' ends, until the engine is closed and all were told."""
+        error = c.Error.make()
+        while number := self._library.p4reduce_next_ended(self._handle, -1.0, error):
+            self._tell_caller(number, self.failure if error.status != c.OK else None)
+
+    def _tell_caller(self, number: int, error: BaseException | None) -> None:
+        operation, on_end = self._under_way.pop(number)
+        try:
+            operation.finish(error)
+            on_end(error)
+        except Exception as caught:
+            failure = P4ReduceError(f"the communicator's thread failed: {type(caught).__name__}: {caught}")
+            failure.__cause__ = caught
+            self.fail(failure)
+
+
+def _free(c_library: Any, handle: ctypes.c_void_p, pid: int) -> None:
+    if os.getpid() == pid:  # a forked process has no engine
+        c_library.p4reduce_free(handle)

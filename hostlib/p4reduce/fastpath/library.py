@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds and loads libp4reduce.so, and declares its functions.
+
+P4REDUCE_LIBRARY names another build of it, say one with sanitizers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import p4reduce
+from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError, P4ReduceError
+from p4reduce.fastpath import structures as c
+from p4reduce.transport import TransportError
+
+NAME = "libp4reduce.so"
+
+_ERROR = POINTER(c.Error)
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "p4reduce_abi": (c_uint, []),
+    "p4reduce_simd": (c_char_p, []),
+    "p4reduce_open": (c_void_p, [POINTER(c.Membership), POINTER(c.Options), _ERROR]),
+    "p4reduce_submit": (c_int, [c_void_p, POINTER(c.Request), POINTER(c_void_p), _ERROR]),
+    "p4reduce_next_ended": (c_void_p, [c_void_p, c_double, _ERROR]),
+    "p4reduce_fail": (None, [c_void_p, c_char_p]),
+    "p4reduce_failure": (c_int, [c_void_p, _ERROR]),
+    "p4reduce_progress": (None, [c_void_p, c_char_p, c_size_t]),
+    "p4reduce_describe": (None, [c_void_p, c_char_p, c_size_t]),
+    "p4reduce_get_stats": (None, [c_void_p, POINTER(c.Stats)]),
+    "p4reduce_close": (None, [c_void_p]),
+    "p4reduce_free": (None, [c_void_p]),
+    "p4reduce_worker_new": (c_void_p, [POINTER(c.Membership), POINTER(c.Timing), _ERROR]),
+    "p4reduce_worker_free": (None, [c_void_p]),
+    "p4reduce_worker_submit": (c_int, [c_void_p, POINTER(c.Request), c_double, _ERROR]),
+    "p4reduce_worker_receive": (None, [c_void_p, c_char_p, c_size_t, c_double]),
+    "p4reduce_worker_tick": (None, [c_void_p, c_double]),
+    "p4reduce_worker_take": (c_size_t, [c_void_p, POINTER(c.Payload), c_size_t]),
+    "p4reduce_worker_deadline": (c_double, [c_void_p]),
+    "p4reduce_worker_awaited": (c_uint32, [c_void_p]),
+    "p4reduce_worker_idle": (c_int, [c_void_p]),
+    "p4reduce_worker_fail": (None, [c_void_p, c_char_p]),
+    "p4reduce_worker_failure": (c_int, [c_void_p, _ERROR]),
+    "p4reduce_worker_stats": (None, [c_void_p, POINTER(c.Stats)]),
+    "p4reduce_worker_hello": (c_size_t, [c_void_p, c_uint64, c_char_p, c_size_t]),
+    "p4reduce_scan": (c_int, [c_char_p, c_uint32, c_void_p, c_uint64, c_uint32, c_void_p]),
+    "p4reduce_quantise": (c_int, [c_char_p, c_uint32, c_void_p, c_uint64, c_uint32, c_uint32, c_void_p]),
+    "p4reduce_dequantise": (c_int, [c_char_p, c_uint32, c_void_p, c_uint64, c_uint32, c_uint32, c_void_p]),
+    "p4reduce_fingerprint": (c_uint32, [c_uint32, c_char_p, c_char_p, c_uint64]),
+}
+
+
+class LibraryError(P4ReduceError):
+    """The C library cannot be used; the message says why."""
+
+
+@cache
+def library() -> Any:
+    """The C library. Raises LibraryError where there is none that fits."""
+    path = find()
+    try:
+        loaded = ctypes.CDLL(str(path))
+        functions = {name: _declared(getattr(loaded, name), *types) for name, types in _FUNCTIONS.items()}
+    except (OSError, AttributeError) as error:
+        raise LibraryError(f"the C library {path} cannot be loaded: {error}") from error
+    abi = functions["p4reduce_abi"]()
+    if abi != c.ABI:
+        raise LibraryError(f"the C library {path} has ABI {abi}, this Python needs {c.ABI}")
+    return SimpleNamespace(**functions)  # only these, as calling one without its types would be memory corruption
+
+
+def _declared(function: Any, result: Any, arguments: list[Any]) -> Any:
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+def find() -> Path:
+    """Where the C library is. Raises LibraryError if it was not installed."""
+    named = os.environ.get("P4REDUCE_LIBRARY")
+    if named:
+        return Path(named)
+    # An editable install has the Python in one of the package's folders and what was built in another.
+    for folder in p4reduce.__path__:
+        path = Path(folder, "fastpath", NAME)
+        if path.is_file():
+            return path
+    raise LibraryError(f"{NAME} was not installed: no C compiler, or the build failed: pip install -v says why")
+
+
+def address(array: npt.NDArray[Any]) -> int:
+    """Where an array's values begin."""
+    return array.ctypes.data
+
+
+def to_exception(error: c.Error) -> Exception:
+    """The error that Python raises for one of the library's."""
+    message = error.message.decode(errors="replace")
+    if error.status == c.INVALID:
+        return ValueError(message)
+    if error.status == c.NO_MEMORY:
+        return MemoryError(message)
+    if error.status == c.NETWORK:
+        return TransportError(message)
+    if error.status == c.MISMATCH:
+        return MismatchError(message)
+    if error.status == c.ABORTED:
+        return JobAborted(message, rank=error.rank)
+    if error.status == c.TIMEOUT:
+        return CollectiveTimeout(message, awaited=ranks(error.awaited))
+    return P4ReduceError(message)
+
+
+def ranks(bitmap: int) -> tuple[int, ...]:
+    return tuple(rank for rank in range(32) if bitmap >> rank & 1)
+
+
+def check(status: int, error: c.Error) -> None:
+    """Raises what a function that returned `status` says in `error`."""
+    if status != c.OK:
+        raise to_exception(error)
+
+
+def type_code(dtype: np.dtype[Any]) -> int:
+    return c.TYPES[dtype.name]

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The structures of hostlib/csrc/include/p4reduce.h, field by field; a test holds them to it."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_char, c_char_p, c_double, c_float, c_int32, c_uint32, c_uint64, c_void_p
+from typing import Any, ClassVar, TypeVar
+
+ABI = 1
+
+OK, INVALID, MISMATCH, ABORTED, TIMEOUT, FAILED, CLOSED, SYSTEM, NO_MEMORY, NETWORK = range(10)
+TYPES = {"float32": 1, "int32": 2}
+LINK_UDP, LINK_PACKET = 1, 2
+
+S = TypeVar("S", bound="Sized")
+
+
+class Sized(ctypes.Structure):
+    """A structure that begins with its size."""
+
+    size: int
+
+    @classmethod
+    def make(cls: type[S], **fields: Any) -> S:
+        return cls(**{"size": ctypes.sizeof(cls), **fields})
+
+
+class Error(Sized):
+    status: int
+    rank: int
+    awaited: int
+    message: bytes
+    _fields_: ClassVar = [
+        ("size", c_uint32),
+        ("status", c_int32),
+        ("rank", c_int32),
+        ("awaited", c_uint32),
+        ("message", c_char * 1024),
+    ]
+
+
+class Membership(Sized):
+    _fields_: ClassVar = [
+        ("size", c_uint32),
+        ("job", c_uint32),
+        ("generation", c_uint32),
+        ("rank", c_uint32),
+        ("world_size", c_uint32),
+        ("slots", c_uint32),
+        ("lanes", c_uint32),
+        ("block_size", c_uint32),
+        ("first_seq", c_uint32),
+    ]
+
+
+class Timing(Sized):
+    _fields_: ClassVar = [
+        ("size", c_uint32),
+        ("reserved", c_uint32),
+        ("initial", c_double),
+        ("margin", c_double),
+        ("ceiling", c_double),
+        ("poll", c_double),
+    ]
+
+
+class Stats(Sized):
+    seconds: float
+    _fields_: ClassVar = [
+        ("size", c_uint32),
+        ("reserved", c_uint32),
+        ("operations", c_uint64),
+        ("rounds", c_uint64),
+        ("packets_sent", c_uint64),
+        ("bytes_sent", c_uint64),
+        ("packets_received", c_uint64),
+        ("bytes_received", c_uint64),
+        ("blocks_sent", c_uint64),
+        ("blocks_filled", c_uint64),
+        ("blocks_skipped", c_uint64),
+        ("blocks_received", c_uint64),
+        ("retransmissions", c_uint64),
+        ("statuses", c_uint64),
+        ("stale", c_uint64),
+        ("foreign", c_uint64),
+        ("seconds", c_double),
+    ]
+
+
+OnEnd = ctypes.CFUNCTYPE(None, c_void_p, ctypes.POINTER(Error))
+
+
+class Request(Sized):
+    _fields_: ClassVar = [
+        ("size", c_uint32),
+        ("type", c_uint32),
+        ("data", c_void_p),
+        ("count", c_uint64),
+        ("dtype", c_char_p),
+        ("reduce_op", c_char_p),
+        ("divisor", c_float),
+        ("reserved", c_uint32),
+        ("timeout", c_double),
+        ("name", c_char_p),
+        ("on_end", OnEnd),
+        ("context", c_void_p),
+    ]
+
+
+class Options(Sized):
+    _fields_: ClassVar = [
+        ("size", c_uint32),
+        ("link", c_uint32),
+        ("socket", c_int32),
+        ("reserved", c_uint32),
+        ("headers", c_char_p),
+        ("switch_address", c_char_p),
+        ("local_address", c_char_p),
+        ("thread_name", c_char_p),
+        ("timing", ctypes.POINTER(Timing)),
+    ]
+
+
+class Payload(ctypes.Structure):
+    bytes: int
+    length: int
+    _fields_: ClassVar = [("bytes", c_void_p), ("length", ctypes.c_size_t)]

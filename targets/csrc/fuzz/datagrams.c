@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fuzzes the fast way of a UDP port, and holds it to the long one: the same datagrams go to two planes, one of which
+// gets them as frames, and slots and counters must be the same after each. The input is a row of chains of datagrams,
+// each after its sender (one byte), its length and the length of a datagram (two bytes each).
+#include <sys/socket.h>
+
+#define sendmsg do_not_send
+static ssize_t do_not_send(int descriptor, const struct msghdr *message, int flags);
+#include "../ports_udp.c" // for what it does not show to others
+#undef sendmsg
+
+#include "setup.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static volatile uint8_t sink;
+
+static ssize_t do_not_send(int descriptor, const struct msghdr *message, int flags) {
+    (void)descriptor;
+    (void)flags;
+    for (size_t at = 0; at < message->msg_iovlen; at++)
+        for (size_t place = 0; place < message->msg_iov[at].iov_len; place++)
+            sink ^= ((const uint8_t *)message->msg_iov[at].iov_base)[place];
+    return 0;
+}
+
+static void emit_nothing(struct context *context, unsigned port, const uint8_t *frame, size_t length) {
+    (void)context;
+    (void)port;
+    (void)frame;
+    (void)length;
+}
+
+static void emit_of_thread(struct context *context, unsigned port, const uint8_t *frame, size_t length) {
+    switch_emit(((struct thread *)(void *)context)->native, (struct thread *)(void *)context, port, frame, length);
+}
+
+// What a half holds, but for what only the fast way notes there.
+static bool same_half(const struct slots *slots, struct half *one, struct half *other) {
+    size_t size = keys_length(&slots->layout) + slots->layout.lanes * lane_length(&slots->layout);
+    return one->seq == other->seq && one->bitmap == other->bitmap && one->fingerprint == other->fingerprint &&
+           one->unsent == 0 && one->locked == 0 && memcmp(half_keys(slots, one), half_keys(slots, other), size) == 0;
+}
+
+static void compare(struct plane *fast, struct plane *slow) {
+    for (unsigned half = 0; half < FUZZ_HALVES; half++)
+        if (!same_half(&fast->slots, slots_half(&fast->slots, half), slots_half(&slow->slots, half)))
+            abort();
+    if (memcmp(&fast->counters[1], &slow->counters[1], sizeof fast->counters[1]) != 0)
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static struct plane *fast, *slow;
+    static struct native_switch *native;
+    static struct context reference;
+    static struct udp_port port = {.port = {.kind = &udp_port_kind, .number = 1}, .ip = FUZZ_IP, .threads = 1};
+    if (native == NULL) {
+        native = native_open(1);
+        if (native == NULL || !context_create(&reference, 0))
+            abort();
+        fast = fuzz_plane();
+        slow = fuzz_plane();
+        native->plane = native->threads[0]->context.plane = fast;
+        native->ports[1] = &port.port;
+        native->threads[0]->context.emit = emit_of_thread;
+        reference.plane = slow;
+        reference.emit = emit_nothing;
+    }
+    fuzz_reset(fast);
+    fuzz_reset(slow);
+    struct thread *thread = native->threads[0];
+    thread->context.counters = &fast->counters[1];
+    reference.counters = &slow->counters[1];
+    thread->context.random = reference.random = 1;
+    while (size >= 5) {
+        struct sockaddr_in peer = {.sin_addr.s_addr = htonl(FUZZ_IP),
+                                   .sin_port = htons((uint16_t)(FUZZ_UDP_PORT + data[0] % 4))};
+        size_t length = load16(data + 1), step = load16(data + 3);
+        data += 5;
+        size -= 5;
+        if (length > size)
+            length = size;
+        union {
+            struct cmsghdr head;
+            uint8_t room[CMSG_SPACE(sizeof(int))];
+        } control = {.head = {.cmsg_level = SOL_UDP, .cmsg_type = UDP_GRO, .cmsg_len = CMSG_LEN(sizeof(int))}};
+        int segment = (int)step;
+        memcpy(CMSG_DATA(&control.head), &segment, sizeof segment);
+        uint8_t *copy = malloc(length + 1); // of just its size, so that reading beyond is noticed
+        memcpy(copy, data, length);
+        struct iovec piece = {copy, length};
+        struct msghdr message = {.msg_name = &peer,
+                                 .msg_iov = &piece,
+                                 .msg_iovlen = 1,
+                                 .msg_control = &control,
+                                 .msg_controllen = step != 0 ? sizeof control : 0};
+        take(thread, &port, &message, length, goes_straight(thread, &port));
+        results_flush(thread);
+        size_t at = 0;
+        do {
+            size_t one = step != 0 && length - at > step ? step : length - at;
+            uint8_t *frame = context_frame(&reference);
+            udp_write_headers(&port, frame, FUZZ_IP, ntohs(peer.sin_port), one);
+            memcpy(frame + UDP_HEADERS_SIZE, copy + at, one);
+            pipeline_process(&reference, 1, UDP_HEADERS_SIZE + one);
+            at += one;
+        } while (at < length);
+        compare(fast, slow);
+        free(copy);
+        data += length;
+        size -= length;
+    }
+    return 0;
+}

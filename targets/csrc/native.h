@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control interface of the native switch, for Python. Thread safe, but for opening and closing. Functions that
+// return int return 0 or a negative errno.
+#ifndef NATIVE_H
+#define NATIVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define NATIVE_API __attribute__((visibility("default")))
+
+struct native_switch;
+struct plane;
+
+// --- a switch: ports, threads, and the program that they run ---------------------------------------------------------
+
+// With 0 to 64 threads; ports need one. NULL where there is no memory, or no descriptor.
+NATIVE_API struct native_switch *native_open(unsigned threads);
+// Stops the threads and closes the ports. Planes that are left are to be freed without a switch (NULL).
+NATIVE_API void native_close(struct native_switch *native);
+
+// Before `native_start`. `ip` is a number, `*udp_port` 0 means any free one and is told there; a socket (a frame a
+// message) is owned by the switch once this has returned 0.
+NATIVE_API int native_add_udp(struct native_switch *native, unsigned port, uint32_t ip, uint16_t *udp_port);
+NATIVE_API int native_add_ethernet(struct native_switch *native, unsigned port, const char *interface);
+NATIVE_API int native_add_socket(struct native_switch *native, unsigned port, int descriptor);
+// From now on packets are processed.
+NATIVE_API int native_start(struct native_switch *native);
+// Ends the threads, and every `native_packet_in`.
+NATIVE_API void native_stop(struct native_switch *native);
+
+// A frame from the controller, packet-out header first. Returns 0, or -EMSGSIZE for one that is too long.
+NATIVE_API int native_packet_out(struct native_switch *native, const uint8_t *frame, size_t length);
+// Waits for a frame to the controller. Returns its length, or -ESHUTDOWN after `native_stop`; `frame` has room for
+// NATIVE_MAX_FRAME bytes.
+NATIVE_API long native_packet_in(struct native_switch *native, uint8_t *frame);
+#define NATIVE_MAX_FRAME (80U << 10)
+
+// `counts`: packets that a port has received, sent, and could not send.
+NATIVE_API int native_port_counts(struct native_switch *native, unsigned port, uint64_t *counts);
+// `counts`: frames to ports that are not there, and to a controller that was not.
+NATIVE_API void native_lost_counts(struct native_switch *native, uint64_t *counts);
+
+// --- a program -------------------------------------------------------------------------------------------------------
+
+// NULL where there is no memory.
+NATIVE_API struct plane *native_plane_create(struct native_switch *native, unsigned lanes, unsigned block_size,
+                                             unsigned halves, unsigned cpu_port, unsigned max_growth);
+NATIVE_API void native_plane_free(struct native_switch *native, struct plane *plane);
+// From now on packets run through this plane; NULL: they are dropped.
+NATIVE_API void native_run(struct native_switch *native, struct plane *plane);
+
+// Tables, actions and counters are numbered as in tables.h and plane.h; `key` has two words, `arguments` MAX_ARGUMENTS.
+NATIVE_API int native_insert(struct native_switch *native, struct plane *plane, unsigned table, const uint64_t *key,
+                             unsigned action, const uint64_t *arguments);
+NATIVE_API int native_modify(struct native_switch *native, struct plane *plane, unsigned table, const uint64_t *key,
+                             unsigned action, const uint64_t *arguments);
+NATIVE_API int native_delete(struct native_switch *native, struct plane *plane, unsigned table, const uint64_t *key);
+NATIVE_API int native_set_miss(struct native_switch *native, struct plane *plane, unsigned table, unsigned action,
+                               const uint64_t *arguments);
+// `replicas`: pairs of port and instance.
+NATIVE_API int native_set_group(struct native_switch *native, struct plane *plane, unsigned group,
+                                const uint16_t *replicas, size_t count);
+// `count`: packets, bytes.
+NATIVE_API int native_read_counter(struct native_switch *native, struct plane *plane, unsigned counter, unsigned index,
+                                   uint64_t *count);
+NATIVE_API int native_write_counter(struct native_switch *native, struct plane *plane, unsigned counter, unsigned index,
+                                    const uint64_t *count);
+
+// Runs one frame through the plane, without the switch's ports. What comes out is at `outputs` until the next call: for
+// each frame its port and length, 32 bits each, and its bytes. Returns the size of it all, or a negative errno.
+NATIVE_API long native_process(struct native_switch *native, struct plane *plane, unsigned port, const uint8_t *frame,
+                               size_t length, const uint8_t **outputs);
+
+#endif

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "packet.h"
+
+// Takes `size` bytes off the rest, or notes that they are not there.
+static uint8_t *extract(struct packet *packet, size_t size) {
+    uint8_t *header = packet->payload;
+    if (packet->frame + packet->length < header + size) {
+        packet->truncated = true;
+        return NULL;
+    }
+    packet->payload += size;
+    return header;
+}
+
+static void parse_aggregation(struct packet *packet, const struct layout *layout) {
+    packet->aggregation = extract(packet, AGGREGATION_SIZE);
+    if (packet->aggregation == NULL)
+        return;
+    uint8_t *keys = packet->payload;
+    for (unsigned lane = 0; lane < layout->lanes; lane++)
+        if (extract(packet, 4) == NULL)
+            return;
+    packet->keys = keys;
+    for (unsigned lane = 0; lane < layout->lanes; lane++) {
+        if ((packet->aggregation[AGGREGATION_PRESENT] >> lane & 1) == 0)
+            continue;
+        if (extract(packet, lane_length(layout)) == NULL)
+            return;
+        packet->values |= 1U << lane;
+    }
+}
+
+static void parse_ipv4(struct packet *packet, const struct layout *layout) {
+    uint8_t *ipv4 = packet->ipv4 = extract(packet, IPV4_SIZE);
+    if (ipv4 == NULL)
+        return;
+    if ((ipv4[0] & 0xF) == 5)
+        packet->bad_checksum = ipv4_checksum(ipv4) != load16(ipv4 + IPV4_CHECKSUM);
+    // With options, or a fragment: forwarded but never ours.
+    if (ipv4[0] != 0x45 || (load16(ipv4 + IPV4_FRAGMENT) & 0x3FFF) != 0)
+        return;
+    if (ipv4[IPV4_PROTOCOL] == PROTOCOL_ICMP) {
+        packet->icmp = extract(packet, ICMP_SIZE);
+    } else if (ipv4[IPV4_PROTOCOL] == PROTOCOL_UDP) {
+        packet->udp = extract(packet, UDP_SIZE);
+        if (packet->udp != NULL && load16(packet->udp + UDP_DST_PORT) == AGGREGATION_PORT)
+            parse_aggregation(packet, layout);
+    }
+}
+
+void packet_parse(struct packet *packet, const struct layout *layout, unsigned port, uint8_t *data, size_t length) {
+    *packet = (struct packet){.frame = data, .length = length, .ingress_length = length, .ingress_port = port};
+    packet->payload = data;
+    packet->from_cpu = port == layout->cpu_port;
+    if (packet->from_cpu) {
+        packet->packet_out = extract(packet, PACKET_OUT_SIZE);
+        if (packet->packet_out == NULL)
+            return;
+        packet->frame += PACKET_OUT_SIZE;
+        packet->length -= PACKET_OUT_SIZE;
+    }
+    packet->ethernet = extract(packet, ETHERNET_SIZE);
+    if (packet->ethernet == NULL)
+        return;
+    switch (load16(packet->ethernet + ETHERNET_TYPE)) {
+    case ETHERTYPE_IPV4:
+        parse_ipv4(packet, layout);
+        break;
+    case ETHERTYPE_ARP:
+        packet->arp = extract(packet, ARP_SIZE);
+        break;
+    }
+}
+
+uint16_t ipv4_checksum(const uint8_t *header) {
+    uint32_t sum = 0;
+    for (unsigned at = 0; at < IPV4_SIZE; at += 2)
+        sum += at == IPV4_CHECKSUM ? 0 : load16(header + at);
+    sum = (sum & 0xFFFF) + (sum >> 16);
+    sum = (sum & 0xFFFF) + (sum >> 16);
+    return (uint16_t)~sum;
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plane.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static const struct {
+    size_t limit;
+    enum action_id miss;
+} tables[TABLES] = {
+    [TABLE_LOSS_IN] = {512, NO_ACTION},    [TABLE_OWN_ADDRESSES] = {64, NO_ACTION},
+    [TABLE_JOBS] = {4096, NO_ACTION},      [TABLE_MAC_ADDRESSES] = {4096, ACTION_DISCARD},
+    [TABLE_ROUTER_MACS] = {64, NO_ACTION}, [TABLE_ROUTES] = {1024, ACTION_UNROUTABLE},
+    [TABLE_LOSS_OUT] = {512, NO_ACTION},   [TABLE_WORKERS] = {4096, NO_ACTION},
+};
+
+static _Atomic uint64_t planes_made;
+
+struct plane *plane_create(const struct layout *layout) {
+    struct plane *plane = calloc(1, sizeof *plane);
+    if (plane == NULL)
+        return NULL;
+    plane->layout = *layout;
+    // Not that of any other plane, even if that has stood at the same place.
+    plane->version = atomic_fetch_add(&planes_made, 1) << 32;
+    bool made = slots_create(&plane->slots, layout);
+    for (unsigned table = 0; table < TABLES; table++)
+        made = table_create(&plane->tables[table], tables[table].limit, tables[table].miss) && made;
+    plane->groups = calloc(GROUPS, sizeof(struct group *));
+    plane->counters = calloc(COUNTER_SETS, sizeof *plane->counters);
+    if (!made || plane->groups == NULL || plane->counters == NULL) {
+        plane_destroy(plane);
+        return NULL;
+    }
+    return plane;
+}
+
+void plane_destroy(struct plane *plane) {
+    if (plane == NULL)
+        return;
+    for (unsigned table = 0; table < TABLES; table++)
+        table_destroy(&plane->tables[table]);
+    for (unsigned group = 0; plane->groups != NULL && group < GROUPS; group++)
+        free(plane->groups[group]);
+    free(plane->groups);
+    free(plane->counters);
+    slots_destroy(&plane->slots);
+    free(plane);
+}
+
+int plane_set_group(struct plane *plane, unsigned group, const struct replica *replicas, size_t count) {
+    struct group *made = NULL;
+    if (count != 0) {
+        made = malloc(sizeof *made + count * sizeof *replicas);
+        if (made == NULL)
+            return -ENOMEM;
+        made->count = count;
+        memcpy(made->replicas, replicas, count * sizeof *replicas);
+    }
+    free(plane->groups[group]);
+    plane->groups[group] = made;
+    plane->version++;
+    return 0;
+}
+
+struct count *counters_cell(struct counters *counters, enum counter_id counter, unsigned index) {
+    switch (counter) {
+    case COUNTER_LOSSES_IN:
+        return index < PORTS ? &counters->losses_in[index] : NULL;
+    case COUNTER_OUTCOMES:
+        return index < OUTCOMES ? &counters->outcomes[index] : NULL;
+    case COUNTER_LOSSES_OUT:
+        return index < PORTS ? &counters->losses_out[index] : NULL;
+    default:
+        return NULL;
+    }
+}

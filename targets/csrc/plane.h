@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// One running program: its tables, groups, slots and counters. Whoever calls has the switch's lock, for reading where
+// packets are processed, for writing where anything else is changed.
+#ifndef NATIVE_PLANE_H
+#define NATIVE_PLANE_H
+
+#include <stdatomic.h>
+
+#include "slots.h"
+#include "tables.h"
+
+#define MAX_THREADS 64
+#define COUNTER_SETS (MAX_THREADS + 1) // the first is for packets processed in a caller's thread
+
+struct count {
+    _Atomic uint64_t packets;
+    _Atomic uint64_t bytes;
+};
+
+enum counter_id {
+    COUNTER_LOSSES_IN,
+    COUNTER_OUTCOMES,
+    COUNTER_LOSSES_OUT,
+    COUNTERS,
+};
+
+// Written by one thread each; to be added up.
+struct counters {
+    struct count losses_in[PORTS];
+    struct count outcomes[OUTCOMES];
+    struct count losses_out[PORTS];
+};
+
+struct replica {
+    uint16_t port;
+    uint16_t instance;
+};
+
+struct group {
+    size_t count;
+    struct replica replicas[];
+};
+
+#define GROUPS 65536
+
+struct plane {
+    struct layout layout;
+    struct table tables[TABLES];
+    struct group **groups; // by number
+    struct slots slots;
+    struct counters *counters; // COUNTER_SETS of them
+    uint64_t version;          // of tables and groups
+};
+
+struct plane *plane_create(const struct layout *layout);
+void plane_destroy(struct plane *plane);
+
+// No replicas: removes the group. Returns 0 or -ENOMEM.
+int plane_set_group(struct plane *plane, unsigned group, const struct replica *replicas, size_t count);
+
+static inline void count_packet(struct count *count, size_t bytes) {
+    uint64_t packets = atomic_load_explicit(&count->packets, memory_order_relaxed);
+    uint64_t sum = atomic_load_explicit(&count->bytes, memory_order_relaxed);
+    atomic_store_explicit(&count->packets, packets + 1, memory_order_relaxed);
+    atomic_store_explicit(&count->bytes, sum + bytes, memory_order_relaxed);
+}
+
+// Cells of a counter; NULL for an index out of range.
+struct count *counters_cell(struct counters *counters, enum counter_id counter, unsigned index);
+
+#endif

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ports of the switch. A UDP port has a socket in each thread; any other belongs to one thread.
+#ifndef NATIVE_PORT_H
+#define NATIVE_PORT_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ALL_THREADS (~0U)
+
+struct port;
+struct thread;
+
+struct port_kind {
+    // What to wait for in this thread.
+    int (*descriptor)(const struct port *port, unsigned thread);
+    // Processes packets that wait there; returns how many, but there may be more.
+    unsigned (*receive)(struct port *port, struct thread *thread);
+    // Sends a frame, in a thread perhaps not before `flush`. Without a thread (NULL) at once.
+    void (*send)(struct port *port, struct thread *thread, const uint8_t *frame, size_t length);
+    void (*flush)(struct port *port, struct thread *thread);
+    void (*close)(struct port *port);
+};
+
+struct port {
+    const struct port_kind *kind;
+    unsigned number;
+    unsigned thread;           // that it belongs to, or ALL_THREADS
+    _Atomic uint64_t received; // packets, as are the next two
+    _Atomic uint64_t sent;
+    _Atomic uint64_t dropped; // that could not be sent
+};
+
+static inline void port_count(_Atomic uint64_t *counter, uint64_t count) {
+    atomic_fetch_add_explicit(counter, count, memory_order_relaxed);
+}
+
+// What goes wrong with a socket's buffers is no error: they are then as large as the system allows.
+void enlarge_buffers(int socket);
+
+// Each opens a port, and returns 0 or a negative errno. `*udp_port` 0: any free one, which is then told there.
+int udp_port_open(struct port **port, unsigned number, uint32_t ip, uint16_t *udp_port, unsigned threads);
+int ethernet_port_open(struct port **port, unsigned number, unsigned thread, const char *interface);
+// A socket that gives and takes a frame a message; the port owns it once it is open.
+int socket_port_open(struct port **port, unsigned number, unsigned thread, int socket);
+
+#endif

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ports that carry frames: a network interface, read from a ring that the kernel fills (TPACKET_V2, which unlike V3
+// does not hold packets back until a block is full), or any socket with a frame a message.
+#include <errno.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "offload.h"
+#include "thread.h"
+
+#define RING_SIZE (16U << 20)
+#define SMALLEST_SLOT 2048U
+#define TURN 256 // frames, before another port's turn
+#define OUT_FRAMES 64
+#define OUT_ROOM (128U << 10)
+#define VLAN_TAG_SIZE 4
+
+// Frames that wait for `flush`.
+struct outgoing {
+    unsigned count;
+    size_t used;
+    struct mmsghdr messages[OUT_FRAMES];
+    struct iovec pieces[OUT_FRAMES];
+    uint8_t memory[OUT_ROOM];
+};
+
+struct frame_port {
+    struct port port;
+    int socket;
+    size_t offload_size; // 0: frames come and go without
+    uint8_t *ring;       // NULL: frames are received one by one
+    uint8_t *large;      // room for a frame that does not fit into a slot of the ring
+    unsigned slot_size;
+    unsigned slots;
+    unsigned next;
+    struct outgoing *outgoing[MAX_THREADS]; // made when first used
+};
+
+static int descriptor(const struct port *port, unsigned thread) {
+    (void)thread;
+    return ((const struct frame_port *)(const void *)port)->socket;
+}
+
+// --- in --------------------------------------------------------------------------------------------------------------
+
+// A frame as it lies in a slot. The kernel has taken a VLAN tag out, if `tagged`.
+struct arrival {
+    struct virtio_net_hdr offload;
+    const uint8_t *data;
+    size_t length;
+    bool tagged;
+    unsigned tag_type, tag;
+};
+
+// Returns false for a frame that is not all there.
+static bool read_slot(struct frame_port *self, const uint8_t *slot, uint32_t status, struct arrival *arrival) {
+    const struct tpacket2_hdr *header = (const struct tpacket2_hdr *)(const void *)slot;
+    arrival->tagged = (status & TP_STATUS_VLAN_VALID) != 0;
+    arrival->tag_type = (status & TP_STATUS_VLAN_TPID_VALID) != 0 ? header->tp_vlan_tpid : ETH_P_8021Q;
+    arrival->tag = header->tp_vlan_tci;
+    const uint8_t *offload = slot + header->tp_mac - sizeof arrival->offload;
+    arrival->data = slot + header->tp_mac;
+    arrival->length = header->tp_snaplen;
+    if ((status & TP_STATUS_COPY) != 0) { // larger than a slot: it waits in the socket's queue
+        ssize_t size = recv(self->socket, self->large, MAX_FRAME, MSG_DONTWAIT);
+        if (size < (ssize_t)self->offload_size)
+            return false;
+        offload = self->large;
+        arrival->data = self->large + self->offload_size;
+        arrival->length = (size_t)size - self->offload_size;
+    } else if (header->tp_snaplen != header->tp_len) {
+        return false;
+    }
+    memcpy(&arrival->offload, offload, sizeof arrival->offload);
+    return arrival->length <= MAX_FRAME - VLAN_TAG_SIZE;
+}
+
+static size_t copy_frame(uint8_t *frame, const struct arrival *arrival) {
+    if (!arrival->tagged || arrival->length < ETHERNET_TYPE) {
+        memcpy(frame, arrival->data, arrival->length);
+        return arrival->length;
+    }
+    memcpy(frame, arrival->data, ETHERNET_TYPE);
+    store16(frame + ETHERNET_TYPE, arrival->tag_type);
+    store16(frame + ETHERNET_TYPE + 2, arrival->tag);
+    memcpy(frame + ETHERNET_TYPE + VLAN_TAG_SIZE, arrival->data + ETHERNET_TYPE, arrival->length - ETHERNET_TYPE);
+    return arrival->length + VLAN_TAG_SIZE;
+}
+
+static void process_arrival(struct frame_port *self, struct thread *thread, const struct arrival *arrival) {
+    uint8_t *frame = context_frame(&thread->context);
+    size_t length, at = 0;
+    if (!arrival->tagged && is_chain(&arrival->offload, arrival->data, arrival->length)) {
+        while ((length = unchain(&arrival->offload, arrival->data, arrival->length, at, frame)) != 0) {
+            thread_process(thread, self->port.number, length);
+            at += arrival->offload.gso_size;
+        }
+        return;
+    }
+    // A tag moves what the offload speaks of, so a tagged frame has to do without.
+    thread->offload = arrival->tagged ? NULL : &arrival->offload;
+    thread_process(thread, self->port.number, copy_frame(frame, arrival));
+    thread->offload = NULL;
+}
+
+static unsigned receive_from_ring(struct frame_port *self, struct thread *thread) {
+    unsigned count = 0;
+    while (count < TURN) {
+        uint8_t *slot = self->ring + (size_t)self->next * self->slot_size;
+        struct tpacket2_hdr *header = (struct tpacket2_hdr *)(void *)slot;
+        uint32_t status = __atomic_load_n(&header->tp_status, __ATOMIC_ACQUIRE);
+        if ((status & TP_STATUS_USER) == 0)
+            break;
+        struct arrival arrival;
+        if (read_slot(self, slot, status, &arrival) && thread->context.plane != NULL)
+            process_arrival(self, thread, &arrival);
+        __atomic_store_n(&header->tp_status, TP_STATUS_KERNEL, __ATOMIC_RELEASE);
+        self->next = (self->next + 1) % self->slots;
+        count++;
+    }
+    if (count == 0) { // woken for another reason: an interface that went down, say, which is told once
+        int error;
+        socklen_t size = sizeof error;
+        getsockopt(self->socket, SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+    return count;
+}
+
+// Whether nobody will ever send here again.
+static bool hung_up(int socket) {
+    struct pollfd state = {.fd = socket};
+    return poll(&state, 1, 0) > 0 && (state.revents & POLLHUP) != 0;
+}
+
+static unsigned receive(struct port *port, struct thread *thread) {
+    struct frame_port *self = (struct frame_port *)(void *)port;
+    if (self->ring != NULL)
+        return receive_from_ring(self, thread);
+    unsigned count = 0;
+    while (count < TURN) {
+        ssize_t length = recv(self->socket, context_frame(&thread->context), MAX_FRAME, MSG_DONTWAIT);
+        if (length < 0)
+            break;
+        if (length == 0 && hung_up(self->socket)) {
+            epoll_ctl(thread->poll, EPOLL_CTL_DEL, self->socket, NULL);
+            break;
+        }
+        if (thread->context.plane != NULL)
+            thread_process(thread, port->number, (size_t)length);
+        count++;
+    }
+    return count;
+}
+
+// --- out -------------------------------------------------------------------------------------------------------------
+
+static void send_now(struct port *port, const struct virtio_net_hdr *offload, const uint8_t *frame, size_t length) {
+    const struct frame_port *self = (const struct frame_port *)(const void *)port;
+    struct iovec pieces[2] = {{(void *)(uintptr_t)offload, self->offload_size}, {(void *)(uintptr_t)frame, length}};
+    struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 2};
+    bool sent = sendmsg(self->socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+    port_count(sent ? &port->sent : &port->dropped, 1);
+}
+
+static void flush_frames(struct port *port, struct thread *thread) {
+    const struct frame_port *self = (const struct frame_port *)(const void *)port;
+    struct outgoing *outgoing = self->outgoing[thread->index];
+    if (outgoing == NULL)
+        return;
+    unsigned at = 0;
+    while (at < outgoing->count) {
+        int sent = sendmmsg(self->socket, outgoing->messages + at, outgoing->count - at, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent <= 0) { // the first of them cannot be sent
+            port_count(&port->dropped, 1);
+            at++;
+        } else {
+            port_count(&port->sent, (unsigned)sent);
+            at += (unsigned)sent;
+        }
+    }
+    outgoing->count = 0;
+    outgoing->used = 0;
+}
+
+static void send_frame(struct port *port, struct thread *thread, const uint8_t *frame, size_t length) {
+    static const struct virtio_net_hdr nothing;
+    struct frame_port *self = (struct frame_port *)(void *)port;
+    const struct virtio_net_hdr *offload =
+        thread != NULL && thread->offload != NULL && thread->context.forwarded ? thread->offload : &nothing;
+    size_t size = self->offload_size + length;
+    struct outgoing *outgoing = NULL;
+    if (thread != NULL && size <= OUT_ROOM) {
+        if (self->outgoing[thread->index] == NULL)
+            self->outgoing[thread->index] = calloc(1, sizeof *outgoing);
+        outgoing = self->outgoing[thread->index];
+    }
+    if (outgoing == NULL) {
+        send_now(port, offload, frame, length);
+        return;
+    }
+    if (outgoing->count == OUT_FRAMES || outgoing->used + size > OUT_ROOM)
+        flush_frames(port, thread);
+    uint8_t *copy = outgoing->memory + outgoing->used;
+    memcpy(copy, offload, self->offload_size);
+    memcpy(copy + self->offload_size, frame, length);
+    outgoing->pieces[outgoing->count] = (struct iovec){copy, size};
+    outgoing->messages[outgoing->count].msg_hdr =
+        (struct msghdr){.msg_iov = &outgoing->pieces[outgoing->count], .msg_iovlen = 1};
+    outgoing->used += size;
+    outgoing->count++;
+}
+
+// --- the port itself -------------------------------------------------------------------------------------------------
+
+static void close_port(struct port *port) {
+    struct frame_port *self = (struct frame_port *)(void *)port;
+    if (self->ring != NULL)
+        munmap(self->ring, (size_t)self->slots * self->slot_size);
+    if (self->socket >= 0)
+        close(self->socket);
+    for (unsigned thread = 0; thread < MAX_THREADS; thread++)
+        free(self->outgoing[thread]);
+    free(self->large);
+    free(self);
+}
+
+static const struct port_kind frame_port_kind = {descriptor, receive, send_frame, flush_frames, close_port};
+
+static struct frame_port *create(unsigned number, unsigned thread, int socket) {
+    struct frame_port *self = calloc(1, sizeof *self);
+    if (self == NULL)
+        return NULL;
+    self->port.kind = &frame_port_kind;
+    self->port.number = number;
+    self->port.thread = thread;
+    self->socket = socket;
+    return self;
+}
+
+int socket_port_open(struct port **port, unsigned number, unsigned thread, int socket) {
+    struct frame_port *self = create(number, thread, socket);
+    if (self == NULL)
+        return -ENOMEM;
+    *port = &self->port;
+    return 0;
+}
+
+static unsigned mtu_of(int socket, const char *interface) {
+    struct ifreq request = {0};
+    strncpy(request.ifr_name, interface, sizeof request.ifr_name - 1);
+    return ioctl(socket, SIOCGIFMTU, &request) == 0 && request.ifr_mtu > 0 ? (unsigned)request.ifr_mtu : 1500;
+}
+
+// Returns 0 or a negative errno.
+static int map_ring(struct frame_port *self, unsigned mtu) {
+    int version = TPACKET_V2, on = 1;
+    self->offload_size = sizeof(struct virtio_net_hdr);
+    self->large = malloc(MAX_FRAME);
+    if (self->large == NULL)
+        return -ENOMEM;
+    unsigned head = (unsigned)(sizeof(struct tpacket2_hdr) + sizeof(struct sockaddr_ll) + self->offload_size);
+    unsigned needed = head + 3 * TPACKET_ALIGNMENT + ETHERNET_SIZE + mtu;
+    self->slot_size = SMALLEST_SLOT;
+    while (self->slot_size < needed)
+        self->slot_size *= 2;
+    self->slots = RING_SIZE / self->slot_size;
+    struct tpacket_req request = {
+        .tp_block_size = self->slot_size > 1U << 16 ? self->slot_size : 1U << 16,
+        .tp_frame_size = self->slot_size,
+        .tp_frame_nr = self->slots,
+    };
+    request.tp_block_nr = RING_SIZE / request.tp_block_size;
+    if (setsockopt(self->socket, SOL_PACKET, PACKET_VERSION, &version, sizeof version) != 0 ||
+        setsockopt(self->socket, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof on) != 0 ||
+        setsockopt(self->socket, SOL_PACKET, PACKET_COPY_THRESH, &on, sizeof on) != 0 ||
+        setsockopt(self->socket, SOL_PACKET, PACKET_RX_RING, &request, sizeof request) != 0)
+        return -errno;
+    void *ring = mmap(NULL, RING_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, self->socket, 0);
+    if (ring == MAP_FAILED)
+        return -errno;
+    self->ring = ring;
+    return 0;
+}
+
+static int set_up(struct frame_port *self, const char *interface) {
+    unsigned index = if_nametoindex(interface);
+    if (index == 0)
+        return -errno;
+    enlarge_buffers(self->socket);
+    int on = 1;
+    struct packet_mreq everything = {.mr_ifindex = (int)index, .mr_type = PACKET_MR_PROMISC};
+    struct sockaddr_ll address = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = (int)index};
+    if (setsockopt(self->socket, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on) != 0 ||
+        setsockopt(self->socket, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &everything, sizeof everything) != 0)
+        return -errno;
+    int error = map_ring(self, mtu_of(self->socket, interface));
+    if (error == 0 && bind(self->socket, (struct sockaddr *)&address, sizeof address) != 0)
+        error = -errno;
+    return error;
+}
+
+int ethernet_port_open(struct port **port, unsigned number, unsigned thread, const char *interface) {
+    // Protocol 0 until it is bound: nothing comes in from elsewhere, or before the options are set.
+    int made = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (made < 0)
+        return -errno;
+    struct frame_port *self = create(number, thread, made);
+    if (self == NULL) {
+        close(made);
+        return -ENOMEM;
+    }
+    int error = set_up(self, interface);
+    if (error != 0) {
+        close_port(&self->port);
+        return error;
+    }
+    *port = &self->port;
+    return 0;
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "results.h"
+
+#include <stdlib.h>
+
+#include "thread.h"
+
+static unsigned place_of(unsigned job, unsigned group) {
+    return (job ^ group >> 6) % DELIVERIES;
+}
+
+// Whether all that is sent to the group goes to UDP ports, by entries of `workers`, and none of it may get lost.
+static bool is_direct(struct thread *thread, struct delivery *delivery) {
+    const struct plane *plane = thread->context.plane;
+    const struct group *group = plane->groups[delivery->group];
+    delivery->workers = 0;
+    if (delivery->group == 0 || group == NULL || group->count > MAX_WORKERS)
+        return false;
+    for (size_t at = 0; at < group->count; at++) {
+        const struct replica *replica = &group->replicas[at];
+        struct port *port = thread->native->ports[replica->port];
+        const struct action *loss = table_apply(&plane->tables[TABLE_LOSS_OUT], replica->port, 0, NULL);
+        const struct action *address =
+            table_apply(&plane->tables[TABLE_WORKERS], (uint64_t)delivery->job << 16 | replica->instance, 0, NULL);
+        if (port == NULL || port->kind != &udp_port_kind || loss->id == ACTION_LOSE || replica->instance == 0 ||
+            address->id != ACTION_ADDRESS || replica->port == plane->layout.cpu_port)
+            return false;
+        delivery->worker[at].port = (struct udp_port *)(void *)port;
+        delivery->worker[at].address = (struct sockaddr_in){
+            .sin_family = AF_INET,
+            .sin_addr.s_addr = htonl((uint32_t)address->arguments[1]),
+            .sin_port = htons((uint16_t)address->arguments[2]),
+        };
+    }
+    delivery->workers = (unsigned)group->count;
+    return true;
+}
+
+struct delivery *results_delivery(struct thread *thread, unsigned job, unsigned group) {
+    struct results *results = &thread->results;
+    unsigned place = place_of(job, group);
+    struct delivery *delivery = results->deliveries[place];
+    if (delivery == NULL) {
+        delivery = results->deliveries[place] = calloc(1, sizeof *delivery);
+        if (delivery == NULL)
+            return NULL;
+    }
+    if (!delivery->valid || delivery->job != job || delivery->group != group) {
+        results_flush(thread);
+        delivery->job = job;
+        delivery->group = group;
+        delivery->direct = is_direct(thread, delivery);
+        delivery->valid = true;
+    }
+    return delivery->direct ? delivery : NULL;
+}
+
+static void send_batch(struct thread *thread, const struct delivery *delivery, struct batch *batch) {
+    udp_send_batch(thread, delivery, batch);
+    for (unsigned at = 0; at < batch->count; at++)
+        atomic_store_explicit(&batch->halves[at]->unsent, 0, memory_order_release);
+    batch->count = batch->vectors = 0;
+}
+
+static void add_piece(struct batch *batch, void *start, size_t size) {
+    batch->pieces[batch->vectors++] = (struct iovec){start, size};
+}
+
+void results_add(struct thread *thread, struct delivery *delivery, struct half *half, const uint8_t *header) {
+    const struct slots *slots = &thread->context.plane->slots;
+    size_t lane_size = lane_length(&slots->layout);
+    unsigned active = header[AGGREGATION_ACTIVE];
+    unsigned lanes = (unsigned)__builtin_popcount(active);
+    uint8_t *wire = half_wire(slots, half);
+    memcpy(wire, header, AGGREGATION_SIZE);
+    wire[AGGREGATION_VERSION_OP] = PROTOCOL_VERSION << 4 | OP_RESULT;
+    wire[AGGREGATION_PRESENT] = (uint8_t)active;
+
+    struct batch *batch = &delivery->batches[lanes];
+    batch->size = AGGREGATION_SIZE + keys_length(&slots->layout) + lanes * lane_size;
+    batch->first[batch->count] = batch->vectors;
+    batch->halves[batch->count++] = half;
+    atomic_store_explicit(&half->unsent, (unsigned char)thread->context.number, memory_order_relaxed);
+
+    // Neighbours in one piece.
+    uint8_t *start = wire;
+    uint8_t *end = half_lane(slots, half, 0);
+    for (unsigned lane = 0; active >> lane != 0; lane++) {
+        if ((active >> lane & 1) == 0)
+            continue;
+        uint8_t *values = half_lane(slots, half, lane);
+        if (values != end) {
+            add_piece(batch, start, (size_t)(end - start));
+            start = values;
+        }
+        end = values + lane_size;
+    }
+    add_piece(batch, start, (size_t)(end - start));
+    batch->first[batch->count] = batch->vectors;
+
+    thread->results.unsent |= UINT64_C(1) << place_of(delivery->job, delivery->group);
+    if (batch->count == MAX_SEGMENTS || (batch->count + 1) * batch->size > MAX_DATAGRAM)
+        send_batch(thread, delivery, batch);
+}
+
+void results_flush(struct thread *thread) {
+    struct results *results = &thread->results;
+    while (results->unsent != 0) {
+        struct delivery *delivery = results->deliveries[__builtin_ctzll(results->unsent)];
+        results->unsent &= results->unsent - 1;
+        for (unsigned lanes = 0; lanes <= MAX_LANES; lanes++)
+            if (delivery->batches[lanes].count != 0)
+                send_batch(thread, delivery, &delivery->batches[lanes]);
+    }
+}
+
+void results_forget(struct results *results) {
+    for (unsigned place = 0; place < DELIVERIES; place++)
+        if (results->deliveries[place] != NULL)
+            results->deliveries[place]->valid = false;
+}
+
+void results_destroy(struct results *results) {
+    for (unsigned place = 0; place < DELIVERIES; place++)
+        free(results->deliveries[place]);
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tables.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static size_t place_of(const struct table *table, const struct key *key) {
+    uint64_t hash = (key->words[0] ^ key->words[1] * UINT64_C(0x9E3779B97F4A7C15)) * UINT64_C(0xD6E8FEB86659FD93);
+    return (size_t)(hash ^ hash >> 32) & table->mask;
+}
+
+static bool same(const struct key *a, const struct key *b) {
+    return a->words[0] == b->words[0] && a->words[1] == b->words[1];
+}
+
+bool table_create(struct table *table, size_t limit, enum action_id miss) {
+    size_t places = 2;
+    while (places < 2 * limit)
+        places *= 2;
+    *table = (struct table){.mask = places - 1, .limit = limit, .miss = {.id = miss}};
+    table->entries = calloc(places, sizeof *table->entries);
+    return table->entries != NULL;
+}
+
+void table_destroy(struct table *table) {
+    free(table->entries);
+    table->entries = NULL;
+}
+
+// The entry with this key, or the free place where it belongs.
+static struct entry *probe(const struct table *table, const struct key *key) {
+    size_t place = place_of(table, key);
+    while (table->entries[place].used && !same(&table->entries[place].key, key))
+        place = (place + 1) & table->mask;
+    return &table->entries[place];
+}
+
+struct entry *table_find(const struct table *table, const struct key *key) {
+    struct entry *entry = probe(table, key);
+    return entry->used ? entry : NULL;
+}
+
+int table_insert(struct table *table, const struct key *key, const struct action *action) {
+    struct entry *entry = probe(table, key);
+    if (entry->used)
+        return -EEXIST;
+    if (table->count == table->limit)
+        return -ENOSPC;
+    *entry = (struct entry){.key = *key, .action = *action, .used = true};
+    table->count++;
+    return 0;
+}
+
+int table_modify(struct table *table, const struct key *key, const struct action *action) {
+    struct entry *entry = table_find(table, key);
+    if (entry == NULL)
+        return -ENOENT;
+    entry->action = *action;
+    return 0;
+}
+
+int table_delete(struct table *table, const struct key *key) {
+    struct entry *entry = table_find(table, key);
+    if (entry == NULL)
+        return -ENOENT;
+    // Whatever stands behind a gap must still be found from its own place: move it into the gap where it may stand.
+    size_t gap = (size_t)(entry - table->entries);
+    for (size_t next = (gap + 1) & table->mask; table->entries[next].used; next = (next + 1) & table->mask) {
+        size_t home = place_of(table, &table->entries[next].key);
+        if (((next - home) & table->mask) >= ((next - gap) & table->mask)) {
+            table->entries[gap] = table->entries[next];
+            gap = next;
+        }
+    }
+    table->entries[gap].used = false;
+    table->count--;
+    return 0;
+}
+
+const struct action *table_apply(const struct table *table, uint64_t first, uint64_t second, bool *hit) {
+    const struct key key = {{first, second}};
+    const struct entry *entry = table_find(table, &key);
+    if (hit != NULL)
+        *hit = entry != NULL;
+    return entry != NULL ? &entry->action : &table->miss;
+}
+
+const struct action *table_apply_longest_prefix(const struct table *table, uint32_t address) {
+    for (unsigned length = 32;; length--) {
+        uint32_t prefix = length == 0 ? 0 : address >> (32 - length) << (32 - length);
+        bool hit;
+        const struct action *action = table_apply(table, prefix, length, &hit);
+        if (hit || length == 0)
+            return action;
+    }
+}

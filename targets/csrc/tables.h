@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program's tables. All are exact, but for the routes: those are kept by prefix, and their length is part of the
+// key.
+#ifndef NATIVE_TABLES_H
+#define NATIVE_TABLES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum table_id {
+    TABLE_LOSS_IN,       // port
+    TABLE_OWN_ADDRESSES, // address
+    TABLE_JOBS,          // see jobs_key
+    TABLE_MAC_ADDRESSES, // mac
+    TABLE_ROUTER_MACS,   // mac
+    TABLE_ROUTES,        // destination, prefix length
+    TABLE_LOSS_OUT,      // port
+    TABLE_WORKERS,       // job << 16 | instance
+    TABLES,
+};
+
+enum action_id {
+    NO_ACTION,
+    ACTION_LOSE,    // threshold
+    ACTION_OWN,     // mac
+    ACTION_ADMIT,   // worker bit, full bitmap, pool base, pool halves, group
+    ACTION_FORWARD, // port
+    ACTION_FLOOD,   // group
+    ACTION_DISCARD,
+    ACTION_ROUTE, // port, source mac, next hop mac
+    ACTION_UNROUTABLE,
+    ACTION_ADDRESS, // mac, ip, udp port
+};
+
+#define MAX_ARGUMENTS 5
+
+struct action {
+    enum action_id id;
+    uint64_t arguments[MAX_ARGUMENTS];
+};
+
+struct key {
+    uint64_t words[2];
+};
+
+struct entry {
+    struct key key;
+    struct action action;
+    bool used;
+};
+
+struct table {
+    struct entry *entries; // open addressing, linear probing
+    size_t mask;
+    size_t count;
+    size_t limit; // entries that the program allows
+    struct action miss;
+};
+
+// Returns false where there is no memory.
+bool table_create(struct table *table, size_t limit, enum action_id miss);
+void table_destroy(struct table *table);
+
+// NULL if it is not there.
+struct entry *table_find(const struct table *table, const struct key *key);
+// Returns 0, -EEXIST or -ENOSPC.
+int table_insert(struct table *table, const struct key *key, const struct action *action);
+// Returns 0 or -ENOENT.
+int table_modify(struct table *table, const struct key *key, const struct action *action);
+// Returns 0 or -ENOENT.
+int table_delete(struct table *table, const struct key *key);
+
+// The action of the entry or of a miss; `hit` may be NULL.
+const struct action *table_apply(const struct table *table, uint64_t first, uint64_t second, bool *hit);
+// The same for the longest prefix of an IPv4 address.
+const struct action *table_apply_longest_prefix(const struct table *table, uint32_t address);
+
+static inline uint64_t jobs_key_first(uint32_t source_ip, uint16_t source_port, uint16_t job) {
+    return (uint64_t)source_ip << 32 | (uint32_t)source_port << 16 | job;
+}
+
+static inline uint64_t jobs_key_second(unsigned ingress_port, uint16_t generation, uint8_t worker) {
+    return (uint64_t)ingress_port << 24 | (uint32_t)generation << 8 | worker;
+}
+
+#endif

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thread that waits at ports and processes what comes.
+#ifndef NATIVE_THREAD_H
+#define NATIVE_THREAD_H
+
+#include "results.h"
+#include "switch.h"
+#include "udp.h"
+
+struct thread {
+    struct context context; // first: whoever gets it has the thread
+    struct native_switch *native;
+    unsigned index; // from 0
+    bool alone;
+    bool started;
+    pthread_t handle;
+    int poll;
+    uint64_t version; // of the tables that `results` knows
+    struct receiver *receiver;
+    struct results results;
+    const struct virtio_net_hdr *offload; // of the frame at hand; NULL: none
+};
+
+// NULL where there is no memory, or no descriptor.
+struct thread *thread_create(struct native_switch *native, unsigned index);
+void thread_destroy(struct thread *thread);
+
+// Returns 0 or a negative errno.
+int thread_watch(struct thread *thread, struct port *port);
+int thread_start(struct thread *thread);
+
+// Processes a frame that stands at `context_frame`.
+void thread_process(struct thread *thread, unsigned port, size_t length);
+
+#endif

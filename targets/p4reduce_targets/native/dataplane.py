@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program in the native switch: see `p4reduce_targets.dataplane` for what each method does and raises."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from p4reduce_targets.dataplane import Call, Count, Exact, Key, Lpm, Replica
+from p4reduce_targets.native import program
+from p4reduce_targets.native.handle import Handle
+from p4reduce_targets.native.library import Arguments, Words
+
+PORTS = 512
+_OUTPUT = struct.Struct("=II")
+
+
+class NativeDataPlane:
+    """Implements `DataPlane`. Thread safe."""
+
+    def __init__(self, switch: Handle, layout: program.Layout) -> None:
+        self.layout = layout
+        self.cpu_port = layout.cpu_port
+        self._switch = switch
+        self._plane = switch.call(
+            "plane_create", layout.lanes, layout.block_size, layout.halves, layout.cpu_port, layout.max_growth
+        )
+        if not self._plane:
+            raise MemoryError("no memory for the slots of the native switch")
+
+    def __del__(self) -> None:
+        if getattr(self, "_plane", None):  # not where the constructor failed
+            self._switch.free(self._plane)
+
+    @property
+    def handle(self) -> int:
+        """The C code's."""
+        return int(self._plane)
+
+    def insert(self, table: str, key: Key, priority: int, call: Call) -> None:
+        """Adds an entry."""
+        found, words = _table(table), _words(table, key, priority)
+        error = self._call("insert", found.number, words, *_action(table, call))
+        if error == -errno.EEXIST:
+            raise ValueError(f"table {table} has an entry for {key} already")
+        if error == -errno.ENOSPC:
+            raise ValueError(f"table {table} is full with {found.size} entries")
+        _check(error, f"table {table}")
+
+    def modify(self, table: str, key: Key, priority: int, call: Call) -> None:
+        """Gives an entry another action."""
+        self._known(table, key, self._call("modify", *_place(table, key, priority), *_action(table, call)))
+
+    def delete(self, table: str, key: Key, priority: int) -> None:
+        """Removes an entry."""
+        self._known(table, key, self._call("delete", *_place(table, key, priority)))
+
+    def set_default(self, table: str, call: Call | None) -> None:
+        """Sets what a miss does; None: the program's own default again."""
+        found = _table(table)
+        _check(self._call("set_miss", found.number, *_action(table, call or Call(found.miss))), f"table {table}")
+
+    def set_group(self, group: int, replicas: Sequence[Replica]) -> None:
+        """Creates or replaces a multicast group; no replicas: removes it."""
+        if not 0 < group < 1 << 16:
+            raise ValueError(f"group {group}: accepted are 1 to 65535")
+        for replica in replicas:
+            if not 0 <= replica.port < PORTS or not 0 <= replica.instance < 1 << 16:
+                raise ValueError(f"group {group}: {replica}: ports are 0 to 511, instances 0 to 65535")
+        numbers = [number for replica in replicas for number in (replica.port, replica.instance)]
+        array = (ctypes.c_uint16 * len(numbers))(*numbers)
+        _check(self._call("set_group", group, array, len(replicas)), f"group {group}")
+
+    def read_counter(self, counter: str, index: int) -> Count:
+        """Reads one cell of a counter."""
+        count = Words()
+        self._call("read_counter", *_cell(counter, index), count)
+        return Count(count[0], count[1])
+
+    def write_counter(self, counter: str, index: int, count: Count) -> None:
+        """Sets one cell of a counter."""
+        for number in (count.packets, count.bytes):
+            if not 0 <= number < 1 << 64:
+                raise ValueError(f"counter {counter}: {number} does not fit within 64 bits")
+        self._call("write_counter", *_cell(counter, index), Words(count.packets, count.bytes))
+
+    def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
+        """Raises ValueError: no table of the program has a direct counter."""
+        del key, priority
+        raise ValueError(f"table {table} has no direct counter" if _table(table) else "")
+
+    def write_direct_counter(self, table: str, key: Key, priority: int, count: Count) -> None:
+        """Raises ValueError: no table of the program has a direct counter."""
+        del count
+        self.read_direct_counter(table, key, priority)
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """Runs one frame past the switch's own ports; ValueError where it is too long or there is no such port."""
+        with self._switch.outputs:
+            start = ctypes.c_void_p()
+            size = self._call("process", port, frame, len(frame), ctypes.byref(start))
+            if size == -errno.EMSGSIZE:
+                raise ValueError(f"port {port}, a frame of {len(frame)} bytes: ports are 0 to 511, frames up to 65553")
+            _check(min(size, 0), "process")
+            data = ctypes.string_at(start, size) if size else b""
+        outputs = []
+        at = 0
+        while at < len(data):
+            egress, length = _OUTPUT.unpack_from(data, at)
+            at += _OUTPUT.size + length
+            outputs.append((egress, data[at - length : at]))
+        return outputs
+
+    def _call(self, function: str, *arguments: Any) -> int:
+        return int(self._switch.call(function, self._plane, *arguments))
+
+    @staticmethod
+    def _known(table: str, key: Key, error: int) -> None:
+        if error == -errno.ENOENT:
+            raise KeyError(f"table {table} has no entry for {key}")
+        _check(error, f"table {table}")
+
+
+def _check(error: int, where: str) -> None:
+    if error == -errno.ENOMEM:
+        raise MemoryError(where)
+    if error:
+        raise OSError(-error, f"{where}: {os.strerror(-error)}")
+
+
+def _table(name: str) -> program.Table:
+    if name not in program.TABLES:
+        raise KeyError(f"there is no table {name}; there are {', '.join(program.TABLES)}")
+    return program.TABLES[name]
+
+
+def _place(table: str, key: Key, priority: int) -> tuple[int, Any]:
+    return _table(table).number, _words(table, key, priority)
+
+
+def _words(name: str, key: Key, priority: int) -> Any:
+    """The key as the C code has it: the fields side by side, in two words; a prefix length is the second word."""
+    table = _table(name)
+    if priority:
+        raise ValueError(f"table {name}: priority is {priority}, and must be 0 as no field is ternary")
+    if len(key) != len(table.fields):
+        raise ValueError(f"table {name}: a key has {len(table.fields)} fields, not {len(key)}")
+    values = {}
+    for (field, bits), match in zip(table.fields, key, strict=True):
+        if type(match) is not (Lpm if table.lpm else Exact):
+            raise ValueError(f"table {name}: {match} does not fit {field}, which is {'lpm' if table.lpm else 'exact'}")
+        _check_width(f"table {name}: {field}", match.value, bits)
+        values[field] = match.value
+    (first, *_) = key
+    if isinstance(first, Lpm):
+        if not 0 <= first.prefix_length <= 32:
+            raise ValueError(f"table {name}: prefix length {first.prefix_length} is not in 0..32")
+        return Words(first.value >> (32 - first.prefix_length) << (32 - first.prefix_length), first.prefix_length)
+    if "source_ip" in values:
+        return Words(
+            values["source_ip"] << 32 | values["source_port"] << 16 | values["job"],
+            values["ingress_port"] << 24 | values["generation"] << 8 | values["worker"],
+        )
+    if "instance" in values:
+        return Words(values["job"] << 16 | values["instance"], 0)
+    (value,) = values.values()
+    return Words(value, 0)
+
+
+def _action(table: str, call: Call) -> tuple[int, Any]:
+    actions = _table(table).actions
+    if call.action not in actions:
+        raise KeyError(f"table {table} has no action {call.action}, only {', '.join(actions)}")
+    action = actions[call.action]
+    if len(call.arguments) != len(action.parameters):
+        raise ValueError(f"{call.action} takes {len(action.parameters)} arguments, not {len(call.arguments)}")
+    for (parameter, bits), value in zip(action.parameters, call.arguments, strict=True):
+        _check_width(f"{call.action}: {parameter}", value, bits)
+    return action.number, Arguments(*call.arguments)
+
+
+def _cell(counter: str, index: int) -> tuple[int, int]:
+    if counter not in program.COUNTERS:
+        raise KeyError(f"there is no counter {counter}; there are {', '.join(program.COUNTERS)}")
+    found = program.COUNTERS[counter]
+    if not 0 <= index < found.size:
+        raise ValueError(f"counter {counter}: index {index} is not in 0..{found.size - 1}")
+    return found.number, index
+
+
+def _check_width(what: str, value: int, bits: int) -> None:
+    if not 0 <= value < 1 << bits:
+        raise ValueError(f"{what}: {value} does not fit within {bits} bits")

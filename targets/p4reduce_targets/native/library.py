@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds and loads libp4reduce_native.so, and declares its functions (targets/csrc/native.h).
+
+P4REDUCE_NATIVE_LIBRARY names another build of it, say one with sanitizers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, c_char_p, c_int, c_long, c_size_t, c_uint, c_uint16, c_uint32, c_uint64, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import p4reduce_targets
+
+NAME = "libp4reduce_native.so"
+MAX_ARGUMENTS = 5
+MAX_FRAME = 80 << 10
+
+Words = c_uint64 * 2
+Arguments = c_uint64 * MAX_ARGUMENTS
+_WORDS = POINTER(c_uint64)
+
+_SWITCH = c_void_p
+_PLANE = c_void_p
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "native_open": (_SWITCH, [c_uint]),
+    "native_close": (None, [_SWITCH]),
+    "native_add_udp": (c_int, [_SWITCH, c_uint, c_uint32, POINTER(c_uint16)]),
+    "native_add_ethernet": (c_int, [_SWITCH, c_uint, c_char_p]),
+    "native_add_socket": (c_int, [_SWITCH, c_uint, c_int]),
+    "native_start": (c_int, [_SWITCH]),
+    "native_stop": (None, [_SWITCH]),
+    "native_packet_out": (c_int, [_SWITCH, c_char_p, c_size_t]),
+    "native_packet_in": (c_long, [_SWITCH, c_char_p]),
+    "native_port_counts": (c_int, [_SWITCH, c_uint, _WORDS]),
+    "native_lost_counts": (None, [_SWITCH, _WORDS]),
+    "native_plane_create": (_PLANE, [_SWITCH, c_uint, c_uint, c_uint, c_uint, c_uint]),
+    "native_plane_free": (None, [_SWITCH, _PLANE]),
+    "native_run": (None, [_SWITCH, _PLANE]),
+    "native_insert": (c_int, [_SWITCH, _PLANE, c_uint, _WORDS, c_uint, _WORDS]),
+    "native_modify": (c_int, [_SWITCH, _PLANE, c_uint, _WORDS, c_uint, _WORDS]),
+    "native_delete": (c_int, [_SWITCH, _PLANE, c_uint, _WORDS]),
+    "native_set_miss": (c_int, [_SWITCH, _PLANE, c_uint, c_uint, _WORDS]),
+    "native_set_group": (c_int, [_SWITCH, _PLANE, c_uint, POINTER(c_uint16), c_size_t]),
+    "native_read_counter": (c_int, [_SWITCH, _PLANE, c_uint, c_uint, _WORDS]),
+    "native_write_counter": (c_int, [_SWITCH, _PLANE, c_uint, c_uint, _WORDS]),
+    "native_process": (c_long, [_SWITCH, _PLANE, c_uint, c_char_p, c_size_t, POINTER(c_void_p)]),
+}
+
+
+class LibraryMissing(RuntimeError):
+    """The C library cannot be used; the message says why."""
+
+
+@cache
+def library() -> Any:
+    """The C library. Raises LibraryMissing where there is none that fits."""
+    path = _find()
+    try:
+        loaded = ctypes.CDLL(str(path))
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(loaded, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError) as error:
+        raise LibraryMissing(f"target native: {path} cannot be loaded: {error}") from error
+    return loaded
+
+
+def _find() -> Path:
+    named = os.environ.get("P4REDUCE_NATIVE_LIBRARY")
+    if named:
+        return Path(named)
+    # An editable install has the Python in one of the package's folders and what was built in another.
+    for folder in p4reduce_targets.__path__:
+        path = Path(folder, "native", NAME)
+        if path.is_file():
+            return path
+    raise LibraryMissing(
+        f"target native: {NAME} was not installed: there was no C compiler, or the build failed "
+        "(pip install -v says why)"
+    )

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a compiled program to a data plane."""
+
+from __future__ import annotations
+
+from p4reduce_targets.native import program
+from p4reduce_targets.native.dataplane import NativeDataPlane
+from p4reduce_targets.native.handle import Handle
+
+
+def load(text: str | bytes, cpu_port: int = 510, switch: Handle | None = None) -> NativeDataPlane:
+    """A data plane of the native switch `switch`; without one, of a switch of its own that has no ports.
+
+    Raises ValueError, which says what is different, for a program that is not the aggregator's, or not for `cpu_port`.
+    """
+    layout = program.check(text.encode() if isinstance(text, str) else text)
+    if layout.cpu_port != cpu_port:
+        raise ValueError(f"the program is for CPU port {layout.cpu_port}, and this switch has CPU port {cpu_port}")
+    return NativeDataPlane(switch or Handle(0), layout)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The native switch: its ports and threads are the C code's, the P4Runtime server stands in front of it."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import ipaddress
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from p4reduce_targets.dataplane import DataPlane
+from p4reduce_targets.native.dataplane import NativeDataPlane
+from p4reduce_targets.native.handle import Handle
+from p4reduce_targets.native.library import MAX_FRAME
+from p4reduce_targets.native.loading import load
+from p4reduce_targets.ports import PortError, split_port
+
+MAX_THREADS = 64
+_JOIN_TIMEOUT_S = 5.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PortCounts:
+    """Packets that a port has received, sent, and could not send."""
+
+    received: int
+    sent: int
+    dropped: int
+
+
+class NativeSwitch:
+    """Implements `p4runtime.Device`. Use as a context manager; it passes packets from then on.
+
+    `ports` are written as in --port. Raises PortError for one that cannot be opened.
+    """
+
+    def __init__(self, ports: Sequence[str] = (), cpu_port: int = 510, threads: int = 1) -> None:
+        if not 1 <= threads <= MAX_THREADS:
+            raise ValueError(f"threads is {threads}; accepted are 1 to {MAX_THREADS}")
+        self.cpu_port = cpu_port
+        self.on_packet_in: Callable[[bytes], None] = _nobody
+        self._names: dict[int, str] = {}
+        self._handle = Handle(threads)
+        self._lock = threading.RLock()
+        self._stopped = threading.Event()
+        self._data_plane: DataPlane | None = None
+        self._reader = threading.Thread(target=self._read_packet_ins, name="native-packet-ins", daemon=True)
+        try:
+            for port in ports:
+                self._open(*split_port(port))
+        except BaseException:
+            self._handle.close()
+            raise
+
+    @property
+    def names(self) -> Mapping[int, str]:
+        """Port number -> as in --port, the actual UDP port filled in."""
+        return self._names
+
+    def add_socket(self, number: int, descriptor: int) -> None:
+        """Before the switch is entered: a port on a socket that carries a frame a message. The switch owns it."""
+        self._check(number, "socket", self._handle.call("add_socket", number, descriptor))
+        self._names[number] = f"socket:{descriptor}"
+
+    def port_counts(self, number: int) -> PortCounts:
+        """Raises KeyError if there is no such port."""
+        counts = (ctypes.c_uint64 * 3)()
+        if self._handle.call("port_counts", number, counts):
+            raise KeyError(f"there is no port {number}")
+        return PortCounts(*counts)
+
+    # --- for the P4Runtime server -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Holds up other users. Packets pass on: each change to the data plane happens between two of them."""
+        with self._lock:
+            yield
+
+    def load(self, program: bytes) -> DataPlane:
+        """A data plane for `program`, not yet in use; ValueError says what is wrong with it."""
+        return load(program, self.cpu_port, self._handle)
+
+    def run_program(self, data_plane: DataPlane) -> None:
+        """Sends packets through this data plane from now on."""
+        assert isinstance(data_plane, NativeDataPlane)
+        self._handle.call("run", data_plane.handle)
+        self._data_plane = data_plane
+
+    def packet_out(self, frame: bytes) -> None:
+        """Processes a frame that comes in at the CPU port."""
+        if self._handle.call("packet_out", frame, len(frame)):
+            log.warning("a packet-out of %d bytes is too long, and is dropped", len(frame))
+
+    # --- its life ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Waits for `stop`."""
+        while not self._stopped.wait(1.0):  # with a timeout, so that Python's signal handlers get their turn
+            pass
+
+    def stop(self) -> None:
+        """Ends `run`, now or as soon as it begins. Safe in a signal handler."""
+        self._stopped.set()
+
+    def __enter__(self) -> NativeSwitch:
+        error = self._handle.call("start")
+        if error:
+            raise OSError(-error, f"the native switch cannot start its threads: {os.strerror(-error)}")
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._handle.call("stop")
+        if self._reader.is_alive():
+            self._reader.join(_JOIN_TIMEOUT_S)
+        self._handle.close()
+
+    def _read_packet_ins(self) -> None:
+        buffer = ctypes.create_string_buffer(MAX_FRAME)
+        while (length := self._handle.call("packet_in", buffer)) >= 0:
+            try:
+                self.on_packet_in(buffer.raw[:length])
+            except Exception:
+                log.exception("a packet-in of %d bytes is dropped", length)
+
+    def _open(self, number: int, kind: str, address: str) -> None:
+        if kind == "eth":
+            self._check(number, f"eth:{address}", self._handle.call("add_ethernet", number, os.fsencode(address)))
+            self._names[number] = f"eth:{address}"
+            return
+        host, _, port = address.rpartition(":")
+        try:
+            ip = ipaddress.IPv4Address(host)
+            udp_port = ctypes.c_uint16(int(port))
+        except ValueError as error:
+            raise PortError(f"port {number}: accepted is {number}=udp:ADDRESS:PORT ({error})") from None
+        if ip.is_unspecified or ip.is_multicast or int(port) > 65535:
+            # Frames need the address that the peer sent to, and a wildcard socket does not tell it.
+            raise PortError(f"port {number}: udp:{address} must be one of this machine's own addresses and a UDP port")
+        self._check(number, f"udp:{address}", self._handle.call("add_udp", number, int(ip), ctypes.byref(udp_port)))
+        self._names[number] = f"udp:{host}:{udp_port.value}"
+
+    @staticmethod
+    def _check(number: int, name: str, error: int) -> None:
+        if error == -errno.EPERM:
+            raise PortError(f"port {number}: {name} needs root, or the capability CAP_NET_RAW")
+        if error == -errno.EEXIST:
+            raise PortError(f"port {number} is given twice")
+        if error:
+            raise PortError(f"port {number}: cannot open {name}: {os.strerror(-error)}")
+
+
+def _nobody(frame: bytes) -> None:
+    del frame

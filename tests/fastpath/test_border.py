@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the C library accepts from its callers."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from p4reduce.fastpath import structures as c
+from p4reduce.fastpath.engine import NativeEngine
+from p4reduce.fastpath.library import library, to_exception
+from p4reduce.fastpath.worker import Worker, to_c
+from p4reduce.protocol import Membership, Operation, Timing, constants
+from p4reduce.transport import Switch, open_transport
+
+CSRC = Path(__file__).parents[2] / "hostlib" / "csrc"
+MEMBERSHIP = Membership(job=1, generation=1, rank=0, world_size=2, slots=1, lanes=1, block_size=64, first_seq=0)
+
+
+@pytest.fixture
+def worker() -> Iterator[Any]:
+    handle = ctypes.c_void_p(library().p4reduce_worker_new(to_c(MEMBERSHIP), None, None))
+    yield handle
+    library().p4reduce_worker_free(handle)
+
+
+def submit(worker: Any, **fields: Any) -> tuple[int, c.Error]:
+    error = c.Error.make()
+    data = np.zeros(64, np.float32)
+    usual = {"type": 1, "data": data.ctypes.data, "count": 64, **fields}
+    return library().p4reduce_worker_submit(worker, c.Request.make(**usual), 0.0, error), error
+
+
+def test_numbers_of_the_protocol() -> None:
+    """constants.h repeats p4src/include/constants.p4, as does Python, which another test holds to it."""
+    text = (CSRC / "constants.h").read_text()
+    found = {name: int(value, 0) for name, value in re.findall(r"(\w+) = (\w+),", text)}
+    assert {f"OP_{op.name}": op.value for op in constants.Op} == {
+        name: value for name, value in found.items() if name.startswith("OP_")
+    }
+    for name in ("PROTOCOL_VERSION", "MAX_WORKERS", "MAX_GROWTH"):
+        assert found[name] == getattr(constants, name)
+    assert found["MAX_LANES"] == max(constants.LANES_ACCEPTED)
+    assert f"NO_KEY UINT32_C(0x{constants.NO_KEY:X})" in text
+
+
+@pytest.mark.parametrize(
+    ("structure", "name"),
+    [
+        (c.Error, "error"),
+        (c.Membership, "membership"),
+        (c.Timing, "timing"),
+        (c.Stats, "stats"),
+        (c.Request, "request"),
+        (c.Options, "options"),
+    ],
+)
+def test_structures_are_those_of_the_header(structure: type[c.Sized], name: str) -> None:
+    text = re.sub(r"/\*.*?\*/", "", (CSRC / "include" / "p4reduce.h").read_text(), flags=re.S)
+    (body,) = re.findall(rf"typedef struct p4reduce_{name} \{{(.*?)\}} p4reduce_{name};", text, re.S)
+    fields = []
+    for declaration in filter(None, map(str.strip, body.split(";"))):
+        match = re.fullmatch(r"(.*?)\(?\*?(\w+)(\[\d+\])?(?:\)\(.*\))?", declaration, re.S)
+        assert match, declaration
+        fields.append((" ".join(match[1].split()), match[2]))
+    kinds = {
+        "uint32_t": ctypes.c_uint32, "int32_t": ctypes.c_int32, "uint64_t": ctypes.c_uint64, "double": ctypes.c_double,
+        "float": ctypes.c_float,
+    }  # fmt: skip
+    assert [field[1] for field in fields] == [field[0] for field in structure._fields_]
+    for (kind, _), declared in zip(fields, structure._fields_, strict=True):
+        if kind in kinds:
+            assert declared[1] is kinds[kind], declared
+
+
+def test_codes_are_those_of_the_header() -> None:
+    text = (CSRC / "include" / "p4reduce.h").read_text()
+    for name, value in re.findall(r"P4REDUCE_(\w+) = (\d+)", text):
+        ours = {"FLOAT32": c.TYPES["float32"], "INT32": c.TYPES["int32"]}.get(name)
+        assert int(value) == (getattr(c, name) if ours is None else ours)
+    assert f"#define P4REDUCE_ABI {c.ABI}\n" in text
+
+
+def test_a_shorter_structure_is_an_older_callers(worker: Any) -> None:
+    class Older(ctypes.Structure):
+        _fields_ = c.Request._fields_[:4]
+
+    data = np.zeros(64, np.float32)
+    older = Older(size=ctypes.sizeof(Older), type=1, data=data.ctypes.data, count=64)
+    request = ctypes.cast(ctypes.byref(older), ctypes.POINTER(c.Request))
+    assert library().p4reduce_worker_submit(worker, request, 0.0, None) == c.OK
+
+
+def test_a_longer_structure_is_a_newer_callers(worker: Any) -> None:
+    class Newer(ctypes.Structure):
+        _fields_ = [*c.Request._fields_, ("new", ctypes.c_uint64)]
+
+    data = np.zeros(64, np.float32)
+    for new, status in ((0, c.OK), (1, c.INVALID)):
+        newer = Newer(size=ctypes.sizeof(Newer), type=1, data=data.ctypes.data, count=64, new=new)
+        request = ctypes.cast(ctypes.byref(newer), ctypes.POINTER(c.Request))
+        assert library().p4reduce_worker_submit(worker, request, 0.0, None) == status
+
+
+def test_a_shorter_error_is_filled_as_far_as_it_goes(worker: Any) -> None:
+    class Short(ctypes.Structure):
+        _fields_ = [*c.Error._fields_[:4], ("message", ctypes.c_char * 8), ("after", ctypes.c_uint64)]
+
+    short = Short(size=24, after=7)
+    request = c.Request.make(type=9)
+    pointer = ctypes.cast(ctypes.byref(short), ctypes.POINTER(c.Error))
+    assert library().p4reduce_worker_submit(worker, request, 0.0, pointer) == c.INVALID
+    assert (short.status, short.message, short.after) == (c.INVALID, b"type is", 7)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"type": 3}, r"type is 3: supported are float32 \(1\) and int32 \(2\)"),
+        ({"data": 2}, "data is at 0x2: it must be a multiple of 4"),
+        ({"data": None}, "data is at"),
+        ({"type": 2, "divisor": 2.0}, "divisor is 2: int32 sums are not divided"),
+        ({"timeout": -1.0}, "timeout is -1: it must be 0 or more seconds"),
+        ({"timeout": float("nan")}, "timeout is -?nan"),
+        ({"dtype": b"x" * 32}, "too long: accepted are up to 31 characters"),
+        ({"size": 0}, "request is not one that this version of the library understands"),
+        (
+            {"count": (2**24 + 1) * 64},
+            "tensor has 16777217 blocks, 16777217 in each of 1 streams: accepted are up to 16777216 a stream; join",
+        ),
+    ],
+)
+def test_requests_that_are_refused(worker: Any, fields: dict[str, Any], message: str) -> None:
+    status, error = submit(worker, **fields)
+    assert status == c.INVALID
+    with pytest.raises(ValueError, match=message):
+        raise to_exception(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("world_size", 0),
+        ("world_size", 33),
+        ("rank", 2),
+        ("slots", 0),
+        ("lanes", 9),
+        ("block_size", 1025),
+        ("job", 2**16),
+    ],
+)
+def test_memberships_that_are_refused(name: str, value: int) -> None:
+    membership = to_c(MEMBERSHIP)
+    setattr(membership, name, value)
+    error = c.Error.make()
+    assert not library().p4reduce_worker_new(membership, None, error)
+    assert f"{name} is {value}: accepted are" in str(to_exception(error))
+
+
+def test_odd_first_round_is_refused() -> None:
+    membership = to_c(MEMBERSHIP)
+    membership.first_seq = 7
+    error = c.Error.make()
+    assert not library().p4reduce_worker_new(membership, None, error)
+    assert str(to_exception(error)) == "first_seq is 7: accepted are even numbers: slots start in half 0"
+
+
+def test_timing_that_is_refused() -> None:
+    timing = Timing()
+    object.__setattr__(timing, "margin", 5.0)
+    with pytest.raises(ValueError, match="accepted is 0 < margin <= initial <= ceiling and margin <= poll <= ceiling"):
+        Worker(MEMBERSHIP, timing=timing)
+
+
+def test_a_transport_without_a_socket_of_its_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="transport is a object: accepted are UdpTransport and RawTransport"):
+        NativeEngine(object(), MEMBERSHIP, switch="nowhere")  # type: ignore[arg-type]
+
+
+def test_null_is_accepted_where_the_header_says_so() -> None:
+    library().p4reduce_worker_free(None)
+    library().p4reduce_free(None)
+    assert not library().p4reduce_worker_new(None, None, None)
+    assert not library().p4reduce_open(to_c(MEMBERSHIP), None, None)
+
+
+def test_a_worker_may_be_dropped_with_operations_under_way() -> None:
+    worker = Worker(MEMBERSHIP)
+    operation = Operation(np.ones(1000, np.float32))
+    worker.submit(operation, 0.0)
+    del worker
+    assert not operation.done
+
+
+def test_the_engine_describes_its_link() -> None:
+    transport = open_transport("udp", Switch("127.0.0.1", 9))
+    engine = NativeEngine(transport, MEMBERSHIP, switch="127.0.0.1:9")
+    assert engine.link().startswith("UDP")
+    assert engine.stats.packets_sent == 0
+    engine.close(ValueError("enough"))
+    assert engine.link().startswith("UDP")
+    assert "has not answered" in engine.progress()

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C and the Python worker send the same packets, given the same events: any schedule, and any datagram."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+import simulator
+import test_disagreement
+import test_schedules
+from pair import Pair
+from scenarios import random_calls, random_membership
+from test_schedules import run_schedule
+
+from p4reduce.protocol import Membership
+from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce.protocol.packet import Codec, Packet
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+SCHEDULES, BATCHES = max(20, test_schedules.SCHEDULES // 4), 10
+
+
+@pytest.fixture(autouse=True)
+def _pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulator, "Worker", Pair)
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_same_packets_in_any_schedule(batch: int) -> None:
+    for seed in range(batch, SCHEDULES, BATCHES):
+        try:
+            run_schedule(seed)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error
+
+
+@pytest.mark.parametrize("case", test_disagreement.CASES)
+def test_same_errors(case: str) -> None:
+    test_disagreement.test_every_rank_is_told(case)
+
+
+def mutated(payload: bytes, random: Random, membership: Membership) -> bytes:
+    """Something like a packet that arrived: other bytes, another length, or well-formed with other contents."""
+    kind = random.randrange(4)
+    changed = bytearray(payload)
+    if kind == 0 and changed:
+        for _ in range(random.randint(1, 3)):
+            changed[random.randrange(len(changed))] ^= 1 << random.randrange(8)
+        return bytes(changed)
+    if kind == 1:
+        return bytes(changed[: random.randint(0, len(changed))])
+    if kind == 2:
+        return random.randbytes(random.randint(0, 200))
+    codec = Codec(membership.lanes, membership.block_size)
+    try:
+        packet: Packet = codec.decode(payload)
+    except ValueError:
+        return payload
+    packet.op = random.choice(list(Op))
+    packet.keys = [random.choice([key, NO_KEY, key - 1 & 0xFFFFFFFF, key ^ 128, 255]) for key in packet.keys]
+    packet.slot ^= random.choice([0, 0, 1, 2, 256])
+    packet.seq = packet.seq + random.choice([0, 0, 0, 1, -1, 2]) & 0xFFFFFFFF
+    packet.fingerprint ^= random.choice([0, 0, 0, 1])
+    packet.worker = random.choice([packet.worker, membership.rank, 40])
+    return codec.encode(packet)
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_same_reaction_to_any_datagram(batch: int) -> None:
+    """Between the packets of a normal run come others: wrong, old, of other ops, or slightly changed ones."""
+    for seed in range(batch, SCHEDULES, BATCHES):
+        random = Random(seed)
+        membership = random_membership(random)
+        calls = random_calls(random, membership)
+        simulation = simulator.Simulation(membership, seed=seed)
+        receive: Any = simulation._receive
+
+        def receive_more(rank: int, payload: bytes, random: Random = random, receive: Any = receive) -> None:
+            if random.random() < 0.2:
+                simulation.workers[rank].receive(mutated(payload, random, membership), simulation.now)  # noqa: B023
+                simulation._after(rank)  # noqa: B023
+            receive(rank, payload)
+
+        simulation._receive = receive_more  # type: ignore[method-assign]
+        for rank, operations in enumerate(zip(*(one.operations for one in calls), strict=True)):
+            for operation in operations:
+                simulation.submit(rank, operation)
+        try:
+            # Changed results are taken for true, so nothing is promised but that both workers do the same.
+            simulation.run(lambda: simulation.now > 2.0 or not simulation._events, limit=3.0)  # noqa: B023
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every instruction set that this processor has gives the reference's bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from p4reduce.fastpath import numbers as fast
+from p4reduce.fastpath.library import LibraryError
+from p4reduce.protocol.blocks import NOT_FINITE, Blocks
+from p4reduce.protocol.numbers import Float32Numbers
+
+try:
+    SETS = fast.simd_sets()
+except LibraryError:
+    SETS = ["none"]
+
+pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.parametrize("simd", SETS)]
+
+HEADROOMS = [1, 2, 3, 5, 9, 17, 32]  # world sizes, one for each number of bits of headroom
+SUMS = np.unique(
+    np.concatenate(
+        [
+            np.array([sign * (2**power + step) for power in range(31) for step in range(-3, 4) for sign in (1, -1)]),
+            np.array([2**31 - 1, -(2**31)]),
+            # Halfway between two float32, and beside that.
+            np.array(
+                [
+                    (2**24 + 2 * odd + 1) * 2**shift + step
+                    for odd in range(3)
+                    for shift in range(6)
+                    for step in (-1, 0, 1)
+                ]
+            ),
+            np.random.default_rng(1).integers(-(2**31), 2**31, 1000),
+        ]
+    )
+).astype(np.int32)
+
+
+def bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
+    return array.view(np.uint32)
+
+
+def values_up_to(exponent: int) -> npt.NDArray[np.float32]:
+    """float32 of a block whose largest biased exponent is `exponent`: its edges, ties of every headroom, and others."""
+    rng = np.random.default_rng(exponent)
+    top = np.uint32(min(exponent, 254) << 23 | 0x7FFFFF)
+    any_bits = rng.integers(0, int(top) + 1, 300, np.uint32)
+    close = top - rng.integers(0, min(int(top), 32 << 23) + 1, 600, np.uint32).clip(max=int(top))
+    # Whole and half quanta of a block of this exponent.
+    quanta = rng.integers(-(2**22), 2**22, 300) / 2
+    halves = np.concatenate([np.ldexp(quanta, exponent - 126 - 30 + headroom) for headroom in range(6)])
+    halves = halves[np.abs(halves) < np.ldexp(1.0, exponent - 126)]
+    with np.errstate(under="ignore", over="ignore"):
+        halves = halves.astype(np.float32)
+    magnitudes = np.concatenate([any_bits, close, [np.uint32(0), np.uint32(1), top]]).astype(np.uint32)
+    both = np.concatenate([magnitudes, magnitudes | np.uint32(1 << 31), bits(halves)])
+    return both[(both & 0x7FFFFFFF) <= top].view(np.float32)
+
+
+@pytest.mark.parametrize("world_size", HEADROOMS)
+def test_quantise_every_exponent(simd: str, world_size: int) -> None:
+    reference = Float32Numbers(world_size)
+    for exponent in range(1, 256):
+        values = values_up_to(exponent)
+        expected = reference.quantise(values[np.newaxis], [exponent])[0]
+        np.testing.assert_array_equal(
+            fast.quantise(values, exponent, world_size, simd), expected, err_msg=str(exponent)
+        )
+
+
+@pytest.mark.parametrize("world_size", HEADROOMS)
+def test_dequantise_every_exponent(simd: str, world_size: int) -> None:
+    reference = Float32Numbers(world_size)
+    for exponent in range(256):
+        expected = reference.dequantise(SUMS[np.newaxis], [exponent])[0]
+        actual = fast.dequantise(SUMS, exponent, world_size, simd=simd)
+        np.testing.assert_array_equal(bits(actual), bits(expected), err_msg=str(exponent))
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), world_size=st.integers(1, 32))
+def test_any_block(simd: str, data: st.DataObject, world_size: int) -> None:
+    reference = Float32Numbers(world_size)
+    words = data.draw(hnp.arrays(np.uint32, st.integers(1, 70)))
+    values = words.view(np.float32)
+    (exponent,) = Blocks(values, values.size).scan().tolist()
+    if exponent == 0:
+        return
+    quanta = fast.quantise(values, exponent, world_size, simd)
+    np.testing.assert_array_equal(quanta, reference.quantise(values[np.newaxis], [exponent])[0])
+    sums = words.view(np.int32)
+    expected = reference.dequantise(sums[np.newaxis], [exponent])[0]
+    np.testing.assert_array_equal(bits(fast.dequantise(sums, exponent, world_size, simd=simd)), bits(expected))
+
+
+@pytest.mark.parametrize("count", range(70))
+def test_every_length(simd: str, count: int) -> None:
+    """Vectors and what is left over; nothing beyond the block is read or written, which sanitizers would see."""
+    values = np.arange(1, count + 1, dtype=np.float32)
+    expected = np.arange(1, count + 1, dtype=np.int64) << 23
+    np.testing.assert_array_equal(fast.quantise(values, 133, 1, simd), expected)
+    np.testing.assert_array_equal(fast.dequantise(expected.astype(np.int32), 133, 1, simd=simd), values)
+    integers = np.arange(-3, count - 3, dtype=np.int32)
+    np.testing.assert_array_equal(fast.quantise(integers, NOT_FINITE, 1, simd), integers)
+    np.testing.assert_array_equal(fast.dequantise(integers, NOT_FINITE, 1, np.int32, simd), integers)
+
+
+def test_not_finite_blocks(simd: str) -> None:
+    values = np.array([1, np.nan, np.inf, -np.inf] * 9, np.float32)
+    assert not fast.quantise(values, NOT_FINITE, 4, simd).any()
+    back = fast.dequantise(np.arange(36, dtype=np.int32), NOT_FINITE, 4, simd=simd)
+    assert set(bits(back).tolist()) == {0x7FC00000}
+
+
+@settings(max_examples=300, deadline=None)
+@given(words=hnp.arrays(np.uint32, st.integers(0, 300)), block_size=st.integers(1, 70))
+def test_scan_of_any_bits(simd: str, words: npt.NDArray[np.uint32], block_size: int) -> None:
+    for dtype in (np.float32, np.int32):
+        data = words.view(dtype)
+        np.testing.assert_array_equal(fast.scan(data, block_size, simd), Blocks(data, block_size).scan())
+
+
+@pytest.mark.parametrize("block_size", [1, 3, 7, 8, 15, 16, 17, 31, 32, 33, 64, 100, 256])
+def test_scan_finds_a_single_value_anywhere(simd: str, block_size: int) -> None:
+    size = 3 * block_size + block_size // 2
+    for place in range(size):
+        for value, exponent in ((1.0, 127), (-0.0, 0), (1e-45, 1), (-np.inf, 255), (np.nan, 255)):
+            data = np.zeros(size, np.float32)
+            data[place] = value
+            expected = np.zeros(-(-size // block_size), np.uint8)
+            expected[place // block_size] = exponent
+            np.testing.assert_array_equal(fast.scan(data, block_size, simd), expected)
+
+
+@pytest.mark.parametrize("offset", range(1, 16))
+def test_data_need_not_be_aligned_to_vectors(simd: str, offset: int) -> None:
+    data = np.random.default_rng(offset).standard_normal(400).astype(np.float32)
+    view = data[offset : offset + 300]
+    np.testing.assert_array_equal(fast.scan(view, 64, simd), Blocks(view, 64).scan())
+    np.testing.assert_array_equal(fast.quantise(view, 140, 2, simd), fast.quantise(view.copy(), 140, 2, "portable"))
+
+
+def test_unknown_set_is_refused(simd: str) -> None:
+    with pytest.raises(ValueError, match=f"simd='abacus': this processor has .*{simd}"):
+        fast.scan(np.zeros(1, np.float32), 1, "abacus")

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine's tests again, with the C engine in the Python engine's place, and what is its own."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import test_engine as python_engine
+from udp_switch import UdpSwitch, members, udp_switch
+
+from p4reduce.fastpath.engine import NativeEngine
+from p4reduce.protocol import Membership, Stats, Worker
+from p4reduce.protocol.numbers import reference_allreduce
+from p4reduce.transport import Transport, open_transport
+
+# Those that look into the Python engine, or put a Python transport under it.
+OF_PYTHON = {
+    "test_faults_of_the_network_change_nothing",
+    "test_an_error_of_the_worker_ends_everything",
+    "test_packets_wait_while_the_kernels_buffer_is_full",
+}
+SHARED = [name for name in dir(python_engine) if name.startswith("test_") and name not in OF_PYTHON]
+
+
+class WorkerOfEngine:
+    """What tests look at."""
+
+    def __init__(self, membership: Membership, engine: NativeEngine) -> None:
+        self._membership, self._engine = membership, engine
+
+    @property
+    def stats(self) -> Stats:
+        return self._engine.stats
+
+    def hello(self, nonce: int) -> bytes:
+        return Worker(self._membership).hello(nonce)
+
+
+class NativeRank(python_engine.Rank):
+    def __init__(self, switch: UdpSwitch, membership: Membership, transport: Transport | None = None) -> None:
+        transport = transport or open_transport("udp", switch.place)
+        self.engine = NativeEngine(transport, membership, switch=str(switch.place))  # type: ignore[assignment]
+        self.worker = WorkerOfEngine(membership, self.engine)  # type: ignore[assignment, arg-type]
+        self.ended: list[tuple[str, BaseException | None]] = []
+
+
+@pytest.fixture
+def switch() -> Iterator[UdpSwitch]:
+    with udp_switch() as switch:
+        yield switch
+
+
+@pytest.fixture(autouse=True)
+def _native(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python_engine, "Rank", NativeRank)
+
+
+@pytest.mark.parametrize("name", SHARED, ids=lambda name: name.removeprefix("test_"))
+def test_as_in_python(name: str, switch: UdpSwitch) -> None:
+    getattr(python_engine, name)(switch)
+
+
+class FaultySwitch(UdpSwitch):
+    """Loses, duplicates and reorders what it receives and what it sends."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.late: list[tuple[bytes, tuple[str, int]]] = []
+        super().__init__()
+
+    def _take(self, payload: bytes, address: tuple[str, int]) -> None:
+        if self.random.random() < 0.1:
+            self.late.append((payload, address))
+            return
+        for _ in range(self.random.choice([0, *[1] * 20, 2, 2])):
+            super()._take(payload, address)
+        if len(self.late) > 3:
+            super()._take(*self.late.pop(self.random.randrange(4)))
+
+
+class FaultySocket:
+    def __init__(self, sock: socket.socket, seed: int) -> None:
+        self._socket, self._random = sock, random.Random(seed)
+
+    def sendto(self, payload: bytes, address: tuple[str, int]) -> None:
+        for _ in range(self._random.choice([0, *[1] * 20, 2, 2])):
+            self._socket.sendto(payload, address)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_faults_of_the_network_change_nothing(seed: int) -> None:
+    switch = FaultySwitch(seed)
+    switch._socket = FaultySocket(switch._socket, seed)  # type: ignore[assignment]
+    memberships = members(3)
+    switch.admit(memberships[0])
+    everyone = [NativeRank(switch, membership) for membership in memberships]
+    try:
+        for number in range(5):
+            arrays = [python_engine.sparse(seed * 100 + number * 3 + rank) for rank in range(3)]
+            expected = reference_allreduce(arrays)
+            for rank, array in zip(everyone, arrays, strict=True):
+                rank.submit(array)
+            for rank, array in zip(everyone, arrays, strict=True):
+                rank.wait(number + 1)
+                assert rank.ended[-1] == ("sum", None)
+                np.testing.assert_array_equal(array.view(np.int32), expected.view(np.int32))
+        assert sum(rank.worker.stats.retransmissions for rank in everyone) > 0
+    finally:
+        for rank in everyone:
+            rank.engine.close(python_engine.CLOSED)
+        switch.close()
+
+
+@pytest.mark.parametrize("offload", ["", "none"])
+def test_many_slots_share_super_packets(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch, offload: str) -> None:
+    """More packets of one length than a super-packet takes, then of several lengths; and the same one by one."""
+    monkeypatch.setenv("P4REDUCE_OFFLOAD", offload)
+    memberships = members(2, slots=150)
+    switch.admit(memberships[0])
+    everyone = [NativeRank(switch, membership) for membership in memberships]
+    try:
+        for rank in everyone:
+            rank.engine._transport.send([rank.worker.hello(1)])
+        for number, density in enumerate((1.0, 0.5)):
+            generator = np.random.default_rng(number)
+            arrays = [generator.standard_normal((1500, 64)).astype(np.float32) for _ in everyone]
+            for array in arrays:
+                array[generator.random(1500) >= density] = 0
+            expected = reference_allreduce([array.ravel() for array in arrays])
+            for rank, array in zip(everyone, arrays, strict=True):
+                rank.submit(array.reshape(-1))
+            for rank, array in zip(everyone, arrays, strict=True):
+                rank.wait(number + 1)
+                assert rank.ended[-1] == ("sum", None)
+                np.testing.assert_array_equal(array.reshape(-1), expected)
+        for rank in everyone:
+            assert rank.engine.link() == ("UDP" if offload else "UDP, GSO, GRO")
+            assert rank.worker.stats.foreign == 0
+    finally:
+        for rank in everyone:
+            rank.engine.close(python_engine.CLOSED)

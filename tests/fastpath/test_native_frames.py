@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C engine over AF_PACKET, on one end of a veth pair; the model of the switch is at the other end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from frame_switch import frame_switch
+from own_network import OwnNetwork, ip, own_network
+from udp_switch import members
+from waiting import wait_until
+
+from p4reduce.errors import CollectiveTimeout, P4ReduceError
+from p4reduce.fastpath.engine import NativeEngine
+from p4reduce.protocol import Membership, Operation, Worker
+from p4reduce.protocol.numbers import reference_allreduce
+from p4reduce.transport import Switch, open_transport
+
+pytestmark = pytest.mark.root
+CLOSED = P4ReduceError("closed by the test")
+
+
+@pytest.fixture
+def network() -> Iterator[OwnNetwork]:
+    with own_network() as network:
+        yield network
+
+
+def start(membership: Membership, place: Switch, network: OwnNetwork) -> NativeEngine:
+    transport = open_transport("raw", place, interface=network.host)
+    transport.send([Worker(membership).hello(1)])  # or the switch would not know where to send results
+    return NativeEngine(transport, membership, switch=str(place))
+
+
+@pytest.mark.parametrize(("lanes", "block_size"), [(4, 64), (1, 32), (2, 128)])
+@pytest.mark.parametrize("ring", ["blocks", "none"])
+def test_reduces(network: OwnNetwork, monkeypatch: pytest.MonkeyPatch, ring: str, lanes: int, block_size: int) -> None:
+    monkeypatch.setenv("P4REDUCE_RING", ring)
+    memberships = members(2, lanes=lanes, block_size=block_size)
+    with frame_switch(network, memberships[0]) as switch:
+        engines = [start(membership, switch.place, network) for membership in memberships]
+        wait_until(lambda: switch.ranks_heard == 2, "the switch to hear all ranks")
+        random = np.random.default_rng(1)
+        ended: list[BaseException | None] = []
+        for size in (0, 1, 5000, 2049 * 256, 3000):  # of which one is long enough for the ring
+            arrays = [random.standard_normal(size).astype(np.float32) for _ in engines]
+            for array in arrays:
+                array[: size // 2] *= random.random(size // 2) < 0.02
+            expected = reference_allreduce(arrays, block_size=block_size)
+            ended.clear()
+            for engine, array in zip(engines, arrays, strict=True):
+                engine.submit(Operation(array), name="sum", timeout=20, on_end=ended.append)
+            wait_until(lambda: len(ended) == 2, "the operations to end", 30)
+            assert ended == [None, None]
+            for array in arrays:
+                np.testing.assert_array_equal(array.view(np.int32), expected.view(np.int32))
+        described = {"blocks": ", TPACKET_V3 ring", "none": ""}[ring]
+        for engine in engines:
+            assert engine.link() == f"AF_PACKET{described}"
+            assert engine.stats.foreign == 0
+            engine.close(CLOSED)
+
+
+def test_super_packets_that_do_not_arrive(network: OwnNetwork) -> None:
+    """A veth pair hands a super-packet over as one frame, which no switch understands: the engine sends singly then."""
+    membership = members(1, slots=64)[0]
+    ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
+    with frame_switch(network, membership) as switch:
+        engine = NativeEngine(open_transport("udp", switch.place), membership, switch=str(switch.place))
+        array = np.ones(64 * 64 * 8, np.float32)
+        ended: list[BaseException | None] = []
+        engine.submit(Operation(array), name="sum", timeout=20.0, on_end=ended.append)
+        wait_until(lambda: bool(ended), "the operation to end", 30)
+        assert ended == [None]
+        assert engine.link() == "UDP, GRO"
+        assert any(len(frame) > 2000 for frame in switch.frames)
+        assert engine.stats.retransmissions <= 128  # of 576 packets: only the first were lost
+        engine.close(CLOSED)
+
+
+def test_an_interface_that_goes_down_is_no_busy_loop(network: OwnNetwork) -> None:
+    membership = members(1)[0]
+    with frame_switch(network, membership) as switch:
+        engine = start(membership, switch.place, network)
+        ip("link", "set", network.host, "down")
+        ended: list[BaseException | None] = []
+        engine.submit(Operation(np.ones(100, np.float32)), name="sum", timeout=1.0, on_end=ended.append)
+        wait_until(lambda: bool(ended), "the operation to end")
+        assert isinstance(ended[0], CollectiveTimeout)
+        assert "has not answered for 1.0 s (Network is down)" in str(ended[0])
+        assert engine.stats.packets_sent < 200
+        engine.close(CLOSED)

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The protocol's tests again, with the C worker in the Python worker's place."""
+
+from __future__ import annotations
+
+import pytest
+import simulator
+import test_disagreement
+import test_traffic
+import test_worker
+import test_worker_timing
+from test_disagreement import *  # noqa: F403
+from test_traffic import *  # noqa: F403
+from test_worker import *  # noqa: F403
+from test_worker_timing import *  # noqa: F403
+
+from p4reduce.fastpath.worker import Worker
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+@pytest.fixture(autouse=True)
+def _c_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (simulator, test_disagreement, test_traffic, test_worker, test_worker_timing):
+        if hasattr(module, "Worker"):
+            monkeypatch.setattr(module, "Worker", Worker)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random frames: the C code and the P4 program, as sim runs it, must answer the same, byte for byte.
+
+By calls into both, so a hundred times as many as in tests/dataplane/test_fuzz.py.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from p4reduce_targets import native, sim
+
+from ..dataplane.p4runtime import Program
+from ..dataplane.traffic import Setup, Traffic
+from .direct import Direct
+
+P4SRC = Path(__file__).resolve().parents[2] / "p4src"
+
+
+def compare(program: Program, seed: int, steps: int) -> None:
+    left = Direct("sim", sim.load(program.config), program)
+    right = Direct("native", native.load(program.config), program)
+    setups = {switch.name: Setup(switch) for switch in (left, right)}
+    for switch in (left, right):
+        setups[switch.name].install(switch)
+    traffic = Traffic(setups["sim"], seed, program.lanes, program.block_size, program.halves)
+    for index in range(steps):
+        step = next(traffic)
+        wanted, found = step.apply(left).sorted(), step.apply(right).sorted()
+        assert found == wanted, (
+            f"seed {seed}, step {index}: {step.what}\nsim\n{wanted.describe()}\nnative\n{found.describe()}"
+        )
+    for one, other in zip(left.state(setups["sim"].halves), right.state(setups["native"].halves), strict=True):
+        assert one == other
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_traffic(seed: int) -> None:
+    compiled = P4SRC / "compiled"
+    compare(Program(compiled / "p4info.txtpb", compiled / "p4reduce.json"), seed, 4000)
+
+
+@pytest.mark.p4c
+@pytest.mark.slow
+@pytest.mark.parametrize(("lanes", "block_size"), [(1, 32), (2, 128), (8, 32), (4, 256)])
+def test_other_builds_of_the_program(lanes: int, block_size: int, tmp_path: Path) -> None:
+    if shutil.which("p4c-bm2-ss") is None:
+        pytest.skip("p4c-bm2-ss is not on PATH")
+    sys.path.insert(0, str(P4SRC))
+    try:
+        from compile import compile_program
+    finally:
+        sys.path.remove(str(P4SRC))
+    compile_program(tmp_path, [f"-DLANES={lanes}", f"-DBLOCK_SIZE={block_size}", "-DSLOTS=32"])
+    compare(Program(tmp_path / "p4info.txtpb", tmp_path / "p4reduce.json"), lanes, 3000)

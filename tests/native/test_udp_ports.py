@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Datagrams at UDP ports come to the same as the frames that they stand for, on the fast way and on the long one."""
+
+from __future__ import annotations
+
+import time
+from random import Random
+
+import numpy as np
+import pytest
+
+from p4reduce_targets.dataplane import Replica
+from p4reduce_targets.native.switch import PortCounts
+
+from ..dataplane import frames
+from .udp_switch import BLOCK, JOB, LANES, LOOPBACK, OWN, WORKERS, UdpSwitch
+
+LOSS_IN = "SwitchIngress.drop_simulator.loss_rates"
+LOSE_IN = "SwitchIngress.drop_simulator.lose"
+LOSS_OUT = "SwitchEgress.drop_simulator.loss_rates"
+LOSE_OUT = "SwitchEgress.drop_simulator.lose"
+
+
+def values(seed: int, lanes: list[int]) -> dict[int, frames.Values]:
+    random = np.random.default_rng(seed)
+    low, high = np.iinfo(np.int32).min, np.iinfo(np.int32).max
+    return {lane: random.integers(low, high, BLOCK, np.int32, endpoint=True) for lane in lanes}
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("ports", [1, 2])
+def test_rounds_of_a_job(ports: int, threads: int) -> None:
+    with UdpSwitch(3, ports=ports, threads=threads) as switch:
+        for seq in range(2, 40):
+            for rank in (0, 1, 2):
+                lanes = [lane for lane in range(LANES) if seq >> lane & 1]
+                active = sum(1 << lane for lane in lanes)
+                switch.exchange(rank, switch.data(rank, seq, active=active, values=values(seq * 3 + rank, lanes)))
+        switch.check_end()
+
+
+def test_chains_of_datagrams_are_taken_apart_and_answered() -> None:
+    with UdpSwitch(2, halves=400) as switch:
+        for seq in (2, 3, 4):
+            for rank in (0, 1):
+                chain = [
+                    switch.data(rank, seq, slot=2 * slot + (seq & 1), active=15, values=values(slot, [0, 1, 2, 3]))
+                    for slot in range(50)
+                ]
+                switch.exchange(rank, *chain)
+        switch.check_end()
+
+
+def test_a_chain_that_ends_in_a_shorter_datagram() -> None:
+    with UdpSwitch(1) as switch:
+        first = switch.data(0, 2, active=3, values=values(1, [0, 1]))
+        switch.exchange(0, first, switch.data(0, 2, slot=2, active=2, values=values(2, [1])))
+        switch.exchange(0, switch.data(0, 3, slot=3, active=1, values=values(1, [0])), b"\x11")
+        switch.check_end()
+
+
+def test_a_result_goes_out_before_its_half_starts_over() -> None:
+    """One worker alone may send a newer round in the same chain; the older one's result must not be overwritten."""
+    with UdpSwitch(1) as switch:
+        chain = [switch.data(0, seq, slot=0, active=1, values=values(seq, [0])) for seq in (2, 4, 6, 8)]
+        switch.exchange(0, *chain)
+        switch.check_end()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_traffic(seed: int) -> None:
+    random = Random(seed)
+    with UdpSwitch(3, ports=1 + seed % 2, threads=1 + seed % 3, pool_base=6) as switch:
+        now = dict.fromkeys(range(4), 2)
+        history: list[tuple[int, bytes]] = []
+        for _ in range(600):
+            rank, payload = random_datagram(random, switch, now, history)
+            switch.exchange(rank, payload)
+        switch.check_end()
+
+
+def random_datagram(
+    random: Random, switch: UdpSwitch, now: dict[int, int], history: list[tuple[int, bytes]]
+) -> tuple[int, bytes]:
+    slot, rank = random.randrange(4), random.randrange(3)
+    if random.random() < 0.3:
+        now[slot] += random.choice([1, 1, 1, 2])
+    seq = now[slot] + random.choice([0] * 12 + [-1, -2, 1, 2])
+    of_round = Random(seq * 8 + slot)
+    active = of_round.getrandbits(LANES)
+    lanes = [lane for lane in range(LANES) if active >> lane & 1]
+    absent = random.sample(lanes, min(len(lanes), random.choice([0, 0, 1, 2, 3])))
+    payload = switch.data(
+        rank,
+        seq,
+        slot=2 * slot + (seq & 1),
+        active=active,
+        fingerprint=7 if random.random() < 0.95 else 8,
+        keys=[random.getrandbits(32) for _ in range(LANES)],
+        values=values(random.getrandbits(30), [lane for lane in lanes if lane not in absent]),
+    )
+    kind = random.random()
+    if kind < 0.15 and history:
+        return random.choice(history)
+    if kind < 0.25:
+        data = bytearray(payload)
+        data[random.randrange(min(18, len(data)))] = random.getrandbits(8)
+        return rank, bytes(data)
+    if kind < 0.3:
+        return rank, payload[: random.randrange(len(payload))]
+    if kind < 0.33:
+        return rank, payload + random.randbytes(random.choice([1, 4, 256]))
+    history.append((rank, payload))
+    del history[:-50]
+    return rank, payload
+
+
+def complete_rounds(switch: UdpSwitch, first: int, count: int = 4) -> None:
+    for seq in range(first, first + count):
+        for rank in range(len(switch.workers)):
+            switch.exchange(rank, switch.data(rank, seq, active=5, values=values(seq + rank, [0, 2])))
+
+
+def test_changes_take_effect_at_once() -> None:
+    with UdpSwitch(2, ports=2) as switch:
+        complete_rounds(switch, 2)
+        switch.insert(LOSS_OUT, (2,), LOSE_OUT, 2**32 - 1)
+        complete_rounds(switch, 6)
+        switch.delete(LOSS_OUT, (2,))
+        complete_rounds(switch, 10)
+        switch.insert(LOSS_IN, (1,), LOSE_IN, 2**32 - 1)
+        switch.exchange(0, switch.data(0, 14))
+        switch.delete(LOSS_IN, (1,))
+        complete_rounds(switch, 14)
+        switch.set_group([Replica(1, 1)])
+        complete_rounds(switch, 18)
+        switch.set_group([Replica(1, 1), Replica(7, 2)])  # a port that is not there
+        complete_rounds(switch, 22)
+        switch.set_group([])
+        complete_rounds(switch, 26)
+        switch.set_group([Replica(1, 1), Replica(2, 2)])
+        switch.delete(WORKERS, (JOB, 2))  # then each copy goes to whoever completed the round
+        complete_rounds(switch, 30)
+        switch.delete(OWN, (frames.ip_number(LOOPBACK),))
+        complete_rounds(switch, 34)
+        switch.insert(OWN, (frames.ip_number(LOOPBACK),), "SwitchIngress.own_address.own", 1)
+        complete_rounds(switch, 38)
+        switch.check_end()
+
+
+def test_packets_of_strangers_change_nothing() -> None:
+    with UdpSwitch(2) as switch:
+        switch.exchange(0, switch.data(1, 2, active=1, values=values(1, [0])))
+        switch.exchange(0, switch.data(0, 2, generation=9))
+        switch.exchange(1, switch.data(1, 2, job=JOB + 1))
+        switch.exchange(1, b"")
+        complete_rounds(switch, 2)
+        switch.check_end()
+
+
+def test_ports_count_their_packets() -> None:
+    with UdpSwitch(2) as switch:
+        complete_rounds(switch, 2, 5)
+        switch.check_end()
+        wanted = PortCounts(
+            received=16, sent=10, dropped=0
+        )  # received: 10 of rounds, a HELLO for each that has no answer
+        deadline = time.monotonic() + 10
+        while switch.switch.port_counts(1) != wanted and time.monotonic() < deadline:
+            pass
+        assert switch.switch.port_counts(1) == wanted
