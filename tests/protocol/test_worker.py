@@ -270,25 +270,43 @@ def resend(worker: Worker) -> float:
     raise AssertionError("nothing was sent")
 
 
+OWN, OTHER = M.rank, M.rank + 1
+
+
 @pytest.mark.parametrize(
     ("answered", "timeout"),
     [
-        ([0.019], RTO),  # an announcement, which may have waited for ranks that compute
-        ([0.001, 0.011], 0.010 + 4 * 0.005),
-        ([0.001, 1.001], 2 * RTO),  # sent again: not measured, and the back-off is kept
-        ([0.001, 1.001, 1.011], 0.010 + 4 * 0.005),  # until a packet was sent only once
+        ([(0.001, OWN), (0.011, OWN)], (0.001 + 0.009 / 8) + 4 * (0.0005 + 0.0085 / 4)),
+        ([(0.010, OWN)], 0.010 + 4 * 0.005),
+        ([(0.500, OTHER)], 2 * RTO),  # sent again: not measured, and the back-off is kept
+        ([(0.500, OTHER), (0.530, OTHER)], 2 * RTO),  # within the longer timeout: the path may be longer
+        ([(0.500, OTHER), (0.510, OWN)], 0.010 + 4 * 0.005),  # until it is known
+        ([(0.019, OTHER)], 0.019 + 4 * 0.0095),  # less than was thought
+        ([(0.010, OWN), (0.029, OTHER)], 0.010 + 4 * 0.005),  # more, but it waited for another rank
     ],
 )
-def test_only_clear_round_trips_are_measured(answered: list[float], timeout: float) -> None:
+def test_only_clear_round_trips_are_measured(answered: list[tuple[float, int]], timeout: float) -> None:
     worker = Worker(dataclasses.replace(M, slots=1))
     worker.submit(Operation(np.ones(100, np.float32)), BEFORE)
-    for now in answered:
+    for now, last in answered:
         (packet,) = sent(worker)
         worker.tick(now - 0.001)
         worker.take_packets()
-        worker.receive(result(packet, list(packet.keys), [[0, 0]] * packet.active.bit_count()), now)
+        sums = [[0, 0]] * packet.active.bit_count()
+        worker.receive(result(packet, list(packet.keys), sums, worker=last), now)
     worker.take_packets()
-    assert resend(worker) - answered[-1] == pytest.approx(timeout)
+    assert resend(worker) - answered[-1][0] == pytest.approx(timeout)
+
+
+def test_the_answer_to_a_question_is_measured() -> None:
+    worker = Worker(dataclasses.replace(M, slots=1))
+    worker.submit(Operation(np.ones(100, np.float32)), BEFORE)
+    (packet,) = sent(worker)
+    asked = resend(worker)
+    worker.receive(answer(packet, Op.STATUS, keys=[1 << OWN, 0]), asked + 0.004)
+    worker.receive(result(packet, list(packet.keys), worker=OTHER), asked + 0.1)
+    worker.take_packets()
+    assert resend(worker) - (asked + 0.1) == pytest.approx(0.004 + Timing().margin)
 
 
 def test_abort() -> None:

@@ -33,6 +33,11 @@ class RetransmissionTimer:
         self.smoothed: float | None = None
         self.variation = 0.0
 
+    @property
+    def estimate(self) -> float:
+        """The round trip as it is known."""
+        return self.timing.initial if self.smoothed is None else self.smoothed
+
     def measure(self, round_trip: float) -> None:
         """Takes in one round trip, of a packet that was sent only once (Karn)."""
         if self.smoothed is None:

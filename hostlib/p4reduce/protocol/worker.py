@@ -180,6 +180,7 @@ class Worker:
                 continue
             if slot.deadline <= now:
                 slot.transmissions += 1
+                slot.sent_at = now
                 self.stats.retransmissions += 1
                 self._outbox.append(slot.packet)
                 slot.deadline = now + self._patience(slot)
@@ -235,7 +236,7 @@ class Worker:
         ):
             self.stats.foreign += 1
             return
-        self._answered(slot, now)
+        self._answered(slot, packet, now)
         if slot.active:
             task.blocks.scatter(slot.agreed, task.numbers.dequantise(packet.values, slot.agreed_exponents))
             self.stats.blocks_received += len(slot.agreed)
@@ -334,15 +335,20 @@ class Worker:
         doublings = slot.doublings + slot.transmissions - 1
         return self._timer.wait(doublings, polling=slot.seen is not None)
 
-    def _answered(self, slot: _Slot, now: float) -> None:
+    def _answered(self, slot: _Slot, packet: Packet, now: float) -> None:
         self.stats.rounds += 1
-        if slot.transmissions > 1:
+        if slot.transmissions == 1:
+            # Who completes a round is answered at once. The others' time includes waiting for that rank, so it can only
+            # show that the path is shorter than was thought.
+            elapsed = now - slot.sent_at
+            completed = packet.worker == self.membership.rank
+            if completed or elapsed < self._timer.estimate:
+                self._timer.measure(elapsed)
+            if completed or elapsed < self._timer.timeout:
+                slot.doublings = 0
+        elif slot.seen is None:
             # Not measurable (Karn), so the longer timeout stays until a packet is answered without being sent again.
             slot.doublings = min(slot.doublings + 1, _MAX_CARRIED_DOUBLINGS)
-        else:
-            slot.doublings = 0
-            if slot.active:  # an announcement may have waited for ranks that compute, which says nothing of the path
-                self._timer.measure(now - slot.sent_at)
         slot.packet = None
         slot.seen = None
         if self._polling:
@@ -354,6 +360,8 @@ class Worker:
     def _status(self, slot: _Slot, packet: Packet, now: float) -> None:
         """The packet was counted, so nothing is lost: from now on, only ask gently whether the round has ended."""
         self.stats.statuses += 1
+        if slot.transmissions == 2:  # only packets that are sent again are answered so, so it is this one's answer
+            self._timer.measure(now - slot.sent_at)
         slot.seen = packet.keys[0]
         self._polling.add(slot)
         self._hasten((slot,), now + self._patience(slot))
