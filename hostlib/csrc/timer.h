@@ -7,11 +7,16 @@
 
 // Seconds; see p4reduce_timing.
 struct timer {
-    double margin, ceiling, poll;
+    double initial, margin, ceiling, poll;
     double timeout;
     bool measured;
     double smoothed, variation;
 };
+
+// The round trip as it is known.
+static inline double timer_estimate(const struct timer *timer) {
+    return timer->measured ? timer->smoothed : timer->initial;
+}
 
 // Takes in one round trip, of a packet that was sent only once.
 void timer_measure(struct timer *timer, double round_trip);

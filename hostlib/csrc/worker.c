@@ -29,17 +29,22 @@ static void hasten(p4reduce_worker *worker, struct slot *slot, double deadline) 
     }
 }
 
-static void answered(p4reduce_worker *worker, struct slot *slot, double now) {
+static void answered(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, double now) {
     worker->stats.rounds++;
-    if (slot->transmissions > 1) {
+    if (slot->transmissions == 1) {
+        // Who completes a round is answered at once. The others' time includes waiting for that rank, so it can only
+        // show that the path is shorter than was thought.
+        const double elapsed = now - slot->sent_at;
+        const bool completed = packet->worker == worker->membership.rank;
+        if (completed || elapsed < timer_estimate(&worker->timer))
+            timer_measure(&worker->timer, elapsed);
+        if (completed || elapsed < worker->timer.timeout)
+            slot->doublings = 0;
+        worker->groups_arrive |= slot->grouped;
+    } else if (!slot->polling) {
         // Not measurable (Karn), so the longer timeout stays until a packet is answered without being sent again.
         slot->doublings = slot->doublings < MAX_CARRIED_DOUBLINGS ? slot->doublings + 1 : MAX_CARRIED_DOUBLINGS;
-        worker->groups_lost += slot->grouped && !slot->polling;
-    } else {
-        slot->doublings = 0;
-        worker->groups_arrive |= slot->grouped;
-        if (slot->active) // an announcement may have waited for ranks that compute, which says nothing of the path
-            timer_measure(&worker->timer, now - slot->sent_at);
+        worker->groups_lost += slot->grouped;
     }
     slot->waiting = false;
     slot->polling = false;
@@ -58,8 +63,10 @@ static void answered(p4reduce_worker *worker, struct slot *slot, double now) {
 // The packet was counted, so nothing is lost: from now on, only ask gently whether the round has ended.
 static void take_status(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, double now) {
     worker->stats.statuses++;
-    if (slot->transmissions == 2) // so the first had been counted
-        worker->groups_arrive |= slot->grouped;
+    if (slot->transmissions == 2) { // only packets that are sent again are answered so, so it is this one's answer
+        timer_measure(&worker->timer, now - slot->sent_at);
+        worker->groups_arrive |= slot->grouped; // as the first had been counted
+    }
     slot->polling = true;
     slot->seen = packet_key(packet, 0);
     if (!slot->listed) {
@@ -222,7 +229,7 @@ static void take_result(p4reduce_worker *worker, struct slot *slot, const struct
         worker->stats.foreign++;
         return;
     }
-    answered(worker, slot, now);
+    answered(worker, slot, packet, now);
     take_values(worker, slot, packet->values);
     slot->seq++;
     uint8_t own = agree(worker, slot, packet);
@@ -368,6 +375,7 @@ void p4reduce_worker_tick(p4reduce_worker *worker, double now) {
             continue;
         if (slot->deadline <= now) {
             slot->transmissions++;
+            slot->sent_at = now;
             worker->stats.retransmissions++;
             queue(worker, slot);
             slot->deadline = now + patience(worker, slot);
@@ -474,7 +482,8 @@ static p4reduce_status take_timing(struct timer *timer, const p4reduce_timing *t
                           "timing has initial %g, margin %g, ceiling %g, poll %g: accepted is 0 < margin <= initial <= "
                           "ceiling and margin <= poll <= ceiling",
                           t.initial, t.margin, t.ceiling, t.poll);
-    *timer = (struct timer){.margin = t.margin, .ceiling = t.ceiling, .poll = t.poll, .timeout = t.initial};
+    *timer = (struct timer){
+        .initial = t.initial, .margin = t.margin, .ceiling = t.ceiling, .poll = t.poll, .timeout = t.initial};
     return P4REDUCE_OK;
 }
 
