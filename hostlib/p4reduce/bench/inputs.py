@@ -50,7 +50,8 @@ def _tile(case: Case, worker: int) -> Values:
     values = rng.integers(1, most + 1, (_TILE_BLOCKS, BLOCK)) * rng.choice([-1, 1], (_TILE_BLOCKS, BLOCK))
     # The same at all workers, for the sums to be exact, but different from block to block.
     scales = 2.0 ** (np.arange(_TILE_BLOCKS) % 8 - 4) if case.dtype != "int32" else np.ones(_TILE_BLOCKS)
-    return (values * scales[:, None]).astype(np.float32)
+    tile: Values = (values * scales[:, None]).astype(np.float32)
+    return tile
 
 
 def _masked(case: Case, worker: int, mask: Mask) -> Values:

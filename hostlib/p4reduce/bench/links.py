@@ -76,5 +76,7 @@ class Links:
 
     def _shape(self, interface: str) -> list[str]:
         burst = max(_BURST_LEAST, int(self.rate / 8 * _BURST_S))
-        return ["tc", "qdisc", "add", "dev", interface, "root", "tbf", "rate", f"{self.rate}bit", "burst", str(burst),
-                "limit", str(_QUEUE), "overhead", str(_PREAMBLE_TO_GAP), "peakrate", _PEAK, "mtu", str(_FRAME)]  # fmt: skip
+        options = {"rate": f"{self.rate}bit", "burst": burst, "limit": _QUEUE, "overhead": _PREAMBLE_TO_GAP,
+                   "peakrate": _PEAK, "mtu": _FRAME}  # fmt: skip
+        written = [str(part) for option in options.items() for part in option]
+        return ["tc", "qdisc", "add", "dev", interface, "root", "tbf", *written]
