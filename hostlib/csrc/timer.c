@@ -3,10 +3,6 @@
 
 #include <math.h>
 
-double timer_estimate(const struct timer *timer) {
-    return timer->measured ? timer->smoothed : timer->initial;
-}
-
 void timer_measure(struct timer *timer, double round_trip) {
     if (!timer->measured) {
         timer->measured = true;

@@ -14,7 +14,9 @@ struct timer {
 };
 
 // The round trip as it is known.
-double timer_estimate(const struct timer *timer);
+static inline double timer_estimate(const struct timer *timer) {
+    return timer->measured ? timer->smoothed : timer->initial;
+}
 
 // Takes in one round trip, of a packet that was sent only once.
 void timer_measure(struct timer *timer, double round_trip);

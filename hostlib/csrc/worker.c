@@ -63,7 +63,7 @@ static void answered(p4reduce_worker *worker, struct slot *slot, const struct pa
 // The packet was counted, so nothing is lost: from now on, only ask gently whether the round has ended.
 static void take_status(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, double now) {
     worker->stats.statuses++;
-    if (slot->transmissions == 2) { // only packets that are sent again are answered so: it is this one's answer
+    if (slot->transmissions == 2) { // only packets that are sent again are answered so, so it is this one's answer
         timer_measure(&worker->timer, now - slot->sent_at);
         worker->groups_arrive |= slot->grouped; // as the first had been counted
     }

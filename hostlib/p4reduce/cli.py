@@ -20,6 +20,7 @@ COMMANDS = {
     "switch": Command("p4reduce_targets.cli:switch", "targets", "Run a switch on this machine: sim or BMv2."),
     "controller": Command("p4reduce_controller.cli:controller", "controller", "Serve jobs on a P4Runtime switch."),
     "status": Command("p4reduce_controller.cli:status", "controller", "Show a controller's jobs, slots and counters."),
+    "bench": Command("p4reduce.bench.cli:bench", "demo", "Measure allreduce beside Gloo and MPI."),
     "loss": Command("p4reduce_controller.cli:loss", "controller", "Make a switch port lose packets, for experiments."),
 }
 
@@ -49,7 +50,7 @@ def root(
 
 
 def run(name: str, arguments: list[str]) -> None:
-    """Import the command's function and run it on its own arguments."""
+    """Import the command's function, or its commands, and run it on its own arguments."""
     command = COMMANDS[name]
     module, function = command.target.split(":")
     try:
@@ -61,8 +62,11 @@ def run(name: str, arguments: list[str]) -> None:
             f"p4reduce {name} needs the package {error.name!r}: pip install 'p4reduce[{command.extra}]'", err=True
         )
         raise typer.Exit(1) from None
-    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(help=command.summary)(called)
+    if isinstance(called, typer.Typer):
+        alone = called
+    else:
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        alone.command(help=command.summary)(called)
     alone(arguments, prog_name=f"p4reduce {name}")
 
 

@@ -136,7 +136,7 @@ static void from_slot(struct aggregation *aggregation) {
     const struct slots *slots = &aggregation->context->plane->slots;
     unsigned active = aggregation->packet->aggregation[AGGREGATION_ACTIVE];
     uint8_t *values = set_lanes(aggregation, active);
-    memcpy(aggregation->packet->keys, half_keys(slots, aggregation->half), keys_length(&slots->layout));
+    memcpy(aggregation->packet->keys, half_keys(aggregation->half), keys_length(&slots->layout));
     for (unsigned lane = 0; lane < slots->layout.lanes; lane++) {
         if ((active >> lane & 1) == 0)
             continue;
@@ -213,11 +213,11 @@ static enum outcome see(struct aggregation *aggregation) {
 
 void aggregate(struct context *context, struct packet *packet, struct verdict *verdict, uint64_t switch_mac) {
     struct aggregation aggregation = {.context = context, .packet = packet, .switch_mac = switch_mac};
-    _Alignas(64) uint8_t nowhere[128 + MAX_LANES * 1024];
+    _Alignas(ALIGNMENT) uint8_t nowhere[ALIGNMENT + MAX_LANES * 1024];
     enum outcome outcome = examine(&aggregation, (struct half *)(void *)nowhere);
     bool seen = outcome == OUTCOME_STARTED;
     if (seen) {
-        half_lock_sent(aggregation.half);
+        half_lock(aggregation.half);
         outcome = see(&aggregation);
     }
     count_packet(&context->counters->outcomes[outcome], packet->ingress_length);

@@ -7,7 +7,6 @@
 #include <linux/filter.h>
 #include <netinet/udp.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -124,24 +123,6 @@ static unsigned lanes_in(unsigned lanes) {
     return (unsigned)nibbles[lanes & 15] + nibbles[lanes >> 4];
 }
 
-// Locks the half where other threads are about, and judges the datagram. A RESULT that has yet to go out of the half
-// goes before that is changed: another thread's may have reached the workers already, and only its mark be still there.
-static enum outcome judge(struct thread *thread, struct half *half, const struct contribution *data) {
-    for (;;) {
-        if (!thread->alone)
-            half_lock(half);
-        enum outcome outcome = half_judge(half, data);
-        if (atomic_load_explicit(&half->unsent, memory_order_acquire) == 0 ||
-            (outcome != OUTCOME_STARTED && outcome != OUTCOME_ADDED))
-            return outcome;
-        if (!thread->alone)
-            half_unlock(half);
-        results_flush(thread); // ours first, so that no two threads wait for each other
-        if (!thread->alone)
-            sched_yield();
-    }
-}
-
 // Takes a datagram that starts a round or adds to one, and can be answered with a batch. Returns false for any other.
 static bool contribute(struct thread *thread, const struct udp_port *udp, struct sender *sender, const uint8_t *header,
                        size_t length) {
@@ -170,7 +151,9 @@ static bool contribute(struct thread *thread, const struct udp_port *udp, struct
     data->keys = header + AGGREGATION_SIZE;
     data->values = header + bare;
     struct half *half = slots_half(slots, sender->pool_base + slot);
-    enum outcome outcome = judge(thread, half, data);
+    if (!thread->alone)
+        half_lock(half);
+    enum outcome outcome = half_judge(half, data);
     bool taken = outcome == OUTCOME_STARTED || outcome == OUTCOME_ADDED;
     if (taken) {
         struct count *outcomes = thread->context.counters->outcomes;
@@ -291,8 +274,8 @@ static void send_one_by_one(struct udp_port *udp, int socket, struct msghdr mess
     message.msg_control = NULL;
     message.msg_controllen = 0;
     for (unsigned at = 0; at < batch->count; at++) {
-        message.msg_iov = (struct iovec *)(uintptr_t)&batch->pieces[batch->first[at]];
-        message.msg_iovlen = batch->first[at + 1] - batch->first[at];
+        struct iovec piece = {(void *)(uintptr_t)(batch->data + at * batch->size), batch->size};
+        message.msg_iov = &piece;
         count_sent(&udp->port, 1, send_message(socket, &message));
     }
 }
@@ -304,14 +287,15 @@ void udp_send_batch(struct thread *thread, const struct delivery *delivery, cons
     } control = {.head = {.cmsg_level = SOL_UDP, .cmsg_type = UDP_SEGMENT, .cmsg_len = CMSG_LEN(sizeof(uint16_t))}};
     uint16_t size = (uint16_t)batch->size;
     memcpy(CMSG_DATA(&control.head), &size, sizeof size);
+    struct iovec row = {(void *)(uintptr_t)batch->data, batch->count * batch->size};
     for (unsigned at = 0; at < delivery->workers; at++) {
         struct udp_port *udp = delivery->worker[at].port;
         int socket = udp->sockets[thread->index];
         struct msghdr message = {
             .msg_name = (void *)(uintptr_t)&delivery->worker[at].address,
             .msg_namelen = sizeof delivery->worker[at].address,
-            .msg_iov = (struct iovec *)(uintptr_t)batch->pieces,
-            .msg_iovlen = batch->vectors,
+            .msg_iov = &row,
+            .msg_iovlen = 1,
             .msg_control = &control,
             .msg_controllen = sizeof control,
         };

@@ -57,47 +57,33 @@ struct delivery *results_delivery(struct thread *thread, unsigned job, unsigned 
 
 static void send_batch(struct thread *thread, const struct delivery *delivery, struct batch *batch) {
     udp_send_batch(thread, delivery, batch);
-    for (unsigned at = 0; at < batch->count; at++)
-        atomic_store_explicit(&batch->halves[at]->unsent, 0, memory_order_release);
-    batch->count = batch->vectors = 0;
+    batch->count = 0;
 }
 
-static void add_piece(struct batch *batch, void *start, size_t size) {
-    batch->pieces[batch->vectors++] = (struct iovec){start, size};
-}
-
-void results_add(struct thread *thread, struct delivery *delivery, struct half *half, const uint8_t *header) {
+void results_add(struct thread *thread, struct delivery *delivery, const struct half *half, const uint8_t *header) {
     const struct slots *slots = &thread->context.plane->slots;
     size_t lane_size = lane_length(&slots->layout);
     unsigned active = header[AGGREGATION_ACTIVE];
-    unsigned lanes = (unsigned)__builtin_popcount(active);
-    uint8_t *wire = half_wire(slots, half);
-    memcpy(wire, header, AGGREGATION_SIZE);
-    wire[AGGREGATION_VERSION_OP] = PROTOCOL_VERSION << 4 | OP_RESULT;
-    wire[AGGREGATION_PRESENT] = (uint8_t)active;
-
-    struct batch *batch = &delivery->batches[lanes];
-    batch->size = AGGREGATION_SIZE + keys_length(&slots->layout) + lanes * lane_size;
-    batch->first[batch->count] = batch->vectors;
-    batch->halves[batch->count++] = half;
-    atomic_store_explicit(&half->unsent, (unsigned char)thread->context.number, memory_order_relaxed);
-
-    // Neighbours in one piece.
-    uint8_t *start = wire;
-    uint8_t *end = half_lane(slots, half, 0);
-    for (unsigned lane = 0; active >> lane != 0; lane++) {
-        if ((active >> lane & 1) == 0)
-            continue;
-        uint8_t *values = half_lane(slots, half, lane);
-        if (values != end) {
-            add_piece(batch, start, (size_t)(end - start));
-            start = values;
+    struct batch *batch = &delivery->batches[__builtin_popcount(active)];
+    uint8_t *result = batch->data + batch->count * batch->size;
+    uint8_t *end = result + AGGREGATION_SIZE + keys_length(&slots->layout);
+    memcpy(result, header, AGGREGATION_SIZE);
+    result[AGGREGATION_VERSION_OP] = PROTOCOL_VERSION << 4 | OP_RESULT;
+    result[AGGREGATION_PRESENT] = (uint8_t)active;
+    memcpy(result + AGGREGATION_SIZE, half_keys(half), keys_length(&slots->layout));
+    if (active == all_lanes(&slots->layout)) {
+        memcpy(end, half_lane(slots, half, 0), slots->layout.lanes * lane_size);
+        end += slots->layout.lanes * lane_size;
+    } else {
+        for (unsigned lane = 0; active >> lane != 0; lane++) {
+            if ((active >> lane & 1) == 0)
+                continue;
+            memcpy(end, half_lane(slots, half, lane), lane_size);
+            end += lane_size;
         }
-        end = values + lane_size;
     }
-    add_piece(batch, start, (size_t)(end - start));
-    batch->first[batch->count] = batch->vectors;
-
+    batch->size = (size_t)(end - result);
+    batch->count++;
     thread->results.unsent |= UINT64_C(1) << place_of(delivery->job, delivery->group);
     if (batch->count == MAX_SEGMENTS || (batch->count + 1) * batch->size > MAX_DATAGRAM)
         send_batch(thread, delivery, batch);

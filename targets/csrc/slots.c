@@ -3,14 +3,9 @@
 
 #include <sys/mman.h>
 
-#define ALIGNMENT 64
-
 bool slots_create(struct slots *slots, const struct layout *layout) {
     slots->layout = *layout;
-    size_t head = sizeof(struct half) + AGGREGATION_SIZE + keys_length(layout);
-    slots->values_offset = (head + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    slots->wire_offset = slots->values_offset - AGGREGATION_SIZE - keys_length(layout);
-    slots->stride = slots->values_offset + layout->lanes * lane_length(layout);
+    slots->stride = ALIGNMENT + layout->lanes * lane_length(layout);
     slots->memory_size = layout->halves * slots->stride;
     slots->add_values = sums_choose();
     void *memory = mmap(NULL, slots->memory_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -60,7 +55,7 @@ static void add_lanes(const struct slots *slots, struct half *half, const struct
 
 bool half_contribute(const struct slots *slots, struct half *half, const struct contribution *data,
                      enum outcome outcome) {
-    uint8_t *keys = half_keys(slots, half);
+    uint8_t *keys = half->keys;
     if (outcome == OUTCOME_STARTED) {
         half->seq = data->seq;
         half->bitmap = data->worker_bit;

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The registers of the slots. A half keeps keys and sums as they stand in a RESULT, so that one is sent from where it
-// is:
-//
-//   struct half ... | aggregation header | keys | values of lane 0 | lane 1 ...
-//                   wire                        values, aligned to 64
+// The registers of the slots: for each half a struct, with keys as they stand in a packet, then the sums of all lanes.
 #ifndef NATIVE_SLOTS_H
 #define NATIVE_SLOTS_H
 
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,19 +11,18 @@
 #include "packet.h"
 #include "sums.h"
 
+#define ALIGNMENT 64 // of each half and of its sums
+
 struct half {
     uint32_t seq;
     uint32_t bitmap;
     uint32_t fingerprint;
-    atomic_uchar locked;
-    // The thread (counted from 1) that has yet to send a RESULT from here; 0: none.
-    atomic_uchar unsent;
+    atomic_uint locked;
+    uint8_t keys[4 * MAX_LANES];
 };
 
 struct slots {
     struct layout layout;
-    size_t wire_offset;
-    size_t values_offset;
     size_t stride;
     uint8_t *memory;
     size_t memory_size;
@@ -55,16 +49,13 @@ static inline struct half *slots_half(const struct slots *slots, uint32_t index)
     return (struct half *)(void *)(slots->memory + index * slots->stride);
 }
 
-static inline uint8_t *half_wire(const struct slots *slots, struct half *half) {
-    return (uint8_t *)half + slots->wire_offset;
+// Big-endian, as are the sums of a lane.
+static inline const uint8_t *half_keys(const struct half *half) {
+    return half->keys;
 }
 
-static inline uint8_t *half_keys(const struct slots *slots, struct half *half) {
-    return half_wire(slots, half) + AGGREGATION_SIZE;
-}
-
-static inline uint8_t *half_lane(const struct slots *slots, struct half *half, unsigned lane) {
-    return (uint8_t *)half + slots->values_offset + lane * lane_length(&slots->layout);
+static inline uint8_t *half_lane(const struct slots *slots, const struct half *half, unsigned lane) {
+    return (uint8_t *)(uintptr_t)half + ALIGNMENT + lane * lane_length(&slots->layout);
 }
 
 static inline void relax(void) {
@@ -83,16 +74,7 @@ static inline void half_unlock(struct half *half) {
     atomic_store_explicit(&half->locked, 0, memory_order_release);
 }
 
-// The same, once nothing has yet to be sent from the half. The caller has sent its own.
-static inline void half_lock_sent(struct half *half) {
-    for (;;) {
-        half_lock(half);
-        if (atomic_load_explicit(&half->unsent, memory_order_acquire) == 0)
-            return;
-        half_unlock(half);
-        sched_yield();
-    }
-}
+_Static_assert(sizeof(struct half) <= ALIGNMENT, "the sums begin behind it");
 
 // What a DATA packet would do to the half: p4src/bmv2/slot_state.p4.
 static inline enum outcome half_judge(const struct half *half, const struct contribution *data) {

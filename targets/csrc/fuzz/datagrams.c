@@ -35,11 +35,10 @@ static void emit_of_thread(struct context *context, unsigned port, const uint8_t
     switch_emit(((struct thread *)(void *)context)->native, (struct thread *)(void *)context, port, frame, length);
 }
 
-// What a half holds, but for what only the fast way notes there.
-static bool same_half(const struct slots *slots, struct half *one, struct half *other) {
-    size_t size = keys_length(&slots->layout) + slots->layout.lanes * lane_length(&slots->layout);
-    return one->seq == other->seq && one->bitmap == other->bitmap && one->fingerprint == other->fingerprint &&
-           one->unsent == 0 && one->locked == 0 && memcmp(half_keys(slots, one), half_keys(slots, other), size) == 0;
+static bool same_half(const struct slots *slots, const struct half *one, const struct half *other) {
+    size_t size = slots->layout.lanes * lane_length(&slots->layout);
+    return memcmp(one, other, sizeof *one) == 0 && one->locked == 0 &&
+           memcmp(half_lane(slots, one, 0), half_lane(slots, other, 0), size) == 0;
 }
 
 static void compare(struct plane *fast, struct plane *slow) {

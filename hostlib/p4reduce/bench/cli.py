@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `p4reduce bench`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from p4reduce.bench import grid, links, report
+from p4reduce.bench.inputs import block_masks
+from p4reduce.bench.limit import read_bandwidth, traffic
+from p4reduce.bench.reducers import why_no_mpi
+from p4reduce.bench.systems import DEFAULT_SLOTS, Setup, measure
+from p4reduce.demo import network
+from p4reduce.errors import P4ReduceError
+from p4reduce.processes import Family
+
+MAX_WORKERS = 32
+
+bench = typer.Typer(
+    help="Measure the switch beside other libraries.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+
+
+@bench.callback()
+def root() -> None:
+    """Measure the switch beside other libraries, on the same inputs and the same links."""
+
+
+@bench.command()
+def allreduce(
+    target: Annotated[str, typer.Option(help="The switch: native, sim or bmv2 (needs root).")] = "native",
+    systems: Annotated[
+        str | None, typer.Option(help=f"Some of {','.join(grid.SYSTEMS)}; all that are installed without it.")
+    ] = None,
+    workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "2,4,8",
+    numel: Annotated[str, typer.Option(help="Elements, or a size such as 25MiB.")] = "26214400",
+    dtype: Annotated[str, typer.Option(help=", ".join(grid.DTYPES))] = "float32",
+    density: Annotated[str, typer.Option(help="Shares that are not zero.")] = grid.DENSITIES,
+    overlap: Annotated[str, typer.Option(help=f"Some of {','.join(grid.OVERLAPS)}.")] = "random,all,none",
+    sparsity: Annotated[str, typer.Option(help=f"Some of {','.join(grid.SPARSITIES)}.")] = "block,element",
+    link: Annotated[str | None, typer.Option(help="Rate of each worker's link, such as 200mbit: needs root.")] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Measurements of each case.")] = 5,
+    warm_up: Annotated[int, typer.Option(min=0, help="Reductions before them.")] = 1,
+    slots: Annotated[int, typer.Option(min=0, max=512, help="Packets under way; 0: what suits the target.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, help="Of the native switch.")] = 1,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds for one reduction.")] = 120.0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all rows there.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a plot there.")] = None,
+) -> None:
+    """Time allreduce on the grid of OmniReduce's artifact; every result is held against the exact sum."""
+    console = Console()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        if target not in grid.TARGETS:
+            raise P4ReduceError(f"--target {target}: accepted are {', '.join(grid.TARGETS)}")
+        if dtype not in grid.DTYPES:
+            raise P4ReduceError(f"--dtype {dtype}: accepted are {', '.join(grid.DTYPES)}")
+        if link is not None and target == "bmv2":
+            raise P4ReduceError("--link with --target bmv2: BMv2 is slower than any link; accepted are native and sim")
+        rate = grid.bits_per_second(link) if link is not None else None
+        if rate is not None:
+            links.enter()
+        names = _systems(systems, console)
+        cases = grid.grid(
+            workers=[int(n) for n in grid.listed("--workers", workers, _workers, f"2 to {MAX_WORKERS}")],
+            numel=grid.elements(numel, dtype),
+            dtype=dtype,
+            densities=grid.listed("--density", density, grid.within(0, 1), "shares from 0 to 1"),
+            overlaps=grid.choices("--overlap", overlap, grid.OVERLAPS),
+            sparsities=grid.choices("--sparsity", sparsity, grid.SPARSITIES),
+        )
+        with Family() as family:
+            most = max(case.workers for case in cases)
+            made = None
+            if rate is not None:
+                made = links.Links(family, most, rate)
+            elif target == "bmv2" and "p4reduce" in names:
+                network.enter()
+                network.star(most)
+            setup = Setup(target=target, slots=slots, threads=threads, repeat=repeat, warm_up=warm_up, timeout=timeout,
+                          links=made)  # fmt: skip
+            rows, read = _measure(cases, names, setup, rate, console)
+    except KeyboardInterrupt:
+        console.print("stopped: nothing is left running")
+        raise typer.Exit(130) from None
+    except P4ReduceError as error:
+        console.print(f"[red]error:[/] {error}", highlight=False)
+        raise typer.Exit(1) from None
+    table = report.table(rows)
+    # Lines that a narrow terminal breaks can still be read, cells that it cuts cannot.
+    wide = Console(width=10_000).measure(table).maximum
+    Console(width=max(wide, console.width)).print(table)
+    if json_file is not None:
+        report.write_json(json_file, rows, read, sys.argv[1:])
+    if plot is not None:
+        report.plot(plot, rows)
+        console.print(f"plot: {plot}")
+    if any(row.wrong for row in rows):
+        console.print("[red]some sums are wrong: see #wrong above[/]")
+        raise typer.Exit(1)
+
+
+def _workers(part: str) -> float:
+    if not 2 <= int(part) <= MAX_WORKERS:
+        raise ValueError
+    return int(part)
+
+
+def _systems(wanted: str | None, console: Console) -> list[str]:
+    missing = why_no_mpi()
+    if wanted is None:
+        if missing:
+            console.print(f"without mpi: {missing}")
+        return [name for name in grid.SYSTEMS if name != "mpi" or not missing]
+    names = grid.choices("--systems", wanted, grid.SYSTEMS)
+    if "mpi" in names and missing:
+        raise P4ReduceError(f"--systems {wanted}: {missing}")
+    return names
+
+
+def _measure(
+    cases: Sequence[grid.Case], systems: Sequence[str], setup: Setup, rate: int | None, console: Console
+) -> tuple[list[report.Row], float | None]:
+    """Rows in the order of the grid, and the bytes a second at which memory was read where that is the limit."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    found: dict[tuple[grid.Case, str], report.Row] = {}
+    read = None
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("limits", total=len(cases) * len(systems))
+        for workers, some in groupby(cases, lambda case: case.workers):
+            group = list(some)
+            progress.update(bar, description=f"{workers} workers: limits")
+            if rate is None:
+                read = read_bandwidth(workers)
+            limits = {case: _limit(case, setup, rate, read) for case in group}
+            for system in systems:
+                progress.update(bar, description=f"{workers} workers: starting {system}")
+                for case, figures in measure(system, group, setup):
+                    row = report.row(system, setup.target, case, figures, limits[case], rate)
+                    found[case, system] = row
+                    said = row.error.splitlines()[0] if row.error else f"{row.median_s or 0:.4g} s"
+                    progress.console.print(f"{system}, {case}: {said}", highlight=False, markup=False)
+                    progress.update(bar, advance=1, description=f"{workers} workers: {system}")
+    return [found[case, system] for case in cases for system in systems], read and read / 1e9
+
+
+def _limit(case: grid.Case, setup: Setup, rate: int | None, read: float | None) -> float:
+    """Seconds: on its link, or, where there is none, to read every worker's tensor once from the common memory."""
+    if rate is not None:
+        return traffic(block_masks(case), setup.slots or DEFAULT_SLOTS[setup.target]).seconds(rate)
+    return case.workers * case.numel * grid.DTYPES[case.dtype] / (read or 1.0)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured: the cases, and how they are written on the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from p4reduce.errors import P4ReduceError
+
+DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "int32": 4}
+"""Bytes an element."""
+OVERLAPS = ("random", "all", "none")
+SPARSITIES = ("block", "element")
+SYSTEMS = ("p4reduce", "gloo", "gloo-sparse", "mpi")
+TARGETS = ("native", "sim", "bmv2")
+DENSITIES = "1,0.8,0.4,0.2,0.1,0.08,0.04,0.02,0.01,0"
+"""Those of OmniReduce's published artifact, and 0."""
+
+_BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One point of the grid."""
+
+    workers: int
+    numel: int
+    dtype: str
+    density: float
+    """The share of blocks, or of elements, that are not zero at a worker."""
+    overlap: str
+    sparsity: str
+    seed: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.workers} workers, density {self.density:g}, overlap {self.overlap}, by {self.sparsity}"
+
+
+def grid(
+    *,
+    workers: Iterable[int],
+    numel: int,
+    dtype: str,
+    densities: Iterable[float],
+    overlaps: Iterable[str],
+    sparsities: Iterable[str],
+) -> list[Case]:
+    """All cases; those of the same number of workers stand together."""
+    return [
+        Case(count, numel, dtype, density, overlap, sparsity)
+        for count in workers
+        for sparsity in sparsities
+        for overlap in overlaps
+        for density in densities
+    ]
+
+
+def listed(option: str, text: str, read: Callable[[str], T], accepted: str) -> list[T]:
+    """The comma-separated values of an option. `read` raises ValueError for what is not `accepted`."""
+    try:
+        return [read(part.strip()) for part in text.split(",")]
+    except ValueError:
+        raise P4ReduceError(f"{option} {text}: accepted are {accepted}, separated by commas") from None
+
+
+def choices(option: str, text: str, accepted: Iterable[str]) -> list[str]:
+    """Some of `accepted`."""
+    names = tuple(accepted)
+
+    def read(part: str) -> str:
+        if part not in names:
+            raise ValueError
+        return part
+
+    return listed(option, text, read, ", ".join(names))
+
+
+def within(least: float, most: float) -> Callable[[str], float]:
+    """Reads a number from `least` to `most`."""
+
+    def read(part: str) -> float:
+        value = float(part)
+        if not least <= value <= most:
+            raise ValueError
+        return value
+
+    return read
+
+
+def elements(text: str, dtype: str) -> int:
+    """A number of elements: "26214400", or as many as fit into "100MiB" or "100MB"."""
+    match = re.fullmatch(r"(\d+)(?:([kmg]?)(i?)b)?", text.strip().lower())
+    if match is None or (match[3] and not match[2]):
+        raise P4ReduceError(f"--numel {text}: accepted are a number of elements, and a size such as 25MiB or 100MB")
+    number, unit, binary = int(match[1]), match[2], match[3]
+    if unit is None:
+        return number
+    return number * (_BINARY if binary else _DECIMAL)[unit] // DTYPES[dtype]
+
+
+def bits_per_second(text: str) -> int:
+    """A link's rate: "200mbit" or "1gbit"."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg])bit", text.strip().lower())
+    if match is None or (rate := round(float(match[1]) * _DECIMAL[match[2]])) < 1000:
+        raise P4ReduceError(f"--link {text}: accepted are rates such as 200mbit, 1gbit and 2.5gbit, from 1kbit on")
+    return rate

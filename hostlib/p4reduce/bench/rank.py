@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of one system: reduces each case several times, holds every result against the exact sum.
+
+Started by `p4reduce bench`; prints one JSON object a case, and one with what went wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import Any
+
+import numpy as np
+
+from p4reduce.bench.grid import Case
+from p4reduce.bench.inputs import tensors
+from p4reduce.bench.reducers import Reducer, open_reducer
+
+
+def measure(reducer: Reducer, case: Case, repeat: int, warm_up: int) -> dict[str, Any]:
+    """Seconds of each repetition; what a repetition sent and received on average; elements that were wrong, of all."""
+    own, expected = tensors(case, reducer.rank)
+    wrong = 0
+    seconds = []
+    traffic: dict[str, float] = {}
+    for turn in range(-warm_up, repeat):
+        work = reducer.prepare(own, case.dtype)
+        reducer.barrier()
+        before = reducer.traffic()
+        started = time.perf_counter()
+        result = reducer.reduce(work)
+        elapsed = time.perf_counter() - started
+        after = reducer.traffic()
+        wrong += int(np.count_nonzero(reducer.values(result) != expected))
+        del work, result
+        if turn >= 0:
+            seconds.append(elapsed)
+            for name in after:
+                traffic[name] = traffic.get(name, 0.0) + (after[name] - before[name]) / repeat
+    return {"seconds": seconds, "wrong": wrong, "traffic": traffic, "slots": reducer.slots}
+
+
+def main() -> None:
+    """Join, and measure one case after the other."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--system", required=True)
+    parser.add_argument("--cases", type=json.loads, required=True)
+    parser.add_argument("--repeat", type=int, required=True)
+    parser.add_argument("--warm-up", type=int, required=True)
+    parser.add_argument("--timeout", type=float, required=True)
+    parser.add_argument("--slots", type=int, default=0)
+    parser.add_argument("--interface", default=None, help="toward the switch, for transports that need to know")
+    parser.add_argument("--counted", default=None, help="the interface whose traffic is this rank's alone")
+    options = parser.parse_args()
+    number = -1
+    try:
+        with open_reducer(options) as reducer:
+            for number, fields in enumerate(options.cases):
+                figures = measure(reducer, Case(**fields), options.repeat, options.warm_up)
+                print(json.dumps({"rank": reducer.rank, "case": number, **figures}), flush=True)
+    except Exception as error:
+        message = f"{type(error).__name__}: {error}".splitlines()[0]
+        print(json.dumps({"case": number, "error": message}), flush=True)
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`p4reduce bench allreduce` as a user runs it."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MARK = "P4REDUCE_TEST_RUN"
+SMALL = ("--workers", "2", "--numel", "4096", "--density", "1,0.1,0", "--repeat", "2")
+FIELDS = {"system", "target", "workers", "numel", "dtype", "density", "overlap", "sparsity", "link_gbps", "median_s",
+          "min_s", "max_s", "limit_s", "tx_bytes", "rx_bytes", "packets", "retransmissions", "wrong"}  # fmt: skip
+
+needs_mpi = pytest.mark.skipif(
+    shutil.which("mpirun") is None or find_spec("mpi4py") is None, reason="needs mpirun and mpi4py"
+)
+
+
+def start(mark: str, *arguments: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "p4reduce", "bench", "allreduce", *arguments]
+    environment = {**os.environ, MARK: mark}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+    )
+
+
+def bench(folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    """Run it to its end; gives the rows."""
+    file = folder / "bench.json"
+    process = start("", *arguments, "--json", str(file))
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, output
+    made = json.loads(file.read_text())
+    assert made["version"] == 1
+    rows: list[dict[str, Any]] = made["rows"]
+    return rows
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that run with our mark in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+@pytest.mark.parametrize("target", ["native", "sim"])
+def test_sums_are_right_beside_gloo(tmp_path: Path, target: str) -> None:
+    plot = tmp_path / "made" / "plot.png"
+    rows = bench(tmp_path, *SMALL, "--target", target, "--systems", "p4reduce,gloo,gloo-sparse", "--plot", str(plot),
+                 "--overlap", "random", "--sparsity", "block")  # fmt: skip
+    assert [row["system"] for row in rows] == ["p4reduce", "gloo", "gloo-sparse"] * 3
+    for row in rows:
+        assert row.keys() >= FIELDS
+        assert row["error"] is None
+        assert row["wrong"] == 0
+        assert 0 < row["min_s"] <= row["median_s"] <= row["max_s"]
+    sent = {row["density"]: row["tx_bytes"] for row in rows if row["system"] == "p4reduce"}
+    assert sent[1] > sent[0.1] > sent[0]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32"])
+def test_other_dtypes_and_elements(tmp_path: Path, dtype: str) -> None:
+    rows = bench(tmp_path, *SMALL, "--dtype", dtype, "--systems", "p4reduce,gloo", "--overlap", "none",
+                 "--sparsity", "element")  # fmt: skip
+    assert [(row["error"], row["wrong"]) for row in rows] == [(None, 0)] * 6
+
+
+@needs_mpi
+def test_mpi(tmp_path: Path) -> None:
+    rows = bench(tmp_path, *SMALL, "--systems", "mpi", "--overlap", "all", "--sparsity", "block")
+    assert [(row["error"], row["wrong"]) for row in rows] == [(None, 0)] * 3
+
+
+@pytest.mark.root
+def test_links_are_as_fast_as_asked_and_gone_afterwards(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("needs root and iproute2, for network namespaces")
+    before = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+    rows = bench(tmp_path, "--workers", "2", "--numel", "262144", "--density", "1", "--overlap", "all", "--sparsity",
+                 "block", "--link", "50mbit", "--repeat", "2", "--systems", "p4reduce,gloo")  # fmt: skip
+    for row in rows:
+        assert (row["error"], row["wrong"]) == (None, 0)
+        assert row["link_gbps"] == 0.05
+        # A burst may pass faster than the rate, but not much more than that.
+        assert row["min_s"] > row["tx_bytes"] * 8 / 50e6 * 0.9
+    assert rows[0]["min_s"] > rows[0]["limit_s"] * 0.9
+    assert rows[0]["tx_bytes"] * 8 / 50e6 == pytest.approx(rows[0]["limit_s"], rel=0.3)
+    assert rows[1]["tx_bytes"] > 262144 * 4
+    assert subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout == before
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_when_it_is_interrupted(how: signal.Signals) -> None:
+    mark = str(uuid.uuid4())
+    process = start(mark, "--workers", "2", "--repeat", "100000", "--systems", "p4reduce")
+    deadline = time.monotonic() + 60
+    while len(marked(mark)) < 5:  # bench, switch, controller, two ranks
+        assert time.monotonic() < deadline, f"processes: {marked(mark)}"
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.1)
+    process.send_signal(how)
+    process.communicate(timeout=30)
+    assert process.returncode == 128 + how
+    deadline = time.monotonic() + 5
+    while marked(mark):
+        assert time.monotonic() < deadline, f"left over: {marked(mark)}"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--target", "tofino"), "accepted are native, sim, bmv2"),
+        (("--workers", "1"), "accepted are 2 to 32"),
+        (("--link", "fast"), "accepted are rates"),
+        (("--link", "1gbit", "--target", "bmv2"), "accepted are native and sim"),
+    ],
+)
+def test_wrong_options_say_what_is_accepted(arguments: tuple[str, ...], message: str) -> None:
+    process = start("", *arguments)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert message in " ".join(output.split())

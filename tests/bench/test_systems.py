@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A system that fails gives rows with errors, and what comes after it is measured all the same."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from p4reduce.bench import report, systems
+from p4reduce.bench.grid import Case
+from p4reduce.bench.systems import Failed, Figures, Setup, measure
+from p4reduce.processes import ChildFailed
+
+CASES = [Case(2, 1000, "float32", density, "all", "block") for density in (1.0, 0.5, 0.1)]
+SETUP = Setup(target="sim", slots=0, threads=1, repeat=2, warm_up=0, timeout=1, links=None)
+RANK = {"traffic": {"tx_bytes": 10.0}, "slots": 64}
+FIGURES: Figures = {0: {**RANK, "seconds": [1.0, 3.0], "wrong": 0}, 1: {**RANK, "seconds": [2.0, 1.0], "wrong": 4}}
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, run: Any) -> list[Figures | Failed]:
+    monkeypatch.setattr(systems, "_run", run)
+    made = list(measure("gloo", CASES, SETUP))
+    assert [case for case, _ in made] == CASES
+    return [figures for _, figures in made]
+
+
+def test_it_is_started_again_for_the_cases_after_the_failed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_: str, cases: Sequence[Case], __: Setup) -> Iterator[Figures]:
+        for case in cases:
+            if case.density == 0.5:
+                raise ChildFailed("out of luck")
+            yield FIGURES
+
+    assert run_with(monkeypatch, run) == [FIGURES, Failed("out of luck"), FIGURES]
+
+
+def test_what_never_starts_is_not_tried_for_each_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = []
+
+    def run(_: str, cases: Sequence[Case], __: Setup) -> Iterator[Figures]:
+        starts.append(len(cases))
+        yield from ()
+        raise systems._NeverStarted("no such switch")
+
+    assert run_with(monkeypatch, run) == [Failed("no such switch")] * 3
+    assert starts == [3]
+
+
+def test_a_row_is_of_the_slowest_rank() -> None:
+    row = report.row("gloo", "native", CASES[0], FIGURES, limit_s=0.5, bits_per_second=10**9)
+    assert (row.median_s, row.min_s, row.max_s) == (2.5, 2.0, 3.0)
+    assert row.over_limit == 5.0
+    assert row.algbw_gbps == row.busbw_gbps == pytest.approx(4000 / 2.5 / 1e9)
+    assert (row.wrong, row.tx_bytes, row.packets, row.target, row.link_gbps) == (4, 10, None, None, 1.0)
+    failed = report.row("p4reduce", "sim", CASES[0], Failed("no"), limit_s=0.5, bits_per_second=None)
+    assert (failed.error, failed.target, failed.median_s) == ("no", "sim", None)
+    assert report.table([row, failed]).row_count == 2
