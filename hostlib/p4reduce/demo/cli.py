@@ -90,7 +90,9 @@ def train(family: Family, report: Report, seed: int, console: Console) -> None:
 
 
 def demo(
-    target: Annotated[str, typer.Option(help="The switch: sim (the P4 program in Python), native (in C) or bmv2 (needs root).")] = "sim",
+    target: Annotated[
+        str, typer.Option(help="The switch: sim (the P4 program in Python), native (in C) or bmv2 (needs root).")
+    ] = "sim",
     workers: Annotated[int, typer.Option(min=1, max=16, help="Worker processes.")] = 4,
     steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 100,
     drop_rate: Annotated[
