@@ -75,6 +75,7 @@ class Job:
         if None in self.transports:
             raise SystemExit("the workers could not join")
         self.workers = [Worker(membership(place, WORKERS)) for place in self.places]
+        self.seqs: list[int] = []  # of each slot: the round that comes next
 
     def _join(self, rank: int, kind: str) -> None:
         session = self.sessions[rank]
@@ -108,12 +109,14 @@ class Job:
                         sent[worker.membership.rank] = bytearray(packet)
                     transport.send(packets)
                 poll.poll(0.001)
-        return [[rounds[seq] for seq in sorted(rounds)] for rounds in slots if rounds]
+        used = [rounds for rounds in slots if rounds]
+        self.seqs = [max(rounds) + 1 for rounds in used]
+        return [[rounds[seq] for seq in sorted(rounds)] for rounds in used]
 
     def replay(self, slots: list[Rounds], seconds: float) -> tuple[int, float, int]:
         """Send the recorded rounds over and over; gives packets that the target took, seconds, and packets lost."""
         nexts = [0] * len(slots)  # round to send
-        seqs = [worker_seq + 2 for worker_seq in (self._last_seq(rounds) for rounds in slots)]
+        seqs = self.seqs
         missing = [0] * len(slots)  # workers without the result
         sent = lost = 0
         started = heard = time.monotonic()
@@ -154,9 +157,6 @@ class Job:
                             nexts[slot] = (nexts[slot] + 1) % len(slots[slot])
                             send(slot)
         return sent, time.monotonic() - started, lost
-
-    def _last_seq(self, rounds: Rounds) -> int:
-        return int(SEQ.unpack_from(rounds[-1][0], SEQ_AT)[0])
 
     def close(self) -> None:
         """Leave the job."""

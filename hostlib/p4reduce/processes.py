@@ -2,7 +2,6 @@
 """Child processes that report in JSON lines, and that never outlive us."""
 
 import contextlib
-import ctypes
 import json
 import os
 import selectors
@@ -16,17 +15,11 @@ from types import TracebackType
 from typing import Any
 
 from p4reduce.errors import P4ReduceError
-
-PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
+from p4reduce.launch import bound_to_us
 
 
 class ChildFailed(P4ReduceError):
     """A child process ended when it should not have; the message ends with the last lines that it printed."""
-
-
-def _die_with_parent() -> None:
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Child:
@@ -36,13 +29,12 @@ class Child:
         self.name = name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         self.process = subprocess.Popen(
-            command,
+            bound_to_us(command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
             start_new_session=True,  # Ctrl-C reaches us alone, and we stop our children in order
-            preexec_fn=_die_with_parent,
         )
         assert self.process.stdout is not None
         self.output = self.process.stdout

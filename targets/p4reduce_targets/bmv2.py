@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import signal
@@ -18,15 +17,15 @@ from pathlib import Path
 import grpc
 from finsy.proto import p4r, p4r_grpc
 
+from p4reduce.launch import bound_to_us
+
+from . import offloads
 from .ports import PortError, check_numbers, split_port
 
 BINARY = "simple_switch_grpc"
 LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "off")
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0
-PR_SET_PDEATHSIG = 1
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class TargetMissing(RuntimeError):
@@ -94,6 +93,7 @@ class Bmv2:
         if _has_thrift(binary):
             command += ["--thrift-port", _free("0.0.0.0:0").rpartition(":")[2]]
         for number, interface in sorted(ports.items()):
+            offloads.switch_off(interface)
             command += ["-i", f"{number}@{interface}"]
         if log_file is not None:
             command += ["--log-file", str(log_file), "--log-flush"]
@@ -102,12 +102,11 @@ class Bmv2:
             command += [f"--pcap={pcap}"]
         command += ["--", "--grpc-server-addr", self.address, "--cpu-port", str(cpu_port)]
         self.process = subprocess.Popen(
-            command,
+            bound_to_us(command),
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
         )
         try:
             self._await_server()
@@ -186,10 +185,6 @@ def _free(address: str) -> str:
         except OSError as error:
             raise TargetFailed(f"cannot listen at {address}: {error}") from None
         return f"{host}:{probe.getsockname()[1]}"
-
-
-def _die_with_parent() -> None:
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _meaning(code: int) -> str:

@@ -11,6 +11,8 @@ import struct
 from collections.abc import Iterable
 from typing import Protocol
 
+from . import offloads
+
 AGGREGATION_PORT = 0x7A52
 RECEIVE_BUFFER = 8 << 20
 LARGEST_FRAME = 65536 + 18
@@ -161,6 +163,7 @@ class EthPort:
             self._socket.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
             membership = struct.pack("iHH8s", index, PACKET_MR_PROMISC, 0, b"")
             self._socket.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, membership)
+            offloads.switch_off(interface)
             self._socket.bind((interface, ETH_P_ALL))
         except OSError as error:
             self._socket.close()

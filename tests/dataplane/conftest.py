@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -20,11 +21,11 @@ PLANES = [
 
 @pytest.fixture(scope="session", params=PLANES)
 def running_switch(request: pytest.FixtureRequest) -> Iterator[Switch]:
-    try:
-        switch = Switch(request.param)
-    except Unavailable as missing:
-        pytest.skip(str(missing))
-    with switch:
+    with ExitStack() as running:
+        try:
+            switch = running.enter_context(Switch(request.param))
+        except Unavailable as missing:
+            pytest.skip(str(missing))
         yield switch
 
 

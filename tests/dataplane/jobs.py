@@ -11,7 +11,7 @@ import numpy as np
 from . import frames
 from .frames import NO_KEY, Aggregation, Host, Values
 from .p4runtime import Entry
-from .switch import JOBS, SWITCH, WORKERS, Switch
+from .switch import JOBS, SWITCH, WORKERS, Outputs, Switch
 
 FIRST_SEQ = 2
 
@@ -93,7 +93,7 @@ class Job:
         self.reset().expect()
         return self
 
-    def reset(self):
+    def reset(self) -> Outputs:
         """RESET every half so that `first_seq` is the first round, as the controller does."""
         return self.switch.reset_halves(
             {self.pool_base + half: (self.first_seq - 2 + half % 2) & 0xFFFFFFFF for half in range(2 * self.slots)}

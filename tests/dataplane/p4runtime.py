@@ -128,11 +128,15 @@ class P4Runtime:
         request.arbitration.device_id = DEVICE
         request.arbitration.election_id.CopyFrom(self._election_id)
         self._requests.put(request)
-        answer = self._answers.get(timeout=TIMEOUT_S)
-        if isinstance(answer, Exception):
-            raise answer
-        if answer.WhichOneof("update") != "arbitration" or answer.arbitration.status.code != 0:
-            raise RuntimeError(f"not the primary: {answer}")
+        try:
+            answer = self._answers.get(timeout=TIMEOUT_S)
+            if isinstance(answer, Exception):
+                raise answer
+            if answer.WhichOneof("update") != "arbitration" or answer.arbitration.status.code != 0:
+                raise RuntimeError(f"not the primary: {answer}")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import select
 import shutil
 import socket
 import subprocess
@@ -17,8 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-import grpc
-
+from p4reduce_targets.bmv2 import TargetMissing, find
 from p4reduce_targets.p4runtime import Server
 from p4reduce_targets.switch import Load, Switch
 
@@ -58,108 +58,94 @@ class Target(ExitStack):
 
 
 class Process(Target):
-    """A switch in a process of its own, on veth pairs in a network namespace of its own."""
+    """A switch as `p4reduce switch` runs it, on veth pairs in a network namespace of its own."""
 
-    name = ""
-    tools: tuple[str, ...] = ("ip",)
+    target = ""
 
     def __init__(self) -> None:
         super().__init__()
-        self._process: subprocess.Popen[bytes] | None = None
-        for tool in self.tools:
-            if shutil.which(tool) is None:
-                raise Unavailable(f"{tool} is not on PATH")
         if os.geteuid() != 0:
             raise Unavailable("network namespaces need root")
+        if shutil.which("ip") is None:
+            raise Unavailable("ip (iproute2) is not on PATH")
         with ExitStack() as undo:
             undo.push(self)
-            self._start()
+            folder = Path(self.enter_context(tempfile.TemporaryDirectory(prefix="p4reduce-test-")))
+            namespace = f"p4reduce-test-{os.getpid()}-{next(_instances)}"
+            self._lay_cables(namespace)
+            self._start(namespace, folder)
             undo.pop_all()
 
-    def _start(self) -> None:
-        folder = Path(self.enter_context(tempfile.TemporaryDirectory(prefix="p4reduce-test-")))
-        name = f"p4reduce-test-{os.getpid()}-{next(_instances)}"
+    def _lay_cables(self, namespace: str) -> None:
         try:
-            _ip("netns", "add", name)
+            _ip("netns", "add", namespace)
         except RuntimeError as error:
             raise Unavailable(f"network namespaces cannot be made here: {error}") from None
-        self.callback(_ip, "netns", "del", name)
-        inside = ("ip", "netns", "exec", name)
+        self.callback(_ip, "netns", "del", namespace)
         for kind in ("all", "default"):
-            # Where the kernel has no IPv6, nothing needs to be switched off.
-            path = f"/proc/sys/net/ipv6/conf/{kind}/disable_ipv6"
-            subprocess.run([*inside, "sh", "-c", f"echo 1 > {path}"], check=Path(path).exists(), capture_output=True)
-        _ip("-n", name, "link", "set", "lo", "up")
+            path = f"/proc/sys/net/ipv6/conf/{kind}/disable_ipv6"  # without it, hosts would talk by themselves
+            if Path(path).exists():
+                _ip("netns", "exec", namespace, "sh", "-c", f"echo 1 > {path}")
+        _ip("-n", namespace, "link", "set", "lo", "up")
         for port in range(1, PORTS + 1):
-            _ip("-n", name, "link", "add", f"host{port}", "type", "veth", "peer", "name", f"switch{port}")
+            _ip("-n", namespace, "link", "add", f"host{port}", "type", "veth", "peer", "name", f"switch{port}")
             for link in (f"host{port}", f"switch{port}"):
-                _ip("-n", name, "link", "set", link, "mtu", "9000", "arp", "off", "up")
+                _ip("-n", namespace, "link", "set", link, "mtu", "9000", "arp", "off", "up")
         with ThreadPoolExecutor(1) as pool:  # a thread's network namespace is its own
-            self.sockets = pool.submit(_packet_sockets, name).result()
+            self.sockets = pool.submit(_packet_sockets, namespace).result()
         for sock in self.sockets.values():
-            self.callback(sock.close)
+            self.enter_context(sock)
 
+    def _start(self, namespace: str, folder: Path) -> None:
         self.grpc_address = f"unix:{folder}/grpc"
         self._log = folder / "log"
+        command = [sys.executable, "-m", "p4reduce_targets", "--target", self.target, "--grpc", self.grpc_address]
+        command += ["--device-id", str(DEVICE), "--cpu-port", str(CPU_PORT), "--json"]
+        command += [f"--port={port}=eth:switch{port}" for port in range(1, PORTS + 1)]
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen([*inside, *self.command()], stdout=log, stderr=log, cwd=folder)
+            inside = ("ip", "netns", "exec", namespace)  # which becomes the command, so signals reach that
+            self._process = subprocess.Popen([*inside, *command], stdout=subprocess.PIPE, stderr=log)
         self.callback(self._stop)
-        with grpc.insecure_channel(self.grpc_address) as channel:
-            try:
-                grpc.channel_ready_future(channel).result(timeout=START_TIMEOUT_S)
-            except grpc.FutureTimeoutError:
-                raise RuntimeError(f"{self.name} is not ready: {self._last_words()}") from None
-
-    def command(self) -> list[str]:
-        """What to run: the switch's ends of the links are called switch1, switch2 ..."""
-        raise NotImplementedError
+        assert self._process.stdout is not None
+        ready = select.select([self._process.stdout], [], [], START_TIMEOUT_S)[0] and self._process.stdout.readline()
+        if not ready:
+            raise RuntimeError(f"{self.target} is not ready: {self._last_words()}")
 
     def _stop(self) -> None:
-        assert self._process is not None
         self._process.terminate()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(10)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
     def _last_words(self) -> str:
         return self._log.read_text(errors="replace")[-2000:]
 
     def check(self) -> None:
-        if self._process is not None and self._process.poll() is not None:
-            raise RuntimeError(f"{self.name} ended with {self._process.returncode}: {self._last_words()}")
+        if self._process.poll() is not None:
+            raise RuntimeError(f"{self.target} ended with {self._process.returncode}: {self._last_words()}")
 
 
 class Bmv2(Process):
-    """simple_switch_grpc."""
+    target = "bmv2"
 
-    name = "simple_switch_grpc"
-    tools = ("ip", "simple_switch_grpc")
-
-    def command(self) -> list[str]:
-        ports = [part for port in range(1, PORTS + 1) for part in ("-i", f"{port}@switch{port}")]
-        return [
-            *("simple_switch_grpc", "--no-p4", "--device-id", str(DEVICE), "-L", "error", *ports),
-            *("--", "--grpc-server-addr", self.grpc_address, "--cpu-port", str(CPU_PORT)),
-        ]
+    def __init__(self) -> None:
+        try:
+            find()
+        except TargetMissing as missing:
+            raise Unavailable(str(missing)) from None
+        super().__init__()
 
 
 class NativeOnInterfaces(Process):
-    """The native switch as `p4reduce switch` runs it."""
-
-    name = "native switch"
+    target = "native"
 
     def __init__(self) -> None:
         _check_native()
         super().__init__()
-
-    def command(self) -> list[str]:
-        ports = [part for port in range(1, PORTS + 1) for part in ("--port", f"{port}=eth:switch{port}")]
-        return [
-            *(sys.executable, "-m", "p4reduce_targets", "--target", "native", *ports),
-            *("--grpc", self.grpc_address, "--device-id", str(DEVICE), "--cpu-port", str(CPU_PORT)),
-        ]
 
 
 def _ip(*arguments: str) -> None:

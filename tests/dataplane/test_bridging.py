@@ -10,7 +10,8 @@ import pytest
 from . import frames
 from .frames import Aggregation, Host
 from .jobs import values_of
-from .switch import SWITCH, Switch
+from .p4runtime import Entry
+from .switch import MAC_ADDRESSES, SWITCH, Switch
 
 HERE = Host("02:00:00:00:00:01", "10.0.0.1", 1111)
 THERE = Host("02:00:00:00:00:02", "10.0.0.2", 2222)
@@ -107,9 +108,6 @@ def test_never_back_to_where_it_came_from(switch: Switch) -> None:
 
 
 def test_an_entry_can_discard(switch: Switch) -> None:
-    from .p4runtime import Entry
-    from .switch import MAC_ADDRESSES
-
     switch.flood_unknown(FLOOD_GROUP)
     match = {"mac": frames.mac_number(UNKNOWN.mac)}
     switch.insert(Entry(MAC_ADDRESSES, match, "SwitchIngress.forwarding.discard"))
@@ -117,9 +115,6 @@ def test_an_entry_can_discard(switch: Switch) -> None:
 
 
 def test_entries_can_be_changed_and_removed(switch: Switch) -> None:
-    from .p4runtime import Entry
-    from .switch import MAC_ADDRESSES
-
     frame = frames.udp_frame(HERE, UNKNOWN, b"x")
     match = {"mac": frames.mac_number(UNKNOWN.mac)}
     entry = Entry(MAC_ADDRESSES, match, "SwitchIngress.forwarding.forward", {"port": 2})

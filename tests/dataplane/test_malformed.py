@@ -63,6 +63,8 @@ WRONG_HEADERS: dict[str, Change] = {
 
 @pytest.mark.parametrize("wrong", WRONG_HEADERS)
 def test_wrong_headers(switch: Switch, job: Job, wrong: str) -> None:
+    if switch.lanes == 8 and wrong in ("active beyond the lanes", "all active bits"):
+        pytest.skip("with 8 lanes, every bit is one")
     packet = WRONG_HEADERS[wrong](switch, good(job))
     switch.exchange(job.sent(packet)).expect()
     assert switch.counts() == {"reset": 4, "started": 1, "query": 2, "malformed": 1}

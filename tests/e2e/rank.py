@@ -7,6 +7,7 @@ Prints one JSON object a line: {"joined": true}, {"done": number of calls so far
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from dataclasses import asdict, dataclass
@@ -17,6 +18,8 @@ import numpy.typing as npt
 
 from p4reduce import Communicator, P4ReduceError
 from p4reduce.protocol.numbers import reference_allreduce
+
+FORGOTTEN: list[Communicator] = []
 
 
 @dataclass(frozen=True)
@@ -78,12 +81,18 @@ def say(**event: Any) -> None:
 
 
 def main() -> None:
-    """Follows the plan in the first argument: options of Communicator, calls, and whether to repeat them for ever."""
+    """Follows the plan in the first argument.
+
+    options: of Communicator. calls: to make. repeat: for ever. forget: never close the communicator.
+    """
     plan = json.loads(sys.argv[1])
     calls = [Call(**{**call, "shape": tuple(call["shape"])}) for call in plan["calls"]]
     done = 0
     try:
-        with Communicator(**plan["options"]) as communicator:
+        communicator = Communicator(**plan["options"])
+        if plan["forget"]:
+            FORGOTTEN.append(communicator)
+        with contextlib.nullcontext() if plan["forget"] else communicator:
             say(joined=True)
             while True:
                 for call in calls:

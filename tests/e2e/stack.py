@@ -91,14 +91,16 @@ class Stack(Family):
         world_size: int = 4,
         present: Sequence[int] | None = None,
         repeat: bool = False,
+        forget: bool = False,
         interfaces: str = "",
         calls_of: Mapping[int, Sequence[Call]] | None = None,
         **options: Any,
     ) -> Ranks:
         """Starts a job's ranks.
 
-        present: which; by default all. repeat: make the calls again until an error. interfaces: "worker" gives rank 2
-        the interface worker2. calls_of: those of ranks that differ. options: of Communicator.
+        present: which; by default all. repeat: make the calls again until an error. forget: do not close.
+        interfaces: "worker" gives rank 2 the interface worker2. calls_of: those of ranks that differ.
+        options: of Communicator.
         """
         children = {}
         for rank in present if present is not None else range(world_size):
@@ -113,6 +115,7 @@ class Stack(Family):
                 },
                 "calls": [asdict(call) for call in (calls_of or {}).get(rank, calls)],
                 "repeat": repeat,
+                "forget": forget,
             }
             command = [sys.executable, str(RANK), json.dumps(plan)]
             with self.entered():

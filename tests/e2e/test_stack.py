@@ -37,6 +37,7 @@ def test_every_shape_and_dtype(setting: Setting) -> None:
     finish(setting, SHAPES, "shapes")
 
 
+@pytest.mark.slow
 def test_bfloat16(udp_stack: Stack) -> None:
     pytest.importorskip("torch", reason="needs torch")
     finish(Setting(udp_stack), [Call((33, 100), dtype="bfloat16")], "bfloat16", world_size=2)
@@ -73,6 +74,16 @@ def test_a_killed_rank_ends_the_job_for_the_others(setting: Setting) -> None:
     finish(setting, [Call()], "killed", world_size=3)  # the name and its slots are free again
 
 
+def test_ranks_that_forget_to_leave_end_well(udp_stack: Stack) -> None:
+    """Each leaves at the interpreter's exit; if one did not, the others' exits would take two seconds of grace."""
+    for _ in range(3):
+        with udp_stack.ranks([Call()], job="forgotten", forget=True) as ranks:
+            ranks.wait_for("stats")
+            said_at = time.monotonic()
+            assert all("stats" in last for last in ranks.wait_for_ends(60).values())
+            assert time.monotonic() - said_at < 1.9
+
+
 def test_ranks_that_differ_are_told(setting: Setting) -> None:
     calls = {0: [Call((100,))], 1: [Call((200,))]}
     with setting.stack.ranks([], calls_of=calls, job="mismatch", world_size=2, **setting.options) as ranks:
@@ -97,6 +108,7 @@ def test_a_rank_that_never_comes_is_named(udp_stack: Stack) -> None:
             assert "rank 1" in last["message"] or "ranks that have not joined: 1" in last["message"]
 
 
+@pytest.mark.slow
 def test_loss_changes_nothing(setting: Setting) -> None:
     with setting.stack.losing(0.05), setting.stack.ranks(SHAPES, job="lossy", **setting.options) as ranks:
         lasts = ranks.wait_for_ends(120).values()

@@ -43,7 +43,9 @@ class Multicast:
         self._groups[number] = _canonical(group)
 
     def read(self, entry: p4r.PacketReplicationEngineEntry) -> Iterator[p4r.PacketReplicationEngineEntry]:
-        """One group, or all of them (group id 0)."""
+        """One group, or all of them (group id 0). There are no clone sessions, so all of those are none."""
+        if entry.HasField("clone_session_entry") and not entry.clone_session_entry.session_id:
+            return
         number = _group(entry).multicast_group_id
         if number >= GROUP_LIMIT:
             raise Refused(StatusCode.OUT_OF_RANGE, f"Group id value is too high: {number}, below {GROUP_LIMIT} is")

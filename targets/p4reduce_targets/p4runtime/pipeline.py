@@ -90,13 +90,26 @@ class Pipeline:
                     for group in self._multicast.read(entity.packet_replication_engine_entry):
                         yield p4r.Entity(packet_replication_engine_entry=group)
                 case _:
-                    raise _refusal(kind, "reads")
+                    if not _asks_for_all(entity):
+                        raise _refusal(kind, "reads")
 
     def replay(self, other: Pipeline) -> None:
         """Take over what was written to `other`; raises Refused where this program cannot hold it."""
         self._tables.replay(other._tables)
         self._counters.replay(other._counters)
         self._multicast.replay(other._multicast)
+
+
+def _asks_for_all(entity: p4r.Entity) -> bool:
+    """Whether this reads everything of a kind that no program here has; BMv2 then tells nothing."""
+    match entity.WhichOneof("entity"):
+        case "action_profile_member":
+            return not entity.action_profile_member.action_profile_id
+        case "action_profile_group":
+            return not entity.action_profile_group.action_profile_id
+        case "meter_entry":
+            return not entity.meter_entry.meter_id
+    return False
 
 
 def _check_type(update: p4r.Update) -> None:

@@ -19,6 +19,7 @@ from p4reduce_targets.sim.code import (
     compose,
     constant,
     fit,
+    literal,
     negate,
     variable,
 )
@@ -84,6 +85,8 @@ class Primitives:
         if target["type"] != "field":
             raise UnsupportedFeature(f"writing to an operand of type {target['type']}", self.where)
         field = self.program.field(*target["value"])
+        if field == self.program.intrinsic("priority", "intrinsic_metadata.priority"):
+            raise UnsupportedFeature("a queue's priority", self.where)
         return assign(field.variable, fit(value, field.bits))
 
     def _header(self, node: Json) -> Header:
@@ -169,9 +172,11 @@ class Primitives:
 
     def _random(self, parameters: Json) -> list[Statement]:
         low, high = self.value(parameters[1]), self.value(parameters[2])
-        draw = self.set(parameters[0], compose(f"random_integer({low.text}, {high.text})", low, high))
-        if not low.reads and not high.reads:
-            return [draw] if int(low.text, 0) <= int(high.text, 0) else []
+        number = compose(f"random_integer({low.text}, {high.text})", low, high, bits=high.bits)
+        draw = self.set(parameters[0], number)
+        lowest, highest = literal(low), literal(high)
+        if lowest is not None and highest is not None:
+            return [draw] if lowest <= highest else []
         possible = compose(f"{low.within(SUM)} <= {high.within(SUM)}", low, high, bits=1, level=COMPARE)
         return [If([(possible, [draw])])]
 

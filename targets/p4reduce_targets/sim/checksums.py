@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import groupby
 
 from p4reduce_targets.sim.code import AND, SHIFT, SUM, Expr, If, Statement, assign, compose, constant, fit, variable
@@ -13,8 +15,17 @@ from p4reduce_targets.sim.program import Json, Program
 CHECKSUM_ERROR = "checksum_wrong"
 
 
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A part of what is summed, left out where its header is not valid."""
+
+    valid: Expr
+    value: Expr
+    bits: int
+
+
 class ChecksumCode:
-    """Translates the program's checksums. The generated code's globals need `internet_checksum`."""
+    """Translates the program's checksums, to calls of this module's functions."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -59,46 +70,56 @@ class ChecksumCode:
         calculation = self.calculations[checksum["calculation"]]
         if calculation["algo"] not in ("csum16", "cksum16"):
             raise UnsupportedFeature(f"algorithm {calculation['algo']}", f"{where}, calculation {calculation['name']}")
-        inputs = [self._input(item, where) for item in calculation["input"]]
-        return self._sum(inputs, where)
+        return checksum_of([self._input(item, where) for item in calculation["input"]])
 
-    def _input(self, item: Json, where: str) -> tuple[str | None, Expr, int]:
-        """The header that a part of the input is left out with, its value and its width."""
+    def _input(self, item: Json, where: str) -> Input:
         if item["type"] == "field":
             field = self.program.field(*item["value"])
             header = self.program.headers[field.header]
-            return None if header.metadata else header.valid, variable(field.variable, field.bits), field.bits
+            valid = constant(1) if header.metadata else variable(header.valid, 1)
+            return Input(valid, variable(field.variable, field.bits), field.bits)
         if item["type"] == "hexstr":
-            return None, constant(int(item["value"], 16)), item["bitwidth"]
+            return Input(constant(1), constant(int(item["value"], 16)), item["bitwidth"])
         raise UnsupportedFeature(f"an input of type {item['type']}", where)
 
-    def _sum(self, inputs: list[tuple[str | None, Expr, int]], where: str) -> Expr:
-        """The ones' complement sum of the input as 16-bit words, the last one padded with zeros."""
-        groups = [(valid, list(items)) for valid, items in groupby(inputs, key=lambda item: item[0])]
-        terms: list[Expr] = []
-        place = 0  # bits before this part, modulo 16
-        for valid, items in groups:
-            parts: list[Expr] = []
-            for _, value, bits in items:
-                # 2**16 is 1 modulo 0xFFFF, so only the place within a word matters, not which word.
-                shift = -(place + bits) % 16
-                parts.append(compose(f"({value.within(SHIFT)} << {shift})", value) if shift else value)
-                place += bits
-            text = " + ".join(part.within(SUM) for part in parts)
-            term = compose(text, *parts, level=SUM)
-            if valid is not None:
-                if len(groups) > 1 and sum(bits for _, _, bits in items) % 16:
-                    raise UnsupportedFeature("an input of several headers that are no whole 16-bit words", where)
-                term = compose(f"({term.text} if {valid} else 0)", term, variable(valid, 1))
-            terms.append(term)
-        total = compose(" + ".join(term.text for term in terms) or "0", *terms, level=SUM)
-        return compose(f"internet_checksum({total.text})", total, bits=16)
+
+def checksum_of(inputs: list[Input]) -> Expr:
+    """The checksum of the inputs one after the other, as 16-bit words, the last one padded with zeros."""
+    groups = [(valid, list(items)) for valid, items in groupby(inputs, key=lambda item: item.valid)]
+    if any(sum(item.bits for item in items) % 16 for _, items in groups[:-1]):
+        # Where a header in the middle is absent, what follows it moves to another place within its word.
+        parts = [f"({item.valid.text}, {item.value.text}, {item.bits})" for item in inputs]
+        operands = [expr for item in inputs for expr in (item.valid, item.value)]
+        return compose(f"checksum_of_parts(({', '.join(parts)},))", *operands, bits=16)
+    terms = [constant(0)]
+    for valid, items in groups:
+        place = 0
+        parts_of_words: list[Expr] = []
+        for item in items:
+            place += item.bits
+            # 2**16 is 1 modulo 0xFFFF, so only the place within a word matters, not which word.
+            shift = -place % 16
+            shifted = compose(f"({item.value.within(SHIFT)} << {shift})", item.value)
+            parts_of_words.append(shifted if shift else item.value)
+        text = " + ".join(part.within(SUM) for part in parts_of_words)
+        terms.append(compose(f"({text} if {valid.text} else 0)", valid, *parts_of_words))
+    total = compose(" + ".join(term.text for term in terms[1:] or terms), *terms)
+    return compose(f"internet_checksum({total.text})", total, bits=16)
 
 
 def internet_checksum(total: int) -> int:
     """RFC 1071: the complement of the ones' complement sum of words whose plain sum is `total`."""
     folded = total % 0xFFFF
     return 0xFFFF - folded if folded or not total else 0
+
+
+def checksum_of_parts(parts: Iterable[tuple[int, int, int]]) -> int:
+    """The checksum of (is it there, value, bits) one after the other."""
+    whole = length = 0
+    for valid, value, bits in parts:
+        if valid:
+            whole, length = whole << bits | value, length + bits
+    return internet_checksum(whole << (-length % 16))
 
 
 def when(conditions: list[Expr], body: list[Statement]) -> list[Statement]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from p4reduce_targets.sim.actions import DROP_PORT, LENGTH, ActionCode
-from p4reduce_targets.sim.checksums import CHECKSUM_ERROR, ChecksumCode, internet_checksum
+from p4reduce_targets.sim.checksums import CHECKSUM_ERROR, ChecksumCode, checksum_of_parts, internet_checksum
 from p4reduce_targets.sim.code import (
-    BIT_AND,
+    COMPARE,
     Do,
     Expr,
     If,
@@ -72,7 +72,6 @@ class _Generator:
         egress = prune([*before_out, *self._send(update, frame)], ())
         given = {"egress_port", "egress_instance", "sent"}
         handed = sorted(egress.before - given)
-        frozen_names = {part.variable for part in frozen}
         ingress = prune(
             [
                 *self._ingress_start(),
@@ -88,7 +87,6 @@ class _Generator:
             ],
             (),
         )
-        assert frozen_names.isdisjoint(ingress.before)
         lines = [
             "def process(port_in, frame):",
             "    frame_size = len(frame)",
@@ -105,6 +103,7 @@ class _Generator:
 
     def _share_state(self) -> dict[str, tuple[list[int], list[int]]]:
         self.shared["internet_checksum"] = internet_checksum
+        self.shared["checksum_of_parts"] = checksum_of_parts
         for layout in self.layouts.values():
             self.shared[layout.codec] = layout.struct()
         for register in self.program.registers.values():
@@ -163,7 +162,7 @@ class _Generator:
             assign("copies", compose(f"(({spec.variable}, {copy_instance}),)", *reads)),
         ]
         dropped: list[Statement] = [Do("return sent", frozenset({"sent"}))]
-        is_dropped = compose(f"{spec.variable} == {DROP_PORT}", reads[0], bits=1, level=BIT_AND)
+        is_dropped = compose(f"{spec.variable} == {DROP_PORT}", reads[0], bits=1, level=COMPARE)
         branches: list[tuple[Expr | None, list[Statement]]] = [(is_dropped, dropped), (None, unicast)]
         if group is not None:
             wanted = variable(group.variable, group.bits)
@@ -196,7 +195,7 @@ class _Generator:
 
     def _send(self, update: list[Statement], frame: Expr) -> list[Statement]:
         spec = self._required("egress_spec")
-        kept = compose(f"{spec.variable} != {DROP_PORT}", variable(spec.variable, 9), bits=1, level=BIT_AND)
+        kept = compose(f"{spec.variable} != {DROP_PORT}", variable(spec.variable, spec.bits), bits=1, level=COMPARE)
         send = Do(f"sent.append((egress_port, {frame.text}))", frame.reads | {"sent", "egress_port"})
         return [If([(kept, [*update, send])])]
 

@@ -22,6 +22,7 @@ from p4reduce_targets.sim.code import (
     compose,
     constant,
     fit,
+    literal,
     negate,
     variable,
 )
@@ -165,8 +166,8 @@ class _State:
         self.done += size
 
     def _advance(self, bits: Expr) -> None:
-        if not bits.reads:
-            number = int(bits.text, 0)
+        number = literal(bits)
+        if number is not None:
             if number % 8:
                 self._fail(None, constant(self.parser.error("ParserInvalidArgument")))
             self._need(number // 8)

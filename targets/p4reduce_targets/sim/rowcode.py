@@ -17,6 +17,7 @@ from p4reduce_targets.sim.code import (
     compose,
     constant,
     fit,
+    literal,
     variable,
 )
 from p4reduce_targets.sim.expressions import BITWISE, Expressions, bitwise
@@ -84,8 +85,9 @@ class RowCode:
 def broadcast(scalar: Expr, row: Row, shared: dict[str, object]) -> Expr:
     """A row with the same number in all fields."""
     bits = row.fields * row.bits
-    if not scalar.reads:
-        return constant(int(scalar.text, 0) * row.ones)
+    number = literal(scalar)
+    if number is not None:
+        return constant(number * row.ones)
     name = f"ones_{row.fields}x{row.bits}"
     shared[name] = row.ones
     return compose(f"{scalar.within(PRODUCT)} * {name}", scalar, bits=bits, level=PRODUCT)
@@ -95,7 +97,8 @@ def guarded(index: Expr, size: int, statement: Statement) -> list[Statement]:
     """The statement, if the index is within an array: BMv2 neither reads nor writes beyond its end."""
     if index.bits is not None and 1 << index.bits <= size:
         return [statement]
-    if not index.reads and 0 <= int(index.text, 0) < size:
+    number = literal(index)
+    if number is not None and 0 <= number < size:
         return [statement]
     inside = f"{index.within(BIT_OR)} < {size}"
     if index.bits is None:

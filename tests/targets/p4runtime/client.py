@@ -25,7 +25,8 @@ CONFIG = (HERE / "conformance.json").read_bytes()
 
 TABLES = {table.preamble.alias: table for table in INFO.tables}
 ACTIONS = {action.preamble.alias: action.preamble.id for action in INFO.actions}
-COUNTERS = {counter.preamble.alias: counter.preamble.id for counter in (*INFO.counters, *INFO.direct_counters)}
+COUNTERS = {counter.preamble.alias: counter.preamble.id for counter in INFO.counters}
+COUNTERS |= {counter.preamble.alias: counter.preamble.id for counter in INFO.direct_counters}
 REGISTER = INFO.registers[0].preamble.id
 PACKET_OUT = {item.name: item.id for item in INFO.controller_packet_metadata[0].metadata}
 PACKET_IN = {item.id: item.name for item in INFO.controller_packet_metadata[1].metadata}
@@ -34,7 +35,7 @@ PACKET_IN = {item.id: item.name for item in INFO.controller_packet_metadata[1].m
 class Failed(Exception):
     """What a call was refused with; `codes` has one canonical code an update of a Write."""
 
-    def __init__(self, error: grpc.RpcError) -> None:
+    def __init__(self, error: Any) -> None:
         super().__init__(f"{error.code().name}: {error.details()}")
         self.code = error.code()
         self.codes: list[int] = []
@@ -145,6 +146,11 @@ class Client:
         self._stream = self.stub.StreamChannel(iter(self._requests.get, None), wait_for_ready=True)
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
+
+    def vanish(self) -> None:
+        """Break the connection."""
+        self._stream.cancel()
+        self._channel.close()
 
     def hang_up(self) -> None:
         """Close the stream, and wait until the server has taken leave too."""

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from finsy.proto import p4r
 from grpc import StatusCode
 
-from .client import DELETE, INSERT, Client, Failed, action, exact_entry
+from .client import DELETE, DEVICE, INSERT, Client, Failed, action, exact_entry
 
 PRIMARY, BACKUP, NO_PRIMARY = 0, 6, 5  # OK, ALREADY_EXISTS, NOT_FOUND
 HIGH = 1 << 100
@@ -83,9 +84,8 @@ def test_an_election_id_that_another_has_ends_the_stream(clients: list[Client]) 
     assert first.is_quiet()
 
 
-def test_changing_to_an_election_id_that_another_has_ends_the_stream(clients: list[Client], kind: str) -> None:
-    if kind == "bmv2":
-        pytest.skip("BMv2 then takes the other controller out of its books")
+@pytest.mark.bmv2_differs("BMv2 then takes the other controller out of its books")
+def test_changing_to_an_election_id_that_another_has_ends_the_stream(clients: list[Client]) -> None:
     first, second, _ = clients
     first.become_primary()
     second.announce()
@@ -98,9 +98,8 @@ def test_changing_to_an_election_id_that_another_has_ends_the_stream(clients: li
     assert first.standing() == (PRIMARY, 10)
 
 
-def test_without_an_election_id_one_is_never_primary(clients: list[Client], kind: str) -> None:
-    if kind == "bmv2":
-        pytest.skip("BMv2 takes an election id that is unset for the lowest of all")
+@pytest.mark.bmv2_differs("BMv2 takes an election id that is unset for the lowest of all")
+def test_without_an_election_id_one_is_never_primary(clients: list[Client]) -> None:
     silent, other, _ = clients
     silent.announce(election_id=0)
     assert silent.standing() == (NO_PRIMARY, 0)
@@ -114,10 +113,12 @@ def test_without_an_election_id_one_is_never_primary(clients: list[Client], kind
 def test_only_the_primary_may_write(primary: Client, address: str) -> None:
     with Client(address, election_id=2) as usurper:
         entry = exact_entry(1, action("forward", 1))
-        for call in (lambda: usurper.write(INSERT, entry), usurper.configure):
-            with pytest.raises(Failed) as failed:
-                call()
-            assert failed.value.code is StatusCode.PERMISSION_DENIED
+        with pytest.raises(Failed) as failed:
+            usurper.write(INSERT, entry)
+        assert failed.value.code is StatusCode.PERMISSION_DENIED
+        with pytest.raises(Failed) as failed:
+            usurper.configure()
+        assert failed.value.code is StatusCode.PERMISSION_DENIED
         primary.write(INSERT, entry)
         usurper.become_primary()
         assert usurper.read_entries(entry)  # anybody may read
@@ -144,9 +145,8 @@ def test_nobody_may_write_when_there_is_no_primary(primary: Client) -> None:
         assert time.monotonic() < deadline
 
 
-def test_another_device_is_not_here(address: str, kind: str) -> None:
-    if kind == "bmv2":
-        pytest.skip("BMv2 takes any device id")
+@pytest.mark.bmv2_differs("BMv2 takes any device id")
+def test_another_device_is_not_here(address: str) -> None:
     with Client(address) as client:
         client.announce(device_id=2)
         with pytest.raises(Failed) as failed:
@@ -163,3 +163,26 @@ def test_more_controllers_than_a_server_takes(address: str) -> None:
         with pytest.raises(Failed) as failed:
             late.receive()
         assert failed.value.code is StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_a_controller_that_vanishes_makes_way(clients: list[Client]) -> None:
+    low, middle, _ = clients
+    middle.become_primary()
+    low.announce()
+    low.standing()
+    middle.vanish()
+    assert low.standing() == (PRIMARY, 10)
+
+
+@pytest.mark.bmv2_differs
+def test_another_role(address: str) -> None:
+    with Client(address) as client:
+        client.open()
+        request = p4r.StreamMessageRequest()
+        request.arbitration.device_id = DEVICE
+        request.arbitration.role.name = "sdn_controller"
+        request.arbitration.election_id.low = 1
+        client.send(request)
+        with pytest.raises(Failed, match="default role") as failed:
+            client.receive()
+    assert failed.value.code is StatusCode.UNIMPLEMENTED

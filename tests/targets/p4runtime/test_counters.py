@@ -108,8 +108,7 @@ def test_refused_direct_counters(primary: Client) -> None:
         assert failed.value.code is StatusCode.INVALID_ARGUMENT
 
 
-def test_direct_counters_of_all_tables(primary: Client, kind: str) -> None:
-    if kind == "bmv2":
-        pytest.skip("BMv2 does not implement it")
+@pytest.mark.bmv2_differs("BMv2 does not implement it")
+def test_direct_counters_of_all_tables(primary: Client) -> None:
     primary.write(INSERT, exact_entry(1, FORWARD))
     assert primary.read(direct(None)) == [direct(exact_entry(1), 0, 0)]

@@ -295,9 +295,8 @@ def test_unsupported_entities(primary: Client, what: str) -> None:
     assert failed.value.code is StatusCode.UNIMPLEMENTED
 
 
-def test_entities_that_only_bmv2_has(primary: Client, kind: str) -> None:
-    if kind == "bmv2":
-        pytest.skip("BMv2 has them")
+@pytest.mark.bmv2_differs("BMv2 has them")
+def test_entities_that_only_bmv2_has(primary: Client) -> None:
     for name in ("meter_entry", "direct_meter_entry", "action_profile_member", "action_profile_group", "digest_entry"):
         entity = p4r.Entity()
         getattr(entity, name).SetInParent()

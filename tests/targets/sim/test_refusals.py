@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program that needs what is not there is refused when it is loaded, with the name of the thing and its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from p4reduce_targets.sim import UnsupportedFeature, load
+
+from .programs import Builder, argument, assign, do, extract, field, header, named, number, op
+
+BYTE = {"v": 8}
+
+
+def builder() -> Builder:
+    return Builder({"h": {"v": 8, "w": 8}, "s[2]": BYTE})
+
+
+def dynamic_index() -> object:
+    element = op("dereference_header_stack", named("header_stack", "s"), field("h.v"))
+    return op("access_field", element, 0)
+
+
+def with_part(section: str, **part: object) -> Callable[[], Builder]:
+    def build() -> Builder:
+        made = builder()
+        made.extra[section] = [{"name": "thing", "id": 0, **part}]
+        return made
+
+    return build
+
+
+def with_table(**changes: object) -> Callable[[], Builder]:
+    def build() -> Builder:
+        made = builder()
+        return made.table("t", {"h.v": "exact"}, [made.action("nothing")], **changes)  # type: ignore[arg-type]
+
+    return build
+
+
+def with_match(kind: str) -> Callable[[], Builder]:
+    def build() -> Builder:
+        made = builder()
+        return made.table("t", {"h.v": kind}, [made.action("nothing")])
+
+    return build
+
+
+def with_state(*operations: object) -> Callable[[], Builder]:
+    return lambda: builder().state("start", operations, default=None)
+
+
+def with_action(*primitives: object) -> Callable[[], Builder]:
+    def build() -> Builder:
+        made = builder()
+        return made.table("t", {}, [made.action("act", *primitives, index=8)])
+
+    return build
+
+
+def with_field(*description: object) -> Callable[[], Builder]:
+    def build() -> Builder:
+        made = builder()
+        made.types[-1]["fields"].append(list(description))
+        return made
+
+    return build
+
+
+def with_checksum(**changes: object) -> Callable[[], Builder]:
+    def build() -> Builder:
+        made = builder().checksum("h.v", [field("h.w")], verify=False)
+        made.calculations[0].update(changes)
+        return made
+
+    return build
+
+
+def looping() -> Builder:
+    return builder().state("start", [extract("h")], default="again").state("again", [extract("h")], default="start")
+
+
+@pytest.mark.parametrize(
+    ("build", "what", "where"),
+    [
+        (with_part("meter_arrays"), "meter", "thing"),
+        (with_part("extern_instances", type="Hasher"), "extern of type Hasher", "thing"),
+        (with_part("header_unions"), "header union", "thing"),
+        (with_part("parse_vsets"), "parser value set", "thing"),
+        (with_field("options", "*"), "variable length", "header type s[1]_t, field options"),
+        (with_field("delta", 8, True), "signed field", "header type s[1]_t, field delta"),
+        (with_field("odd", 3), "11 bits", "header s[1]"),
+        (with_match("range"), "match kind range", "table t, key field h.v"),
+        (with_match("optional"), "match kind optional", "table t, key field h.v"),
+        (with_table(type="indirect_ws"), "table of type indirect_ws", "table t"),
+        (with_table(direct_meters="m"), "direct meter", "table t"),
+        (with_table(support_timeout=True), "idle timeout", "table t"),
+        (
+            with_action(do("clone_ingress_pkt_to_egress", number(1), number(0))),
+            "clone_ingress_pkt_to_egress",
+            "action act",
+        ),
+        (with_action(do("resubmit", number(0))), "resubmit", "action act"),
+        (with_action(do("recirculate", number(0))), "recirculate", "action act"),
+        (with_action(do("generate_digest", number(0), number(0))), "generate_digest", "action act"),
+        (with_action(do("execute_meter", number(0))), "execute_meter", "action act"),
+        (with_action(do("_Hasher_update", number(0))), "_Hasher_update", "action act"),
+        (with_action(assign("standard_metadata.priority", number(1))), "a queue's priority", "action act"),
+        (with_action(do("truncate", number(0))), "truncate", "action act"),
+        (with_action(do("_jump", number(0))), "a jump backwards", "action act"),
+        (with_action(do("push", named("header_stack", "s"), argument(0))), "that is no constant", "action act"),
+        (with_action(assign("h.v", op("sat_cast", field("h.w"), number(8)))), "operator sat_cast", "action act"),
+        (with_action(assign("h.v", op("==h", header("h"), header("h")))), "comparing headers", "action act"),
+        (with_action(assign("h.v", dynamic_index())), "index into a header stack", "action act"),
+        (
+            with_action(do("assign", dynamic_index(), number(1))),
+            "writing to an operand of type expression",
+            "action act",
+        ),
+        (
+            with_action(assign("h.v", {"type": "stack_field", "value": ["s", "v"]})),
+            "the last header of stack s",
+            "action act",
+        ),
+        (with_action(assign("h.v", {"type": "register", "value": ["r", number(0)]})), "type register", "action act"),
+        (with_state({"op": "extract_VL", "parameters": []}), "parser operation extract_VL", "parser state start"),
+        (with_state(extract("h", "union_stack")), "type union_stack", "parser state start"),
+        (
+            with_state({"op": "primitive", "parameters": [do("generate_digest")]}),
+            "primitive generate_digest",
+            "parser state start",
+        ),
+        (looping, "a loop that extracts to no stack", "parser, state"),
+        (with_checksum(algo="crc32"), "algorithm crc32", "checksum checksum0"),
+        (with_checksum(input=[{"type": "payload", "value": None}]), "input of type payload", "checksum checksum0"),
+    ],
+)
+def test_refusal_names_it(build: Callable[[], Builder], what: str, where: str) -> None:
+    with pytest.raises(UnsupportedFeature) as refused:
+        build().load()
+    assert what in refused.value.what
+    assert where in refused.value.where
+    assert str(refused.value).startswith(refused.value.where)
+
+
+@pytest.mark.parametrize("text", ["", "not JSON", "[]", '{"header_types": []}'])
+def test_no_program_at_all(text: str) -> None:
+    with pytest.raises(ValueError, match="the program is not"):
+        load(text)

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`p4reduce switch` as a process: what it prints, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from p4reduce_targets.bmv2 import BINARY
+
+from .own_network import own_network
+from .p4runtime.client import INSERT, MODIFY, Client, action, default_entry, group_entry
+
+TIMEOUT_S = 30.0
+COMMAND = [sys.executable, "-m", "p4reduce_targets"]
+ANY = ["--grpc", "127.0.0.1:0"]
+UDP = ["--port", "1=udp:127.0.0.1:0"]
+
+needs_bmv2 = pytest.mark.skipif(shutil.which(BINARY) is None, reason=f"{BINARY} is not on PATH")
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process, and the line with which it said that it is ready."""
+    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline()
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def failing(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
+    """(exit code, what it said) of a command that ends by itself."""
+    done = subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, env=environment, check=False
+    )
+    assert done.stdout == ""
+    return done.returncode, re.sub(r"[\s│]+", " ", done.stderr)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_ready_line_and_clean_end(number: signal.Signals) -> None:
+    with started(*ANY, *UDP, "--port", "2=udp:127.0.0.1:0") as (process, line):
+        where = r"127\.0\.0\.1:[1-9]\d+"
+        assert re.fullmatch(rf"ready target=sim grpc={where} port=1=udp:{where} port=2=udp:{where}\n", line)
+        process.send_signal(number)
+        assert process.wait(TIMEOUT_S) == 0
+        assert process.communicate()[1] == ""
+
+
+def test_ready_line_as_json() -> None:
+    with started(*ANY, *UDP, "--json") as (_, line):
+        ready = json.loads(line)
+    assert ready.pop("grpc").startswith("127.0.0.1:")
+    assert ready["ports"].pop("1").startswith("udp:127.0.0.1:")
+    assert ready == {"ready": True, "target": "sim", "ports": {}}
+
+
+def test_a_unix_socket(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/grpc"
+    with started("--grpc", address, *UDP) as (_, line), Client(address) as client:
+        assert f"grpc={address} " in line
+        client.become_primary()
+
+
+def test_datagrams_pass_the_program_and_reach_the_controller() -> None:
+    with started(*ANY, *UDP, "--json") as (_, line), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        ready = json.loads(line)
+        host, port = ready["ports"]["1"].removeprefix("udp:").split(":")
+        peer.settimeout(TIMEOUT_S)
+        peer.connect((host, int(port)))
+        with Client(ready["grpc"]) as client:
+            client.become_primary().configure()
+            client.write(MODIFY, default_entry("exact_table", action("forward", 510)))
+            client.write(INSERT, group_entry(1, (1, 1), (1, 2)))
+            peer.send(b"to the controller")
+            frame, metadata = client.packet_in()
+            assert frame[42:] == b"to the controller"
+            assert metadata["ingress_port"] == b"\x01"
+            back = frame[:26] + frame[30:34] + frame[26:30] + frame[36:38] + frame[34:36] + frame[38:]
+            client.packet_out(back, group=1)
+            assert [peer.recv(100) for _ in range(2)] == [b"to the controller"] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "Missing option '--port'"),
+        (["--port", "1=udp"], 2, "accepted are 1=eth:INTERFACE and 1=udp:ADDRESS:PORT"),
+        (["--port", "510=eth:lo"], 2, "port 510: accepted are 1 to 510, without the CPU port 510"),
+        ([*UDP, *UDP], 2, "port 1 is given twice"),
+        ([*UDP, "--grpc", "0.0.0.0:0"], 2, "--insecure lifts that"),
+        ([*UDP, "--grpc", "nonsense"], 2, "accepted are HOST:PORT and unix:PATH"),
+        ([*UDP, "--pcap", "folder"], 2, "only --target bmv2 can"),
+        ([*UDP, "--target", "tofino"], 2, "'tofino' is not one of"),
+        (["--port", "1=udp:0.0.0.0:0"], 1, "must be one of this machine's own"),
+        (["--port", "1=eth:there-is-none"], 1, "cannot open interface 'there-is-none'"),
+        ([*UDP, "--target", "bmv2"], 1, "BMv2 needs a network interface, 1=eth:INTERFACE"),
+    ],
+)
+def test_errors(arguments: list[str], code: int, message: str) -> None:
+    ended, said = failing(*arguments)
+    assert (ended, message in said) == (code, True), said
+
+
+def test_insecure_lifts_the_limit() -> None:
+    with started("--grpc", "0.0.0.0:0", "--insecure", *UDP) as (_, line):
+        assert line.startswith("ready target=sim grpc=0.0.0.0:")
+
+
+@pytest.mark.parametrize("target", ["sim", pytest.param("bmv2", marks=[pytest.mark.bmv2, needs_bmv2])])
+def test_an_address_that_is_taken(target: str) -> None:
+    port = UDP if target == "sim" else ["--port", "1=eth:lo"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, said = failing("--target", target, *port, "--grpc", f"127.0.0.1:{taken.getsockname()[1]}")
+    if target == "bmv2" and os.geteuid() != 0:
+        pytest.skip("BMv2 needs root to use network interfaces")
+    assert code == 1
+    assert "cannot listen" in said
+
+
+def test_bmv2_that_is_not_there(tmp_path: Path) -> None:
+    nothing = {"PATH": str(tmp_path)}
+    code, said = failing("--target", "bmv2", "--port", "1=eth:lo", *ANY, environment=nothing)
+    if "needs root" in said:
+        pytest.skip("BMv2 needs root to use network interfaces")
+    assert code == 1
+    assert "simple_switch_grpc is not on PATH" in said
+    assert "p4lang-bmv2" in said
+
+
+def test_bmv2_that_dies_at_once_says_why(tmp_path: Path) -> None:
+    broken = tmp_path / BINARY
+    broken.write_text("#!/bin/sh\necho 'a library is missing' >&2\nexit 127\n")
+    broken.chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    code, said = failing("--target", "bmv2", "--port", "1=eth:lo", *ANY, environment=path)
+    if "needs root" in said:
+        pytest.skip("BMv2 needs root to use network interfaces")
+    assert code == 1
+    assert "ended with exit code 127 a library is missing" in said
+
+
+@pytest.mark.bmv2
+@pytest.mark.root
+@needs_bmv2
+class TestBmv2:
+    """The real one, on a cable of its own."""
+
+    @pytest.fixture
+    def arguments(self, tmp_path: Path) -> tuple[str, ...]:
+        """Of a switch on a cable; P4Runtime by a path, which is the same in every network namespace."""
+        return ("--target", "bmv2", "--port", "1=eth:switch1", "--grpc", f"unix:{tmp_path}/grpc", "--json")
+
+    @pytest.fixture
+    def running(self, arguments: tuple[str, ...]) -> Iterator[subprocess.Popen[str]]:
+        with ExitStack() as stack:
+            with own_network():
+                process, line = stack.enter_context(started(*arguments))
+                self.host = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)))
+                self.host.bind(("host1", 3))
+            self.ready = json.loads(line)
+            yield process
+
+    def child_of(self, process: subprocess.Popen[str]) -> int:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        [child] = [int(one) for one in children if BINARY[:15] in Path(f"/proc/{one}/comm").read_text()]
+        return child
+
+    def gone(self, process: int) -> bool:
+        deadline = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < deadline:
+            try:
+                if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                    return True
+            except FileNotFoundError:
+                return True
+            time.sleep(0.02)
+        return False
+
+    def test_it_runs_a_program_and_ends_clean(self, running: subprocess.Popen[str]) -> None:
+        assert (self.ready["target"], self.ready["ports"]) == ("bmv2", {"1": "eth:switch1"})
+        child = self.child_of(running)
+        self.host.settimeout(TIMEOUT_S)
+        with Client(self.ready["grpc"]) as client:
+            client.become_primary().configure()
+            client.packet_out(bytes(60), egress_port=1)
+            assert self.host.recv(100) == bytes(60)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(TIMEOUT_S) == 0
+        assert self.gone(child)
+
+    def test_it_dies_with_us(self, running: subprocess.Popen[str]) -> None:
+        child = self.child_of(running)
+        running.kill()
+        running.wait(TIMEOUT_S)
+        assert self.gone(child)
+
+    def test_we_notice_that_it_died(self, running: subprocess.Popen[str]) -> None:
+        os.kill(self.child_of(running), signal.SIGKILL)
+        assert running.wait(TIMEOUT_S) == 1
+        assert "simple_switch_grpc ended with signal SIGKILL" in running.communicate()[1]
+
+    def test_log_and_pcap(self, arguments: tuple[str, ...], tmp_path: Path) -> None:
+        log, pcap = tmp_path / "log", tmp_path / "pcap"
+        options = ("--log-level", "info", "--log-file", str(log), "--pcap", str(pcap))
+        with own_network(), started(*arguments, *options) as (process, _):
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(TIMEOUT_S) == 0
+        assert [path for path in tmp_path.iterdir() if path.name.startswith("log") and path.stat().st_size]
+        assert list(pcap.iterdir())
