@@ -17,7 +17,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "demo": Command("p4reduce.demo.cli:demo", "demo", "Train a language model whose gradients the P4 program adds up."),
-    "switch": Command("p4reduce_targets.cli:switch", "targets", "Run a switch on this machine: sim or BMv2."),
+    "switch": Command("p4reduce_targets.cli:switch", "targets", "Run a switch on this machine: sim, native or BMv2."),
     "controller": Command("p4reduce_controller.cli:controller", "controller", "Serve jobs on a P4Runtime switch."),
     "status": Command("p4reduce_controller.cli:status", "controller", "Show a controller's jobs, slots and counters."),
     "bench": Command("p4reduce.bench.cli:bench", "demo", "Measure allreduce beside Gloo and MPI."),
