@@ -7,6 +7,7 @@ PIP    := $(BIN)/python -m pip install -q --disable-pip-version-check
 # The CPU build of torch is enough here and gigabytes smaller; where its index is out of reach, the default index serves.
 TORCH       ?= torch==2.13.0
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+C_SOURCES   := CMakeLists.txt $(wildcard hostlib/csrc/CMakeLists.txt hostlib/csrc/*.[ch] targets/csrc/CMakeLists.txt targets/csrc/*.[ch])
 # Options for the demo: make demo ARGS="--workers 2 --drop-rate 0.05"
 ARGS   ?=
 
@@ -18,10 +19,10 @@ help:  ## list what can be made
 
 setup: $(VENV)/.ready  ## install everything into .venv
 
-$(VENV)/.ready: pyproject.toml Makefile
+$(VENV)/.ready: pyproject.toml Makefile $(C_SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --no-deps --retries 0 --index-url $(TORCH_INDEX) '$(TORCH)' 2>/dev/null || $(PIP) '$(TORCH)'
-	$(PIP) 'scikit-build-core>=0.11'
+	$(PIP) 'scikit-build-core>=0.11' cmake ninja
 	$(PIP) --no-build-isolation -e '.[dev]'
 	touch $@
 

@@ -58,9 +58,9 @@ class Target(ExitStack):
 
 
 class Process(Target):
-    """A switch as `p4reduce switch` runs it, on veth pairs in a network namespace of its own."""
+    """A switch in a process of its own, on veth pairs in a network namespace of its own."""
 
-    target = ""
+    target = ""  # as `p4reduce switch` knows it
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,6 +130,8 @@ class Process(Target):
 
 
 class Bmv2(Process):
+    """simple_switch_grpc."""
+
     target = "bmv2"
 
     def __init__(self) -> None:
@@ -141,6 +143,8 @@ class Bmv2(Process):
 
 
 class NativeOnInterfaces(Process):
+    """The native switch in C."""
+
     target = "native"
 
     def __init__(self) -> None:
