@@ -12,7 +12,7 @@ C_SOURCES   := CMakeLists.txt $(wildcard hostlib/csrc/CMakeLists.txt hostlib/csr
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint p4 proto clean
+.PHONY: help setup demo bench test lint p4 proto clean
 
 help:  ## list what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -28,6 +28,13 @@ $(VENV)/.ready: pyproject.toml Makefile $(C_SOURCES)
 
 demo: setup  ## train a language model whose gradients the P4 program adds up
 	$(BIN)/p4reduce demo $(ARGS)
+
+# The tables of docs/benchmarks.md; shaped links need root. Longer, and on any machine: p4reduce bench allreduce
+BENCH := $(BIN)/p4reduce bench allreduce --overlap all --sparsity block $(ARGS)
+bench: setup  ## measure allreduce beside Gloo and MPI, on links of a chosen rate and on this machine (root)
+	$(BENCH) --link 1gbit --workers 2 --numel 25MiB --density 1,0.1,0.01 --json out/bench-1gbit.json --plot out/bench-1gbit.png
+	$(BENCH) --link 200mbit --workers 8 --numel 25MiB --density 1,0.1,0.01 --json out/bench-200mbit.json --plot out/bench-200mbit.png
+	$(BENCH) --workers 4 --numel 100MiB --density 1,0.1,0.01,0 --json out/bench-loopback.json --plot out/bench-loopback.png
 
 test: setup $(VENV)-p4runtime-shell/.ready  ## run every test that this machine can run
 	$(BIN)/python -m pytest $(ARGS)

@@ -157,6 +157,8 @@ static void take_news(p4reduce_engine *engine, double now) {
     (void)got;
     atomic_store(&engine->news, false);
     pthread_mutex_lock(&engine->lock);
+    if (engine->outside.status != P4REDUCE_OK)
+        set_failure(engine, &engine->outside);
     const p4reduce_error failure = engine->failure;
     engine->must_stop = engine->closing;
     if (failure.status != P4REDUCE_OK) {
@@ -309,8 +311,9 @@ static void *run(void *context) {
 
 // For any thread.
 
-static p4reduce_status failure_of(p4reduce_engine *engine, p4reduce_error *error) {
-    return error_out(error, &engine->failure);
+// Under the lock.
+static const p4reduce_error *failure_of(const p4reduce_engine *engine) {
+    return engine->failure.status != P4REDUCE_OK ? &engine->failure : &engine->outside;
 }
 
 p4reduce_status p4reduce_submit(p4reduce_engine *engine, const p4reduce_request *request, p4reduce_operation **handle,
@@ -342,8 +345,8 @@ p4reduce_status p4reduce_submit(p4reduce_engine *engine, const p4reduce_request 
     task->request.context = operation;
 
     pthread_mutex_lock(&engine->lock);
-    if (engine->failure.status != P4REDUCE_OK) {
-        p4reduce_status status = failure_of(engine, error);
+    if (failure_of(engine)->status != P4REDUCE_OK) {
+        p4reduce_status status = error_out(error, failure_of(engine));
         pthread_mutex_unlock(&engine->lock);
         task_free(task);
         free(operation);
@@ -426,7 +429,8 @@ void *p4reduce_next_ended(p4reduce_engine *engine, double timeout, p4reduce_erro
 
 static void fail_with(p4reduce_engine *engine, const p4reduce_error *error, bool close) {
     pthread_mutex_lock(&engine->lock);
-    set_failure(engine, error);
+    if (engine->outside.status == P4REDUCE_OK)
+        engine->outside = *error;
     engine->closing |= close;
     wake(engine);
     pthread_mutex_unlock(&engine->lock);
@@ -440,7 +444,7 @@ void p4reduce_fail(p4reduce_engine *engine, const char *message) {
 
 p4reduce_status p4reduce_failure(p4reduce_engine *engine, p4reduce_error *error) {
     pthread_mutex_lock(&engine->lock);
-    p4reduce_status status = failure_of(engine, error);
+    p4reduce_status status = error_out(error, failure_of(engine));
     pthread_mutex_unlock(&engine->lock);
     return status;
 }
@@ -544,7 +548,7 @@ p4reduce_engine *p4reduce_open(const p4reduce_membership *membership, const p4re
         error_tell(error, P4REDUCE_NO_MEMORY, "no memory for an engine");
         return NULL;
     }
-    engine->failure = (p4reduce_error){.size = sizeof engine->failure, .rank = -1};
+    engine->failure = engine->outside = (p4reduce_error){.size = sizeof engine->failure, .rank = -1};
     engine->heard_at = -(double)INFINITY;
     pthread_mutex_init(&engine->lock, NULL);
     pthread_condattr_t attributes;

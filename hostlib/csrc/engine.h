@@ -48,6 +48,8 @@ struct p4reduce_engine {
     atomic_bool news;
     struct operation_queue inbox, told;
     p4reduce_error failure; // status P4REDUCE_OK while there is none
+    // One from outside, until the thread has looked whether a packet that has already come says more of the cause.
+    p4reduce_error outside;
     bool closing, stopped, joined;
     unsigned asked, answered; // for a snapshot
     struct snapshot snapshot;

@@ -17,10 +17,11 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "demo": Command("p4reduce.demo.cli:demo", "demo", "Train a language model whose gradients the P4 program adds up."),
-    "switch": Command("p4reduce_targets.cli:switch", "targets", "Run a switch on this machine: sim or BMv2."),
+    "switch": Command("p4reduce_targets.cli:switch", "targets", "Run a switch on this machine: sim, native or BMv2."),
     "controller": Command("p4reduce_controller.cli:controller", "controller", "Serve jobs on a P4Runtime switch."),
     "status": Command("p4reduce_controller.cli:status", "controller", "Show a controller's jobs, slots and counters."),
     "bench": Command("p4reduce.bench.cli:bench", "demo", "Measure allreduce beside Gloo and MPI."),
+    "exec": Command("p4reduce.fastpath.launching:app", "", "Join a job, and run a C program in it."),
     "loss": Command("p4reduce_controller.cli:loss", "controller", "Make a switch port lose packets, for experiments."),
 }
 

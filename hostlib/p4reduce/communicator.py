@@ -142,10 +142,11 @@ class Communicator:
             raise UnsupportedDtype("op='average' of int32, whose average is no integer: use op='sum' and divide")
         name = f"allreduce ({op}) of {reducible.work.size} {reducible.dtype}"
         handle = Handle(tensor, name, self._engine)
-        operation = Operation(reducible.work, dtype=reducible.dtype, reduce_op=op)
+        divisor = self._world_size if op == "average" else 1
+        operation = Operation(reducible.work, dtype=reducible.dtype, reduce_op=op, divisor=divisor)
 
         def end(error: BaseException | None) -> None:
-            handle.complete(error or self._write_back(reducible, op))
+            handle.complete(error or _write_back(reducible, 1 if operation.divided else divisor))
             self._under_way.discard(handle)
 
         self._under_way.add(handle)
@@ -209,10 +210,11 @@ class Communicator:
     def _time_limit(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else settings.seconds("timeout", timeout)
 
-    def _write_back(self, reducible: Reducible, op: ReduceOp) -> Exception | None:
-        """Runs in the engine's thread, which an error in the user's tensor must not end."""
-        try:
-            reducible.write_back(self._world_size if op == "average" else 1)
-        except Exception as error:
-            return error
-        return None
+
+def _write_back(reducible: Reducible, divisor: int) -> Exception | None:
+    """Runs in the carrier's thread, which an error in the user's tensor must not end."""
+    try:
+        reducible.write_back(divisor)
+    except Exception as error:
+        return error
+    return None

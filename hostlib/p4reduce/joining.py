@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from p4reduce.backends import select_backend, start_engine
@@ -11,10 +12,29 @@ from p4reduce.control.client import Assigned, Session, Tls
 from p4reduce.errors import JobAborted, P4ReduceError
 from p4reduce.protocol import Membership, Worker
 from p4reduce.protocol.packet import Codec
-from p4reduce.transport import Switch, open_transport
+from p4reduce.transport import Switch, Transport, open_transport
 
 # How long to wait for a controller that is only just starting.
 CONNECT_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """A rank's place in a job that all ranks have joined: what an engine starts from."""
+
+    session: Session
+    transport: Transport
+    membership: Membership
+    switch: Switch
+
+    def leave(self, *, well: bool = True) -> None:
+        """Leaves the job, together with the other ranks. well: False ends the job for the others at once."""
+        try:
+            if well:
+                self.session.leave()
+        finally:
+            self.session.close()
+            self.transport.close()
 
 
 @dataclass(frozen=True)
@@ -41,7 +61,7 @@ class Seat:
             self.session.close()
 
 
-def take_seat(
+def join_job(
     controller: str,
     *,
     job: str,
@@ -53,16 +73,14 @@ def take_seat(
     token: str | None,
     tls: Tls | None,
     timeout: float,
-) -> Seat:
-    """Joins the job and returns when all ranks have. Raises JoinError or TransportError."""
-    engine: Carrier | None = None
-    select_backend()  # complains of a wrong choice before there is anything to undo
+    on_abort: Callable[[JobAborted], None],
+) -> Place:
+    """Joins the job and returns when all ranks have. Raises JoinError or TransportError.
 
-    def abort(error: JobAborted) -> None:
-        if engine is not None:
-            engine.fail(error)
-
-    session = Session(controller, token=token, tls=tls, connect_timeout=min(timeout, CONNECT_TIMEOUT_S), on_abort=abort)
+    on_abort: called once, from a thread of the session's, when the job dies after that.
+    """
+    patience = min(timeout, CONNECT_TIMEOUT_S)
+    session = Session(controller, token=token, tls=tls, connect_timeout=patience, on_abort=on_abort)
     try:
         place = session.join(job, rank, world_size, slots=slots, timeout=timeout)
         member = membership(place, world_size)
@@ -76,16 +94,57 @@ def take_seat(
 
         try:
             session.wait_ready(say_hello)
-            engine = start_engine(link, member, switch=str(switch), name=f"p4reduce rank {rank}")
         except BaseException:
             link.close()
             raise
-        if session.aborted is not None:  # before there was an engine to tell
-            engine.fail(session.aborted)
     except BaseException:
         session.close()
         raise
-    return Seat(session, member, engine)
+    return Place(session, link, member, switch)
+
+
+def take_seat(
+    controller: str,
+    *,
+    job: str,
+    rank: int,
+    world_size: int,
+    slots: int,
+    transport: str,
+    interface: str | None,
+    token: str | None,
+    tls: Tls | None,
+    timeout: float,
+) -> Seat:
+    """Joins the job and starts what carries its operations. Raises JoinError or TransportError."""
+    engine: Carrier | None = None
+    select_backend()  # complains of a wrong choice before there is anything to undo
+
+    def abort(error: JobAborted) -> None:
+        if engine is not None:
+            engine.fail(error)
+
+    place = join_job(
+        controller,
+        job=job,
+        rank=rank,
+        world_size=world_size,
+        slots=slots,
+        transport=transport,
+        interface=interface,
+        token=token,
+        tls=tls,
+        timeout=timeout,
+        on_abort=abort,
+    )
+    try:
+        engine = start_engine(place.transport, place.membership, switch=str(place.switch), name=f"p4reduce rank {rank}")
+    except BaseException:
+        place.leave(well=False)
+        raise
+    if place.session.aborted is not None:  # before there was an engine to tell
+        engine.fail(place.session.aborted)
+    return Seat(place.session, place.membership, engine)
 
 
 def membership(place: Assigned, world_size: int) -> Membership:

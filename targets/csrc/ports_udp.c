@@ -250,68 +250,77 @@ static void count_sent(struct port *port, unsigned count, bool sent) {
     port_count(sent ? &port->sent : &port->dropped, count);
 }
 
-static void send_frame(struct port *port, struct thread *thread, const uint8_t *frame, size_t length) {
-    const struct udp_port *udp = (const struct udp_port *)(const void *)port;
-    const uint8_t *ipv4 = frame + ETHERNET_SIZE, *datagram = ipv4 + IPV4_SIZE;
-    bool sent = false;
-    if (length >= UDP_HEADERS_SIZE && load16(frame + ETHERNET_TYPE) == ETHERTYPE_IPV4 && ipv4[0] == 0x45 &&
-        ipv4[IPV4_PROTOCOL] == PROTOCOL_UDP && (load16(ipv4 + IPV4_FRAGMENT) & 0x3FFF) == 0) {
-        size_t size = load16(datagram + UDP_LENGTH);
-        if (size >= UDP_SIZE && size <= length - ETHERNET_SIZE - IPV4_SIZE) {
-            struct sockaddr_in address = {.sin_family = AF_INET};
-            memcpy(&address.sin_addr, ipv4 + IPV4_DST, sizeof address.sin_addr);
-            memcpy(&address.sin_port, datagram + UDP_DST_PORT, sizeof address.sin_port);
-            struct iovec piece = {(void *)(uintptr_t)(datagram + UDP_SIZE), size - UDP_SIZE};
-            struct msghdr message = {
-                .msg_name = &address, .msg_namelen = sizeof address, .msg_iov = &piece, .msg_iovlen = 1};
-            sent = send_message(udp->sockets[thread != NULL ? thread->index : 0], &message);
-        }
-    }
-    count_sent(port, 1, sent);
+static struct msghdr message_to(const struct destination *to, struct iovec *piece) {
+    return (struct msghdr){
+        .msg_name = (void *)(uintptr_t)&to->address,
+        .msg_namelen = sizeof to->address,
+        .msg_iov = piece,
+        .msg_iovlen = 1,
+    };
 }
 
-static void send_one_by_one(struct udp_port *udp, int socket, struct msghdr message, const struct batch *batch) {
-    message.msg_control = NULL;
-    message.msg_controllen = 0;
-    for (unsigned at = 0; at < batch->count; at++) {
-        struct iovec piece = {(void *)(uintptr_t)(batch->data + at * batch->size), batch->size};
-        message.msg_iov = &piece;
-        count_sent(&udp->port, 1, send_message(socket, &message));
-    }
+static struct iovec piece_of(const uint8_t *data, size_t size) {
+    return (struct iovec){(void *)(uintptr_t)data, size};
 }
 
-void udp_send_batch(struct thread *thread, const struct delivery *delivery, const struct batch *batch) {
+static void send_one(const struct destination *to, int socket, const uint8_t *data, size_t size) {
+    struct iovec piece = piece_of(data, size);
+    struct msghdr message = message_to(to, &piece);
+    count_sent(&to->port->port, 1, send_message(socket, &message));
+}
+
+static void send_one_by_one(const struct destination *to, int socket, const struct row *row) {
+    for (unsigned at = 0; at < row->count; at++)
+        send_one(to, socket, row->data + at * row->size, row->size);
+}
+
+void udp_send(struct thread *thread, const struct destination *to, const struct row *row) {
+    struct udp_port *udp = to->port;
+    int socket = udp->sockets[thread->index];
+    uint64_t unsegmented = atomic_load_explicit(&udp->unsegmented, memory_order_relaxed);
+    if (row->count == 1 || (unsegmented != 0 && row->size >= unsegmented)) {
+        send_one_by_one(to, socket, row);
+        return;
+    }
     union {
         struct cmsghdr head;
         uint8_t room[CMSG_SPACE(sizeof(uint16_t))];
     } control = {.head = {.cmsg_level = SOL_UDP, .cmsg_type = UDP_SEGMENT, .cmsg_len = CMSG_LEN(sizeof(uint16_t))}};
-    uint16_t size = (uint16_t)batch->size;
+    uint16_t size = (uint16_t)row->size;
     memcpy(CMSG_DATA(&control.head), &size, sizeof size);
-    struct iovec row = {(void *)(uintptr_t)batch->data, batch->count * batch->size};
-    for (unsigned at = 0; at < delivery->workers; at++) {
-        struct udp_port *udp = delivery->worker[at].port;
-        int socket = udp->sockets[thread->index];
-        struct msghdr message = {
-            .msg_name = (void *)(uintptr_t)&delivery->worker[at].address,
-            .msg_namelen = sizeof delivery->worker[at].address,
-            .msg_iov = &row,
-            .msg_iovlen = 1,
-            .msg_control = &control,
-            .msg_controllen = sizeof control,
-        };
-        uint64_t unsegmented = atomic_load_explicit(&udp->unsegmented, memory_order_relaxed);
-        if (batch->count == 1 || (unsegmented != 0 && batch->size >= unsegmented)) {
-            send_one_by_one(udp, socket, message, batch);
-        } else if (send_message(socket, &message)) {
-            count_sent(&udp->port, batch->count, true);
-        } else if (errno == EINVAL || errno == EIO || errno == EMSGSIZE || errno == EOPNOTSUPP) {
-            // The kernel, the interface or its MTU does not have it.
-            atomic_store_explicit(&udp->unsegmented, batch->size, memory_order_relaxed);
-            send_one_by_one(udp, socket, message, batch);
-        } else {
-            count_sent(&udp->port, batch->count, false);
-        }
+    struct iovec piece = piece_of(row->data, row->count * row->size);
+    struct msghdr message = message_to(to, &piece);
+    message.msg_control = &control;
+    message.msg_controllen = sizeof control;
+    if (send_message(socket, &message)) {
+        count_sent(&udp->port, row->count, true);
+    } else if (errno == EINVAL || errno == EIO || errno == EMSGSIZE || errno == EOPNOTSUPP) {
+        // The kernel, the interface or its MTU does not have it.
+        atomic_store_explicit(&udp->unsegmented, row->size, memory_order_relaxed);
+        send_one_by_one(to, socket, row);
+    } else {
+        count_sent(&udp->port, row->count, false);
     }
+}
+
+static void send_frame(struct port *port, struct thread *thread, const uint8_t *frame, size_t length) {
+    const uint8_t *ipv4 = frame + ETHERNET_SIZE, *datagram = ipv4 + IPV4_SIZE;
+    if (length < UDP_HEADERS_SIZE || load16(frame + ETHERNET_TYPE) != ETHERTYPE_IPV4 || ipv4[0] != 0x45 ||
+        ipv4[IPV4_PROTOCOL] != PROTOCOL_UDP || (load16(ipv4 + IPV4_FRAGMENT) & 0x3FFF) != 0 ||
+        load16(datagram + UDP_LENGTH) < UDP_SIZE ||
+        load16(datagram + UDP_LENGTH) > length - ETHERNET_SIZE - IPV4_SIZE) {
+        count_sent(port, 1, false);
+        return;
+    }
+    size_t size = load16(datagram + UDP_LENGTH) - (size_t)UDP_SIZE;
+    struct destination to = {.port = (struct udp_port *)(void *)port, .address.sin_family = AF_INET};
+    memcpy(&to.address.sin_addr, ipv4 + IPV4_DST, sizeof to.address.sin_addr);
+    memcpy(&to.address.sin_port, datagram + UDP_DST_PORT, sizeof to.address.sin_port);
+    // A row cannot be made of empty datagrams.
+    if (thread == NULL || size == 0)
+        send_one(&to, to.port->sockets[thread != NULL ? thread->index : 0], datagram + UDP_SIZE, size);
+    else
+        rows_add(thread, &to, datagram + UDP_SIZE, size);
 }
 
 // --- the port itself -------------------------------------------------------------------------------------------------

@@ -55,38 +55,38 @@ struct delivery *results_delivery(struct thread *thread, unsigned job, unsigned 
     return delivery->direct ? delivery : NULL;
 }
 
-static void send_batch(struct thread *thread, const struct delivery *delivery, struct batch *batch) {
-    udp_send_batch(thread, delivery, batch);
-    batch->count = 0;
+static void send_row(struct thread *thread, const struct delivery *delivery, struct row *row) {
+    for (unsigned worker = 0; worker < delivery->workers; worker++)
+        udp_send(thread, &delivery->worker[worker], row);
+    row->count = 0;
 }
 
 void results_add(struct thread *thread, struct delivery *delivery, const struct half *half, const uint8_t *header) {
     const struct slots *slots = &thread->context.plane->slots;
     size_t lane_size = lane_length(&slots->layout);
     unsigned active = header[AGGREGATION_ACTIVE];
-    struct batch *batch = &delivery->batches[__builtin_popcount(active)];
-    uint8_t *result = batch->data + batch->count * batch->size;
-    uint8_t *end = result + AGGREGATION_SIZE + keys_length(&slots->layout);
+    unsigned lanes = (unsigned)__builtin_popcount(active);
+    struct row *row = &delivery->rows[lanes];
+    row->size = AGGREGATION_SIZE + keys_length(&slots->layout) + lanes * lane_size;
+    uint8_t *result = row_end(row), *values = result + AGGREGATION_SIZE + keys_length(&slots->layout);
     memcpy(result, header, AGGREGATION_SIZE);
     result[AGGREGATION_VERSION_OP] = PROTOCOL_VERSION << 4 | OP_RESULT;
     result[AGGREGATION_PRESENT] = (uint8_t)active;
     memcpy(result + AGGREGATION_SIZE, half_keys(half), keys_length(&slots->layout));
     if (active == all_lanes(&slots->layout)) {
-        memcpy(end, half_lane(slots, half, 0), slots->layout.lanes * lane_size);
-        end += slots->layout.lanes * lane_size;
+        memcpy(values, half_lane(slots, half, 0), lanes * lane_size);
     } else {
         for (unsigned lane = 0; active >> lane != 0; lane++) {
             if ((active >> lane & 1) == 0)
                 continue;
-            memcpy(end, half_lane(slots, half, lane), lane_size);
-            end += lane_size;
+            memcpy(values, half_lane(slots, half, lane), lane_size);
+            values += lane_size;
         }
     }
-    batch->size = (size_t)(end - result);
-    batch->count++;
+    row->count++;
     thread->results.unsent |= UINT64_C(1) << place_of(delivery->job, delivery->group);
-    if (batch->count == MAX_SEGMENTS || (batch->count + 1) * batch->size > MAX_DATAGRAM)
-        send_batch(thread, delivery, batch);
+    if (row_is_full(row))
+        send_row(thread, delivery, row);
 }
 
 void results_flush(struct thread *thread) {
@@ -95,8 +95,8 @@ void results_flush(struct thread *thread) {
         struct delivery *delivery = results->deliveries[__builtin_ctzll(results->unsent)];
         results->unsent &= results->unsent - 1;
         for (unsigned lanes = 0; lanes <= MAX_LANES; lanes++)
-            if (delivery->batches[lanes].count != 0)
-                send_batch(thread, delivery, &delivery->batches[lanes]);
+            if (delivery->rows[lanes].count != 0)
+                send_row(thread, delivery, &delivery->rows[lanes]);
     }
 }
 

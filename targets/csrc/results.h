@@ -1,29 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// RESULTs on their way to UDP ports. A round's result is the same datagram for every worker: those of one size are put
-// in a row, which is sent to each worker in one call and split up by the kernel (UDP_SEGMENT). One piece of memory is
-// what the kernel copies fastest, by more than it costs to fill it.
+// RESULTs of the short way. A round's result is the same datagram for every worker, so a row of them serves all.
 #ifndef NATIVE_RESULTS_H
 #define NATIVE_RESULTS_H
 
-#include <netinet/in.h>
-
 #include "plane.h"
+#include "rows.h"
 
-#define MAX_SEGMENTS 64 // as many as every kernel takes
-#define MAX_DATAGRAM 65507
 #define MAX_WORKERS 64 // of a group that is served this way
 #define DELIVERIES 64
 
-struct native_switch;
 struct thread;
-struct udp_port;
-
-// Datagrams of one size, one after the other.
-struct batch {
-    size_t size; // of each
-    unsigned count;
-    uint8_t data[MAX_DATAGRAM];
-};
 
 // Where the results of a job go. Made anew when tables have changed.
 struct delivery {
@@ -32,16 +18,13 @@ struct delivery {
     bool valid;
     bool direct; // to UDP ports only, by entries, without losses; else each frame takes the long way
     unsigned workers;
-    struct {
-        struct udp_port *port;
-        struct sockaddr_in address;
-    } worker[MAX_WORKERS];
-    struct batch batches[MAX_LANES + 1]; // by number of lanes
+    struct destination worker[MAX_WORKERS];
+    struct row rows[MAX_LANES + 1]; // by number of lanes
 };
 
 struct results {
     struct delivery *deliveries[DELIVERIES];
-    uint64_t unsent; // bit i: deliveries[i] has batches to send
+    uint64_t unsent; // bit i: deliveries[i] has rows to send
 };
 
 // The delivery of a job's results; NULL where they have to take the long way.

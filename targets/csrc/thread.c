@@ -39,6 +39,7 @@ void thread_destroy(struct thread *thread) {
         close(thread->poll);
     receiver_destroy(thread->receiver);
     results_destroy(&thread->results);
+    rows_destroy(&thread->rows);
     context_destroy(&thread->context);
     free(thread);
 }
@@ -50,8 +51,6 @@ int thread_watch(struct thread *thread, struct port *port) {
 }
 
 void thread_process(struct thread *thread, unsigned port, size_t length) {
-    // So that what comes of this packet stays behind what came of the ones before.
-    results_flush(thread);
     pipeline_process(&thread->context, port, length);
 }
 
@@ -74,6 +73,7 @@ static void begin(struct thread *thread) {
 
 static void end(struct thread *thread) {
     results_flush(thread);
+    rows_flush(thread);
     for (unsigned at = 0; at < thread->native->port_count; at++) {
         struct port *port = thread->native->opened[at];
         if (port->kind->flush != NULL)

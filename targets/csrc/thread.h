@@ -18,6 +18,7 @@ struct thread {
     uint64_t version; // of the tables that `results` knows
     struct receiver *receiver;
     struct results results;
+    struct rows rows;
     const struct virtio_net_hdr *offload; // of the frame at hand; NULL: none
 };
 

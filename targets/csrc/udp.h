@@ -5,7 +5,7 @@
 
 #include "plane.h"
 #include "port.h"
-#include "results.h"
+#include "rows.h"
 
 struct udp_port {
     struct port port;
@@ -26,7 +26,7 @@ void receiver_destroy(struct receiver *receiver);
 // Writes the Ethernet, IPv4 and UDP headers of a datagram of `length` bytes that came from ip:port.
 void udp_write_headers(const struct udp_port *udp, uint8_t *frame, uint32_t ip, uint16_t port, size_t length);
 
-// Sends each datagram of the batch to all workers of the delivery.
-void udp_send_batch(struct thread *thread, const struct delivery *delivery, const struct batch *batch);
+// Sends each datagram of the row.
+void udp_send(struct thread *thread, const struct destination *to, const struct row *row);
 
 #endif

@@ -27,9 +27,7 @@ def test_a_small_tensor_uses_few_slots_and_an_empty_one_slot_0() -> None:
 
 def test_dense_blocks_fill_all_lanes() -> None:
     # 16 blocks, 2 slots of 4 lanes: an announcement and two rounds each.
-    assert traffic(masks("1" * 16, "1" * 16), slots=2) == Traffic(
-        6 * HEADER + 16 * VALUES, 6 * HEADER + 16 * VALUES, 6
-    )
+    assert traffic(masks("1" * 16, "1" * 16), slots=2) == Traffic(6 * HEADER + 16 * VALUES, 6 * HEADER + 16 * VALUES, 6)
 
 
 def test_the_longest_stream_of_a_slot_decides_its_rounds() -> None:

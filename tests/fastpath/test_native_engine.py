@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import test_engine as python_engine
 from udp_switch import UdpSwitch, members, udp_switch
+from waiting import wait_until
 
 from p4reduce.fastpath.engine import NativeEngine
-from p4reduce.protocol import Membership, Stats, Worker
+from p4reduce.protocol import Membership, Operation, Stats, Worker
 from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.transport import Transport, open_transport
 
@@ -147,3 +148,54 @@ def test_many_slots_share_super_packets(switch: UdpSwitch, monkeypatch: pytest.M
     finally:
         for rank in everyone:
             rank.engine.close(python_engine.CLOSED)
+
+
+def test_averages_have_the_references_bits(switch: UdpSwitch) -> None:
+    with python_engine.ranks(switch, 3) as everyone:
+        generator = np.random.default_rng(5)
+        arrays = [generator.standard_normal(3000).astype(np.float32) for _ in everyone]
+        for array, size in zip(arrays, (1.0, 1e-41, 3e37), strict=True):
+            array[100:900] *= np.float32(size)
+            array[1000] = np.nan if size == 1 else 1
+            array[2000:2300] = 0
+        expected = reference_allreduce(arrays, "avg")
+        ended: list[BaseException | None] = []
+        operations = [Operation(array, reduce_op="average", divisor=3) for array in arrays]
+        for rank, operation in zip(everyone, operations, strict=True):
+            rank.engine.submit(operation, name="average", timeout=20, on_end=ended.append)
+        wait_until(lambda: len(ended) == 3, "the operations to end", 30)
+        assert ended == [None] * 3
+        for operation in operations:
+            assert operation.divided
+            np.testing.assert_array_equal(operation.data.view(np.uint32), expected.view(np.uint32))
+
+
+def peak_memory() -> int:
+    """Bytes of this process's memory at most, since `forget_peak`."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
+
+
+def forget_peak() -> None:
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def test_takes_little_memory_besides_the_tensor(switch: UdpSwitch) -> None:
+    """At most 64 MiB and a twentieth of the tensor, of which an engine takes a small part."""
+    membership = members(1, slots=512)[0]
+    switch.admit(membership)
+    data = np.empty(128 << 20, np.float32)  # 512 MiB
+    data.fill(0)
+    data.reshape(-1, 64)[::1000] = 1
+    forget_peak()
+    before = peak_memory()
+    rank = NativeRank(switch, membership)
+    try:
+        rank.submit(data, timeout=60)
+        rank.wait()
+        assert rank.ended == [("sum", None)]
+        assert data.sum() == 64 * -(-(128 << 20) // 64_000)
+        assert peak_memory() - before < (64 << 20) + data.nbytes // 20
+    finally:
+        rank.engine.close(python_engine.CLOSED)

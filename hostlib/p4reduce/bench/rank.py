@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import sys
 import time
 from typing import Any
 
@@ -41,6 +43,11 @@ def measure(reducer: Reducer, case: Case, repeat: int, warm_up: int) -> dict[str
     return {"seconds": seconds, "wrong": wrong, "traffic": traffic, "slots": reducer.slots}
 
 
+def report(event: dict[str, Any]) -> None:
+    """Print it with a single write: under mpirun all ranks share one pipe."""
+    os.write(sys.stdout.fileno(), json.dumps(event).encode() + b"\n")
+
+
 def main() -> None:
     """Join, and measure one case after the other."""
     parser = argparse.ArgumentParser()
@@ -58,10 +65,10 @@ def main() -> None:
         with open_reducer(options) as reducer:
             for number, fields in enumerate(options.cases):
                 figures = measure(reducer, Case(**fields), options.repeat, options.warm_up)
-                print(json.dumps({"rank": reducer.rank, "case": number, **figures}), flush=True)
+                report({"rank": reducer.rank, "case": number, **figures})
     except Exception as error:
         message = f"{type(error).__name__}: {error}".splitlines()[0]
-        print(json.dumps({"case": number, "error": message}), flush=True)
+        report({"case": number, "error": message})
         raise
 
 

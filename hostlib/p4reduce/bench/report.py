@@ -123,7 +123,8 @@ def _whole(value: int | None) -> str:
 
 def write_json(path: Path, rows: Sequence[Row], read_gb_per_s: float | None, command: Sequence[str]) -> None:
     """One object: version, command, machine, rows."""
-    machine = {"cpus": os.cpu_count(), "system": platform.platform(), "read_gb_per_s": read_gb_per_s}
+    machine = {"cpus": os.cpu_count(), "system": platform.platform(), "load": os.getloadavg()[2],
+               "read_gb_per_s": read_gb_per_s}  # fmt: skip
     made = {"version": VERSION, "command": list(command), "machine": machine, "rows": [asdict(one) for one in rows]}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(made, indent=1) + "\n")

@@ -99,10 +99,12 @@ class NativeEngine(Carrier):
             count=operation.data.size,
             dtype=operation.dtype.encode(),
             reduce_op=operation.reduce_op.encode(),
+            divisor=operation.divisor,
             timeout=timeout,
             name=name.encode(),
             context=number,
         )
+        operation.divided = True
         self._under_way[number] = operation, on_end
         error = c.Error.make()
         status = self._library.p4reduce_submit(self._handle, request, None, error)

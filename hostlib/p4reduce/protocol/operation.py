@@ -21,11 +21,15 @@ class Operation:
 
     `data`: 1-d, C-contiguous, writable, float32 or int32; nobody else may touch it until `done`, and after an error
     its contents are undefined. `dtype` names what the caller has, say "bfloat16" that is carried as float32 (None: that
-    of `data`), and `reduce_op` what it wants; ranks must agree on both and on the number of elements. The division of
-    an average is the caller's.
+    of `data`), and `reduce_op` what it wants; ranks must agree on both and on the number of elements.
+
+    `divisor`: for an average of float32. What carries the operation divides by it if that costs no pass over the data,
+    and says so in `divided`; otherwise it is the caller's to do.
     """
 
-    def __init__(self, data: npt.NDArray[Any], *, dtype: str | None = None, reduce_op: str = "sum") -> None:
+    def __init__(
+        self, data: npt.NDArray[Any], *, dtype: str | None = None, reduce_op: str = "sum", divisor: int = 1
+    ) -> None:
         if data.dtype != np.float32 and data.dtype != np.int32:
             raise UnsupportedDtype(f"data has dtype {data.dtype}: supported are native float32 and int32")
         if data.ndim != 1 or not data.flags.c_contiguous or not data.flags.writeable:
@@ -36,6 +40,8 @@ class Operation:
         self.data = data
         self.dtype = dtype or data.dtype.name
         self.reduce_op = reduce_op
+        self.divisor = divisor
+        self.divided = False
         self.done = False
         self.error: BaseException | None = None
         self.on_done: Callable[[Operation], None] | None = None

@@ -145,7 +145,7 @@ static void run_worker(const struct options *options, unsigned rank, int socket,
                 begin_round(&worker, slot);
         }
     }
-    exit(0);
+    _exit(0); // what the parent had belongs to the parent
 }
 
 // --- the switch ------------------------------------------------------------------------------------------------------
@@ -228,5 +228,8 @@ int main(int count, char **arguments) {
            options.workers, options.slots, options.rounds, options.threads, options.lanes, packets, seconds,
            packets / seconds, 1e9 * user / packets, 1e9 * kernel / packets, 1e9 * theirs / packets, wrong);
     native_close(native);
+    native_plane_free(NULL, plane);
+    free(sockets);
+    free(replicas);
     return wrong;
 }

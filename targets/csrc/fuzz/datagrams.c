@@ -96,6 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                  .msg_controllen = step != 0 ? sizeof control : 0};
         take(thread, &port, &message, length, goes_straight(thread, &port));
         results_flush(thread);
+        rows_flush(thread);
         size_t at = 0;
         do {
             size_t one = step != 0 && length - at > step ? step : length - at;

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`p4reduce exec`: joins a job for a program that uses the C library, and runs the program in it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from p4reduce import settings
+from p4reduce.control.client import DEFAULT_CONTROLLER
+from p4reduce.errors import JobAborted, P4ReduceError
+from p4reduce.fastpath.engine import link_of
+from p4reduce.joining import Place, join_job
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+VARIABLE = "P4REDUCE_SEAT"
+# How long a program may take to notice that its job is dead, which the switch tells it too.
+GRACE_S = 5.0
+
+
+def describe(place: Place) -> str:
+    """What hostlib/csrc/environment.c reads."""
+    link = link_of(place.transport)
+    if link is None:
+        raise P4ReduceError("C programs can use the transports 'udp' and 'raw'")
+    kind, headers = link
+    words: dict[str, object] = {
+        **asdict(place.membership),
+        "link": kind,
+        "socket": place.transport.fileno(),
+        "switch": place.switch,
+        "local": place.transport.local_address[0],
+    }
+    if headers is not None:
+        words["headers"] = headers.hex()
+    return " ".join(f"{name}={value}" for name, value in words.items())
+
+
+def run(place: Place, command: Sequence[str], job_is_dead: threading.Event) -> int:
+    """Runs `command` in the job and leaves with it. Returns its exit status, or 128 + the signal that ended it."""
+    try:
+        program = subprocess.Popen(
+            command, env={**os.environ, VARIABLE: describe(place)}, pass_fds=[place.transport.fileno()]
+        )
+    except OSError as error:
+        place.leave(well=False)
+        raise P4ReduceError(f"cannot run {command[0]}: {error.strerror}") from error
+    ended = threading.Event()
+
+    def watch() -> None:
+        job_is_dead.wait()
+        if not ended.wait(GRACE_S):
+            program.terminate()
+
+    threading.Thread(target=watch, name="watch the job", daemon=True).start()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda received, _: program.send_signal(received))
+    status = program.wait()
+    ended.set()
+    place.leave(well=status == 0)
+    return status if status >= 0 else 128 - status
+
+
+# What follows the program's name is the program's, with or without a "--" before it.
+@app.command(context_settings={"allow_interspersed_args": False})
+def execute(
+    command: Annotated[list[str], typer.Argument(help="The program and its arguments, after --.")],
+    job: str = typer.Option("default", help="Ranks that give the same name reduce together."),
+    rank: int = typer.Option(None, help="This program's, from 0; by default RANK."),
+    world_size: int = typer.Option(None, help="How many ranks the job has; by default WORLD_SIZE."),
+    controller: str = typer.Option(None, help="HOST:PORT; by default P4REDUCE_CONTROLLER, else 127.0.0.1:7700."),
+    slots: int = typer.Option(0, help="Packets under way at once; 0: as the controller likes."),
+    transport: str = typer.Option(None, help="udp or raw; by default P4REDUCE_TRANSPORT, else udp."),
+    interface: str = typer.Option(None, help="Network interface toward the switch; by default the route's."),
+    timeout: float = typer.Option(30.0, help="Seconds for joining."),
+) -> None:
+    """Join a job, and run a program in it that uses the C library."""
+    job_is_dead = threading.Event()
+
+    def abort(error: JobAborted) -> None:
+        typer.echo(f"p4reduce exec: {error}", err=True)
+        job_is_dead.set()
+
+    try:
+        number, size = settings.rank_of_world(rank, world_size)
+        place = join_job(
+            settings.text("controller", controller, "P4REDUCE_CONTROLLER", DEFAULT_CONTROLLER),
+            job=settings.name("job", job),
+            rank=number,
+            world_size=size,
+            slots=settings.integer("slots", slots, 0, settings.MAX_SLOTS),
+            transport=settings.transport(transport),
+            interface=interface,
+            token=settings.token(None),
+            tls=settings.tls(None),
+            timeout=settings.seconds("timeout", timeout),
+            on_abort=abort,
+        )
+        status = run(place, command, job_is_dead)
+    except (P4ReduceError, ValueError) as error:
+        typer.echo(f"p4reduce exec: {error}", err=True)
+        raise typer.Exit(1) from None
+    raise typer.Exit(status)

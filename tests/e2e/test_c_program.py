@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The example program in C, in jobs with other programs and with Python."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from p4reduce import Communicator
+from p4reduce.fastpath.library import LibraryError, find
+
+from .conftest import Setting
+from .stack import Stack
+
+CSRC = Path(__file__).parents[2] / "hostlib" / "csrc"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        find()
+    except LibraryError as error:
+        pytest.skip(f"needs the C library: {error}")
+    if shutil.which("cc") is None:
+        pytest.skip("needs a C compiler")
+    flags = subprocess.run([sys.executable, "-m", "p4reduce.fastpath"], check=True, capture_output=True, text=True)
+    program = tmp_path_factory.mktemp("example") / "allreduce"
+    command = ["cc", "-Wall", "-Wextra", "-Werror", f"-I{CSRC / 'include'}", CSRC / "examples" / "allreduce.c"]
+    subprocess.run([*command, "-o", program, *shlex.split(flags.stdout)], check=True)
+    return program
+
+
+def start(stack: Stack, job: str, rank: int, *command: str | Path, **options: object) -> subprocess.Popen[str]:
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    with stack.entered():
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "p4reduce", "exec", "--job", job, "--rank", str(rank), "--world-size", "2"),
+                *("--controller", stack.controller, *arguments, "--", *map(str, command)),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+def test_example(setting: Setting, program: Path) -> None:
+    if setting.options.get("transport") == "scapy":
+        pytest.skip("C programs have the transports 'udp' and 'raw'")
+    ranks = [start(setting.stack, "C", rank, program, "100000", **options_of(setting, rank)) for rank in range(2)]
+    for rank in ranks:
+        output, errors = rank.communicate(timeout=60)
+        assert (rank.returncode, errors) == (0, "")
+        assert output.startswith("sum 1, wrong 0, packets ")
+
+
+def options_of(setting: Setting, rank: int) -> dict[str, object]:
+    options = dict(setting.options)
+    interfaces = options.pop("interfaces", None)
+    return options if interfaces is None else {**options, "interface": f"{interfaces}{rank}"}
+
+
+def test_beside_python(native_udp_stack: Stack, program: Path) -> None:
+    """Ranks need not be of one kind."""
+    other = start(native_udp_stack, "mixed", 1, program, "1000")
+    with Communicator(native_udp_stack.controller, job="mixed", rank=0, world_size=2) as communicator:
+        values = np.zeros(1000, np.float32)
+        values[::100] = 0.5
+        assert communicator.allreduce(values).sum() == 10
+    output, errors = other.communicate(timeout=60)
+    assert (other.returncode, errors) == (0, "")
+    assert output.startswith("sum 1, wrong 0")
+
+
+def test_a_program_that_fails_ends_the_job(native_udp_stack: Stack, program: Path) -> None:
+    fails = start(native_udp_stack, "fails", 0, "false")
+    other = start(native_udp_stack, "fails", 1, program, "1000")
+    assert fails.wait(60) == 1
+    output, errors = other.communicate(timeout=60)
+    assert (other.returncode, output) == (1, "")
+    assert "rank 0" in errors
+    fails.communicate()
+
+
+def test_a_program_that_does_not_exist(native_udp_stack: Stack) -> None:
+    ranks = [start(native_udp_stack, "nothing", rank, "/no/such/program") for rank in range(2)]
+    for rank in ranks:
+        _, errors = rank.communicate(timeout=60)
+        assert rank.returncode == 1
+        assert "p4reduce exec: cannot run /no/such/program: No such file or directory" in errors
+
+
+def test_a_program_outside_of_a_job(program: Path) -> None:
+    ended = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == "error 1: P4REDUCE_SEAT is not set: start this program with `p4reduce exec -- program`\n"
