@@ -44,6 +44,13 @@ def test_random_traffic(seed: int) -> None:
     compare(Program(compiled / "p4info.txtpb", compiled / "p4reduce.json"), seed, 4000)
 
 
+@pytest.mark.parametrize("simd", ["portable", "avx2", "avx512", "nothing that there is"])
+def test_every_kind_of_addition(simd: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_SIMD", simd)
+    compiled = P4SRC / "compiled"
+    compare(Program(compiled / "p4info.txtpb", compiled / "p4reduce.json"), 77, 1000)
+
+
 @pytest.mark.p4c
 @pytest.mark.slow
 @pytest.mark.parametrize(("lanes", "block_size"), [(1, 32), (2, 128), (8, 32), (4, 256)])
