@@ -115,7 +115,10 @@ def test_nothing_is_left_when_it_is_interrupted(how: signal.Signals) -> None:
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.1)
     process.send_signal(how)
-    process.communicate(timeout=30)
+    try:
+        process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert process.returncode == 128 + how
     deadline = time.monotonic() + 5
     while marked(mark):
