@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from p4reduce_targets.native.library import LibraryMissing, library
+
 MARK = "P4REDUCE_TEST_RUN"
 SMALL = ("--workers", "2", "--steps", "4", "--json")
 
@@ -64,6 +66,14 @@ def test_sums_are_exact_and_lost_packets_change_no_bit(tmp_path: Path) -> None:
     assert lossy["sums_sha256"] == clean["sums_sha256"]
 
 
+def test_the_native_switch_gives_the_bits_that_sim_gives(tmp_path: Path) -> None:
+    try:
+        library()
+    except LibraryMissing as missing:
+        pytest.skip(str(missing))
+    assert demo(tmp_path, *SMALL, "--target", "native")["sums_sha256"] == demo(tmp_path, *SMALL)["sums_sha256"]
+
+
 @pytest.mark.bmv2
 @pytest.mark.root
 def test_bmv2_gives_the_bits_that_sim_gives(tmp_path: Path) -> None:
@@ -98,4 +108,4 @@ def test_wrong_options_are_told_from_failures(tmp_path: Path) -> None:
     process = start(tmp_path, "", "--target", "tofino")
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "accepted are sim and bmv2" in output + errors
+    assert "accepted are sim, native and bmv2" in output + errors

@@ -90,7 +90,9 @@ def train(family: Family, report: Report, seed: int, console: Console) -> None:
 
 
 def demo(
-    target: Annotated[str, typer.Option(help="The switch: sim (needs nothing) or bmv2 (needs root).")] = "sim",
+    target: Annotated[
+        str, typer.Option(help="The switch: sim (the P4 program in Python), native (in C) or bmv2 (needs root).")
+    ] = "sim",
     workers: Annotated[int, typer.Option(min=1, max=16, help="Worker processes.")] = 4,
     steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 100,
     drop_rate: Annotated[
@@ -104,8 +106,8 @@ def demo(
     console = Console(stderr=as_json)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        if target not in ("sim", "bmv2"):
-            raise P4ReduceError(f"--target {target}: accepted are sim and bmv2")
+        if target not in ("sim", "native", "bmv2"):
+            raise P4ReduceError(f"--target {target}: accepted are sim, native and bmv2")
         if target == "bmv2":
             network.enter()
         report = Report(target=target, workers=workers, steps=steps, drop_rate=drop_rate)
