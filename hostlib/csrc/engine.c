@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -580,7 +581,12 @@ p4reduce_engine *p4reduce_open(const p4reduce_membership *membership, const p4re
         error_tell(error, P4REDUCE_NO_MEMORY, "no memory for an engine");
         goto failed;
     }
+    // Signals are for the program's own threads.
+    sigset_t all, former;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &former);
     const int refused = pthread_create(&engine->thread, NULL, run, engine);
+    pthread_sigmask(SIG_SETMASK, &former, NULL);
     if (refused) {
         error_tell(error, P4REDUCE_SYSTEM, "no thread: errno %d", refused);
         goto failed;

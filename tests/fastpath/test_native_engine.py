@@ -150,6 +150,23 @@ def test_many_slots_share_super_packets(switch: UdpSwitch, monkeypatch: pytest.M
             rank.engine.close(python_engine.CLOSED)
 
 
+def test_subnormals_are_kept_where_the_program_drops_them(switch: UdpSwitch) -> None:
+    """New threads begin with the floating-point mode of the one that makes them."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+    data = np.full(100, 1e-40, np.float32)
+    expected = reference_allreduce([data])
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor keeps them always")
+    try:
+        with python_engine.ranks(switch, 1) as [rank]:
+            rank.submit(data)
+            rank.wait()
+    finally:
+        torch.set_flush_denormal(False)
+    assert data.tobytes() == expected.tobytes()
+    assert data[0] != 0
+
+
 SO_NO_CHECK = 11
 
 
