@@ -72,9 +72,9 @@ void engine_describe_wait(const p4reduce_engine *engine, double now, char *text,
     const double since = engine->heard_at > engine->oldest_since ? engine->heard_at : engine->oldest_since;
     const double silence = now - since;
     if (engine->heard_at < engine->oldest_since || silence > SILENCE_S) {
-        char hint[64] = "", reason[48];
+        char hint[64] = "";
         if (engine->link->trouble)
-            snprintf(hint, sizeof hint, " (%s)", strerror_r(engine->link->trouble, reason, sizeof reason));
+            snprintf(hint, sizeof hint, " (%s)", strerror(engine->link->trouble));
         snprintf(text, room,
                  "the switch at %s has not answered for %.1f s%s: is it running, does the network lead there from %s, "
                  "does it still know the job?",
