@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -71,9 +72,9 @@ void engine_describe_wait(const p4reduce_engine *engine, double now, char *text,
     const double since = engine->heard_at > engine->oldest_since ? engine->heard_at : engine->oldest_since;
     const double silence = now - since;
     if (engine->heard_at < engine->oldest_since || silence > SILENCE_S) {
-        char hint[64] = "", reason[48];
+        char hint[64] = "";
         if (engine->link->trouble)
-            snprintf(hint, sizeof hint, " (%s)", strerror_r(engine->link->trouble, reason, sizeof reason));
+            snprintf(hint, sizeof hint, " (%s)", strerror(engine->link->trouble));
         snprintf(text, room,
                  "the switch at %s has not answered for %.1f s%s: is it running, does the network lead there from %s, "
                  "does it still know the job?",
@@ -580,7 +581,12 @@ p4reduce_engine *p4reduce_open(const p4reduce_membership *membership, const p4re
         error_tell(error, P4REDUCE_NO_MEMORY, "no memory for an engine");
         goto failed;
     }
+    // Signals are for the program's own threads.
+    sigset_t all, former;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &former);
     const int refused = pthread_create(&engine->thread, NULL, run, engine);
+    pthread_sigmask(SIG_SETMASK, &former, NULL);
     if (refused) {
         error_tell(error, P4REDUCE_SYSTEM, "no thread: errno %d", refused);
         goto failed;

@@ -150,6 +150,44 @@ def test_many_slots_share_super_packets(switch: UdpSwitch, monkeypatch: pytest.M
             rank.engine.close(python_engine.CLOSED)
 
 
+def test_subnormals_are_kept_where_the_program_drops_them(switch: UdpSwitch) -> None:
+    """New threads begin with the floating-point mode of the one that makes them."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+    data = np.full(100, 1e-40, np.float32)
+    expected = reference_allreduce([data])
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor keeps them always")
+    try:
+        with python_engine.ranks(switch, 1) as [rank]:
+            rank.submit(data)
+            rank.wait()
+    finally:
+        torch.set_flush_denormal(False)
+    assert data.tobytes() == expected.tobytes()
+    assert data[0] != 0
+
+
+SO_NO_CHECK = 11
+
+
+def test_a_kernel_that_takes_no_super_packets(switch: UdpSwitch) -> None:
+    """It says EINVAL when it is given one, as for sockets without checksums: nothing is lost, all goes on singly."""
+    membership = members(1, slots=100)[0]
+    switch.admit(membership)
+    transport = open_transport("udp", switch.place)
+    with socket.fromfd(transport.fileno(), socket.AF_INET, socket.SOCK_DGRAM) as same:
+        same.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)
+    rank = NativeRank(switch, membership, transport)
+    try:
+        rank.submit(np.ones(64 * 1000, np.float32))
+        rank.wait()
+        assert rank.ended == [("sum", None)]
+        assert rank.engine.link() == "UDP, GRO"
+        assert rank.worker.stats.retransmissions == 0
+    finally:
+        rank.engine.close(python_engine.CLOSED)
+
+
 def test_averages_have_the_references_bits(switch: UdpSwitch) -> None:
     with python_engine.ranks(switch, 3) as everyone:
         generator = np.random.default_rng(5)

@@ -16,7 +16,7 @@ from p4reduce.errors import CollectiveTimeout, P4ReduceError
 from p4reduce.fastpath.engine import NativeEngine
 from p4reduce.protocol import Membership, Operation, Worker
 from p4reduce.protocol.numbers import reference_allreduce
-from p4reduce.transport import Switch, open_transport
+from p4reduce.transport import Switch, TransportError, open_transport
 
 pytestmark = pytest.mark.root
 CLOSED = P4ReduceError("closed by the test")
@@ -91,4 +91,22 @@ def test_an_interface_that_goes_down_is_no_busy_loop(network: OwnNetwork) -> Non
         assert isinstance(ended[0], CollectiveTimeout)
         assert "has not answered for 1.0 s (Network is down)" in str(ended[0])
         assert engine.stats.packets_sent < 200
+        engine.close(CLOSED)
+
+
+@pytest.mark.parametrize("kind", ["udp", "raw"])
+@pytest.mark.parametrize("slots", [1, 50])
+def test_a_path_that_becomes_too_narrow(network: OwnNetwork, kind: str, slots: int) -> None:
+    membership = members(1, slots=slots)[0]
+    ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
+    with frame_switch(network, membership) as switch:
+        transport = open_transport(kind, switch.place, interface=network.host)
+        transport.send([Worker(membership).hello(1)])
+        engine = NativeEngine(transport, membership, switch=str(switch.place))
+        ip("link", "set", network.host, "mtu", "900")
+        ended: list[BaseException | None] = []
+        engine.submit(Operation(np.ones(256 * slots, np.float32)), name="sum", timeout=20.0, on_end=ended.append)
+        wait_until(lambda: bool(ended), "the operation to end", 30)
+        assert isinstance(ended[0], TransportError)
+        assert "a packet of 1058 bytes is more than the MTU of the path" in str(ended[0])
         engine.close(CLOSED)

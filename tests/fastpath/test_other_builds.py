@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -130,6 +131,59 @@ def test_all_sources_for_another_processor(tmp_path: Path) -> None:
         "-lm",
         "-lpthread",
     )
+
+
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+def test_threads_with_a_sanitizer(sanitizer: str, tmp_path: Path) -> None:
+    """Without Python, so that races between threads and leaks are seen."""
+    program = tmp_path / "threads"
+    options = ("-std=c11", "-D_GNU_SOURCE", "-g", "-O2", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
+    sources = [*sorted(CSRC.glob("*.c")), CSRC / "tests" / "engine_threads.c"]
+    run(tool("gcc"), *options, f"-I{CSRC}", f"-I{CSRC / 'include'}", *sources, "-o", program, "-lm", "-lpthread")
+    for _ in range(3):
+        assert run(program) == "well\n"
+
+
+def test_headers_are_also_cplusplus(tmp_path: Path) -> None:
+    source = tmp_path / "headers.cpp"
+    names = sorted(path.name for path in (CSRC / "include").iterdir())
+    assert names == ["p4reduce.h", "p4reduce_numbers.h", "p4reduce_worker.h"]
+    source.write_text("".join(f"#include <{name}>\n" for name in names))
+    run(
+        tool("c++"),
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pedantic",
+        f"-I{CSRC / 'include'}",
+        "-c",
+        source,
+        "-o",
+        tmp_path / "o",
+    )
+    source = tmp_path / "headers.c"
+    source.write_text("".join(f"#include <{name}>\n" for name in names))
+    run(
+        tool("cc"),
+        "-std=c99",
+        "-Wall",
+        "-Werror",
+        "-pedantic",
+        f"-I{CSRC / 'include'}",
+        "-c",
+        source,
+        "-o",
+        tmp_path / "o",
+    )
+
+
+def test_only_what_the_headers_declare_is_exported(sanitized: Path) -> None:
+    declared: set[str] = set()
+    for header in (CSRC / "include").iterdir():
+        declared |= set(re.findall(r"P4REDUCE_API [^;(]*?\b(p4reduce_\w+)\(", header.read_text()))
+    symbols = run(tool("nm"), "-D", "--defined-only", sanitized / "libp4reduce.so")
+    exported = {line.split()[-1] for line in symbols.splitlines()}
+    assert declared == {name for name in exported if not name.startswith(("_", "__"))}
 
 
 def test_without_a_compiler_there_is_still_python(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ class NativeEngine(Carrier):
 
     @property
     def failure(self) -> BaseException | None:
-        if self._failure is None:
+        if self._failure is None and self.in_own_process():  # in another, the library's locks may be taken for ever
             error = c.Error.make()
             if self._library.p4reduce_failure(self._handle, error) != c.OK:
                 with self._lock:
@@ -136,11 +136,13 @@ class NativeEngine(Carrier):
         return self._text(self._library.p4reduce_describe)
 
     def _text(self, function: Any) -> str:
+        self._check_process()
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         function(self._handle, text, _TEXT_BYTES)
         return text.value.decode(errors="replace")
 
     def _stats(self) -> c.Stats:
+        self._check_process()
         stats = c.Stats.make()
         self._library.p4reduce_get_stats(self._handle, stats)
         return stats

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many threads use one engine at once, over a UDP socket whose other end answers as the switch of a job of one rank
+// would. For ThreadSanitizer, which cannot look into a Python process.
+#include "p4reduce.h"
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { THREADS = 4, OPERATIONS = 50, VALUES = 5000, LARGEST_PACKET = 4096 };
+
+static atomic_bool stop;
+static atomic_int told;
+
+// The sum over one rank is what it sent; a packet of no other lanes is its own result.
+static void *answer(void *context) {
+    const int socket = *(int *)context;
+    uint8_t packet[LARGEST_PACKET];
+    struct sockaddr_in from;
+    socklen_t size = sizeof from;
+    while (!stop) {
+        const ssize_t length = recvfrom(socket, packet, sizeof packet, 0, (struct sockaddr *)&from, &size);
+        if (length <= 0)
+            continue;
+        packet[0] = 0x12; // RESULT
+        sendto(socket, packet, (size_t)length, 0, (struct sockaddr *)&from, size);
+    }
+    return NULL;
+}
+
+static void require(int condition, const char *what) {
+    if (!condition) {
+        fprintf(stderr, "failed: %s\n", what);
+        exit(1);
+    }
+}
+
+static void on_end(void *context, const p4reduce_error *error) {
+    (void)context;
+    told += error == NULL;
+}
+
+static void *use(void *context) {
+    p4reduce_engine *engine = context;
+    float *values = calloc(VALUES, sizeof *values);
+    for (int number = 0; number < OPERATIONS; number++) {
+        for (int i = 0; i < VALUES; i += 70)
+            values[i] = (float)i;
+        const p4reduce_request request = {.size = sizeof request,
+                                          .type = P4REDUCE_FLOAT32,
+                                          .data = values,
+                                          .count = VALUES,
+                                          .on_end = number % 2 ? on_end : NULL};
+        p4reduce_error error = {.size = sizeof error};
+        p4reduce_operation *operation;
+        require(p4reduce_submit(engine, &request, &operation, &error) == P4REDUCE_OK, error.message);
+        char text[200];
+        p4reduce_progress(engine, text, sizeof text);
+        require(p4reduce_wait(operation, 20, &error) == P4REDUCE_OK, error.message);
+        p4reduce_release(operation);
+        require(values[70] == 70 && values[71] == 0, "the sum");
+        p4reduce_stats stats = {.size = sizeof stats};
+        p4reduce_get_stats(engine, &stats);
+        require(stats.operations > 0, "statistics");
+    }
+    free(values);
+    return NULL;
+}
+
+static void *collect(void *context) {
+    p4reduce_engine *engine = context;
+    p4reduce_error error = {.size = sizeof error};
+    int ended = 0;
+    while (p4reduce_next_ended(engine, -1, &error) != NULL)
+        ended += error.status == P4REDUCE_OK;
+    require(error.status == P4REDUCE_CLOSED, "the end of the engine");
+    require(ended == OPERATIONS, "operations without a handle");
+    return NULL;
+}
+
+int main(void) {
+    int switch_socket = socket(AF_INET, SOCK_DGRAM, 0), own = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+    struct sockaddr_in place = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof place;
+    require(bind(switch_socket, (struct sockaddr *)&place, sizeof place) == 0, "bind");
+    getsockname(switch_socket, (struct sockaddr *)&place, &size);
+    const struct timeval patience = {.tv_usec = 100000};
+    setsockopt(switch_socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    require(connect(own, (struct sockaddr *)&place, sizeof place) == 0, "connect");
+
+    const p4reduce_membership membership = {
+        .size = sizeof membership, .job = 1, .world_size = 1, .slots = 8, .lanes = 1, .block_size = 64};
+    const p4reduce_options options = {.size = sizeof options, .link = P4REDUCE_LINK_UDP, .socket = own};
+    p4reduce_error error = {.size = sizeof error};
+    p4reduce_engine *engine = p4reduce_open(&membership, &options, &error);
+    require(engine != NULL, error.message);
+
+    pthread_t answering, collecting, using[THREADS];
+    pthread_create(&answering, NULL, answer, &switch_socket);
+    pthread_create(&collecting, NULL, collect, engine);
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&using[i], NULL, use, engine);
+    float one[1];
+    for (int number = 0; number < OPERATIONS; number++) {
+        const p4reduce_request request = {
+            .size = sizeof request, .type = P4REDUCE_FLOAT32, .data = one, .count = 0, .context = one};
+        require(p4reduce_submit(engine, &request, NULL, &error) == P4REDUCE_OK, error.message);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(using[i], NULL);
+    const p4reduce_request empty = {.size = sizeof empty, .type = P4REDUCE_INT32};
+    require(p4reduce_allreduce(engine, &empty, &error) == P4REDUCE_OK, "an empty array");
+    p4reduce_fail(engine, "enough");
+    require(p4reduce_allreduce(engine, &empty, &error) == P4REDUCE_FAILED, "failing");
+    p4reduce_close(engine);
+    pthread_join(collecting, NULL);
+    p4reduce_free(engine);
+    stop = true;
+    pthread_join(answering, NULL);
+    close(own);
+    close(switch_socket);
+    require(told == THREADS * OPERATIONS / 2, "callbacks");
+    puts("well");
+    return 0;
+}

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import p4reduce
+from p4reduce.backends import select_backend
+from p4reduce.fastpath.library import LibraryError, library
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for variable in ("P4REDUCE_BACKEND", "P4REDUCE_SIMD"):
+        monkeypatch.delenv(variable, raising=False)
+    yield
+    library.cache_clear()
+
+
+@pytest.fixture
+def broken_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "libp4reduce.so"
+    path.write_bytes(b"no library")
+    monkeypatch.setenv("P4REDUCE_LIBRARY", str(path))
+    library.cache_clear()
+    return path
+
+
+def test_python_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_BACKEND", "python")
+    assert str(p4reduce.backend()) == "python: P4REDUCE_BACKEND says so"
+    assert str(select_backend("python")) == "python: asked for"
+
+
+def test_c_is_used_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        library()
+    except LibraryError as error:
+        pytest.skip(f"needs the C library: {error}")
+    backend = p4reduce.backend()
+    assert backend.name == "c"
+    assert str(backend) == f"c ({backend.simd}): the C library is installed"
+    monkeypatch.setenv("P4REDUCE_BACKEND", "c")
+    assert p4reduce.backend().why == "P4REDUCE_BACKEND says so"
+    monkeypatch.setenv("P4REDUCE_SIMD", "portable")
+    assert p4reduce.backend().simd == "portable"
+    monkeypatch.setenv("P4REDUCE_SIMD", "mmx")
+    with pytest.raises(ValueError, match=r"P4REDUCE_SIMD='mmx': this processor has .*portable"):
+        p4reduce.backend()
+
+
+def test_without_the_library_python_is_used_and_says_why(broken_library: Path) -> None:
+    backend = p4reduce.backend()
+    assert backend.name == "python"
+    assert backend.why.startswith(f"the C library {broken_library} cannot be loaded: ")
+
+
+def test_forcing_c_gives_the_first_error(broken_library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_BACKEND", "c")
+    with pytest.raises(LibraryError, match=f"the C library {broken_library} cannot be loaded: ") as raised:
+        p4reduce.backend()
+    assert isinstance(raised.value.__cause__, OSError)
+
+
+def test_unknown_names_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="backend='rust': accepted are c, python"):
+        select_backend("rust")
+    monkeypatch.setenv("P4REDUCE_BACKEND", "rust")
+    with pytest.raises(ValueError, match="P4REDUCE_BACKEND='rust': accepted are c, python"):
+        p4reduce.backend()
