@@ -23,21 +23,20 @@ class SparseRows:
     """A rank's sparse tensor while it is being reduced."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        """Raises UnsupportedDtype, or ValueError for a tensor with too many rows to be numbered."""
+        """Raises UnsupportedDtype."""
         self.dtype = str(tensor.dtype).removeprefix("torch.")
         if self.dtype not in WORK_DTYPES:
             raise UnsupportedDtype(f"tensor has dtype {self.dtype}: supported are {SUPPORTED}")
         self._tensor = tensor
         coalesced = tensor.detach().cpu().coalesce()
         self._sparse_shape = tuple(tensor.shape[: tensor.sparse_dim()])
-        count = math.prod(self._sparse_shape)
-        if count >= 2**63:
-            raise ValueError(f"tensor of shape {tuple(tensor.shape)} has {count} rows: accepted are fewer than 2^63")
         indices = coalesced.indices().numpy()
         numbers = np.zeros(indices.shape[1], np.int64)
         for index, size in zip(indices, self._sparse_shape, strict=True):
             numbers = numbers * size + index
-        self.numbers: npt.NDArray[Any] = numbers.astype(np.int32 if count <= 2**31 else np.int64)
+        self.numbers: npt.NDArray[Any] = numbers.astype(
+            np.int32 if math.prod(self._sparse_shape) <= 2**31 else np.int64
+        )
         """Of this rank's rows, in order: 1-d, int32 where that suffices."""
         self._values = coalesced.values()
 

@@ -30,7 +30,7 @@ def finish(setting: Setting, calls: list[Call], job: str, **options: object) -> 
     with setting.stack.ranks(calls, job=job, **setting.options, **options) as ranks:  # type: ignore[arg-type]
         for rank, last in ranks.wait_for_ends(120).items():
             assert "stats" in last, f"rank {rank} of {job}: {last}"
-            assert last["stats"]["operations"] == len(calls)
+            assert last["stats"]["operations"] == len(calls) + 1  # the last is a barrier
 
 
 def test_every_shape_and_dtype(setting: Setting) -> None:
