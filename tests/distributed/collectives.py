@@ -73,7 +73,7 @@ def all_reduce_of_other_dtypes_and_operations(rank: int, size: int) -> None:
 
 
 @check
-def premultiplied_sum(rank: int, size: int) -> None:
+def premultiplied_sum(_: int, size: int) -> None:
     tensor = torch.full((10,), 3.0)
     dist.all_reduce(tensor, dist._make_nccl_premul_sum(0.5))
     same(tensor, torch.full((10,), 1.5 * size))
@@ -158,7 +158,7 @@ def objects(rank: int, size: int) -> None:
 
 
 @check
-def work_handles_and_futures(rank: int, size: int) -> None:
+def work_handles_and_futures(_: int, size: int) -> None:
     tensors = [torch.ones(1000) for _ in range(4)]
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
     futures = [work.get_future().then(lambda future: future.value()[0] * 2) for work in works]

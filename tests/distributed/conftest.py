@@ -47,5 +47,5 @@ def torchrun(
         env={**os.environ, "P4REDUCE_CONTROLLER": controller, "OMP_NUM_THREADS": "1", **(environment or {})},
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
-    assert (done.returncode != 0) == bool(code), f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+    assert (done.returncode != 0) == bool(code), f"{done.stdout[-3000:]}\n{done.stderr[:6000]}"
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -56,7 +56,7 @@ class SwitchGroup(_Base):  # type: ignore[misc]
 
     def __init__(self, group: Any, options: Options) -> None:
         """`group`: torch.distributed's `_DistributedBackendOptions`."""
-        super().__init__(group.store, group.group_rank, group.group_size)
+        super().__init__(group.group_rank, group.group_size)
         self._rank, self._size = group.group_rank, group.group_size
         self._store = PrefixStore(f"{NAME}/", group.store)
         self._timeout: timedelta = group.timeout
