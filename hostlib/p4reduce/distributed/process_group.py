@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
@@ -31,6 +32,7 @@ from p4reduce.communicator import Communicator
 from p4reduce.distributed import NAME, Options
 from p4reduce.distributed.work import SwitchWork, as_backend_error
 from p4reduce.errors import P4ReduceError
+from p4reduce.handle import Handle
 from p4reduce.tensors import WORK_DTYPES, assign, host_copy
 
 _OPS = [
@@ -112,7 +114,7 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         if not all(_can_reduce(tensor, opts.reduceOp) for tensor in tensors):
             return self._gloo.allreduce(tensors, opts)
         how = self._how(opts)
-        return SwitchWork([self.communicator().allreduce_async(tensor, **how) for tensor in tensors], tensors)
+        return self._start(lambda each: [each.allreduce_async(tensor, **how) for tensor in tensors], tensors)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Of several tensors."""
@@ -126,15 +128,16 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         (tensor,) = tensors = _as_list(tensors)
         if not _can_reduce(tensor, opts.reduceOp) or tensor.is_sparse:
             return self._gloo.reduce(tensors, opts)
-        return SwitchWork([self.communicator().reduce_async(tensor, opts.rootRank, **self._how(opts))], tensors)
+        how = self._how(opts)
+        return self._start(lambda each: [each.reduce_async(tensor, opts.rootRank, **how)], tensors)
 
     def broadcast(self, tensors: Any, opts: Any) -> Any:
         """From rank `opts.rootRank`."""
         (tensor,) = tensors = _as_list(tensors)
         if not _can_move(tensor):
             return self._gloo.broadcast(tensors, opts)
-        handle = self.communicator().broadcast_async(tensor, opts.rootRank, timeout=self._limit(opts))
-        return SwitchWork([handle], tensors)
+        limit = self._limit(opts)
+        return self._start(lambda each: [each.broadcast_async(tensor, opts.rootRank, timeout=limit)], tensors)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Into a list of tensors."""
@@ -143,13 +146,13 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         if not all(_can_move(tensor) and _alike(tensor, given) for tensor in (given, *out)):
             return self._gloo.allgather([out], [given], opts)
         source = host_copy(given) if given.is_cuda else given
-        handle = self.communicator().all_gather_async(source, timeout=self._limit(opts))
+        limit = self._limit(opts)
 
-        def deal() -> None:
-            for tensor, part in zip(out, handle.result(0), strict=True):
+        def deal(gathered: torch.Tensor) -> None:
+            for tensor, part in zip(out, gathered, strict=True):
                 assign(tensor, part)
 
-        return SwitchWork([handle], out, deal)
+        return self._start(lambda each: [each.all_gather_async(source, timeout=limit)], out, deal)
 
     def all_gather_single(self, output: Any, given: Any, opts: Any = None) -> Any:
         """Into one tensor of `size()` times as many elements."""
@@ -158,12 +161,10 @@ class SwitchGroup(_Base):  # type: ignore[misc]
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Into one tensor for each input."""
         limit = self._limit(opts or AllgatherOptions())
-        outs = [output.view(self._size, *given.shape) for output, given in zip(outputs, inputs, strict=True)]
-        each = self.communicator()
-        handles = [
-            each.all_gather_async(given, out=out, timeout=limit) for given, out in zip(inputs, outs, strict=True)
-        ]
-        return SwitchWork(handles, list(outputs))
+        pairs = [(output.view(self._size, *given.shape), given) for output, given in zip(outputs, inputs, strict=True)]
+        return self._start(
+            lambda each: [each.all_gather_async(given, out=out, timeout=limit) for out, given in pairs], list(outputs)
+        )
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Of a list of tensors, one for each rank."""
@@ -171,8 +172,8 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         (out,), (given,) = (outputs, inputs) if isinstance(outputs, list) else ([outputs], [inputs])
         if not all(_can_reduce(tensor, opts.reduceOp) and _alike(tensor, out) for tensor in (out, *given)):
             return self._gloo.reduce_scatter([out], [given], opts)
-        handle = self.communicator().reduce_scatter_async(torch.stack(given), out=out, **self._how(opts))
-        return SwitchWork([handle], [out])
+        how = self._how(opts)
+        return self._start(lambda each: [each.reduce_scatter_async(torch.stack(given), out=out, **how)], [out])
 
     def reduce_scatter_single(self, output: Any, given: Any, opts: Any = None) -> Any:
         """Of one tensor of `size()` times as many elements."""
@@ -186,11 +187,11 @@ class SwitchGroup(_Base):  # type: ignore[misc]
             if len(pairs) > 1:
                 raise NotImplementedError(f"reduce_scatter of several tensors with {opts.reduceOp}: accepted is one")
             return self._gloo._reduce_scatter_base(*pairs[0], opts)
-        how, each = self._how(opts), self.communicator()
-        handles = [
-            each.reduce_scatter_async(given.reshape(self._size, *out.shape), out=out, **how) for out, given in pairs
-        ]
-        return SwitchWork(handles, list(outputs))
+        how = self._how(opts)
+        pairs = [(out, given.reshape(self._size, *out.shape)) for out, given in pairs]
+        return self._start(
+            lambda each: [each.reduce_scatter_async(given, out=out, **how) for out, given in pairs], list(outputs)
+        )
 
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -199,7 +200,21 @@ class SwitchGroup(_Base):  # type: ignore[misc]
 
     def barrier(self, opts: Any = None) -> Any:
         """Of all ranks."""
-        return SwitchWork([self.communicator().barrier_async(self._limit(opts or BarrierOptions()))], [])
+        limit = self._limit(opts or BarrierOptions())
+        return self._start(lambda each: [each.barrier_async(limit)], [])
+
+    def _start(
+        self,
+        begin: Callable[[Communicator], list[Handle[Any]]],
+        outputs: list[torch.Tensor],
+        deal: Callable[[Any], None] | None = None,
+    ) -> SwitchWork:
+        """What `begin` has begun, as one work; `deal` does the rest with the first result."""
+        communicator = self.communicator()
+        try:
+            return SwitchWork(begin(communicator), outputs, deal)
+        except P4ReduceError as error:
+            raise as_backend_error(error) from error
 
     def _limit(self, opts: Any) -> float:
         """Seconds; options hold a negative time where nobody has given one."""

@@ -21,13 +21,13 @@ class SwitchWork(Work):
     """Several collectives under way as one `torch.distributed.Work`."""
 
     def __init__(
-        self, handles: Sequence[Handle[Any]], outputs: list[torch.Tensor], at_end: Callable[[], None] | None = None
+        self, handles: Sequence[Handle[Any]], outputs: list[torch.Tensor], deal: Callable[[Any], None] | None = None
     ) -> None:
-        """`at_end` is called when all have ended well, before anybody is told."""
+        """`deal` is called with the first's result when all have ended well, before anybody is told."""
         super().__init__()
         self._handles = handles
         self._outputs = outputs
-        self._at_end = at_end
+        self._deal = deal
         self._left = len(handles)
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -47,9 +47,9 @@ class SwitchWork(Work):
             self._left -= 1
             if self._left:
                 return
-        if self._error is None and self._at_end is not None:
+        if self._error is None and self._deal is not None:
             try:
-                self._at_end()
+                self._deal(self._handles[0].result(0))
             except Exception as error:
                 self._error = as_backend_error(error)
         self._ended.set()
