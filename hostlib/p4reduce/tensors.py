@@ -277,9 +277,15 @@ class _TorchElements:
         if self.in_place:
             self._flat = self._tensor.view(-1)
         else:
-            self._flat = torch.empty(tensor.shape, dtype=work_dtype, pin_memory=tensor.is_cuda).view(-1)
-            if read:
-                self._flat.view(tensor.shape).copy_(self._tensor)
+            make = torch.zeros if tensor.is_cuda else torch.empty
+            self._flat = make(tensor.shape, dtype=work_dtype, pin_memory=tensor.is_cuda).view(-1)
+            host = self._flat.view(tensor.shape)
+            if read and tensor.is_cuda:
+                from p4reduce.cuda import to_host
+
+                to_host(self._tensor, host, bits=dtype is None)
+            elif read:
+                host.copy_(self._tensor)
 
     def array(self) -> npt.NDArray[Any]:
         import torch
