@@ -6,7 +6,6 @@ Prints a JSON object for each check that passed.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from saying import say
 
 from p4reduce.protocol.numbers import reference_allreduce
 
@@ -227,7 +227,7 @@ def main() -> None:
     assert (dist.get_backend(), size) == ("p4reduce", int(os.environ["WORLD_SIZE"]))
     for function in CHECKS:
         function(rank, size)
-        print(json.dumps({"rank": rank, "passed": function.__name__}), flush=True)
+        say({"rank": rank, "passed": function.__name__})
     dist.destroy_process_group()
 
 

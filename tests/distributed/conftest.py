@@ -20,6 +20,7 @@ pytest.importorskip("torch", reason="needs torch")
 
 RANKS = 2
 PROGRAMS = Path(__file__).parent
+sys.path.append(str(PROGRAMS))  # as when they are run
 
 
 @pytest.fixture(scope="session", params=["sim", "native"])

@@ -6,7 +6,6 @@ Prints a JSON object for each error that was as it must be.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from saying import say
 from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce import CollectiveTimeout, MismatchError
@@ -29,7 +29,7 @@ def expect(
         error = caught
     assert error is not None, f"{name}: no error"
     assert re.search(message, str(error)), error
-    print(json.dumps({"rank": dist.get_rank(), "passed": name}), flush=True)
+    say({"rank": dist.get_rank(), "passed": name})
     return error
 
 
@@ -69,7 +69,7 @@ def main() -> None:
         loss = network(torch.ones(1, 2)).sum()
         expect("DDP", loss.backward, "DistBackendError: (JobAborted|CollectiveTimeout): .*rank 1", RuntimeError)
     dist.barrier()
-    print(json.dumps({"rank": rank, "passed": "the other groups"}), flush=True)
+    say({"rank": rank, "passed": "the other groups"})
     dist.destroy_process_group()
 
 

@@ -7,7 +7,6 @@ ended with the same parameters. Argument: a folder for the checkpoint.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
+from saying import say
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -80,7 +80,7 @@ def compare(what: str, got: dict[str, Any], expected: dict[str, torch.Tensor]) -
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, [tensor.tolist() for tensor in got.values()])
     assert all(one == everyone[0] for one in everyone), "all ranks have the same bits"
-    print(json.dumps({"rank": dist.get_rank(), "passed": what}), flush=True)
+    say({"rank": dist.get_rank(), "passed": what})
 
 
 def main() -> None:
