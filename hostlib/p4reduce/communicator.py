@@ -397,7 +397,7 @@ class Communicator:
     def _move(self, collective: str, words: Words, result: T, limit: float, at_end: Callable[[], None]) -> Handle[T]:
         """Adds the words of all ranks, of which no two have the same bit set."""
         # How many bytes the last word holds is not to be seen in the number of words.
-        what = f"{collective}, {words.size} B"
+        what = f"{collective} +{words.size % 4}"
         name = f"{collective} of {words.size} bytes of {words.dtype}"
         return self._start(Operation(words.work, dtype=words.dtype, reduce_op=what), result, name, limit, at_end)
 
