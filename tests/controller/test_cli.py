@@ -43,11 +43,12 @@ def test_status_as_json_has_numbers(running: Running) -> None:
     code, out, _ = run("status", "--controller", running.address, "--json")
     assert code == 0
     status = json.loads(out)
-    assert status["switch"]["slots_used"] == 4
-    assert status["outcomes"]["hello"] == 7
-    assert status["outcomes"]["stale"] == 0
+    [switch] = status["switches"]
+    assert switch["slots_used"] == 4
+    assert switch["outcomes"]["hello"] == 7
+    assert switch["outcomes"]["stale"] == 0
     assert (status["jobs_started"], status["jobs_aborted"]) == (1, 0)
-    assert status["jobs"][0]["members"][0]["udp_port"] == 40000
+    assert status["jobs"][0]["members"][0]["places"][0]["udp_port"] == 40000
 
 
 def test_loss_sets_what_it_says(running: Running) -> None:

@@ -28,7 +28,7 @@ def test_a_job_from_joining_to_leaving(running: Running) -> None:
     }
     assert assigned[0].first_seq % 2 == 0
     assert len({a.hello_nonce for a in assigned}) == 3
-    assert (assigned[0].lanes, assigned[0].block_size, assigned[0].switch_ip) == (4, 64, "127.0.0.1")
+    assert (assigned[0].lanes, assigned[0].block_size, assigned[0].aggregators[0].ip) == (4, 64, "127.0.0.1")
     assert running.switch.admitted[1].workers[2].sender.udp_port == 40002
     assert running.switch.log == ["install", "reset"]
 
@@ -276,15 +276,15 @@ def test_status_tells_all(running: Running) -> None:
         stub = rpc.JobsStub(channel)
         stub.SetLoss(pb.SetLossRequest(port=1, direction=pb.IN, rate=0.25), timeout=5)
         status = stub.Status(pb.StatusRequest(), timeout=5)
-    assert [(job.name, job.state, job.first_slot, job.slots) for job in status.jobs] == [
-        ("job", "ready", 0, 4),
-        ("other", "gathering", 4, 4),
+    assert [(job.name, job.state, job.first_slots, job.slots) for job in status.jobs] == [
+        ("job", "ready", [0], 4),
+        ("other", "gathering", [4], 4),
     ]
-    member = status.jobs[0].members[0]
-    assert (member.heard, member.port, member.ip, member.udp_port) == (True, 1, "127.0.0.1", 40000)
-    assert (status.switch.connected, status.switch.slots, status.switch.slots_used) == (True, 16, 8)
-    assert status.outcomes["hello"] == 7
-    assert [(loss.port, loss.direction, loss.rate, loss.lost) for loss in status.losses] == [(1, pb.IN, 0.25, 3)]
+    [place], [switch] = status.jobs[0].members[0].places, status.switches
+    assert (place.heard, place.port, place.ip, place.udp_port) == (True, 1, "127.0.0.1", 40000)
+    assert (switch.connected, switch.slots, switch.slots_used) == (True, 16, 8)
+    assert switch.outcomes["hello"] == 7
+    assert [(loss.port, loss.direction, loss.rate, loss.lost) for loss in switch.losses] == [(1, pb.IN, 0.25, 3)]
 
 
 def test_a_loss_rate_above_one_is_refused(running: Running) -> None:
