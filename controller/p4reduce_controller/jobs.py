@@ -216,13 +216,13 @@ class Jobs:
         elif job.leave_deadline is None:
             job.leave_deadline = now + LEAVE_GRACE
 
-    def lost(self, session: Session) -> None:
-        """The rank's stream broke. After its Leave that is no news."""
+    def lost(self, session: Session, hint: str = "") -> None:
+        """The rank's stream broke. After its Leave that is no news. `hint`: what else is wrong, to be told the others."""
         if session not in self._seats:
             return
         job, member = self._seats[session]
         if not member.leaving:
-            self._blame(job, [member.rank], pb.WORKER_LOST, "was lost: its connection to the controller broke")
+            self._blame(job, [member.rank], pb.WORKER_LOST, f"was lost: its connection to the controller broke{hint}")
 
     # Events from the switches.
 

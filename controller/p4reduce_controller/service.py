@@ -149,6 +149,11 @@ class Service(rpc.JobsServicer):
         self._carry_out()
         self.over.set()
 
+    def _switches_away(self) -> str:
+        """Said to those who lose a rank, which may have given up because of that."""
+        away = [switch for switch in self._switches if switch.problem]
+        return "".join(f"; the switch at {switch.address} is away: {switch.problem}" for switch in away)
+
     # Effects.
 
     def _carry_out(self) -> None:
@@ -206,7 +211,8 @@ class Service(rpc.JobsServicer):
 
     async def _remove_from(self, switch: Aggregator, placement: Placement, abort: pb.Abort | None) -> None:
         await self._insist(switch, lambda: switch.fence(placement))
-        if abort is not None:
+        # An ABORT says only who went. Where a switch is away, ranks shall hear that first, from the service.
+        if abort is not None and not self._switches_away():
             worker = abort.rank if abort.HasField("rank") else None
             try:
                 await switch.abort(placement, worker, abort.reason)
@@ -241,7 +247,7 @@ class Service(rpc.JobsServicer):
                     return
         finally:
             reader.cancel()
-            self._jobs.lost(stream)
+            self._jobs.lost(stream, self._switches_away())
             self._carry_out()
 
     async def _read(self, stream: _Stream, context: _Context) -> None:
@@ -259,7 +265,7 @@ class Service(rpc.JobsServicer):
             text = str(error) or f"no Join came within {FIRST_MESSAGE_TIMEOUT:g} s"
             abort = pb.Abort(reason=pb.JOIN_REFUSED, message=text)
             stream.outgoing.put_nowait((pb.ServerMessage(abort=abort), True))
-        self._jobs.lost(stream)
+        self._jobs.lost(stream, self._switches_away())
         self._carry_out()
 
     def _handle(self, stream: _Stream, message: pb.ClientMessage) -> None:

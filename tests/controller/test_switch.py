@@ -258,7 +258,7 @@ def test_a_deaf_switch_is_said_to_be_so(bench: Bench) -> None:
         assert "rank 1 joined, but no HELLO from there reached the switch at 10.0.0.254:31314" in str(error)
     assert bench.loop.run(bench.switch.losses())[2, "in"] > 0
     status = bench.loop.run(bench.service.status())
-    assert [(loss.port, loss.rate) for loss in status.losses if loss.rate] == [(2, 1.0)]
+    assert [(loss.port, loss.rate) for loss in status.switches[0].losses if loss.rate] == [(2, 1.0)]
     bench.loop.run(bench.switch.set_loss(2, "in", 0.5))
     bench.loop.run(bench.switch.set_loss(2, "in", 0.0))
     bench.job(2)
