@@ -217,7 +217,7 @@ class Jobs:
             job.leave_deadline = now + LEAVE_GRACE
 
     def lost(self, session: Session, hint: str = "") -> None:
-        """The rank's stream broke. After its Leave that is no news. `hint`: what else is wrong, to be told the others."""
+        """The rank's stream broke. After its Leave that is no news. `hint`: what else is wrong, for the others."""
         if session not in self._seats:
             return
         job, member = self._seats[session]
