@@ -10,7 +10,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
-from p4reduce.protocol.constants import AGGREGATION_PORT
+from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
 from p4reduce_controller.frames import Endpoint, format_mac, parse_mac, synthetic_mac
 from p4reduce_controller.switch import Route, SwitchConfig
 
@@ -95,8 +95,9 @@ class Settings:
     def _check_several(self, addresses: list[tuple[str, int]]) -> None:
         """What only makes sense for one switch is refused for several."""
         switches = len(self.switch)
-        if len(set(self.switch)) != switches or not switches:
-            raise SettingsError(f"--switch {', '.join(self.switch)}: one or more that differ are accepted")
+        if len(set(self.switch)) != switches or not 1 <= switches <= MAX_AGGREGATORS:
+            listed = ", ".join(self.switch)
+            raise SettingsError(f"--switch {listed}: 1 to {MAX_AGGREGATORS} that differ are accepted")
         if len(addresses) != switches or len(set(addresses)) != switches:
             raise SettingsError(
                 f"--address {', '.join(self.address)} for {switches} switches: one for each is accepted, in the order "

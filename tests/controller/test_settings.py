@@ -52,9 +52,37 @@ def test_more_addresses_are_the_switchs_too() -> None:
     assert (config.address.ip, config.address.udp_port, config.more_addresses) == ("10.0.0.254", 9, ["10.0.1.254"])
 
 
+def test_several_switches_have_an_address_each() -> None:
+    options = {"switch": ["a:1", "b:2"], "address": ["10.0.0.1", "10.0.0.2:5"], "ports": [1, 2]}
+    one, two = load(None, options).switch_configs()
+    assert (one.target, one.address) == ("a:1", Endpoint("02:00:0a:00:00:01", "10.0.0.1", 31314))
+    assert (two.target, two.address) == ("b:2", Endpoint("02:00:0a:00:00:02", "10.0.0.2", 5))
+    assert one.ports == two.ports == [1, 2]
+    assert not one.more_addresses
+    _, two = load(None, options | {"mac": ["02:00:00:00:00:01", "02:00:00:00:00:02"]}).switch_configs()
+    assert two.address.mac == "02:00:00:00:00:02"
+
+
+def test_one_switch_need_not_be_a_list(tmp_path: Path) -> None:
+    file = tmp_path / "controller.toml"
+    file.write_text('switch = "a:1"\nmac = "02:00:00:00:00:01"\n')
+    [config] = load(file, {}).switch_configs()
+    assert (config.target, config.address.mac) == ("a:1", "02:00:00:00:00:01")
+
+
+TWO = {"switch": ["a:1", "b:2"], "address": ["10.0.0.1", "10.0.0.2"]}
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
+        (TWO | {"switch": ["a:1", "a:1"]}, "--switch a:1, a:1: 1 to 32 that differ"),
+        (TWO | {"switch": []}, "--switch : 1 to 32 that differ"),
+        (TWO | {"switch": [f"a:{n}" for n in range(33)]}, "1 to 32 that differ"),
+        (TWO | {"address": ["10.0.0.1"]}, "--address 10.0.0.1 for 2 switches: one for each is accepted"),
+        (TWO | {"address": ["10.0.0.1"] * 2}, "no two alike"),
+        (TWO | {"mac": ["02:00:00:00:00:01"]}, "--mac is given 1 times for 2 switches"),
+        (TWO | {"hosts": {"02:00:00:00:00:01": 1}}, "--host and --route are of one switch, and there are 2"),
         ({"address": ["10.0.0"]}, "an IPv4 address is accepted"),
         ({"address": ["10.0.0.1:0"]}, "an IPv4 address is accepted"),
         ({"address": ["10.0.0.1:x"]}, "an IPv4 address is accepted"),
