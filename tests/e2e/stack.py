@@ -41,26 +41,26 @@ class Stack(Family):
 
         ports: of a switch, as "1=udp:127.0.0.1:0". address: of the aggregator; by default its first port's.
         options: more of them for the controller. enter: makes a context in which processes are started.
-        aggregators: how many switches, each with such ports, share the slots of jobs.
+        aggregators: how many switches, each with such ports, share the slots of jobs; a {} in `ports` or `address`
+            stands for the switch's number, from 1.
         """
         super().__init__()
         self._enter: Any = enter
-        port_options = [option for port in ports for option in ("--port", port)]
         self._ports = [port.partition("=")[0] for port in ports]
         try:
             self.switches = [
                 self.start(
-                    "switch", "p4reduce", "switch", "--target", target, *port_options, "--grpc", "127.0.0.1:0", "--json"
+                    "switch", "p4reduce", "switch", "--target", target, "--grpc", "127.0.0.1:0", "--json",
+                    *(option for port in ports for option in ("--port", port.format(number))),
                 )
-                for _ in range(aggregators)
-            ]
-            all_ready = [switch.first(START_UP_S) for switch in self.switches]
-            self.addresses = [address or ready["ports"]["1"].removeprefix("udp:") for ready in all_ready]
-            places = [
-                option
-                for ready, place in zip(all_ready, self.addresses, strict=True)
-                for option in ("--switch", ready["grpc"], "--address", place)
-            ]
+                for number in range(1, aggregators + 1)
+            ]  # fmt: skip
+            self.addresses: list[str] = []
+            places: list[str] = []
+            for number, switch in enumerate(self.switches, 1):
+                ready = switch.first(START_UP_S)
+                self.addresses.append(address.format(number) or ready["ports"]["1"].removeprefix("udp:"))
+                places += ["--switch", ready["grpc"], "--address", self.addresses[-1]]
             self.controller_process = self.start(
                 "controller", "p4reduce", "controller", *places, "--ports", ",".join(self._ports),
                 "--listen", "127.0.0.1:0", "--json", *options,

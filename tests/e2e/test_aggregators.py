@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from .conftest import over_udp
+from p4reduce.demo import network
+
+from .conftest import Namespace, over_udp
 from .rank import Call
 from .stack import Stack
 from .test_stack import SHAPES
@@ -20,7 +23,15 @@ DEADLINE_S = 4.0
 REPEATED = [Call((20_000,), density=1.0, seed=seed) for seed in range(3)]
 
 
-@pytest.fixture(scope="module", params=["sim-2", "sim-3", "native-2", "native-3"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "sim-2",
+        pytest.param("sim-3", marks=pytest.mark.slow),
+        pytest.param("native-2", marks=pytest.mark.slow),
+        "native-3",
+    ],
+)
 def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
     target, aggregators = request.param.split("-")
     with over_udp(target=target, aggregators=int(aggregators)) as stack:
@@ -150,3 +161,27 @@ def test_a_killed_aggregator_is_named_by_every_rank(target: str) -> None:
         first, second = status(stack)["switches"]  # type: ignore[misc]
         assert (first["connected"], second["connected"]) == (True, False)  # type: ignore[index]
         assert first["slots_used"] == 0 or second["problem"]  # type: ignore[index]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("transport", ["raw", "scapy"])
+@pytest.mark.parametrize("target", ["sim", "native"])
+def test_frames_on_a_common_network(target: str, transport: str) -> None:
+    """Ranks and switches behind one bridge: each frame is for the MAC of its aggregator."""
+    if transport == "scapy":
+        pytest.importorskip("scapy", reason="needs scapy")
+    with contextlib.closing(Namespace()) as namespace:
+        with namespace.entered():
+            network.run("ip", "link", "set", "lo", "up")
+            network.run("ip", "link", "add", "bridge", "type", "bridge")
+            network.run("ip", "link", "set", "bridge", "up")
+            for number in (1, 2):
+                for end, name in ((f"worker{number - 1}", f"cable{number}"), (f"switch{number}", f"trunk{number}")):
+                    network.cable(end, name)
+                    network.run("ip", "link", "set", name, "master", "bridge")
+                network.run("ip", "address", "add", f"10.0.0.{number}/24", "dev", f"worker{number - 1}")
+        with (
+            Stack(target, ["1=eth:switch{}"], "10.0.0.25{}:31314", enter=namespace.entered, aggregators=2) as stack,
+            stack.ranks(SHAPES, job="raw", world_size=2, transport=transport, interfaces="worker") as ranks,
+        ):
+            assert all("stats" in last for last in ranks.wait_for_ends(120).values())
