@@ -540,8 +540,8 @@ static struct link *open_dealt(const p4reduce_options *options, p4reduce_error *
     int sockets[MAX_AGGREGATORS] = {options->socket};
     if (options->link != P4REDUCE_LINK_UDP || options->more_count >= MAX_AGGREGATORS) {
         error_tell(error, P4REDUCE_INVALID,
-                   "link is %" PRIu32 " with %" PRIu32 " more sockets: accepted are UDP (%d) and at most %d", options->link,
-                   options->more_count, P4REDUCE_LINK_UDP, MAX_AGGREGATORS - 1);
+                   "link is %" PRIu32 " with %" PRIu32 " more sockets: accepted are UDP (%d) and at most %d",
+                   options->link, options->more_count, P4REDUCE_LINK_UDP, MAX_AGGREGATORS - 1);
         return NULL;
     }
     for (uint32_t i = 0; i < options->more_count; i++)
