@@ -19,7 +19,7 @@ from p4reduce.bench.grid import Case
 ROOT = Path(__file__).parents[2]
 COSTS = {"operation": 2e-4, "scan": 5e-11, "packet": 1.5e-6, "byte": 4e-10, "round": 6e-5}
 CASES = [
-    quantities(Case(workers, numel, "float32", density, "random", "block"), slots)
+    quantities(Case(workers, numel, "float32", density, "random", "block"), slots, 2)
     for workers, numel, density, slots in product((2, 4), (1 << 14, 1 << 18, 1 << 20), (1, 0.3, 0.05, 0), (16, 64, 256))
 ]
 
@@ -32,13 +32,19 @@ def times(costs: dict[str, float], noise: float = 0.0) -> list[float]:
 
 def test_what_a_case_takes() -> None:
     """Two workers with 8 blocks of 64, all of them not zero; one slot of 4 lanes announces and then has 2 rounds."""
-    found = quantities(Case(2, 512, "float32", 1.0, "all", "block"), 1)
+    found = quantities(Case(2, 512, "float32", 1.0, "all", "block"), 1, 64)
     assert found == {"operation": 1, "scan": 2 * 512 * 4, "packet": 2 * 3, "byte": 2 * 2 * 512 * 4, "round": 3}
 
 
 def test_zeros_are_scanned_and_announced() -> None:
-    found = quantities(Case(2, 512, "float32", 0.0, "all", "block"), 2)
+    found = quantities(Case(2, 512, "float32", 0.0, "all", "block"), 2, 64)
     assert found == {"operation": 1, "scan": 2 * 512 * 4, "packet": 2 * 2, "byte": 0, "round": 1}
+
+
+def test_more_processes_than_processors() -> None:
+    case = Case(4, 512, "float32", 1.0, "all", "block")
+    alone, crowded = quantities(case, 1, 5), quantities(case, 1, 2)
+    assert crowded == {**alone, "operation": 3 * alone["operation"], "scan": 3 * alone["scan"]}
 
 
 @settings(deadline=None, max_examples=50)
