@@ -149,7 +149,9 @@ def main() -> None:
             group = setup.group
         table.add_row(str(setup), *(f"{row[name]:,.0f}" for name in ("packets_per_s", "min", "max")),
                       f"{row['ratio']:.2f}")  # fmt: skip
-    Console().print(table)
+    # Lines that a narrow terminal breaks can still be read, cells that it cuts cannot.
+    wide = Console(width=10_000).measure(table).maximum
+    Console(width=max(wide, Console().width)).print(table)
 
 
 if __name__ == "__main__":
