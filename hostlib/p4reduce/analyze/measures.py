@@ -61,7 +61,7 @@ def block_mask(mask: Mask, block_size: int) -> Mask:
     if block_size < 1:
         raise ValueError(f"block_size={block_size}: must be at least 1")
     whole = mask.shape[-1] // block_size
-    blocks: Mask = mask[..., : whole * block_size].reshape(*mask.shape[:-1], whole, block_size).any(axis=-1)
+    blocks: Mask = np.asarray(mask[..., : whole * block_size].reshape(*mask.shape[:-1], whole, block_size).any(axis=-1))
     if whole * block_size < mask.shape[-1]:
         tail = mask[..., whole * block_size :].any(axis=-1, keepdims=True)
         blocks = np.concatenate([blocks, tail], axis=-1)
