@@ -324,7 +324,10 @@ def test_pickled_without_the_handles_of_its_process(make: Make) -> None:
     assert revived.model is None
     with pytest.raises(P4ReduceError, match="set its attribute communicator"):
         step(revived, parameters, vector([0] * 40), [["a"]])
-    revived.communicator, revived.model = communicator(), made
+    revived.communicator = communicator()
+    with pytest.raises(P4ReduceError, match="set its attribute model"):
+        step(revived, parameters, vector([0] * 40), [["a"]])
+    revived.model = made
     assert revived.stats() == state.stats()
     one, other = (step(each, parameters, vector([1.0] * 40), [["a"]])["a"] for each in (state, revived))
     assert torch.equal(one, other)
@@ -333,7 +336,7 @@ def test_pickled_without_the_handles_of_its_process(make: Make) -> None:
 def test_a_parameter_of_another_model_is_refused() -> None:
     state = BlockRandomKState(communicator(), model(a=(4,)))
     other = dict(model(a=(4,)).named_parameters())
-    with pytest.raises(ValueError, match="not among those of the state's model"):
+    with pytest.raises(ValueError, match="none of the given model's"):
         step(state, other, {"a": torch.ones(4)}, [["a"]])
 
 

@@ -9,6 +9,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper as fp16_wrapper
 
 from p4reduce.ddp.hooks import allreduce_hook, block_randomk_hook, block_threshold_hook, block_topk_hook
+from p4reduce.ddp.recording import Recorder
 from p4reduce.ddp.states import (
     AllreduceState,
     BlockRandomKState,
@@ -22,6 +23,7 @@ __all__ = [
     "BlockRandomKState",
     "BlockThresholdState",
     "BlockTopKState",
+    "Recorder",
     "SparsifierStats",
     "allreduce_hook",
     "bf16_wrapper",

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
+
+from p4reduce.ddp.parameters import Parameters
+from p4reduce.errors import P4ReduceError
 
 
 class Residuals:
@@ -23,14 +25,8 @@ class Residuals:
 
     def __init__(self) -> None:
         self._kept: dict[str, torch.Tensor] = {}
-        self._parameters: dict[str, torch.Tensor] = {}
-        self._names: dict[torch.Tensor, str] = {}
-
-    def attach(self, model: torch.nn.Module) -> None:
-        """Take the parameters' names from the model that DDP trains, itself or wrapped: without "module."."""
-        plain = model.module if isinstance(model, DistributedDataParallel) else model
-        self._parameters = dict(plain.named_parameters())
-        self._names = {parameter: name for name, parameter in self._parameters.items()}
+        self.parameters: Parameters | None = None
+        """Of the model; not pickled."""
 
     def add_to(self, buffer: torch.Tensor, parameters: Sequence[torch.Tensor]) -> None:
         """Add to a bucket's gradients what was left of earlier ones, and keep the sums; `take` must follow."""
@@ -55,15 +51,24 @@ class Residuals:
 
     def load_state_dict(self, kept: Mapping[str, torch.Tensor]) -> None:
         """Take over what another model of the same parameters kept. Raises ValueError where they differ."""
+        parameters = self._known().by_name
         for name, tensor in kept.items():
-            if name not in self._parameters:
+            if name not in parameters:
                 raise ValueError(f"residual of parameter {name!r}: the model has no parameter of that name")
-            shape = self._parameters[name].shape
+            shape = parameters[name].shape
             if tensor.shape != shape:
                 raise ValueError(
                     f"residual of parameter {name!r} has shape {tuple(tensor.shape)}: the parameter's is {tuple(shape)}"
                 )
-        self._kept = {name: self._like(self._parameters[name]).copy_(tensor) for name, tensor in kept.items()}
+        self._kept = {name: _zeros_like(parameters[name]).copy_(tensor) for name, tensor in kept.items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "parameters": None}
+
+    def _known(self) -> Parameters:
+        if self.parameters is None:
+            raise P4ReduceError("this state was pickled, which its model is not: set its attribute model")
+        return self.parameters
 
     def _parts(
         self, buffer: torch.Tensor, parameters: Sequence[torch.Tensor]
@@ -76,19 +81,11 @@ class Residuals:
         ]
 
     def _of(self, parameter: torch.Tensor) -> torch.Tensor:
-        name = self._names.get(parameter)
-        if name is None:
-            raise ValueError(
-                f"DDP reduces a parameter of shape {tuple(parameter.shape)} that is not among those of the state's "
-                "model: set the state's attribute `model` to the one that DDP wraps"
-            )
+        name = self._known().name(parameter)
         if name not in self._kept:
-            self._kept[name] = self._like(parameter)
+            self._kept[name] = _zeros_like(parameter)
         return self._kept[name]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_parameters": {}, "_names": {}}
 
-    @staticmethod
-    def _like(parameter: torch.Tensor) -> torch.Tensor:
-        return torch.zeros_like(parameter, dtype=torch.float32, requires_grad=False)
+def _zeros_like(parameter: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(parameter, dtype=torch.float32, requires_grad=False)

@@ -14,6 +14,7 @@ import torch
 from torch._C._distributed_c10d import GradBucket
 
 from p4reduce.communicator import Communicator
+from p4reduce.ddp.parameters import Parameters
 from p4reduce.ddp.residuals import Residuals
 from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle
@@ -116,7 +117,7 @@ class SparsifierState(AllreduceState):
     @model.setter
     def model(self, model: torch.nn.Module) -> None:
         self._model: torch.nn.Module | None = model
-        self._residuals.attach(model)
+        self._residuals.parameters = Parameters(model)
 
     def sparsify(self, bucket: GradBucket) -> torch.Tensor:
         """Set the bucket's blocks to zero that are not to be sent, and keep what they held; gives the buffer."""
