@@ -50,11 +50,15 @@ def write(path: Path, facts: Facts, gradients: Mapping[str, npt.NDArray[Any]]) -
         raise ValueError(f"a parameter is called {FACTS!r}, which is the name of what the file says of itself")
     nonzero = sum(int(np.count_nonzero(gradient)) for gradient in gradients.values())
     total = sum(gradient.size for gradient in gradients.values())
-    save = np.savez_compressed if nonzero < _MOSTLY_ZERO * total else np.savez
+    compression = zipfile.ZIP_DEFLATED if nonzero < _MOSTLY_ZERO * total else zipfile.ZIP_STORED
+    arrays = {FACTS: np.array(json.dumps(asdict(facts))), **gradients}
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".unfinished")
-    with unfinished.open("wb") as file:
-        save(file, **{FACTS: np.array(json.dumps(asdict(facts)))}, **gradients)
+    # np.savez takes names as keywords, and a parameter may be called as one of its own.
+    with zipfile.ZipFile(unfinished, "w", compression, compresslevel=1) as file:
+        for name, array in arrays.items():
+            with file.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
     os.replace(unfinished, path)
 
 
@@ -105,8 +109,10 @@ def _facts(path: Path, number: int, files: int) -> Facts:
             if FACTS not in file.files:
                 return Facts(number, files, 0, [list(file.files)])
             made = Facts(**json.loads(str(file[FACTS])))
-    except (OSError, EOFError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise P4ReduceError(f"{path}: cannot be read as gradients: {error}") from None
+    except OSError as error:
+        raise P4ReduceError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (EOFError, ValueError, TypeError, AttributeError, zipfile.BadZipFile):
+        raise P4ReduceError(f"{path}: is not an .npz file of gradients") from None
     if made.version != VERSION:
         raise P4ReduceError(f"{path}: has version {made.version}: accepted is {VERSION}")
     return made
@@ -117,4 +123,4 @@ def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        raise P4ReduceError(f"{path}: cannot be read as gradients: {error}") from None
+        raise P4ReduceError(f"{path}: holds no plain arrays, or is damaged: {error}") from None
