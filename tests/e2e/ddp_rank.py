@@ -41,7 +41,8 @@ class Training:
     """hook: of HOOKS; "" for none, which is Gloo, and "noop". bucket_mb: DDP's bucket_cap_mb. checkpoint: folder.
 
     load, save: at which step to load from the checkpoint, and after which to save; 0 for never. without_residuals: do
-    not load those. die: before the second bucket of this step, that rank `dies` kills itself; 0 for never.
+    not load those. record: the folder to record gradients in; "" for none. die: before the second bucket of this step,
+    rank `dies` kills itself; 0 for never.
     """
 
     hook: str = "allreduce"
@@ -53,6 +54,7 @@ class Training:
     load: int = 0
     save: int = 0
     without_residuals: bool = False
+    record: str = ""
     die: int = 0
     dies: int = -1
 
@@ -76,6 +78,7 @@ def train(training: Training, communicator: Communicator) -> dict[str, Any]:
     parallel = DistributedDataParallel(module, bucket_cap_mb=training.bucket_mb)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.2, momentum=0.9)
     state, buckets, step = None, 0, 0
+    recorder = hooks.Recorder(training.record, parallel, every=2) if training.record else None
 
     def hook(state, bucket):  # type: ignore[no-untyped-def] # DDP takes no annotations that are strings
         nonlocal buckets
@@ -83,6 +86,8 @@ def train(training: Training, communicator: Communicator) -> dict[str, Any]:
         if training.die and step == training.die and rank == training.dies and bucket.index() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         chosen = hooks.noop_hook if training.hook == "noop" else HOOKS[training.hook][1]
+        if recorder is not None:
+            chosen = recorder.wrap(chosen)
         return WRAPPERS[training.wrapper](chosen)(state, bucket)
 
     if training.hook:

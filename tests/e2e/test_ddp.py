@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from p4reduce.analyze.recordings import find
 from p4reduce.processes import Child
 
 from .conftest import Setting
-from .ddp_rank import Training
+from .ddp_rank import WIDTH, WORDS, Training, batch
 from .stack import Event, Ranks
 
 RANK = Path(__file__).with_name("ddp_rank.py")
@@ -122,6 +123,23 @@ def test_noop_hook_sends_nothing(setting: Setting, tmp_path: Path) -> None:
         one, other = (ranks.events[rank][0] for rank in (0, 1))
     assert one["buckets"] > 0
     assert one["digest"] != other["digest"]
+
+
+@NATIVE
+def test_recorded_gradients_are_those_of_each_rank(setting: Setting, tmp_path: Path) -> None:
+    folder = tmp_path / "gradients"
+    plain, recorded = run(setting, "recorded", [Training(), Training(record=str(folder))], tmp_path)
+    assert recorded["digest"] == plain["digest"]
+    found = find([folder])
+    assert {iteration: len(ranks) for iteration, ranks in found.items()} == {2: 2, 4: 2}
+    for ranks in found.values():
+        assert ranks[0].facts.buckets == ranks[1].facts.buckets
+        assert len(ranks[0].facts.buckets) == 3
+        one, other = (rank.masks()["0.weight"].reshape(WORDS, WIDTH).any(axis=1) for rank in ranks)
+        # Each row that is not zero is a word of the batch.
+        for rank, rows in enumerate((one, other)):
+            words, _ = batch(ranks[0].facts.iteration, rank)
+            assert set(rows.nonzero()[0]) == set(words.view(-1).tolist())
 
 
 @NATIVE

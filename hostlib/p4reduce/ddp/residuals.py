@@ -33,12 +33,15 @@ class Residuals:
         for kept, part in self._parts(buffer, parameters):
             part.copy_(kept.add_(part))
 
-    def take(self, buffer: torch.Tensor, parameters: Sequence[torch.Tensor]) -> None:
-        """Take what is sent, which the bucket holds now, off what is kept. Nothing is kept that is not finite."""
+    def take(self, buffer: torch.Tensor, parameters: Sequence[torch.Tensor], *, finite: bool) -> None:
+        """Take what is sent, which the bucket holds now, off what is kept.
+
+        finite: whether all of what is sent is. What is not is sent, and nothing of it kept: an infinity less itself is
+        NaN, and what rounded to an infinity leaves one.
+        """
         for kept, part in self._parts(buffer, parameters):
             kept.sub_(part)
-            # An infinity that was sent leaves a NaN, and what rounded to an infinity leaves that.
-            if not kept.sum().isfinite():
+            if not finite:
                 kept.nan_to_num_(0.0, 0.0, 0.0)
 
     def norm(self) -> float:

@@ -127,13 +127,13 @@ class SparsifierState(AllreduceState):
         if self.error_feedback:
             self._residuals.add_to(buffer, parameters)
         norms = block_norms(buffer, size)
-        nonzero = norms != 0
+        finite, nonzero = norms.isfinite(), norms != 0
         if self.iteration >= self.start_iteration:
-            chosen = self.choose(norms, bucket) | ~norms.isfinite()
+            chosen = self.choose(norms, bucket) | ~finite
             clear_blocks(buffer, ~chosen, size)
             nonzero &= chosen
         if self.error_feedback:
-            self._residuals.take(buffer, parameters)
+            self._residuals.take(buffer, parameters, finite=bool(finite.all()))
         self._blocks += norms.numel()
         self._blocks_sent += int(nonzero.count_nonzero())
         self._seconds += time.perf_counter() - started
