@@ -185,9 +185,7 @@ def _train(
     return rows
 
 
-def _analyses(
-    runs: Sequence[trainings.Run], training: trainings.Training, rate: int | None
-) -> dict[str, Analysis]:
+def _analyses(runs: Sequence[trainings.Run], training: trainings.Training, rate: int | None) -> dict[str, Analysis]:
     """By model, where gradients were recorded."""
     return {
         run.model: analyze(

@@ -172,7 +172,7 @@ class Ncf:
 
 
 class _MarkovText:
-    """Text of a hidden Markov model: each state says words of its own, by Zipf's law, the frequent ones numbered low."""
+    """Text of a hidden Markov model: each state has words of its own, by Zipf's law, frequent ones numbered low."""
 
     def __init__(self, vocabulary: int, states: int) -> None:
         self._states = states
