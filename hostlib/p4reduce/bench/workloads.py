@@ -19,6 +19,7 @@ from torch.nn import functional
 
 Batch = tuple[Tensor, ...]
 
+_EPS = 1e-4  # with Adagrad's 1e-10 a first step is a gradient's sign, and the last digits of a sum decide about it
 _HIDDEN_SEED = 7  # of what the data is drawn from: the same in all runs
 
 
@@ -69,6 +70,8 @@ class _Zipf:
 class _ClickModel(nn.Module):
     """DeepLight's (Deng et al., WSDM 2021): a field-weighted factorisation machine beside a deep network."""
 
+    offsets: Tensor
+
     def __init__(self, fields: int, values: int, width: int) -> None:
         super().__init__()
         self.register_buffer("offsets", torch.arange(fields) * values, persistent=False)
@@ -106,7 +109,7 @@ class Recommender:
         return _ClickModel(self._fields, self._values, self._width)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.Adagrad(model.parameters(), lr=0.05, fused=True)
+        return torch.optim.Adagrad(model.parameters(), lr=0.02, eps=_EPS, fused=True)
 
     def draw(self, samples: int, generator: torch.Generator) -> Batch:
         ids = self._ids.draw((samples, self._fields), generator)
@@ -234,7 +237,7 @@ class Lstm:
         return _LanguageModel(self._vocabulary, self._width, self._states, self._samples)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.Adagrad(model.parameters(), lr=0.1, fused=True)
+        return torch.optim.Adagrad(model.parameters(), lr=0.02, eps=_EPS, fused=True)
 
     def draw(self, samples: int, generator: torch.Generator) -> Batch:
         uniform = torch.rand(self._samples, generator=generator, dtype=torch.float64)
