@@ -99,10 +99,7 @@ def allreduce(
     except P4ReduceError as error:
         console.print(f"[red]error:[/] {error}", highlight=False)
         raise typer.Exit(1) from None
-    table = report.table(rows)
-    # Lines that a narrow terminal breaks can still be read, cells that it cuts cannot.
-    wide = Console(width=10_000).measure(table).maximum
-    Console(width=max(wide, console.width)).print(table)
+    report.show(report.table(rows), console)
     if json_file is not None:
         report.write_json(json_file, rows, read, sys.argv[1:])
     if plot is not None:
