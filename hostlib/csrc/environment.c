@@ -40,6 +40,19 @@ static bool parse_headers(const char *text, uint8_t *headers) {
     return true;
 }
 
+// Ranks with commas between, or none.
+static bool parse_peers(const char *text, p4reduce_membership *m) {
+    for (m->peer_count = 0; *text != '\0'; m->peer_count++) {
+        char *end;
+        const unsigned long rank = strtoul(text, &end, 10);
+        if (end == text || rank > UINT8_MAX || m->peer_count == sizeof m->peers || (*end != ',' && *end != '\0'))
+            return false;
+        m->peers[m->peer_count] = (uint8_t)rank;
+        text = *end == ',' ? end + 1 : end;
+    }
+    return true;
+}
+
 static bool parse_word(struct seat *seat, const char *name, const char *value) {
     p4reduce_membership *m = &seat->membership;
     const struct {
@@ -59,6 +72,8 @@ static bool parse_word(struct seat *seat, const char *name, const char *value) {
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(name, numbers[i].name) == 0)
             return parse_number(value, numbers[i].place);
+    if (strcmp(name, "peers") == 0)
+        return parse_peers(value, m);
     if (strcmp(name, "socket") == 0) {
         uint32_t number;
         const bool good = parse_number(value, &number);

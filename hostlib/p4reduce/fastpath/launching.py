@@ -34,6 +34,7 @@ def describe(place: Place) -> str:
     kind, headers = link
     words: dict[str, object] = {
         **asdict(place.membership),
+        "peers": ",".join(map(str, place.membership.peers)),
         "link": kind,
         "socket": place.transport.fileno(),
         "switch": place.switch,

@@ -398,8 +398,8 @@ class Worker:
             f"{here or 'no operation is under way'}. Check that all ranks call the same collectives in the same "
             "order, with the same number of elements, dtype and reduction"
         )
-        # Only the packets of ranks that differ make the switch say so. They go on sending, lest another rank whose ERROR
-        # was lost waits for ever.
+        # Only the packets of ranks that differ make the switch say so. They go on sending, lest another whose ERROR was
+        # lost waits for ever.
         differs = slot is not None and slot.task is not None and slot.task.fingerprint == other
         self._end(error, keep=slot if differs else None)
 
