@@ -14,13 +14,14 @@ from p4reduce.protocol.packet import Codec
 
 HEADERS = 14 + 20 + 8  # of Ethernet, IPv4 and UDP
 NUMEL = 64 * 4 * 32
+LOSSLESS = Network()
 
 
 def members(size: int, *racks: tuple[int, ...]) -> Membership:
     return Membership(1, 1, 0, size, slots=8, lanes=4, block_size=64, first_seq=0, peers=racks[0])
 
 
-def reduced(racks: tuple[tuple[int, ...], ...], density: float, network: Network = Network()) -> Simulation:
+def reduced(racks: tuple[tuple[int, ...], ...], density: float, network: Network = LOSSLESS) -> Simulation:
     """After one allreduce of float32 by every rank, the share of blocks given by `density` not zero at each."""
     size = sum(map(len, racks))
     rng = np.random.default_rng(size)

@@ -54,7 +54,8 @@ class Membership:
 
     def ranks(self, bitmap: int) -> tuple[int, ...]:
         """The ranks that a bitmap of workers stands for."""
-        return tuple(rank for worker, rank in enumerate(self.peers or range(self.world_size)) if bitmap >> worker & 1)
+        here = self.peers or range(self.world_size)
+        return tuple(sorted(rank for worker, rank in enumerate(here) if bitmap >> worker & 1))
 
     @property
     def elsewhere(self) -> tuple[int, ...]:
