@@ -30,7 +30,10 @@ class Network:
 
 
 class Simulation:
-    """`racks`: the ranks at each leaf, all of them below one spine; without them, one switch has all ranks."""
+    """`racks`: the ranks at each leaf, all of them below one spine; without them, one switch has all ranks.
+
+    `switch` and `leaves` are models unless given: whatever has a `receive` as they do.
+    """
 
     def __init__(
         self,
@@ -41,13 +44,14 @@ class Simulation:
         timing: Timing | None = None,
         switch: ModelSwitch | None = None,
         racks: Sequence[Sequence[int]] = (),
+        leaves: Sequence[ModelSwitch] = (),
     ) -> None:
         self.seed = seed
         self.random = random.Random(seed)
         self.network = network
         self.now = 0.0
         self.switch = switch or ModelSwitch(membership, len(racks) or None)  # the root
-        self.leaves = [ModelSwitch(membership, len(rack), index) for index, rack in enumerate(racks)]
+        self.leaves = leaves or [ModelSwitch(membership, len(rack), index) for index, rack in enumerate(racks)]
         self.racks = racks
         self.up: list[bytes] = []  # from leaves to the spine, lost or not
         self.down: list[bytes] = []
