@@ -107,7 +107,7 @@ def test_as_many_workers_as_a_leaf_has_room_for(switch: Switch) -> None:
 
 def test_only_lanes_that_the_rack_has_go_up(switch: Switch) -> None:
     """And all that are active come down."""
-    if not 2 <= switch.lanes or switch.max_absent < 1:
+    if switch.lanes < 2 or switch.max_absent < 1:
         pytest.skip(f"lanes cannot be absent where a block has {switch.block_size} values or a packet one lane")
     last = switch.lanes - 1
     without_last = [lane for lane in range(switch.lanes) if lane != last]
@@ -147,7 +147,7 @@ def test_an_announcement_goes_up_as_keys(switch: Switch) -> None:
 
 
 def test_who_completed_the_round_asks_for_all(switch: Switch) -> None:
-    """Its packets have the partial sums sent up again, the same bytes; the others are told that the parent is awaited."""
+    """Its packets have the partial sums sent up again, the same bytes; the others hear that the parent is awaited."""
     job = leaf_job(switch)
     one = Round(job)
     one.complete()
