@@ -11,7 +11,8 @@ enum {
     MAX_RANKS = 255,  // of a job
     PARENT = 31,      // as which a switch that has a parent counts it
     MAX_LANES = 8,
-    MAX_GROWTH = 512, // bytes that the switch's answer may be longer than the packet it is made of
+    MAX_AGGREGATORS = 32, // over which a job's slots may be dealt
+    MAX_GROWTH = 512,     // bytes that the switch's answer may be longer than the packet it is made of
 };
 
 // What a lane announces when no more blocks follow.
