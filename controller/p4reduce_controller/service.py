@@ -8,6 +8,7 @@ import contextlib
 import hmac
 import ipaddress
 import logging
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ class Service(rpc.JobsServicer):
         self._tasks: set[asyncio.Task[None]] = set()
         self._installing: dict[int, asyncio.Task[None]] = {}
         self._stopping = False
+        self._hellos: dict[int, int] = {}  # nonce -> the switch with a parent that has not been heard yet
         self._clock = time.monotonic
 
     # Its own life.
@@ -131,7 +133,33 @@ class Service(rpc.JobsServicer):
         """Who is told what happens at the switch of that index."""
         return _Ear(self, switch)
 
+    async def find_children(self, timeout: float) -> None:
+        """Each switch with a parent says HELLO to it: so the cables are tried, and the parent learns where it is.
+
+        Raises SwitchError naming a switch that is not heard.
+        """
+        trees = self._jobs.trees
+        waiting = {secrets.randbits(64): child for child in trees.uplinks}
+        self._hellos = waiting
+        deadline = self._clock() + timeout
+        while waiting:
+            for nonce, child in list(waiting.items()):
+                uplink = trees.uplinks[child]
+                to = self._switches[uplink.parent].address
+                await self._switches[child].say_hello(uplink.port, to, child % 256, nonce)
+                if self._clock() >= deadline:
+                    raise SwitchError(
+                        f"no HELLO of the switch {trees.names[child]}, sent out of its port {uplink.port} for "
+                        f"{timeout:g} s, has reached its parent {trees.names[uplink.parent]} at {to}"
+                    )
+            await asyncio.sleep(TICK)
+
     def heard(self, switch: int, hello: Heard) -> None:
+        child = self._hellos.get(hello.nonce)
+        if hello.job == 0 and child is not None and self._jobs.trees.uplinks[child].parent == switch:
+            del self._hellos[hello.nonce]
+            self._jobs.child_heard(child, hello)
+            return
         if self._jobs.heard(switch, hello, self._clock()):
             self._carry_out()
 
@@ -175,7 +203,9 @@ class Service(rpc.JobsServicer):
 
     async def _install(self, job: Job) -> None:
         """On all switches at once. They are all waited for, so that none is written to after the job has failed."""
-        work = [self._install_on(switch, job, number) for number, switch in enumerate(self._switches)]
+        work = [
+            self._install_on(self._switches[number], job, placement) for number, placement in job.placements.items()
+        ]
         problems = [problem for problem in await asyncio.gather(*work) if problem]
         if problems:
             self._jobs.failed(job, "; ".join(problems))
@@ -184,9 +214,8 @@ class Service(rpc.JobsServicer):
             log.info("job %r (%d.%d) is ready: %d ranks", job.name, job.number, job.generation, job.world_size)
         self._carry_out()
 
-    async def _install_on(self, switch: Aggregator, job: Job, number: int) -> str:
+    async def _install_on(self, switch: Aggregator, job: Job, placement: Placement) -> str:
         """Returns what went wrong, or ""."""
-        placement = job.placement(number)
         try:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(switch.wait_connected(), CONNECT_WAIT)
@@ -205,14 +234,14 @@ class Service(rpc.JobsServicer):
         installing = self._installing.pop(job.number, None)
         if installing is not None:
             await asyncio.wait([installing])
-        work = [self._remove_from(switch, job.placement(n), abort) for n, switch in enumerate(self._switches)]
+        work = [self._remove_from(self._switches[number], one, abort) for number, one in job.placements.items()]
         await asyncio.gather(*work)
         self._jobs.freed(job)
 
     async def _remove_from(self, switch: Aggregator, placement: Placement, abort: pb.Abort | None) -> None:
         await self._insist(switch, lambda: switch.fence(placement))
         # An ABORT says only who went. Where a switch is away, ranks shall hear that first, from the service.
-        if abort is not None and not self._switches_away():
+        if abort is not None and placement.has_ranks and not self._switches_away():
             worker = abort.rank if abort.HasField("rank") else None
             try:
                 await switch.abort(placement, worker, abort.reason)

@@ -106,6 +106,7 @@ def execute(
             token=settings.token(None),
             tls=settings.tls(None),
             timeout=settings.seconds("timeout", timeout),
+            at=settings.switch(None),
             on_abort=abort,
         )
         status = run(place, command, job_is_dead)

@@ -108,7 +108,7 @@ class Worker:
     def awaited(self) -> tuple[int, ...]:
         awaited = c.Ranks()
         self._library.p4reduce_worker_awaited(self._handle, awaited)
-        return ranks(awaited)
+        return ranks(list(awaited))
 
     def fail(self, error: BaseException) -> None:
         if self._given_failure is None:
