@@ -82,7 +82,7 @@ def simulate(
     """Each call reduced over the tree, and compared with its reference bit for bit."""
     spine = switches[0]
     size = sum(map(len, racks))
-    members = Membership(7, 1, 0, size, 2, spine.lanes, spine.block_size, first_seq, tuple(racks[0]))
+    members = Membership(7, 1, racks[0][0], size, 2, spine.lanes, spine.block_size, first_seq, tuple(racks[0]))
     try:
         nodes = [Node(switches[1 + at], members, len(rack), at) for at, rack in enumerate(racks)]
         root = Node(spine, members, len(racks))
