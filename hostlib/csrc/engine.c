@@ -84,14 +84,16 @@ void engine_describe_wait(const p4reduce_engine *engine, double now, char *text,
                  quiet.address, silence, hint, engine->local_address);
         return;
     }
-    char ranks[160] = "results";
-    const uint32_t awaited = p4reduce_worker_awaited(engine->worker);
-    if (awaited) {
-        size_t used = (size_t)snprintf(ranks, sizeof ranks, "rank%s ", awaited & (awaited - 1) ? "s" : "");
-        for (unsigned rank = 0; rank < MAX_WORKERS; rank++)
-            if (awaited >> rank & 1)
-                used +=
-                    (size_t)snprintf(ranks + used, sizeof ranks - used, "%u%s", rank, awaited >> rank >> 1 ? ", " : "");
+    char ranks[5 * MAX_RANKS + 8] = "results";
+    uint32_t awaited[8];
+    if (p4reduce_worker_awaited(engine->worker, awaited)) {
+        size_t used = 0;
+        unsigned count = 0;
+        for (unsigned rank = 0; rank < MAX_RANKS; rank++)
+            if (awaited[rank / 32] >> rank % 32 & 1)
+                used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%u", count++ ? ", " : "ranks ", rank);
+        if (count == 1) // "rank 3"
+            memmove(ranks + 4, ranks + 5, used - 4);
     }
     snprintf(text, room, "waiting for %s; last answer of the switch at %s: %.1f s ago", ranks, quiet.address, silence);
 }
@@ -199,7 +201,7 @@ static void check_time_limit(p4reduce_engine *engine, double now) {
     engine_describe_wait(engine, now, wait, sizeof wait);
     p4reduce_error error;
     error_fill(&error, P4REDUCE_TIMEOUT, "%s did not end within %g s: %s", oldest->name, oldest->timeout, wait);
-    error.awaited = p4reduce_worker_awaited(engine->worker);
+    p4reduce_worker_awaited(engine->worker, error.awaited);
     fail_here(engine, &error);
 }
 
