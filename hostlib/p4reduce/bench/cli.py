@@ -21,7 +21,7 @@ from p4reduce.bench import grid, links, report, train_report, trainings
 from p4reduce.bench.inputs import block_masks
 from p4reduce.bench.limit import read_bandwidth, traffic
 from p4reduce.bench.reducers import why_no_mpi
-from p4reduce.bench.systems import DEFAULT_SLOTS, Setup, measure
+from p4reduce.bench.systems import Setup, measure
 from p4reduce.demo import network
 from p4reduce.errors import P4ReduceError
 from p4reduce.processes import Family
@@ -244,5 +244,5 @@ def _measure(
 def _limit(case: grid.Case, setup: Setup, rate: int | None, read: float | None) -> float:
     """Seconds: on its link, or, where there is none, to read every worker's tensor once from the common memory."""
     if rate is not None:
-        return traffic(block_masks(case), setup.slots or DEFAULT_SLOTS[setup.target]).seconds(rate)
+        return traffic(block_masks(case), setup.slots_used).seconds(rate)
     return case.workers * case.numel * grid.DTYPES[case.dtype] / (read or 1.0)
