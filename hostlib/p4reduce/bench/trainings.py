@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce.bench.links import INTERFACE
-from p4reduce.bench.systems import DEFAULT_SLOTS, Setup, rendezvous, start_switch
+from p4reduce.bench.systems import Setup, rendezvous, start_switch
 from p4reduce.processes import Child, ChildFailed, Family
 from p4reduce.switches import START_UP_S
 
@@ -119,7 +119,7 @@ def _start_ranks(
             sys.executable, "-m", "p4reduce.bench.train_rank", "--runs", json.dumps([asdict(run) for run in runs]),
             "--steps", str(training.steps), "--warm-up", str(training.warm_up), "--ratio", str(training.ratio),
             "--folder", str(training.folder), "--timeout", str(setup.timeout),
-            "--slots", str(setup.slots or DEFAULT_SLOTS[setup.target]),
+            "--slots", str(setup.slots_used),
         ]  # fmt: skip
         if setup.links is not None:
             command = setup.links.inside(rank, [*command, "--counted", INTERFACE])
