@@ -39,7 +39,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
                 meta.outcome = OUTCOME_HELLO;
             }
         } else if (hdr.aggregation.op == OP_RESET || hdr.aggregation.op == OP_QUERY) {
-            meta.half = (bit<32>)hdr.aggregation.slot;
+            meta.half = hdr.aggregation.slot;
             meta.outcome = meta.half < HALVES ? OUTCOME_STARTED : OUTCOME_BAD_SLOT;
         }
 
@@ -50,15 +50,15 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
             }
             if (meta.outcome == OUTCOME_STARTED || meta.outcome == OUTCOME_ADDED || meta.outcome == OUTCOME_REPLAYED
                 || meta.outcome == OUTCOME_QUERY) {
-#define APPLY_LANE(i) key##i.apply(hdr.keys[i].key, meta.half, meta.keep); \
-                lane##i.apply(hdr.values[i], meta.add[i:i], meta.touch[i:i], meta.half, meta.keep);
+#define APPLY_LANE(i) key##i.apply(hdr.keys[i].key, (bit<32>)meta.half, meta.keep); \
+                lane##i.apply(hdr.values[i], meta.add[i:i], meta.touch[i:i], (bit<32>)meta.half, meta.keep);
                 FOR_EACH_LANE(APPLY_LANE)
             }
         }
 
-        outcomes.count(meta.outcome);
+        outcomes.count((bit<32>)meta.outcome);
         if (meta.complete == 1) {
-            outcomes.count(OUTCOME_COMPLETED);
+            outcomes.count((bit<32>)OUTCOME_COMPLETED);
         }
         replies.apply(hdr, meta);
     }

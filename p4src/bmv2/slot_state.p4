@@ -6,9 +6,9 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(HALVES) fingerprints;
 
     action read() {
-        seqs.read(meta.seq, meta.half);
-        bitmaps.read(meta.bitmap, meta.half);
-        fingerprints.read(meta.fingerprint, meta.half);
+        seqs.read(meta.seq, (bit<32>)meta.half);
+        bitmaps.read(meta.bitmap, (bit<32>)meta.half);
+        fingerprints.read(meta.fingerprint, (bit<32>)meta.half);
     }
 
     action start() {
@@ -17,9 +17,9 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
         meta.keep = 0;
         meta.add = hdr.aggregation.present;
         meta.touch = hdr.aggregation.active;
-        seqs.write(meta.half, hdr.aggregation.seq);
-        bitmaps.write(meta.half, meta.bitmap);
-        fingerprints.write(meta.half, hdr.aggregation.fingerprint);
+        seqs.write((bit<32>)meta.half, hdr.aggregation.seq);
+        bitmaps.write((bit<32>)meta.half, meta.bitmap);
+        fingerprints.write((bit<32>)meta.half, hdr.aggregation.fingerprint);
     }
 
     action add() {
@@ -27,7 +27,7 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
         meta.bitmap = meta.bitmap | meta.worker_bit;
         meta.add = hdr.aggregation.present;
         meta.touch = hdr.aggregation.present;
-        bitmaps.write(meta.half, meta.bitmap);
+        bitmaps.write((bit<32>)meta.half, meta.bitmap);
     }
 
     apply {
@@ -35,8 +35,8 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
         if (hdr.aggregation.op == OP_RESET) {
             meta.outcome = OUTCOME_RESET;
             meta.bitmap = 0;
-            seqs.write(meta.half, hdr.aggregation.seq);
-            bitmaps.write(meta.half, meta.bitmap);
+            seqs.write((bit<32>)meta.half, hdr.aggregation.seq);
+            bitmaps.write((bit<32>)meta.half, meta.bitmap);
         } else if (hdr.aggregation.op == OP_DATA) {
             bit<32> age = hdr.aggregation.seq - meta.seq;  // a serial number: RFC 1982
             if (age[31:31] == 1 || (age == 0 && meta.bitmap == 0)) {  // a half that was reset has nothing to add to

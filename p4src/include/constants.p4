@@ -39,20 +39,20 @@ const bit<4> OP_HELLO  = 8;
 const bit<32> NO_KEY = 0xFFFFFFFF;
 
 // What became of a packet to the aggregator: the index into the counter `outcomes`.
-const bit<32> OUTCOME_STARTED      = 0;   // newer round: the half started over
-const bit<32> OUTCOME_ADDED        = 1;   // added to a round under way
-const bit<32> OUTCOME_COMPLETED    = 2;   // filled the bitmap (counted besides STARTED or ADDED)
-const bit<32> OUTCOME_STALE        = 3;   // of an older round: dropped
-const bit<32> OUTCOME_MISMATCH     = 4;   // fingerprint differs: ERROR to the group
-const bit<32> OUTCOME_AHEAD        = 5;   // already counted, others awaited: STATUS to the sender
-const bit<32> OUTCOME_REPLAYED     = 6;   // already complete: RESULT to the sender
-const bit<32> OUTCOME_NOT_ADMITTED = 7;   // no such member of a job: dropped
-const bit<32> OUTCOME_BAD_SLOT     = 8;   // slot outside the job's pool, or of the wrong half: dropped
-const bit<32> OUTCOME_MALFORMED    = 9;   // truncated, wrong version, length or lanes: dropped
-const bit<32> OUTCOME_FORBIDDEN    = 10;  // an op that its sender may not use: dropped
-const bit<32> OUTCOME_HELLO        = 11;  // told to the controller
-const bit<32> OUTCOME_RESET        = 12;
-const bit<32> OUTCOME_QUERY        = 13;
+const bit<8>  OUTCOME_STARTED      = 0;   // newer round: the half started over
+const bit<8>  OUTCOME_ADDED        = 1;   // added to a round under way
+const bit<8>  OUTCOME_COMPLETED    = 2;   // filled the bitmap (counted besides STARTED or ADDED)
+const bit<8>  OUTCOME_STALE        = 3;   // of an older round: dropped
+const bit<8>  OUTCOME_MISMATCH     = 4;   // fingerprint differs: ERROR to the group
+const bit<8>  OUTCOME_AHEAD        = 5;   // already counted, others awaited: STATUS to the sender
+const bit<8>  OUTCOME_REPLAYED     = 6;   // already complete: RESULT to the sender
+const bit<8>  OUTCOME_NOT_ADMITTED = 7;   // no such member of a job: dropped
+const bit<8>  OUTCOME_BAD_SLOT     = 8;   // slot outside the job's pool, or of the wrong half: dropped
+const bit<8>  OUTCOME_MALFORMED    = 9;   // truncated, wrong version, length or lanes: dropped
+const bit<8>  OUTCOME_FORBIDDEN    = 10;  // an op that its sender may not use: dropped
+const bit<8>  OUTCOME_HELLO        = 11;  // told to the controller
+const bit<8>  OUTCOME_RESET        = 12;
+const bit<8>  OUTCOME_QUERY        = 13;
 #define OUTCOMES 14
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
