@@ -192,14 +192,16 @@ def _layout_of(schema: fy.P4Schema) -> Layout:
     block = {index for _, index, _ in values}
     halves = {size for _, _, size in values}
     if not values or len(halves) != 1 or len(values) != len(lanes) * len(block):
-        raise PipelineError("its P4Info lacks the registers laneI.valueJ.sums of the aggregator, or some of them")
+        raise PipelineError("its P4Info lacks the registers laneI.valueJ.sums or laneI.pairJ.sums of the aggregator")
     return Layout(lanes=len(lanes), block_size=len(block), slots=halves.pop() // 2)
 
 
-def _sums(schema: fy.P4Schema) -> Iterator[tuple[int, int, int]]:
+def _sums(schema: fy.P4Schema) -> Iterator[tuple[int, tuple[int, int], int]]:
+    """Lane, name of the value and cells of every sum; a cell of a pair's register holds two."""
     for register in schema.registers:
-        if found := re.search(r"\.lane(\d+)\.value(\d+)\.sums$", register.name):
-            yield int(found[1]), int(found[2]), register.size
+        if found := re.search(r"\.lane(\d+)\.(value|pair)(\d+)\.sums$", register.name):
+            for word in range(2 if found[2] == "pair" else 1):
+                yield int(found[1]), (int(found[3]), word), register.size
 
 
 __all__ = ["FLOOD_GROUP", "PipelineError", "Program", "load_schema"]

@@ -13,6 +13,7 @@ header bridge_h {
     port_t ingress_port;
 }
 
+#ifdef SECOND_PASS
 // From the first pass to the second: where the sums are and where the answer goes then.
 header harvest_h {
     bit<16> half;
@@ -20,6 +21,10 @@ header harvest_h {
     bit<7>  padding;
     port_t  egress_port;     // where there is no group
 }
+#define HARVEST_METADATA harvest_h harvest;
+#else
+#define HARVEST_METADATA
+#endif
 
 // What is to be done at the slot half.
 const bit<3> STEP_NONE    = 0;
@@ -43,7 +48,7 @@ const bit<3> STEP_HARVEST = 4;  // of the second pass
 #define ARCHITECTURE_METADATA \
     bit<16> margin; bit<3> step; bit<1> newer; bit<1> live; bit<1> same; \
     bit<32> others; bit<32> missing; bit<32> lacking; bit<8> cell; bit<1> update_checksum; \
-    bridge_h bridge; harvest_h harvest;
+    bridge_h bridge; HARVEST_METADATA
 
 #include "../include/metadata.p4"
 

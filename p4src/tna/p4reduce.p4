@@ -53,11 +53,14 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
         bit<1> to_forwarding = 0;
         bit<1> again = 0;
 
+#ifdef SECOND_PASS
         if (meta.step == STEP_HARVEST) {
             meta.egress_port = meta.harvest.egress_port;
             meta.multicast_group = meta.harvest.multicast_group;
             meta.harvest.setInvalid();
-        } else if (meta.from_cpu == 1) {
+        } else
+#endif
+        if (meta.from_cpu == 1) {
             if (hdr.packet_out.through_pipeline == 0) {
                 meta.egress_port = hdr.packet_out.egress_port;
             } else if (!hdr.aggregation.isValid()) {

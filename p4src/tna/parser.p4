@@ -27,13 +27,20 @@ parser IngressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out 
         meta.half = meta.harvest.half;
         transition select(meta.harvest.egress_port) {
             CPU_PORT: parse_packet_in;
-            default: parse_ethernet;
+            default: parse_answer;
         }
     }
 
     state parse_packet_in {
         pkt.extract(hdr.packet_in);
-        transition parse_ethernet;
+        transition parse_answer;
+    }
+
+    state parse_answer {
+        pkt.extract(hdr.ethernet);
+        pkt.extract(hdr.ipv4);
+        pkt.extract(hdr.udp);
+        transition parse_aggregation;
     }
 #endif
 
@@ -46,7 +53,9 @@ control IngressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
         in ingress_intrinsic_metadata_for_deparser_t deparser) {
     apply {
         pkt.emit(meta.bridge);
+#ifdef SECOND_PASS
         pkt.emit(meta.harvest);
+#endif
         EMIT_FRAME
     }
 }
