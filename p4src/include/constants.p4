@@ -36,6 +36,7 @@ const bit<4> OP_QUERY  = 6;
 const bit<4> OP_ABORT  = 7;
 const bit<4> OP_HELLO  = 8;
 
+@noWarn("unused")  // Tofino asks its registers without taking a minimum
 const bit<32> NO_KEY = 0xFFFFFFFF;
 
 // What became of a packet to the aggregator: the index into the counter `outcomes`.

@@ -4,18 +4,18 @@
 // A packet of a sender that the bitmap shows already.
 #define COUNTED(w) 32w1 << w &&& 32w1 << w, 32w1 << w &&& 32w1 << w
 
-control Key(inout bit<32> key, in metadata_t meta) {
+control Key(inout bit<32> announced, in metadata_t meta) {
     Register<bit<32>, bit<16>>(HALVES, 0) keys;
 
     RegisterAction<bit<32>, bit<16>, bit<32>>(keys) set_key = {
         void apply(inout bit<32> stored, out bit<32> least) {
             least = 0;
-            stored = key;
+            stored = announced;
         }
     };
     RegisterAction<bit<32>, bit<16>, bit<32>>(keys) lower_key = {
         void apply(inout bit<32> stored, out bit<32> least) {
-            stored = min(stored, key);
+            stored = min(stored, announced);
             least = stored;
         }
     };
@@ -26,8 +26,8 @@ control Key(inout bit<32> key, in metadata_t meta) {
     };
 
     @hidden action start() { set_key.execute(meta.half); }
-    @hidden action lower() { key = lower_key.execute(meta.half); }
-    @hidden action read() { key = read_key.execute(meta.half); }
+    @hidden action lower() { announced = lower_key.execute(meta.half); }
+    @hidden action read() { announced = read_key.execute(meta.half); }
     @hidden table keep {
         key = {
             meta.step  : ternary;
@@ -82,7 +82,7 @@ control Key(inout bit<32> key, in metadata_t meta) {
             meta.worker_bit : ternary; \
             meta.bitmap     : ternary; \
         } \
-        actions = { start; add; read; HARVEST_ACTION @defaultonly NoAction; } \
+        actions = { start; add; read; HARVEST_ACTION NoAction; } \
         const entries = { \
             HARVEST_ENTRY \
             (_,          _, _, _, 0, _, _) : NoAction(); \

@@ -26,8 +26,7 @@ header harvest_h {
 #define HARVEST_METADATA
 #endif
 
-// What is to be done at the slot half.
-const bit<3> STEP_NONE    = 0;
+// What is to be done at the slot half; 0: nothing.
 const bit<3> STEP_DATA    = 1;
 const bit<3> STEP_RESET   = 2;
 const bit<3> STEP_QUERY   = 3;

@@ -51,7 +51,9 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
 
     apply {
         bit<1> to_forwarding = 0;
+#ifdef SECOND_PASS
         bit<1> again = 0;
+#endif
 
 #ifdef SECOND_PASS
         if (meta.step == STEP_HARVEST) {

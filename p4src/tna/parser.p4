@@ -3,6 +3,7 @@ parser IngressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out 
     Checksum() ipv4_checksum;
 
     state start {
+        meta = {...};
         pkt.extract(intrinsic);
         pkt.advance(PORT_METADATA_SIZE);
         meta.ingress_port = intrinsic.ingress_port;
@@ -63,6 +64,7 @@ control IngressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
 // Keys and values leave as they are.
 parser EgressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out egress_intrinsic_metadata_t intrinsic) {
     state start {
+        meta = {...};
         pkt.extract(intrinsic);
         pkt.extract(meta.bridge);
         meta.bridged = meta.bridge.bridged;

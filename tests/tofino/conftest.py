@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from tests.dataplane.switch import Switch
 from tests.dataplane.targets import CPU_PORT, TARGETS, Embedded
-from tests.p4src.build import P4SRC, compiler
+from tests.p4src.build import compiler, script
 
 from .switch import load_switch
 
@@ -24,16 +21,7 @@ TARGETS["tofino"] = lambda: Embedded(load_switch)
 SLOTS = 64
 
 
-def _module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("p4reduce_tofino", P4SRC / "tofino.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-tofino = _module()
+tofino = script("tofino")
 
 
 class TofinoUnderTest(Switch):

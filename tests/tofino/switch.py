@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from p4reduce_targets.dataplane import Call, Count, Key, Replica
+from p4reduce_targets.sim.switch import Switch
 from p4reduce_targets.sim.tables import Entry, ExactTable
 
 from .ir import load
@@ -120,14 +120,14 @@ def no_action(s: State) -> None:
     del s
 
 
-class TofinoSwitch:
-    """Implements `DataPlane`."""
+class TofinoSwitch(Switch):
+    """A `DataPlane` whose tables, groups and counters are those of sim; what happens to a packet is its own."""
 
     def __init__(self, translation: Translation, cpu_port: int, seed: int = 1) -> None:
         self.cpu_port = cpu_port
         self.translation = translation
         self._tables = translation.tables
-        self._groups: dict[int, tuple[Replica, ...]] = {}
+        self._groups: dict[int, tuple[tuple[int, int], ...]] = {}
         self._counters = {name: ([0] * size, [0] * size) for name, size in translation.counters.items()}
         self.registers = {
             name: [[word] * size for word in initial] for name, (size, initial) in translation.registers.items()
@@ -169,8 +169,8 @@ class TofinoSwitch:
             return []
         data = self._deparse("ingress", s, packet)
         sent: list[tuple[int, bytes]] = []
-        for replica in self._groups.get(s[f"{TO_MANAGER}.mcast_grp_a"], ()):
-            sent += self._egress(replica.port, replica.instance, data)
+        for port, instance in self._groups.get(s[f"{TO_MANAGER}.mcast_grp_a"], ()):
+            sent += self._egress(port, instance, data)
         to = s[f"{TO_MANAGER}.ucast_egress_port"]
         if to != NOWHERE:
             bypass = s.get(f"{TO_MANAGER}.bypass_egress", 0)
@@ -208,46 +208,6 @@ class TofinoSwitch:
         if index < len(packets):
             packets[index] += 1
             sizes[index] += length
-
-    # --- the control plane --------------------------------------------------------------------------------------------
-
-    def insert(self, table: str, key: Key, priority: int, call: Call) -> None:
-        """Adds an entry. Raises ValueError if it is there already, the table is full or constant."""
-        self._tables[table].insert(key, priority, call)
-
-    def modify(self, table: str, key: Key, priority: int, call: Call) -> None:
-        """Gives an entry another action. Raises KeyError if there is no such entry."""
-        self._tables[table].modify(key, priority, call)
-
-    def delete(self, table: str, key: Key, priority: int) -> None:
-        """Removes an entry. Raises KeyError if there is no such entry."""
-        self._tables[table].delete(key, priority)
-
-    def set_default(self, table: str, call: Call | None) -> None:
-        """Sets what a miss does; None: the program's own default. Raises ValueError if that is constant."""
-        self._tables[table].set_default(call)
-
-    def set_group(self, group: int, replicas: Sequence[Replica]) -> None:
-        """Creates or replaces a multicast group; no replicas: removes it."""
-        self._groups[group] = tuple(replicas)
-
-    def read_counter(self, counter: str, index: int) -> Count:
-        """Reads a cell of an indirect counter."""
-        packets, sizes = self._counters[counter]
-        return Count(packets[index], sizes[index])
-
-    def write_counter(self, counter: str, index: int, count: Count) -> None:
-        """Sets a cell of an indirect counter."""
-        packets, sizes = self._counters[counter]
-        packets[index], sizes[index] = count.packets, count.bytes
-
-    def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
-        """Raises ValueError: the program has none."""
-        raise ValueError(f"table {table} counts nothing")
-
-    def write_direct_counter(self, table: str, key: Key, priority: int, count: Count) -> None:
-        """Raises ValueError: the program has none."""
-        raise ValueError(f"table {table} counts nothing")
 
 
 def run_states(states: dict[str, Callable[[State, PacketIn], str]], s: State, pkt: PacketIn) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import struct
 import zlib
-from pathlib import Path
 
 import pytest
 
@@ -51,7 +50,7 @@ def state(switch: Switch, setup: Setup) -> tuple[list[object], Cells]:
     ("frames", "seed"),
     [(600, 1), (600, 2), *(pytest.param(5000, seed, marks=pytest.mark.slow) for seed in range(3, 7))],
 )
-def test_as_bmv2(build: Build, profile: str, tmp_path: Path, frames: int, seed: int) -> None:
+def test_as_bmv2(build: Build, profile: str, frames: int, seed: int) -> None:
     program = build(profile)
     other = reference(program.parent, tofino.PROFILES[profile].block_size)
     guarded = tofino.PROFILES[profile].tofino > 1

@@ -435,7 +435,9 @@ class Translator:
         for parameter in block.type.applyParams.parameters:
             kind = self._type(parameter.type)
             if kind.kind != "Type_Extern":
-                scope.places[parameter.name] = self._declare(gress, Place(kind.name if hasattr(kind, "fields") else parameter.name, kind))
+                scope.places[parameter.name] = self._declare(
+                    gress, Place(kind.name if hasattr(kind, "fields") else parameter.name, kind)
+                )
         for node in locals_:
             if node.kind == "Declaration_Variable":
                 scope.places[node.name] = self._declare(gress, Place(f"{block.name}.{node.name}", node.type))
@@ -455,10 +457,14 @@ class Translator:
             self._instance(scope, gress, instance)
         for action in scope.actions.values():
             parameters = {p.name: self._bits(p.type) for p in action.parameters.parameters}
-            self._line(f"def action_{scope.block}_{action.name}({', '.join(['s', *(f'p_{name}' for name in parameters)])}):")
+            self._line(
+                f"def action_{scope.block}_{action.name}({', '.join(['s', *(f'p_{name}' for name in parameters)])}):"
+            )
             inner = Scope(**{**scope.__dict__, "parameters": parameters, "places": dict(scope.places)})
             for variable in _variables(action.body):
-                inner.places[variable.name] = self._declare(gress, Place(f"{block.name}.{action.name}.{variable.name}", variable.type))
+                inner.places[variable.name] = self._declare(
+                    gress, Place(f"{block.name}.{action.name}.{variable.name}", variable.type)
+                )
             self._body(inner, [action.body])
         for table in scope.tables.values():
             self._table(scope, table)
@@ -475,9 +481,16 @@ class Translator:
             initial = [0] * len(words)
             if len(instance.arguments) == 2:
                 first = instance.arguments[1].expression
-                parts = [getattr(one, "expression", one) for one in first.components] if hasattr(first, "components") else [first]
+                parts = (
+                    [getattr(one, "expression", one) for one in first.components]
+                    if hasattr(first, "components")
+                    else [first]
+                )
                 initial = [self._constant(one) for one in parts]
-            self.out.registers[self._name(scope, instance)] = (self._constant(instance.arguments[0].expression), tuple(initial))
+            self.out.registers[self._name(scope, instance)] = (
+                self._constant(instance.arguments[0].expression),
+                tuple(initial),
+            )
         elif kind.startswith("RegisterAction"):
             self._alu(scope, gress, instance)
 
@@ -514,10 +527,17 @@ class Translator:
         values = "".join(f"int({self._condition(scope, element.expression)}), " for element in elements)
         name = f"{scope.block}_{table.name}"
         fields = [
-            KeyField(annotation(e, "name") or "", self._key_bits(scope, e.expression), e.matchType.path.name) for e in elements
+            KeyField(annotation(e, "name") or "", self._key_bits(scope, e.expression), e.matchType.path.name)
+            for e in elements
         ]
         actions = [
-            Action(n, self._name(scope, scope.actions[call]) if call in scope.actions else call, "", self._parameters(scope, call), ())
+            Action(
+                n,
+                self._name(scope, scope.actions[call]) if call in scope.actions else call,
+                "",
+                self._parameters(scope, call),
+                (),
+            )
             for n, call in enumerate(calls)
         ]
         kind = ExactTable if all(one.match == "exact" for one in fields) else MaskedTable
@@ -527,7 +547,7 @@ class Translator:
         if "entries" in properties:
             made.constant_entries = True
             for entry in properties["entries"].value.entries:
-                keys = tuple(self._mask(scope, one, f.bits) for one, f in zip(entry.keys.components, fields, strict=True))
+                keys = tuple(self._mask(one, f.bits) for one, f in zip(entry.keys.components, fields, strict=True))
                 number = calls.index(_callee(entry.action))
                 arguments = tuple(self._constant(one.expression) for one in getattr(entry.action, "arguments", []))
                 constant_entries.append((keys, arguments, number))
@@ -545,7 +565,9 @@ class Translator:
             self._line(f"lookup_{name} = exact(tables[{made.name!r}])")
         else:
             self._line(f"lookup_{name} = tables[{made.name!r}].lookup")
-        functions = "".join(f"action_{scope.block}_{call}, " if call in scope.actions else "no_action, " for call in calls)
+        functions = "".join(
+            f"action_{scope.block}_{call}, " if call in scope.actions else "no_action, " for call in calls
+        )
         self._line(f"actions_{name} = ({functions}no_action)")
         self._line(f"names_{name} = {(*calls, '')!r}")
         self._line(f"default_{name} = tables[{made.name!r}].default")
@@ -567,7 +589,7 @@ class Translator:
             return ()
         return tuple(Parameter(p.name, self._bits(p.type), "") for p in scope.actions[action].parameters.parameters)
 
-    def _mask(self, scope: Scope, expression: Node, bits: int) -> tuple[int, int]:
+    def _mask(self, expression: Node, bits: int) -> tuple[int, int]:
         """(value, mask) of a constant keyset."""
         full = (1 << bits) - 1
         if expression.kind == "DefaultExpression":
@@ -583,7 +605,9 @@ class Translator:
         scope = self._scope(gress, block, block.parserLocals)
         for state in block.states:
             for variable in named(state.components, "Declaration_Variable"):
-                scope.places[variable.name] = self._declare(gress, Place(f"{block.name}.{variable.name}", variable.type))
+                scope.places[variable.name] = self._declare(
+                    gress, Place(f"{block.name}.{variable.name}", variable.type)
+                )
         self.out.intrinsic[gress] = []
         for parameter in block.type.applyParams.parameters:
             kind = self._type(parameter.type)
@@ -607,7 +631,7 @@ class Translator:
                     items = keyset.components if keyset.kind == "ListExpression" else [keyset] * len(parts)
                     tests = []
                     for at, (item, part) in enumerate(zip(items, parts, strict=True)):
-                        value, mask = self._mask(scope, item, self._width(scope, part))
+                        value, mask = self._mask(item, self._width(scope, part))
                         if mask:
                             tests.append(f"key[{at}] & {mask} == {value}")
                     self._line(f"if {' and '.join(tests) or 'True'}:")
@@ -615,7 +639,9 @@ class Translator:
                 self._line("return 'reject'")
             self.depth -= 1
         self._line(f"def {role}(s, pkt):")
-        names = ", ".join(f"{s.name!r}: state_{block.name}_{s.name}" for s in block.states if s.name not in ("accept", "reject"))
+        names = ", ".join(
+            f"{s.name!r}: state_{block.name}_{s.name}" for s in block.states if s.name not in ("accept", "reject")
+        )
         self._line(f"    run_states({{{names}}}, s, pkt)")
 
 
