@@ -81,7 +81,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
             slot_state.apply(hdr, meta);
         }
 #define APPLY_LANE(i) key##i.apply(hdr.keys[i].key, meta); \
-        lane##i.apply(hdr.values[i], hdr.aggregation.active[i:i], meta);
+        lane##i.apply(hdr.values[i], hdr.aggregation.active, meta);
         FOR_EACH_LANE(APPLY_LANE)
         decision.apply(meta);
 

@@ -107,7 +107,7 @@ control Key(inout bit<32> announced, in metadata_t meta) {
 #define APPLY_SUM(i) value##i.apply(values.v##i, active, meta);
 #endif
 
-control Lane(inout values_h values, in bit<1> active, in metadata_t meta) {
+control Lane(inout values_h values, in bit<8> active, in metadata_t meta) {
     FOR_EACH_REGISTER(SUM_INSTANCE)
 
     apply {

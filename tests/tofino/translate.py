@@ -76,7 +76,6 @@ class Translator:
             name = self._block_name(argument.expression)
             self.out.template.setdefault(gress, {})
             (self._parser if role.endswith("_parser") else self._control)(role, gress, self.blocks[name])
-        self.out.port_metadata_bits = self._constant(self.constants["PORT_METADATA_SIZE"])
         self.out.source = "\n".join(self.lines) + "\n"
         return self.out
 
@@ -394,7 +393,8 @@ class Translator:
 
     def _packet_call(self, scope: Scope, method: str, arguments: list[Node]) -> None:
         if method == "advance":
-            self._line(f"pkt.advance({self._value(scope, arguments[0])})")
+            self.out.port_metadata_bits = self._constant(arguments[0])  # that is all there is to skip
+            self._line(f"pkt.advance({self.out.port_metadata_bits})")
             return
         place = self._place(scope, arguments[0])
         stack = self._type(place.type)
@@ -413,13 +413,14 @@ class Translator:
         self.temporaries += 1
         ran = f"ran{self.temporaries}"
         self._line(f"{ran} = table_{scope.block}_{table}(s)[1]")
+        named_labels = tuple(case.label.path.name for case in node.cases if case.label.kind != "DefaultExpression")
         labels: list[str] = []
         for case in node.cases:
-            if case.label.kind == "DefaultExpression":
-                raise NotImplementedError("a default case")
-            labels.append(case.label.path.name)
+            default = case.label.kind == "DefaultExpression"
+            if not default:
+                labels.append(case.label.path.name)
             if getattr(case, "statement", None) is not None:
-                self._line(f"if {ran} in {tuple(labels)!r}:")
+                self._line(f"if {ran} not in {named_labels!r}:" if default else f"if {ran} in {tuple(labels)!r}:")
                 self._body(scope, [case.statement])
                 labels = []
 
@@ -427,8 +428,7 @@ class Translator:
 
     def _name(self, scope: Scope, node: Node) -> str:
         """As the control plane knows it."""
-        name = annotation(node, "name") or node.name
-        return name[1:] if name.startswith(".") else f"{scope.block}.{name}"
+        return (annotation(node, "name") or f"{scope.block}.{node.name}").removeprefix(".")
 
     def _scope(self, gress: str, block: Node, locals_: list[Node]) -> Scope:
         scope = Scope(block.name, {})

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program for Tofino as a switch of the tests of the data plane: p4c's intermediate representation, executed."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tests.dataplane.switch import Switch
+from tests.dataplane.targets import CPU_PORT, TARGETS, Embedded, Unavailable
+from tests.p4src.build import compiler, script
+
+from .switch import load_switch
+
+tofino = script("tofino")
+PROFILES: tuple[str, ...] = tuple(tofino.PROFILES)
+SLOTS = 64  # a build for tests needs no more
+
+TARGETS["tofino"] = lambda: Embedded(load_switch)
+_folder = tempfile.TemporaryDirectory(prefix="p4reduce-tofino-")
+
+
+class TofinoSwitch(Switch):
+    """A profile under test. It has the P4Info of the program for BMv2 with the same packets: the contract is the same.
+
+    The packet that completes a round counts as completed alone, where BMv2 counts it as added (or started), too;
+    `counts` gives it as added.
+    """
+
+    entered_alone = "added"
+
+    def __init__(self, profile: str) -> None:
+        super().__init__("tofino", build(profile))
+        self.guards_keys = tofino.PROFILES[profile].tofino > 1
+
+    def counts(self) -> dict[str, int]:
+        counts = super().counts()
+        if "completed" in counts:
+            counts["added"] = counts.get("added", 0) + counts["completed"]
+        return counts
+
+
+@functools.cache
+def build(profile: str) -> Path:
+    """A folder with P4Info and representation, with the CPU port of the tests. Raises Unavailable without p4c."""
+    to = Path(_folder.name) / profile
+    try:
+        reference = bmv2(tofino.PROFILES[profile].block_size)
+        to.mkdir()
+        tofino.check(tofino.PROFILES[profile], to / "p4reduce.json", SLOTS=SLOTS, CPU_PORT=CPU_PORT)
+    except tofino.ToolMissing as missing:
+        raise Unavailable(str(missing)) from None
+    except subprocess.CalledProcessError as error:
+        raise RuntimeError(error.stderr) from None
+    shutil.copy(reference / "p4info.txtpb", to)
+    return to
+
+
+@functools.cache
+def bmv2(block_size: int) -> Path:
+    """The program for BMv2 with the packets of a profile. Raises Unavailable without p4c."""
+    if shutil.which("p4c-bm2-ss") is None:
+        raise Unavailable("p4c-bm2-ss is not on PATH")
+    to = Path(_folder.name) / f"bmv2-{block_size}"
+    compiler().compile_program(to, ["-DLANES=1", f"-DBLOCK_SIZE={block_size}", f"-DSLOTS={SLOTS}"])
+    return to
