@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.dataplane.switch import Switch
 from tests.dataplane.targets import CPU_PORT, TARGETS, Embedded, Unavailable
-from tests.p4src.build import compiler, script
+from tests.p4src.build import P4SRC, compiler, script
 
 from .switch import load_switch
 
@@ -32,8 +32,8 @@ class TofinoSwitch(Switch):
 
     entered_alone = "added"
 
-    def __init__(self, profile: str) -> None:
-        super().__init__("tofino", build(profile))
+    def __init__(self, profile: str, program: Path | None = None) -> None:
+        super().__init__("tofino", program or build(profile))
         self.guards_keys = tofino.PROFILES[profile].tofino > 1
 
     def counts(self) -> dict[str, int]:
@@ -44,18 +44,17 @@ class TofinoSwitch(Switch):
 
 
 @functools.cache
-def build(profile: str) -> Path:
+def build(profile: str, p4src: Path = P4SRC) -> Path:
     """A folder with P4Info and representation, with the CPU port of the tests. Raises Unavailable without p4c."""
-    to = Path(_folder.name) / profile
+    to = Path(tempfile.mkdtemp(prefix=f"{profile}-", dir=_folder.name))
     try:
-        reference = bmv2(tofino.PROFILES[profile].block_size)
-        to.mkdir()
-        tofino.check(tofino.PROFILES[profile], to / "p4reduce.json", SLOTS=SLOTS, CPU_PORT=CPU_PORT)
+        shutil.copy(bmv2(tofino.PROFILES[profile].block_size) / "p4info.txtpb", to)
+        source = p4src / "tna" / "p4reduce.p4"
+        tofino.check(tofino.PROFILES[profile], to / "p4reduce.json", source, SLOTS=SLOTS, CPU_PORT=CPU_PORT)
     except tofino.ToolMissing as missing:
         raise Unavailable(str(missing)) from None
     except subprocess.CalledProcessError as error:
         raise RuntimeError(error.stderr) from None
-    shutil.copy(reference / "p4info.txtpb", to)
     return to
 
 

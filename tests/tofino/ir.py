@@ -58,5 +58,6 @@ def annotation(node: Node, name: str) -> str | None:
     for item in node.annotations:
         if item.name == name:
             body = item.body if not isinstance(item.body, dict) else item.body["value"]
-            return next((part.value for part in body if getattr(part, "kind", "") == "StringLiteral"), "")
+            # p4c keeps what it does not know itself as tokens.
+            return next((part.text if part.kind == "AnnotationToken" else part.value for part in body), "")
     return None

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 import zlib
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +15,9 @@ from tests.dataplane.fuzz import describe, outcome
 from tests.dataplane.switch import LOSSES_IN, LOSSES_OUT, OUTCOME_NAMES, OUTCOMES, Switch
 from tests.dataplane.targets import Unavailable
 from tests.dataplane.traffic import Setup, Step, Traffic
+from tests.p4src.build import P4SRC
 
-from .builds import PROFILES, TofinoSwitch, bmv2, tofino
+from .builds import PROFILES, TofinoSwitch, bmv2, build, tofino
 
 pytestmark = pytest.mark.p4c
 
@@ -52,31 +55,73 @@ def state(switch: Switch, setup: Setup) -> dict[str, object]:
     }
 
 
+def difference(left: TofinoSwitch, right: Switch, frames: int, seed: int) -> str | None:
+    """What the two do differently first, given the same traffic; None: nothing."""
+    setups = {switch: Setup(switch) for switch in (left, right)}
+    for switch, setup in setups.items():
+        setup.install(switch)
+    kind = Traffic if left.guards_keys else Faithful
+    traffic = kind(setups[left], seed, left.lanes, left.block_size, left.halves)
+    for index in range(frames):
+        step = next(traffic)
+        tofino_does, bmv2_does = (outcome(switch, step) for switch in (left, right))
+        if tofino_does != bmv2_does:
+            return (
+                f"seed {seed}, step {index}: {step.what}\nTofino\n{describe(tofino_does)}\nBMv2\n{describe(bmv2_does)}"
+            )
+    left_state, right_state = (state(switch, setups[switch]) for switch in (left, right))
+    return None if left_state == right_state else f"state at the end\nTofino\n{left_state}\nBMv2\n{right_state}"
+
+
 @pytest.mark.parametrize(
     ("frames", "seed"),
     [(600, 1), (600, 2), *(pytest.param(5000, seed, marks=pytest.mark.slow) for seed in range(3, 7))],
 )
 @pytest.mark.parametrize("profile", PROFILES)
 def test_as_bmv2(profile: str, frames: int, seed: int) -> None:
-    guarded = tofino.PROFILES[profile].tofino > 1
     with ExitStack() as running:
         try:
             left = running.enter_context(TofinoSwitch(profile))
             right = running.enter_context(Switch("sim", bmv2(tofino.PROFILES[profile].block_size)))
         except Unavailable as missing:
             pytest.skip(str(missing))
-        setups = {switch: Setup(switch) for switch in (left, right)}
-        for switch, setup in setups.items():
-            setup.install(switch)
-        kind = Traffic if guarded else Faithful
-        traffic = kind(setups[left], seed, left.lanes, left.block_size, left.halves)
-        for index in range(frames):
-            step = next(traffic)
-            results = [outcome(switch, step) for switch in (left, right)]
-            assert results[0] == results[1], (
-                f"seed {seed}, step {index}: {step.what}\nTofino\n{describe(results[0])}\nBMv2\n{describe(results[1])}"
-            )
-        left_state, right_state = (state(switch, setups[switch]) for switch in (left, right))
-        assert left_state == right_state
+        found = difference(left, right, frames, seed)
+        assert found is None, found
         if frames >= 5000:
             assert len(right.counts()) == len(OUTCOME_NAMES)  # every kind of outcome has happened
+
+
+# Name -> file, what stands there, what takes its place: each must show.
+CHANGES = {
+    "newer": ("slot_state.p4", "- (int<32>)than > 0)", "- (int<32>)than >= 0)"),
+    "reset": ("slot_state.p4", "round.live = hdr.aggregation.seq + 1;", "round.live = hdr.aggregation.seq;"),
+    "same operation": (
+        "slot_state.p4",
+        "(STEP_DATA,  0, 1, 1) : count_worker();",
+        "(STEP_DATA,  0, 1, _) : count_worker();",
+    ),
+    "counted": ("lane.p4", "            REPEAT_32(READ_ROW) \\\n", ""),
+    "second sums": ("pair.p4", "result = sum.second;", "result = sum.first;"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_shows(tmp_path: Path, name: str) -> None:
+    file, there, instead = CHANGES[name]
+    try:
+        right_program = bmv2(64)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    sources = tmp_path / "p4src"
+    shutil.copytree(P4SRC, sources, ignore=shutil.ignore_patterns("compiled", "__pycache__"))
+    changed = sources / "tna" / file
+    text = changed.read_text()
+    assert text.count(there) == 1, f"{file} has changed: {there!r} stands there {text.count(there)} times"
+    changed.write_text(text.replace(there, instead))
+    try:
+        program = build("tofino1-64", sources)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    with TofinoSwitch("tofino1-64", program) as left, Switch("sim", right_program) as right:
+        assert difference(left, right, 600, 1) is not None

@@ -53,6 +53,7 @@ class Translation:
     template: dict[str, dict[str, int]] = field(default_factory=dict)  # gress -> s before a packet
     intrinsic: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # gress -> fields ahead of a packet
     port_metadata_bits: int = 0
+    hidden: set[str] = field(default_factory=set)  # tables that the control plane does not see
 
 
 class Translator:
@@ -552,6 +553,8 @@ class Translator:
                 arguments = tuple(self._constant(one.expression) for one in getattr(entry.action, "arguments", []))
                 constant_entries.append((keys, arguments, number))
         self.out.tables[made.name] = made
+        if annotation(table, "hidden") is not None:
+            self.out.hidden.add(made.name)
         miss = (-1, None)
         if default is not None:
             arguments = tuple(self._constant(one.expression) for one in getattr(default, "arguments", []))
@@ -587,7 +590,8 @@ class Translator:
     def _parameters(self, scope: Scope, action: str) -> tuple[Parameter, ...]:
         if action not in scope.actions:
             return ()
-        return tuple(Parameter(p.name, self._bits(p.type), "") for p in scope.actions[action].parameters.parameters)
+        parameters = scope.actions[action].parameters.parameters
+        return tuple(Parameter(annotation(p, "name") or p.name, self._bits(p.type), "") for p in parameters)
 
     def _mask(self, expression: Node, bits: int) -> tuple[int, int]:
         """(value, mask) of a constant keyset."""
