@@ -4,18 +4,19 @@
     gathering --all joined and heard--> installing --switch ready--> ready --all left--> finished
         \\________________________________\\___________________________\\--anything wrong--> aborted
 
-A finished or aborted job holds its number and slots until `freed` says that the switch has forgotten it.
+A finished or aborted job holds its number and slots until `freed` says that every switch has forgotten it.
 """
 
 from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.protocol.aggregators import slots_at_each
 from p4reduce.protocol.constants import MAX_WORKERS
 from p4reduce_controller.aggregator import Heard, Layout, Placement
 from p4reduce_controller.frames import Endpoint
@@ -50,14 +51,14 @@ class Tell:
 
 @dataclass(frozen=True)
 class Install:
-    """Put the job on the switch, reset its slots, then call `installed` or `failed`."""
+    """Put the job on every switch, reset its slots, then call `installed` or `failed`."""
 
     job: Job
 
 
 @dataclass(frozen=True)
 class Remove:
-    """Take the job off the switch, with an ABORT to its group where `abort` is given, then call `freed`."""
+    """Take the job off every switch, with an ABORT to its group where `abort` is given, then call `freed`."""
 
     job: Job
     abort: pb.Abort | None
@@ -75,7 +76,7 @@ class Member:
     joined: float
     last_sign: float
     nonce: int
-    heard: Heard | None = None
+    heard: dict[int, Heard] = field(default_factory=dict)  # by the index of the switch
     barrier: int = 0  # the latest that it has reached
     leaving: bool = False
     told: pb.Waiting | None = None
@@ -83,11 +84,14 @@ class Member:
 
 @dataclass
 class Job:
+    """`ranges` has one for each switch: slot s of the job is in that of switch s mod their number."""
+
     name: str
     number: int
     generation: int
     world_size: int
-    slots: SlotRange
+    slots: int
+    ranges: tuple[SlotRange, ...]
     first_seq: int
     started: float
     deadline: float  # of the gathering
@@ -97,10 +101,13 @@ class Job:
     leave_deadline: float | None = None
     why: pb.Abort | None = None
 
-    @property
-    def placement(self) -> Placement:
-        workers = tuple(member.heard for _, member in sorted(self.members.items()) if member.heard)
-        return Placement(self.number, self.generation, self.slots, self.first_seq, workers)
+    def placement(self, switch: int) -> Placement:
+        """What the switch of that index is told."""
+        workers = tuple(member.heard[switch] for _, member in sorted(self.members.items()) if switch in member.heard)
+        return Placement(self.number, self.generation, self.ranges[switch], self.first_seq, workers)
+
+    def heard_everywhere(self, member: Member) -> bool:
+        return len(member.heard) == len(self.ranges)
 
     def without(self, condition: Callable[[Member], bool]) -> list[int]:
         """Ranks that have not joined, or of which the condition does not hold."""
@@ -110,12 +117,12 @@ class Job:
 
 
 class Jobs:
-    """All jobs of one switch."""
+    """All jobs of one switch, or of several over which the slots of each are dealt."""
 
     def __init__(
         self,
         layout: Layout,
-        address: Endpoint,
+        addresses: Sequence[Endpoint],
         *,
         lease: float = 5.0,
         default_slots: int = DEFAULT_SLOTS,
@@ -123,12 +130,13 @@ class Jobs:
         first_seq: Callable[[], int] = lambda: secrets.randbits(31) << 1,
         nonce: Callable[[], int] = lambda: secrets.randbits(64),
     ) -> None:
+        """`layout`: of every switch. `addresses`: where workers send to, one a switch."""
         self.layout = layout
-        self.address = address
+        self.addresses = tuple(addresses)
         self.lease = lease
-        self.pool = SlotPool(layout.slots)
+        self.pools = tuple(SlotPool(layout.slots) for _ in addresses)
         self.started = self.aborted = self.finished = self.joins = 0
-        self._default_slots = min(default_slots, layout.slots)
+        self._default_slots = min(default_slots, self._capacity)
         self._numbers = numbers or JobNumbers()
         self._first_seq = first_seq
         self._nonce = nonce
@@ -139,6 +147,10 @@ class Jobs:
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self._by_number.values())
+
+    @property
+    def _capacity(self) -> int:
+        return len(self.pools) * self.layout.slots
 
     @property
     def live(self) -> list[Job]:
@@ -204,25 +216,25 @@ class Jobs:
         elif job.leave_deadline is None:
             job.leave_deadline = now + LEAVE_GRACE
 
-    def lost(self, session: Session) -> None:
-        """The rank's stream broke. After its Leave that is no news."""
+    def lost(self, session: Session, hint: str = "") -> None:
+        """The rank's stream broke. After its Leave that is no news. `hint`: what else is wrong, for the others."""
         if session not in self._seats:
             return
         job, member = self._seats[session]
         if not member.leaving:
-            self._blame(job, [member.rank], pb.WORKER_LOST, "was lost: its connection to the controller broke")
+            self._blame(job, [member.rank], pb.WORKER_LOST, f"was lost: its connection to the controller broke{hint}")
 
-    # Events from the switch.
+    # Events from the switches.
 
-    def heard(self, hello: Heard, now: float) -> bool:
-        """True when the HELLO is that of a rank that the job still waits for."""
+    def heard(self, switch: int, hello: Heard, now: float) -> bool:
+        """True when the HELLO is that of a rank that the job still waits for at that switch."""
         job = self._by_number.get(hello.job)
         if job is None or job.state is not State.GATHERING or job.generation != hello.generation:
             return False
         member = job.members.get(hello.worker)
-        if member is None or member.heard is not None or member.nonce != hello.nonce:
+        if member is None or switch in member.heard or member.nonce != hello.nonce:
             return False
-        member.heard = hello
+        member.heard[switch] = hello
         member.last_sign = max(member.last_sign, now)
         self._proceed(job)
         return True
@@ -234,13 +246,13 @@ class Jobs:
                 self._tell(member.session, pb.ServerMessage(ready=pb.Ready()))
 
     def failed(self, job: Job, why: str, reason: pb.AbortReason = pb.SWITCH_FAILED) -> None:
-        """The switch could not be set up for the job, or has lost it."""
+        """A switch could not be set up for the job, or has lost it."""
         self._abort(job, pb.Abort(reason=reason, message=f"job {job.name!r}: {why}"))
 
     def freed(self, job: Job) -> None:
-        """The switch has forgotten the job."""
+        """Every switch has forgotten the job."""
         del self._by_number[job.number]
-        self.pool.give_back(job.slots)
+        self._give_back(job.ranges)
         self._numbers.give_back(job.number)
 
     # Events from the clock and from above.
@@ -275,8 +287,9 @@ class Jobs:
             return f"world_size={join.world_size}, and 1 to {MAX_WORKERS} are accepted"
         if join.rank >= join.world_size:
             return f"world_size={join.world_size} has ranks 0 to {join.world_size - 1}"
-        if join.slots > self.layout.slots:
-            return f"slots={join.slots}, and the switch has {self.layout.slots}"
+        if join.slots > self._capacity:
+            have = "the switch has" if len(self.pools) == 1 else f"the {len(self.pools)} switches have"
+            return f"slots={join.slots}, and {have} {self._capacity}"
         if not (math.isfinite(join.timeout_s) and 0 <= join.timeout_s <= LONGEST_TIMEOUT):
             return f"timeout_s={join.timeout_s}, and 0 to {LONGEST_TIMEOUT:g} are accepted"
         return None
@@ -292,22 +305,36 @@ class Jobs:
         if join.rank in job.members:
             return "this rank has joined already; every process of the job needs a rank of its own"
         wanted = join.slots or self._default_slots
-        if wanted != job.slots.count:
-            return f"it wants {wanted} slots, but {_ranks(job.members)} wanted {job.slots.count}"
+        if wanted != job.slots:
+            return f"it wants {wanted} slots, but {_ranks(job.members)} wanted {job.slots}"
         return None
 
     def _found(self, join: pb.Join, now: float) -> Job:
-        slots = self.pool.take(join.slots or self._default_slots)
+        slots = join.slots or self._default_slots
+        ranges: list[SlotRange] = []
         try:
+            for pool in self.pools:
+                ranges.append(pool.take(slots_at_each(slots, len(self.pools))))
             number, generation = self._numbers.take()
+        except PoolFull as error:
+            self._give_back(ranges)
+            raise PoolFull(f"{error}{self._at(len(ranges))}") from None
         except NumbersExhausted:
-            self.pool.give_back(slots)
+            self._give_back(ranges)
             raise
         first_seq = self._first_seq() & 0xFFFFFFFE
-        job = Job(join.job, number, generation, join.world_size, slots, first_seq, now, math.inf)
+        job = Job(join.job, number, generation, join.world_size, slots, tuple(ranges), first_seq, now, math.inf)
         self._by_number[number] = self._by_name[join.job] = job
         self.started += 1
         return job
+
+    def _give_back(self, ranges: Iterable[SlotRange]) -> None:
+        for pool, taken in zip(self.pools, ranges, strict=False):  # fewer of them where a later pool was full
+            pool.give_back(taken)
+
+    def _at(self, switch: int) -> str:
+        """Names the switch where there is more than one."""
+        return f" at the switch {self.addresses[switch]}" if len(self.pools) > 1 else ""
 
     def _seat(self, job: Job, session: Session, join: pb.Join, now: float) -> None:
         member = Member(join.rank, session, now, now, self._nonce())
@@ -320,20 +347,18 @@ class Jobs:
             job=job.number,
             generation=job.generation,
             worker=join.rank,
-            slots=job.slots.count,
+            slots=job.slots,
             lanes=self.layout.lanes,
             block_size=self.layout.block_size,
             first_seq=job.first_seq,
-            switch_ip=self.address.ip,
-            switch_udp_port=self.address.udp_port,
-            switch_mac=self.address.mac,
             hello_nonce=member.nonce,
             lease_s=self.lease,
+            aggregators=[pb.Endpoint(ip=at.ip, udp_port=at.udp_port, mac=at.mac) for at in self.addresses],
         )
         self._tell(session, pb.ServerMessage(assigned=assigned))
 
     def _proceed(self, job: Job) -> None:
-        if not job.without(lambda member: member.heard is not None):
+        if not job.without(job.heard_everywhere):
             job.state = State.INSTALLING
             self._effects.append(Install(job))
 
@@ -342,25 +367,32 @@ class Jobs:
     def _give_up_gathering(self, job: Job, now: float) -> None:
         waited = f"after {now - job.started:.1f} s"
         absent = job.without(lambda _: True)
-        unheard = [rank for rank, member in sorted(job.members.items()) if member.heard is None]
+        unheard = [rank for rank, member in sorted(job.members.items()) if not job.heard_everywhere(member)]
         parts = []
         if absent:
             parts.append(f"{_ranks(absent)} of {job.world_size} did not join")
         if unheard and not absent:
-            parts.append(
-                f"{_ranks(unheard)} joined, but no HELLO from there reached the switch at "
-                f"{self.address.ip}:{self.address.udp_port}; check the address, the route and the switch's ports"
-            )
+            parts += [self._unheard_at(job, switch) for switch in range(len(self.addresses))]
         blamed = absent or unheard
-        abort = pb.Abort(reason=pb.JOIN_TIMEOUT, message=f"job {job.name!r}: {waited}, {'; '.join(parts)}")
+        text = "; ".join(part for part in parts if part)
+        abort = pb.Abort(reason=pb.JOIN_TIMEOUT, message=f"job {job.name!r}: {waited}, {text}")
         if len(blamed) == 1:
             abort.rank = blamed[0]
         self._abort(job, abort)
 
+    def _unheard_at(self, job: Job, switch: int) -> str:
+        unheard = [rank for rank, member in sorted(job.members.items()) if switch not in member.heard]
+        if not unheard:
+            return ""
+        return (
+            f"{_ranks(unheard)} joined, but no HELLO from there reached the switch at {self.addresses[switch]}; "
+            "check the address, the route and the switch's ports"
+        )
+
     def _tell_who_waits(self, job: Job) -> None:
         if job.state is State.GATHERING:
             absent = job.without(lambda _: True)
-            unheard = job.without(lambda member: member.heard is not None)
+            unheard = job.without(job.heard_everywhere)
             notice = pb.Waiting(what=pb.Waiting.JOIN if absent else pb.Waiting.HELLO, ranks=absent or unheard)
             waiting = list(job.members.values())
         elif job.state is State.INSTALLING:

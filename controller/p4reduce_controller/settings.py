@@ -10,7 +10,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
-from p4reduce.protocol.constants import AGGREGATION_PORT
+from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
 from p4reduce_controller.frames import Endpoint, format_mac, parse_mac, synthetic_mac
 from p4reduce_controller.switch import Route, SwitchConfig
 
@@ -20,10 +20,10 @@ else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 EXAMPLE = """\
-switch = "127.0.0.1:9559"      # the switch's P4Runtime server
+switch = ["127.0.0.1:9559"]    # the switch's P4Runtime server, or those of several
 listen = "0.0.0.0:7700"
-address = ["10.0.0.254"]       # the aggregator's, then others that the switch answers for
-mac = "02:00:0a:00:00:fe"
+address = ["10.0.0.254"]       # of each switch; where there is one, also others that it answers for
+mac = ["02:00:0a:00:00:fe"]
 ports = [1, 2, 3]              # to flood
 tls_cert = "cert.pem"
 tls_key = "key.pem"
@@ -47,11 +47,11 @@ class SettingsError(Exception):
 class Settings:
     """Fields have the names of the TOML keys; paths are relative to the working directory."""
 
-    switch: str = "127.0.0.1:9559"
+    switch: list[str] = field(default_factory=lambda: ["127.0.0.1:9559"])
     device_id: int = 1
     listen: str = "127.0.0.1:7700"
     address: list[str] = field(default_factory=lambda: ["127.0.0.1"])
-    mac: str = ""
+    mac: list[str] = field(default_factory=list)
     ports: list[int] = field(default_factory=lambda: [1])
     hosts: dict[str, int] = field(default_factory=dict)
     routes: list[dict[str, Any]] = field(default_factory=list)
@@ -65,21 +65,46 @@ class Settings:
     drop_rate: float = 0.0
     pipeline: str = ""
 
-    def switch_config(self) -> SwitchConfig:
-        """Raises SettingsError."""
-        endpoint, *more = [parse_address(text) for text in self.address] or [parse_address("")]
-        mac = _mac(self.mac) if self.mac else synthetic_mac(endpoint[0])
+    def switch_configs(self) -> list[SwitchConfig]:
+        """One for each switch. Raises SettingsError."""
         for port in [*self.ports, *self.hosts.values()]:
             _port(port)
-        return SwitchConfig(
-            target=self.switch,
-            address=Endpoint(mac, *endpoint),
-            device_id=self.device_id,
-            more_addresses=[ip for ip, _ in more],
-            ports=self.ports,
-            hosts={_mac(host): port for host, port in self.hosts.items()},
-            routes=[_route(route) for route in self.routes],
-        )
+        addresses = [parse_address(text) for text in self.address or [""]]
+        switches = len(self.switch)
+        if switches == 1:
+            addresses, more = addresses[:1], addresses[1:]
+        else:
+            more = []
+            self._check_several(addresses)
+        macs = [_mac(text) for text in self.mac] or [synthetic_mac(ip) for ip, _ in addresses]
+        if len(macs) != switches:
+            raise SettingsError(f"--mac is given {len(macs)} times for {switches} switches: one for each is accepted")
+        return [
+            SwitchConfig(
+                target=target,
+                address=Endpoint(mac, *address),
+                device_id=self.device_id,
+                more_addresses=[ip for ip, _ in more],
+                ports=self.ports,
+                hosts={_mac(host): port for host, port in self.hosts.items()},
+                routes=[_route(route) for route in self.routes],
+            )
+            for target, address, mac in zip(self.switch, addresses, macs, strict=True)
+        ]
+
+    def _check_several(self, addresses: list[tuple[str, int]]) -> None:
+        """What only makes sense for one switch is refused for several."""
+        switches = len(self.switch)
+        if len(set(self.switch)) != switches or not 1 <= switches <= MAX_AGGREGATORS:
+            listed = ", ".join(self.switch)
+            raise SettingsError(f"--switch {listed}: 1 to {MAX_AGGREGATORS} that differ are accepted")
+        if len(addresses) != switches or len(set(addresses)) != switches:
+            raise SettingsError(
+                f"--address {', '.join(self.address)} for {switches} switches: one for each is accepted, in the order "
+                "of --switch, and no two alike"
+            )
+        if self.hosts or self.routes:
+            raise SettingsError(f"--host and --route are of one switch, and there are {switches}: none is accepted")
 
     def token(self) -> str | None:
         """The token file's contents without white space around them. Raises SettingsError."""
@@ -103,6 +128,9 @@ def load(file: Path | None, options: Mapping[str, Any]) -> Settings:
     if strange := sorted(set(values) - set(known)):
         raise SettingsError(f"--config {file}: unknown {', '.join(strange)}; known are {', '.join(known)}")
     values |= {name: value for name, value in options.items() if value is not None}
+    for name in ("switch", "mac"):
+        if isinstance(values.get(name), str):
+            values[name] = [values[name]]
     settings = Settings(**values)
     _check_types(settings)
     if not 0 <= settings.drop_rate <= 1:

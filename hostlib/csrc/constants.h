@@ -9,7 +9,8 @@ enum {
     PROTOCOL_VERSION = 1,
     MAX_WORKERS = 32,
     MAX_LANES = 8,
-    MAX_GROWTH = 512, // bytes that the switch's answer may be longer than the packet it is made of
+    MAX_AGGREGATORS = 32, // over which a job's slots may be dealt
+    MAX_GROWTH = 512,     // bytes that the switch's answer may be longer than the packet it is made of
 };
 
 // What a lane announces when no more blocks follow.

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@ enum {
     MOST_WET_TURNS = 64, // so that a flood of packets cannot keep the engine from its timers
 };
 static const double DEFAULT_TIMEOUT_S = 30, SILENCE_S = 3;
+static const double SPIN_S = 50e-6; // of looking for packets before sleep: waking up takes a virtual machine about that
 
 static double clock_now(void) {
     struct timespec time;
@@ -69,16 +71,19 @@ static bool in_thread(const p4reduce_engine *engine) {
 // For the engine's thread.
 
 void engine_describe_wait(const p4reduce_engine *engine, double now, char *text, size_t room) {
-    const double since = engine->heard_at > engine->oldest_since ? engine->heard_at : engine->oldest_since;
+    struct quiet quiet = {engine->switch_address, engine->heard_at, engine->link->trouble};
+    if (engine->link->quietest != NULL)
+        quiet = engine->link->quietest(engine->link);
+    const double since = quiet.heard_at > engine->oldest_since ? quiet.heard_at : engine->oldest_since;
     const double silence = now - since;
-    if (engine->heard_at < engine->oldest_since || silence > SILENCE_S) {
+    if (quiet.heard_at < engine->oldest_since || silence > SILENCE_S) {
         char hint[64] = "";
-        if (engine->link->trouble)
-            snprintf(hint, sizeof hint, " (%s)", strerror(engine->link->trouble));
+        if (quiet.trouble)
+            snprintf(hint, sizeof hint, " (%s)", strerror(quiet.trouble));
         snprintf(text, room,
                  "the switch at %s has not answered for %.1f s%s: is it running, does the network lead there from %s, "
                  "does it still know the job?",
-                 engine->switch_address, silence, hint, engine->local_address);
+                 quiet.address, silence, hint, engine->local_address);
         return;
     }
     char ranks[160] = "results";
@@ -90,8 +95,7 @@ void engine_describe_wait(const p4reduce_engine *engine, double now, char *text,
                 used +=
                     (size_t)snprintf(ranks + used, sizeof ranks - used, "%u%s", rank, awaited >> rank >> 1 ? ", " : "");
     }
-    snprintf(text, room, "waiting for %s; last answer of the switch at %s: %.1f s ago", ranks, engine->switch_address,
-             silence);
+    snprintf(text, room, "waiting for %s; last answer of the switch at %s: %.1f s ago", ranks, quiet.address, silence);
 }
 
 // From within the worker: the operation has its result, or an error that is the worker's failure too.
@@ -201,22 +205,30 @@ static void check_time_limit(p4reduce_engine *engine, double now) {
     fail_here(engine, &error);
 }
 
-// Sends what the worker has for the switch, longest packets first, so that those of equal length are neighbours.
+// Where a slot's packet comes among those to be sent: the aggregators' in turn, of each the longest first.
+static unsigned rank_of(const p4reduce_engine *engine, uint32_t slot) {
+    const p4reduce_worker *worker = engine->worker;
+    const unsigned shorter = worker->layout.lanes - slot_lanes(&worker->slots[slot]);
+    const uint32_t aggregators = engine->link->aggregators;
+    return aggregators == 0 ? shorter : slot % aggregators * (worker->layout.lanes + 1) + shorter;
+}
+
+// Sends what the worker has for the switches, in such an order that packets of equal length to one are neighbours.
 static void send_packets(p4reduce_engine *engine) {
     p4reduce_worker *worker = engine->worker;
-    uint32_t count, starts[MAX_LANES + 2] = {0};
+    uint32_t count, starts[MAX_AGGREGATORS * (MAX_LANES + 1) + 1] = {0};
     uint32_t *outbox = worker_outbox(worker, &count);
     if (count == 0)
         return;
-    const unsigned lanes = worker->layout.lanes;
+    const unsigned ranks = (engine->link->aggregators ? engine->link->aggregators : 1) * (worker->layout.lanes + 1);
     bool again = false;
     for (uint32_t i = 0; i < count; i++)
-        starts[lanes - slot_lanes(&worker->slots[outbox[i]]) + 1]++;
-    for (unsigned i = 1; i <= lanes; i++)
+        starts[rank_of(engine, outbox[i]) + 1]++;
+    for (unsigned i = 1; i < ranks; i++)
         starts[i] += starts[i - 1];
     for (uint32_t i = 0; i < count; i++) {
         struct slot *slot = &worker->slots[outbox[i]];
-        const uint32_t place = starts[lanes - slot_lanes(slot)]++;
+        const uint32_t place = starts[rank_of(engine, outbox[i])]++;
         engine->sorted[place] = outbox[i];
         engine->payloads[place] = (struct iovec){slot->payload, slot->length};
     }
@@ -256,6 +268,17 @@ static bool receive_packets(p4reduce_engine *engine) {
     }
 }
 
+// Whether something comes at once, while others may have the processor.
+static bool comes_soon(struct pollfd *descriptors) {
+    const double until = clock_now() + SPIN_S;
+    do {
+        if (poll(descriptors, 2, 0) != 0)
+            return true;
+        sched_yield();
+    } while (clock_now() < until);
+    return false;
+}
+
 static void wait_for_work(p4reduce_engine *engine) {
     struct pollfd descriptors[] = {
         {.fd = engine->link->socket, .events = (short)(engine->link->full ? POLLIN | POLLOUT : POLLIN)},
@@ -264,8 +287,10 @@ static void wait_for_work(p4reduce_engine *engine) {
     double due = p4reduce_worker_deadline(engine->worker);
     if (engine->oldest != NULL)
         due = fmin(due, engine->oldest_since + engine->oldest->timeout);
-    struct timespec patience;
-    if (!isinf(due))
+    struct timespec patience = {0};
+    if (engine->oldest != NULL && comes_soon(descriptors))
+        due = 0;
+    else if (!isinf(due))
         patience = as_timespec(fmax(0, fmin(due - clock_now(), 3600)));
     if (ppoll(descriptors, 2, isinf(due) ? NULL : &patience, NULL) > 0 && descriptors[0].revents & POLLERR) {
         // Reading the error clears it; a ring is read without asking the kernel, which could tell it otherwise.
@@ -526,7 +551,22 @@ void p4reduce_free(p4reduce_engine *engine) {
     destroy(engine);
 }
 
+static struct link *open_dealt(const p4reduce_options *options, p4reduce_error *error) {
+    int sockets[MAX_AGGREGATORS] = {options->socket};
+    if (options->link != P4REDUCE_LINK_UDP || options->more_count >= MAX_AGGREGATORS) {
+        error_tell(error, P4REDUCE_INVALID,
+                   "link is %" PRIu32 " with %" PRIu32 " more sockets: accepted are UDP (%d) and at most %d",
+                   options->link, options->more_count, P4REDUCE_LINK_UDP, MAX_AGGREGATORS - 1);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < options->more_count; i++)
+        sockets[i + 1] = options->more_sockets[i];
+    return dealt_open(sockets, options->more_count + 1, error);
+}
+
 static struct link *open_link(const p4reduce_options *options, const struct layout *layout, p4reduce_error *error) {
+    if (options->more_sockets != NULL && options->more_count > 0)
+        return open_dealt(options, error);
     if (options->link == P4REDUCE_LINK_UDP)
         return udp_open(options->socket, error);
     if (options->link == P4REDUCE_LINK_PACKET && options->headers != NULL)

@@ -12,7 +12,7 @@ from p4reduce.control.client import Assigned, Session, Tls
 from p4reduce.errors import JobAborted, P4ReduceError
 from p4reduce.protocol import Membership, Worker
 from p4reduce.protocol.packet import Codec
-from p4reduce.transport import Switch, Transport, open_transport
+from p4reduce.transport import Switch, Transport, open_transports
 
 # How long to wait for a controller that is only just starting.
 CONNECT_TIMEOUT_S = 10.0
@@ -25,7 +25,12 @@ class Place:
     session: Session
     transport: Transport
     membership: Membership
-    switch: Switch
+    switches: tuple[Switch, ...]
+
+    @property
+    def switch(self) -> str:
+        """Where its switches are, for error messages."""
+        return ",".join(map(str, self.switches))
 
     def leave(self, *, well: bool = True) -> None:
         """Leaves the job, together with the other ranks. well: False ends the job for the others at once."""
@@ -85,9 +90,9 @@ def join_job(
         place = session.join(job, rank, world_size, slots=slots, timeout=timeout)
         member = membership(place, world_size)
         hello = Worker(member).hello(place.hello_nonce)
-        switch = Switch(place.switch_ip, place.switch_udp_port, place.switch_mac)
+        switches = tuple(Switch(at.ip, at.udp_port, at.mac) for at in place.aggregators)
         largest = Codec(place.lanes, place.block_size).largest
-        link = open_transport(transport, switch, interface=interface, largest_payload=largest)
+        link = open_transports(transport, switches, interface=interface, largest_payload=largest)
 
         def say_hello() -> None:
             link.send([hello])
@@ -100,7 +105,7 @@ def join_job(
     except BaseException:
         session.close()
         raise
-    return Place(session, link, member, switch)
+    return Place(session, link, member, switches)
 
 
 def take_seat(
@@ -138,7 +143,7 @@ def take_seat(
         on_abort=abort,
     )
     try:
-        engine = start_engine(place.transport, place.membership, switch=str(place.switch), name=f"p4reduce rank {rank}")
+        engine = start_engine(place.transport, place.membership, switch=place.switch, name=f"p4reduce rank {rank}")
     except BaseException:
         place.leave(well=False)
         raise

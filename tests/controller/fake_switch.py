@@ -21,10 +21,10 @@ from p4reduce_controller.frames import OUTCOMES, Endpoint
 class FakeSwitch:
     """Implements `aggregator.Aggregator`. `log` has what was done, in order; `fail` what shall be raised, by method."""
 
-    def __init__(self, slots: int = 16) -> None:
+    def __init__(self, slots: int = 16, number: int = 0) -> None:
         self.layout = Layout(lanes=4, block_size=64, slots=slots)
-        self.address = Endpoint("02:00:7f:00:00:01", "127.0.0.1", 31314)
-        self.target = "fake"
+        self.address = Endpoint("02:00:7f:00:00:01", "127.0.0.1", 31314 + number)
+        self.target = f"fake {number}" if number else "fake"
         self.problem = ""
         self.log: list[str] = []
         self.fail: dict[str, Exception] = {}

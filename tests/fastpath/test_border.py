@@ -44,7 +44,7 @@ def test_numbers_of_the_protocol() -> None:
     assert {f"OP_{op.name}": op.value for op in constants.Op} == {
         name: value for name, value in found.items() if name.startswith("OP_")
     }
-    for name in ("PROTOCOL_VERSION", "MAX_WORKERS", "MAX_GROWTH"):
+    for name in ("PROTOCOL_VERSION", "MAX_WORKERS", "MAX_AGGREGATORS", "MAX_GROWTH"):
         assert found[name] == getattr(constants, name)
     assert found["MAX_LANES"] == max(constants.LANES_ACCEPTED)
     assert f"NO_KEY UINT32_C(0x{constants.NO_KEY:X})" in text
@@ -179,7 +179,7 @@ def test_timing_that_is_refused() -> None:
 
 
 def test_a_transport_without_a_socket_of_its_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="transport is a object: accepted are UdpTransport and RawTransport"):
+    with pytest.raises(ValueError, match="transport is a object: accepted are UdpTransport, RawTransport, and a "):
         NativeEngine(object(), MEMBERSHIP, switch="nowhere")  # type: ignore[arg-type]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from udp_switch import UdpSwitch, members
 
-from p4reduce.control.client import Assigned
+from p4reduce.control.client import Assigned, Endpoint
 from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 from p4reduce.protocol import Membership
 
@@ -74,8 +74,8 @@ class FakeSession:
         m = self.job.memberships[rank]
         place = self.controller.switch.place
         return Assigned(
-            m.job, m.generation, rank, m.slots, m.lanes, m.block_size, m.first_seq, place.ip, place.udp_port, place.mac,
-            hello_nonce=rank + 2**40, lease_s=5.0,
+            m.job, m.generation, rank, m.slots, m.lanes, m.block_size, m.first_seq,
+            hello_nonce=rank + 2**40, lease_s=5.0, aggregators=(Endpoint(place.ip, place.udp_port, place.mac),),
         )  # fmt: skip
 
     def wait_ready(self, hello: Callable[[], None]) -> None:

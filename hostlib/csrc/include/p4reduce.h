@@ -140,6 +140,9 @@ typedef struct p4reduce_options {
     const char *local_address;  /* for error messages: "10.0.0.2" */
     const char *thread_name;    /* at most 15 characters; NULL for "p4reduce" */
     const p4reduce_timing *timing;
+    const int32_t *more_sockets; /* LINK_UDP, where several aggregators share the job's slots: those of all but the */
+    uint32_t more_count;         /* first, to which slots 1, 2, ... go, and how many they are: at most 31 */
+    uint32_t reserved_too;       /* 0 */
 } p4reduce_options;
 
 /* Starts an engine. Returns NULL on error. */

@@ -32,8 +32,20 @@ _LEASES_OF_SILENCE = 2  # of the controller's, until it is taken for dead
 
 
 @dataclass(frozen=True)
+class Endpoint:
+    """Where packets to an aggregator go."""
+
+    ip: str
+    udp_port: int
+    mac: str
+
+
+@dataclass(frozen=True)
 class Assigned:
-    """A rank's place on the switch. Every slot begins with round `first_seq`, which is even."""
+    """A rank's place in its job. Every slot begins with round `first_seq`, which is even.
+
+    aggregators: one or more; slot s lives at the one of index s mod their number.
+    """
 
     job: int
     generation: int
@@ -42,14 +54,15 @@ class Assigned:
     lanes: int
     block_size: int
     first_seq: int
-    switch_ip: str
-    switch_udp_port: int
-    switch_mac: str
     hello_nonce: int
     lease_s: float
+    aggregators: tuple[Endpoint, ...]
 
 
-_FIELDS = fields(Assigned)
+def _take(assigned: pb.Assigned) -> Assigned:
+    plain = {field.name: getattr(assigned, field.name) for field in fields(Assigned)}
+    places = tuple(Endpoint(at.ip, at.udp_port, at.mac) for at in assigned.aggregators)
+    return Assigned(**{**plain, "aggregators": places})
 
 
 class Session:
@@ -271,7 +284,7 @@ class Session:
         with self._news:
             self._last_heard = time.monotonic()
             if kind == "assigned":
-                self._assigned = Assigned(**{field.name: getattr(message.assigned, field.name) for field in _FIELDS})
+                self._assigned = _take(message.assigned)
                 self._heartbeat_interval = self._assigned.lease_s / 4
             elif kind == "ready":
                 self._ready = True
@@ -342,4 +355,4 @@ class Session:
         return f"controller at {self.address}: no answer within {_ANSWER_TIMEOUT:g} s; check address and network"
 
 
-__all__ = ["DEFAULT_CONTROLLER", "Assigned", "Session", "Tls"]
+__all__ = ["DEFAULT_CONTROLLER", "Assigned", "Endpoint", "Session", "Tls"]

@@ -24,19 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bp4reduce/control/jobs.proto\x12\x10p4reduce.jobs.v1\"\xcc\x01\n\rClientMessage\x12&\n\x04join\x18\x01 \x01(\x0b\x32\x16.p4reduce.jobs.v1.JoinH\x00\x12\x30\n\theartbeat\x18\x02 \x01(\x0b\x32\x1b.p4reduce.jobs.v1.HeartbeatH\x00\x12,\n\x07\x62\x61rrier\x18\x03 \x01(\x0b\x32\x19.p4reduce.jobs.v1.BarrierH\x00\x12(\n\x05leave\x18\x04 \x01(\x0b\x32\x17.p4reduce.jobs.v1.LeaveH\x00\x42\t\n\x07message\"W\n\x04Join\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x12\n\nworld_size\x18\x03 \x01(\r\x12\r\n\x05slots\x18\x04 \x01(\r\x12\x11\n\ttimeout_s\x18\x05 \x01(\x01\"\x0b\n\tHeartbeat\"\x15\n\x07\x42\x61rrier\x12\n\n\x02id\x18\x01 \x01(\x04\"\x07\n\x05Leave\"\xdd\x02\n\rServerMessage\x12.\n\x08\x61ssigned\x18\x01 \x01(\x0b\x32\x1a.p4reduce.jobs.v1.AssignedH\x00\x12(\n\x05ready\x18\x02 \x01(\x0b\x32\x17.p4reduce.jobs.v1.ReadyH\x00\x12\x35\n\x0c\x62\x61rrier_done\x18\x03 \x01(\x0b\x32\x1d.p4reduce.jobs.v1.BarrierDoneH\x00\x12&\n\x04left\x18\x04 \x01(\x0b\x32\x16.p4reduce.jobs.v1.LeftH\x00\x12(\n\x05\x61\x62ort\x18\x05 \x01(\x0b\x32\x17.p4reduce.jobs.v1.AbortH\x00\x12,\n\x07waiting\x18\x06 \x01(\x0b\x32\x19.p4reduce.jobs.v1.WaitingH\x00\x12\x30\n\theartbeat\x18\x07 \x01(\x0b\x32\x1b.p4reduce.jobs.v1.HeartbeatH\x00\x42\t\n\x07message\"\xe6\x01\n\x08\x41ssigned\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0e\n\x06worker\x18\x03 \x01(\r\x12\r\n\x05slots\x18\x04 \x01(\r\x12\r\n\x05lanes\x18\x05 \x01(\r\x12\x12\n\nblock_size\x18\x06 \x01(\r\x12\x11\n\tfirst_seq\x18\x07 \x01(\r\x12\x11\n\tswitch_ip\x18\x08 \x01(\t\x12\x17\n\x0fswitch_udp_port\x18\t \x01(\r\x12\x12\n\nswitch_mac\x18\n \x01(\t\x12\x13\n\x0bhello_nonce\x18\x0b \x01(\x04\x12\x0f\n\x07lease_s\x18\x0c \x01(\x01\"\x07\n\x05Ready\"\x19\n\x0b\x42\x61rrierDone\x12\n\n\x02id\x18\x01 \x01(\x04\"\x06\n\x04Left\"c\n\x05\x41\x62ort\x12\x11\n\x04rank\x18\x01 \x01(\rH\x00\x88\x01\x01\x12-\n\x06reason\x18\x02 \x01(\x0e\x32\x1d.p4reduce.jobs.v1.AbortReason\x12\x0f\n\x07message\x18\x03 \x01(\tB\x07\n\x05_rank\"\x99\x01\n\x07Waiting\x12+\n\x04what\x18\x01 \x01(\x0e\x32\x1d.p4reduce.jobs.v1.Waiting.For\x12\r\n\x05ranks\x18\x02 \x03(\r\x12\x12\n\nbarrier_id\x18\x03 \x01(\x04\">\n\x03\x46or\x12\x08\n\x04JOIN\x10\x00\x12\t\n\x05HELLO\x10\x01\x12\n\n\x06SWITCH\x10\x02\x12\x0b\n\x07\x42\x41RRIER\x10\x03\x12\t\n\x05LEAVE\x10\x04\"\x0f\n\rStatusRequest\"\xca\x02\n\x0bStatusReply\x12(\n\x06switch\x18\x01 \x01(\x0b\x32\x18.p4reduce.jobs.v1.Switch\x12#\n\x04jobs\x18\x02 \x03(\x0b\x32\x15.p4reduce.jobs.v1.Job\x12=\n\x08outcomes\x18\x03 \x03(\x0b\x32+.p4reduce.jobs.v1.StatusReply.OutcomesEntry\x12*\n\x06losses\x18\x04 \x03(\x0b\x32\x1a.p4reduce.jobs.v1.PortLoss\x12\r\n\x05joins\x18\x08 \x01(\x04\x12\x14\n\x0cjobs_started\x18\x05 \x01(\x04\x12\x14\n\x0cjobs_aborted\x18\x06 \x01(\x04\x12\x15\n\rjobs_finished\x18\x07 \x01(\x04\x1a/\n\rOutcomesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xae\x01\n\x06Switch\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\n\n\x02ip\x18\x03 \x01(\t\x12\x10\n\x08udp_port\x18\x04 \x01(\r\x12\x0b\n\x03mac\x18\x05 \x01(\t\x12\r\n\x05lanes\x18\x06 \x01(\r\x12\x12\n\nblock_size\x18\x07 \x01(\r\x12\r\n\x05slots\x18\x08 \x01(\r\x12\x12\n\nslots_used\x18\t \x01(\r\x12\x0f\n\x07problem\x18\n \x01(\t\"\xb7\x01\n\x03Job\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x12\n\ngeneration\x18\x03 \x01(\r\x12\r\n\x05state\x18\x04 \x01(\t\x12\x12\n\nworld_size\x18\x05 \x01(\r\x12\x12\n\nfirst_slot\x18\x06 \x01(\r\x12\r\n\x05slots\x18\x07 \x01(\r\x12\r\n\x05\x61ge_s\x18\x08 \x01(\x01\x12)\n\x07members\x18\t \x03(\x0b\x32\x18.p4reduce.jobs.v1.Member\"\x81\x01\n\x06Member\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\r\n\x05heard\x18\x02 \x01(\x08\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x0b\n\x03mac\x18\x04 \x01(\t\x12\n\n\x02ip\x18\x05 \x01(\t\x12\x10\n\x08udp_port\x18\x06 \x01(\r\x12\x10\n\x08silent_s\x18\x07 \x01(\x01\x12\x0f\n\x07leaving\x18\x08 \x01(\x08\"\\\n\x0eSetLossRequest\x12\x0c\n\x04port\x18\x01 \x01(\r\x12.\n\tdirection\x18\x02 \x01(\x0e\x32\x1b.p4reduce.jobs.v1.Direction\x12\x0c\n\x04rate\x18\x03 \x01(\x01\"\x0e\n\x0cSetLossReply\"d\n\x08PortLoss\x12\x0c\n\x04port\x18\x01 \x01(\r\x12.\n\tdirection\x18\x02 \x01(\x0e\x32\x1b.p4reduce.jobs.v1.Direction\x12\x0c\n\x04rate\x18\x03 \x01(\x01\x12\x0c\n\x04lost\x18\x04 \x01(\x04*\xbf\x01\n\x0b\x41\x62ortReason\x12\x1c\n\x18\x41\x42ORT_REASON_UNSPECIFIED\x10\x00\x12\x0f\n\x0bWORKER_LOST\x10\x01\x12\x11\n\rLEASE_EXPIRED\x10\x02\x12\x0e\n\nLEFT_EARLY\x10\x03\x12\x16\n\x12\x43ONTROLLER_STOPPED\x10\x04\x12\x0f\n\x0bSWITCH_LOST\x10\x05\x12\x10\n\x0cJOIN_REFUSED\x10\x06\x12\x10\n\x0cJOIN_TIMEOUT\x10\x07\x12\x11\n\rSWITCH_FAILED\x10\x08*&\n\tDirection\x12\x08\n\x04\x42OTH\x10\x00\x12\x06\n\x02IN\x10\x01\x12\x07\n\x03OUT\x10\x02\x32\xee\x01\n\x04Jobs\x12O\n\x07Session\x12\x1f.p4reduce.jobs.v1.ClientMessage\x1a\x1f.p4reduce.jobs.v1.ServerMessage(\x01\x30\x01\x12H\n\x06Status\x12\x1f.p4reduce.jobs.v1.StatusRequest\x1a\x1d.p4reduce.jobs.v1.StatusReply\x12K\n\x07SetLoss\x12 .p4reduce.jobs.v1.SetLossRequest\x1a\x1e.p4reduce.jobs.v1.SetLossReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bp4reduce/control/jobs.proto\x12\x10p4reduce.jobs.v1\"\xcc\x01\n\rClientMessage\x12&\n\x04join\x18\x01 \x01(\x0b\x32\x16.p4reduce.jobs.v1.JoinH\x00\x12\x30\n\theartbeat\x18\x02 \x01(\x0b\x32\x1b.p4reduce.jobs.v1.HeartbeatH\x00\x12,\n\x07\x62\x61rrier\x18\x03 \x01(\x0b\x32\x19.p4reduce.jobs.v1.BarrierH\x00\x12(\n\x05leave\x18\x04 \x01(\x0b\x32\x17.p4reduce.jobs.v1.LeaveH\x00\x42\t\n\x07message\"W\n\x04Join\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x12\n\nworld_size\x18\x03 \x01(\r\x12\r\n\x05slots\x18\x04 \x01(\r\x12\x11\n\ttimeout_s\x18\x05 \x01(\x01\"\x0b\n\tHeartbeat\"\x15\n\x07\x42\x61rrier\x12\n\n\x02id\x18\x01 \x01(\x04\"\x07\n\x05Leave\"\xdd\x02\n\rServerMessage\x12.\n\x08\x61ssigned\x18\x01 \x01(\x0b\x32\x1a.p4reduce.jobs.v1.AssignedH\x00\x12(\n\x05ready\x18\x02 \x01(\x0b\x32\x17.p4reduce.jobs.v1.ReadyH\x00\x12\x35\n\x0c\x62\x61rrier_done\x18\x03 \x01(\x0b\x32\x1d.p4reduce.jobs.v1.BarrierDoneH\x00\x12&\n\x04left\x18\x04 \x01(\x0b\x32\x16.p4reduce.jobs.v1.LeftH\x00\x12(\n\x05\x61\x62ort\x18\x05 \x01(\x0b\x32\x17.p4reduce.jobs.v1.AbortH\x00\x12,\n\x07waiting\x18\x06 \x01(\x0b\x32\x19.p4reduce.jobs.v1.WaitingH\x00\x12\x30\n\theartbeat\x18\x07 \x01(\x0b\x32\x1b.p4reduce.jobs.v1.HeartbeatH\x00\x42\t\n\x07message\"5\n\x08\x45ndpoint\x12\n\n\x02ip\x18\x01 \x01(\t\x12\x10\n\x08udp_port\x18\x02 \x01(\r\x12\x0b\n\x03mac\x18\x03 \x01(\t\"\xdd\x01\n\x08\x41ssigned\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0e\n\x06worker\x18\x03 \x01(\r\x12\r\n\x05slots\x18\x04 \x01(\r\x12\r\n\x05lanes\x18\x05 \x01(\r\x12\x12\n\nblock_size\x18\x06 \x01(\r\x12\x11\n\tfirst_seq\x18\x07 \x01(\r\x12\x13\n\x0bhello_nonce\x18\x0b \x01(\x04\x12\x0f\n\x07lease_s\x18\x0c \x01(\x01\x12/\n\x0b\x61ggregators\x18\r \x03(\x0b\x32\x1a.p4reduce.jobs.v1.EndpointJ\x04\x08\x08\x10\x0b\"\x07\n\x05Ready\"\x19\n\x0b\x42\x61rrierDone\x12\n\n\x02id\x18\x01 \x01(\x04\"\x06\n\x04Left\"c\n\x05\x41\x62ort\x12\x11\n\x04rank\x18\x01 \x01(\rH\x00\x88\x01\x01\x12-\n\x06reason\x18\x02 \x01(\x0e\x32\x1d.p4reduce.jobs.v1.AbortReason\x12\x0f\n\x07message\x18\x03 \x01(\tB\x07\n\x05_rank\"\x99\x01\n\x07Waiting\x12+\n\x04what\x18\x01 \x01(\x0e\x32\x1d.p4reduce.jobs.v1.Waiting.For\x12\r\n\x05ranks\x18\x02 \x03(\r\x12\x12\n\nbarrier_id\x18\x03 \x01(\x04\">\n\x03\x46or\x12\x08\n\x04JOIN\x10\x00\x12\t\n\x05HELLO\x10\x01\x12\n\n\x06SWITCH\x10\x02\x12\x0b\n\x07\x42\x41RRIER\x10\x03\x12\t\n\x05LEAVE\x10\x04\"\x0f\n\rStatusRequest\"\xbc\x01\n\x0bStatusReply\x12*\n\x08switches\x18\x01 \x03(\x0b\x32\x18.p4reduce.jobs.v1.Switch\x12#\n\x04jobs\x18\x02 \x03(\x0b\x32\x15.p4reduce.jobs.v1.Job\x12\r\n\x05joins\x18\x08 \x01(\x04\x12\x14\n\x0cjobs_started\x18\x05 \x01(\x04\x12\x14\n\x0cjobs_aborted\x18\x06 \x01(\x04\x12\x15\n\rjobs_finished\x18\x07 \x01(\x04J\x04\x08\x03\x10\x04J\x04\x08\x04\x10\x05\"\xc5\x02\n\x06Switch\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\n\n\x02ip\x18\x03 \x01(\t\x12\x10\n\x08udp_port\x18\x04 \x01(\r\x12\x0b\n\x03mac\x18\x05 \x01(\t\x12\r\n\x05lanes\x18\x06 \x01(\r\x12\x12\n\nblock_size\x18\x07 \x01(\r\x12\r\n\x05slots\x18\x08 \x01(\r\x12\x12\n\nslots_used\x18\t \x01(\r\x12\x0f\n\x07problem\x18\n \x01(\t\x12\x38\n\x08outcomes\x18\x0b \x03(\x0b\x32&.p4reduce.jobs.v1.Switch.OutcomesEntry\x12*\n\x06losses\x18\x0c \x03(\x0b\x32\x1a.p4reduce.jobs.v1.PortLoss\x1a/\n\rOutcomesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xb8\x01\n\x03Job\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x12\n\ngeneration\x18\x03 \x01(\r\x12\r\n\x05state\x18\x04 \x01(\t\x12\x12\n\nworld_size\x18\x05 \x01(\r\x12\x13\n\x0b\x66irst_slots\x18\x06 \x03(\r\x12\r\n\x05slots\x18\x07 \x01(\r\x12\r\n\x05\x61ge_s\x18\x08 \x01(\x01\x12)\n\x07members\x18\t \x03(\x0b\x32\x18.p4reduce.jobs.v1.Member\"h\n\x06Member\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x10\n\x08silent_s\x18\x07 \x01(\x01\x12\x0f\n\x07leaving\x18\x08 \x01(\x08\x12\'\n\x06places\x18\t \x03(\x0b\x32\x17.p4reduce.jobs.v1.PlaceJ\x04\x08\x02\x10\x07\"O\n\x05Place\x12\r\n\x05heard\x18\x01 \x01(\x08\x12\x0c\n\x04port\x18\x02 \x01(\r\x12\x0b\n\x03mac\x18\x03 \x01(\t\x12\n\n\x02ip\x18\x04 \x01(\t\x12\x10\n\x08udp_port\x18\x05 \x01(\r\"l\n\x0eSetLossRequest\x12\x0c\n\x04port\x18\x01 \x01(\r\x12.\n\tdirection\x18\x02 \x01(\x0e\x32\x1b.p4reduce.jobs.v1.Direction\x12\x0c\n\x04rate\x18\x03 \x01(\x01\x12\x0e\n\x06switch\x18\x04 \x01(\t\"\x0e\n\x0cSetLossReply\"d\n\x08PortLoss\x12\x0c\n\x04port\x18\x01 \x01(\r\x12.\n\tdirection\x18\x02 \x01(\x0e\x32\x1b.p4reduce.jobs.v1.Direction\x12\x0c\n\x04rate\x18\x03 \x01(\x01\x12\x0c\n\x04lost\x18\x04 \x01(\x04*\xbf\x01\n\x0b\x41\x62ortReason\x12\x1c\n\x18\x41\x42ORT_REASON_UNSPECIFIED\x10\x00\x12\x0f\n\x0bWORKER_LOST\x10\x01\x12\x11\n\rLEASE_EXPIRED\x10\x02\x12\x0e\n\nLEFT_EARLY\x10\x03\x12\x16\n\x12\x43ONTROLLER_STOPPED\x10\x04\x12\x0f\n\x0bSWITCH_LOST\x10\x05\x12\x10\n\x0cJOIN_REFUSED\x10\x06\x12\x10\n\x0cJOIN_TIMEOUT\x10\x07\x12\x11\n\rSWITCH_FAILED\x10\x08*&\n\tDirection\x12\x08\n\x04\x42OTH\x10\x00\x12\x06\n\x02IN\x10\x01\x12\x07\n\x03OUT\x10\x02\x32\xee\x01\n\x04Jobs\x12O\n\x07Session\x12\x1f.p4reduce.jobs.v1.ClientMessage\x1a\x1f.p4reduce.jobs.v1.ServerMessage(\x01\x30\x01\x12H\n\x06Status\x12\x1f.p4reduce.jobs.v1.StatusRequest\x1a\x1d.p4reduce.jobs.v1.StatusReply\x12K\n\x07SetLoss\x12 .p4reduce.jobs.v1.SetLossRequest\x1a\x1e.p4reduce.jobs.v1.SetLossReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'p4reduce.control.jobs_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STATUSREPLY_OUTCOMESENTRY']._loaded_options = None
-  _globals['_STATUSREPLY_OUTCOMESENTRY']._serialized_options = b'8\001'
-  _globals['_ABORTREASON']._serialized_start=2334
-  _globals['_ABORTREASON']._serialized_end=2525
-  _globals['_DIRECTION']._serialized_start=2527
-  _globals['_DIRECTION']._serialized_end=2565
+  _globals['_SWITCH_OUTCOMESENTRY']._loaded_options = None
+  _globals['_SWITCH_OUTCOMESENTRY']._serialized_options = b'8\001'
+  _globals['_ABORTREASON']._serialized_start=2461
+  _globals['_ABORTREASON']._serialized_end=2652
+  _globals['_DIRECTION']._serialized_start=2654
+  _globals['_DIRECTION']._serialized_end=2692
   _globals['_CLIENTMESSAGE']._serialized_start=50
   _globals['_CLIENTMESSAGE']._serialized_end=254
   _globals['_JOIN']._serialized_start=256
@@ -49,38 +49,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LEAVE']._serialized_end=388
   _globals['_SERVERMESSAGE']._serialized_start=391
   _globals['_SERVERMESSAGE']._serialized_end=740
-  _globals['_ASSIGNED']._serialized_start=743
-  _globals['_ASSIGNED']._serialized_end=973
-  _globals['_READY']._serialized_start=975
-  _globals['_READY']._serialized_end=982
-  _globals['_BARRIERDONE']._serialized_start=984
-  _globals['_BARRIERDONE']._serialized_end=1009
-  _globals['_LEFT']._serialized_start=1011
-  _globals['_LEFT']._serialized_end=1017
-  _globals['_ABORT']._serialized_start=1019
-  _globals['_ABORT']._serialized_end=1118
-  _globals['_WAITING']._serialized_start=1121
-  _globals['_WAITING']._serialized_end=1274
-  _globals['_WAITING_FOR']._serialized_start=1212
-  _globals['_WAITING_FOR']._serialized_end=1274
-  _globals['_STATUSREQUEST']._serialized_start=1276
-  _globals['_STATUSREQUEST']._serialized_end=1291
-  _globals['_STATUSREPLY']._serialized_start=1294
-  _globals['_STATUSREPLY']._serialized_end=1624
-  _globals['_STATUSREPLY_OUTCOMESENTRY']._serialized_start=1577
-  _globals['_STATUSREPLY_OUTCOMESENTRY']._serialized_end=1624
-  _globals['_SWITCH']._serialized_start=1627
-  _globals['_SWITCH']._serialized_end=1801
-  _globals['_JOB']._serialized_start=1804
-  _globals['_JOB']._serialized_end=1987
-  _globals['_MEMBER']._serialized_start=1990
-  _globals['_MEMBER']._serialized_end=2119
-  _globals['_SETLOSSREQUEST']._serialized_start=2121
-  _globals['_SETLOSSREQUEST']._serialized_end=2213
-  _globals['_SETLOSSREPLY']._serialized_start=2215
-  _globals['_SETLOSSREPLY']._serialized_end=2229
-  _globals['_PORTLOSS']._serialized_start=2231
-  _globals['_PORTLOSS']._serialized_end=2331
-  _globals['_JOBS']._serialized_start=2568
-  _globals['_JOBS']._serialized_end=2806
+  _globals['_ENDPOINT']._serialized_start=742
+  _globals['_ENDPOINT']._serialized_end=795
+  _globals['_ASSIGNED']._serialized_start=798
+  _globals['_ASSIGNED']._serialized_end=1019
+  _globals['_READY']._serialized_start=1021
+  _globals['_READY']._serialized_end=1028
+  _globals['_BARRIERDONE']._serialized_start=1030
+  _globals['_BARRIERDONE']._serialized_end=1055
+  _globals['_LEFT']._serialized_start=1057
+  _globals['_LEFT']._serialized_end=1063
+  _globals['_ABORT']._serialized_start=1065
+  _globals['_ABORT']._serialized_end=1164
+  _globals['_WAITING']._serialized_start=1167
+  _globals['_WAITING']._serialized_end=1320
+  _globals['_WAITING_FOR']._serialized_start=1258
+  _globals['_WAITING_FOR']._serialized_end=1320
+  _globals['_STATUSREQUEST']._serialized_start=1322
+  _globals['_STATUSREQUEST']._serialized_end=1337
+  _globals['_STATUSREPLY']._serialized_start=1340
+  _globals['_STATUSREPLY']._serialized_end=1528
+  _globals['_SWITCH']._serialized_start=1531
+  _globals['_SWITCH']._serialized_end=1856
+  _globals['_SWITCH_OUTCOMESENTRY']._serialized_start=1809
+  _globals['_SWITCH_OUTCOMESENTRY']._serialized_end=1856
+  _globals['_JOB']._serialized_start=1859
+  _globals['_JOB']._serialized_end=2043
+  _globals['_MEMBER']._serialized_start=2045
+  _globals['_MEMBER']._serialized_end=2149
+  _globals['_PLACE']._serialized_start=2151
+  _globals['_PLACE']._serialized_end=2230
+  _globals['_SETLOSSREQUEST']._serialized_start=2232
+  _globals['_SETLOSSREQUEST']._serialized_end=2340
+  _globals['_SETLOSSREPLY']._serialized_start=2342
+  _globals['_SETLOSSREPLY']._serialized_end=2356
+  _globals['_PORTLOSS']._serialized_start=2358
+  _globals['_PORTLOSS']._serialized_end=2458
+  _globals['_JOBS']._serialized_start=2695
+  _globals['_JOBS']._serialized_end=2933
 # @@protoc_insertion_point(module_scope)

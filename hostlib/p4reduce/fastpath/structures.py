@@ -119,6 +119,9 @@ class Options(Sized):
         ("local_address", c_char_p),
         ("thread_name", c_char_p),
         ("timing", ctypes.POINTER(Timing)),
+        ("more_sockets", ctypes.POINTER(c_int32)),
+        ("more_count", c_uint32),
+        ("reserved_too", c_uint32),
     ]
 
 

@@ -11,6 +11,8 @@ DEFAULT_BLOCK_SIZE = 64
 LANES_ACCEPTED = (1, 2, 4, 8)
 BLOCK_SIZES_ACCEPTED = (32, 64, 128, 256)
 MAX_WORKERS = 32
+MAX_AGGREGATORS = 32
+"""Over which a job's slots may be dealt. No packet says so: controller and hosts agree on it."""
 MAX_GROWTH = 512
 """Bytes that the switch's answer may be longer than the packet it is made of."""
 
