@@ -192,7 +192,9 @@ def _layout_of(schema: fy.P4Schema) -> Layout:
     block = {index for _, index, _ in values}
     halves = {size for _, _, size in values}
     if not values or len(halves) != 1 or len(values) != len(lanes) * len(block):
-        raise PipelineError("its P4Info lacks the registers laneI.valueJ.sums or laneI.pairJ.sums of the aggregator")
+        raise PipelineError(
+            "its P4Info lacks the registers laneI.valueJ.sums (or pairJ) of the aggregator, or some of them"
+        )
     return Layout(lanes=len(lanes), block_size=len(block), slots=halves.pop() // 2)
 
 
