@@ -4,7 +4,6 @@
 #include <v1model.p4>
 
 #include "../include/constants.p4"
-#include "../include/headers.p4"
 #include "metadata.p4"
 #include "parser.p4"
 #include "checksums.p4"

@@ -101,7 +101,9 @@ header packet_in_h {
     bit<32> bitmap;
 }
 
+// ARCHITECTURE_HEADERS is what an architecture puts ahead of a packet for itself.
 struct headers_t {
+    ARCHITECTURE_HEADERS
     packet_out_h    packet_out;
     packet_in_h     packet_in;
     ethernet_h      ethernet;

@@ -2,15 +2,13 @@
 #ifndef P4REDUCE_TNA_METADATA_P4
 #define P4REDUCE_TNA_METADATA_P4
 
-#include "../include/headers.p4"
-
 // From ingress to egress: what a parser cannot see in the packet.
 header bridge_h {
     bit<1> bridged;          // by L2: not back to where it came from
     bit<1> update_checksum;  // of an IPv4 header that was right
     bit<1> aggregation;      // of ours, and not a packet-in
     bit<4> padding;
-    port_t ingress_port;
+    PortId_t ingress_port;
 }
 
 #ifdef SECOND_PASS
@@ -19,11 +17,11 @@ header harvest_h {
     bit<16> half;
     bit<16> multicast_group;
     bit<7>  padding;
-    port_t  egress_port;     // where there is no group
+    PortId_t egress_port;    // where there is no group
 }
-#define HARVEST_METADATA harvest_h harvest;
+#define ARCHITECTURE_HEADERS bridge_h bridge; harvest_h harvest;
 #else
-#define HARVEST_METADATA
+#define ARCHITECTURE_HEADERS bridge_h bridge;
 #endif
 
 // What is to be done at the slot half; 0: nothing.
@@ -46,9 +44,9 @@ const bit<3> STEP_HARVEST = 4;  // of the second pass
 //   update_checksum as bridged
 #define ARCHITECTURE_METADATA \
     bit<16> margin; bit<3> step; bit<1> newer; bit<1> live; bit<1> same; \
-    bit<32> others; bit<32> missing; bit<32> lacking; bit<8> cell; bit<1> update_checksum; \
-    bridge_h bridge; HARVEST_METADATA
+    bit<32> others; bit<32> missing; bit<32> lacking; bit<8> cell; bit<1> update_checksum;
 
+#include "../include/headers.p4"
 #include "../include/metadata.p4"
 
 #endif

@@ -8,7 +8,6 @@
 
 #include "../include/constants.p4"
 #include "profile.p4"
-#include "../include/headers.p4"
 #include "metadata.p4"
 #include "parser.p4"
 #include "drop_simulator.p4"
@@ -31,22 +30,22 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
 
 #ifdef SECOND_PASS
     @hidden action send_round() {
-        meta.harvest.setValid();
-        meta.harvest.half = meta.half;
-        meta.harvest.multicast_group = meta.multicast_group;
-        meta.harvest.padding = 0;
-        meta.harvest.egress_port = meta.egress_port;
+        hdr.harvest.setValid();
+        hdr.harvest.half = meta.half;
+        hdr.harvest.multicast_group = meta.multicast_group;
+        hdr.harvest.padding = 0;
+        hdr.harvest.egress_port = meta.egress_port;
         traffic_manager.ucast_egress_port = meta.ingress_port[8:7] ++ (bit<7>)RECIRCULATION_PORT;
         traffic_manager.bypass_egress = 1;
     }
 #endif
 
     @hidden action send() {
-        meta.bridge.setValid();
-        meta.bridge.bridged = meta.bridged;
-        meta.bridge.update_checksum = meta.update_checksum;
-        meta.bridge.padding = 0;
-        meta.bridge.ingress_port = meta.ingress_port;
+        hdr.bridge.setValid();
+        hdr.bridge.bridged = meta.bridged;
+        hdr.bridge.update_checksum = meta.update_checksum;
+        hdr.bridge.padding = 0;
+        hdr.bridge.ingress_port = meta.ingress_port;
     }
 
     apply {
@@ -57,9 +56,9 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
 
 #ifdef SECOND_PASS
         if (meta.step == STEP_HARVEST) {
-            meta.egress_port = meta.harvest.egress_port;
-            meta.multicast_group = meta.harvest.multicast_group;
-            meta.harvest.setInvalid();
+            meta.egress_port = hdr.harvest.egress_port;
+            meta.multicast_group = hdr.harvest.multicast_group;
+            hdr.harvest.setInvalid();
         } else
 #endif
         if (meta.from_cpu == 1) {
@@ -105,12 +104,12 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
         } else {
             send();
             if (hdr.packet_in.isValid()) {
-                meta.bridge.update_checksum = 0;
-                meta.bridge.aggregation = 0;
+                hdr.bridge.update_checksum = 0;
+                hdr.bridge.aggregation = 0;
             } else if (hdr.aggregation.isValid()) {
-                meta.bridge.aggregation = 1;
+                hdr.bridge.aggregation = 1;
             } else {
-                meta.bridge.aggregation = 0;
+                hdr.bridge.aggregation = 0;
             }
             if (meta.multicast_group != 0) {
                 traffic_manager.mcast_grp_a = meta.multicast_group;

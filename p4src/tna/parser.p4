@@ -23,10 +23,10 @@ parser IngressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out 
 
 #ifdef SECOND_PASS
     state parse_harvest {
-        pkt.extract(meta.harvest);
+        pkt.extract(hdr.harvest);
         meta.step = STEP_HARVEST;
-        meta.half = meta.harvest.half;
-        transition select(meta.harvest.egress_port) {
+        meta.half = hdr.harvest.half;
+        transition select(hdr.harvest.egress_port) {
             CPU_PORT: parse_packet_in;
             default: parse_answer;
         }
@@ -53,9 +53,9 @@ parser IngressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out 
 control IngressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
         in ingress_intrinsic_metadata_for_deparser_t deparser) {
     apply {
-        pkt.emit(meta.bridge);
+        pkt.emit(hdr.bridge);
 #ifdef SECOND_PASS
-        pkt.emit(meta.harvest);
+        pkt.emit(hdr.harvest);
 #endif
         EMIT_FRAME
     }
@@ -66,16 +66,16 @@ parser EgressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out e
     state start {
         meta = {...};
         pkt.extract(intrinsic);
-        pkt.extract(meta.bridge);
-        meta.bridged = meta.bridge.bridged;
-        meta.update_checksum = meta.bridge.update_checksum;
-        meta.ingress_port = meta.bridge.ingress_port;
+        pkt.extract(hdr.bridge);
+        meta.bridged = hdr.bridge.bridged;
+        meta.update_checksum = hdr.bridge.update_checksum;
+        meta.ingress_port = hdr.bridge.ingress_port;
         transition parse_ethernet;
     }
 
     state parse_ethernet {
         pkt.extract(hdr.ethernet);
-        transition select(hdr.ethernet.type, meta.bridge.update_checksum, meta.bridge.aggregation) {
+        transition select(hdr.ethernet.type, hdr.bridge.update_checksum, hdr.bridge.aggregation) {
             (ETHERTYPE_IPV4, 1, _): parse_ipv4;
             (ETHERTYPE_IPV4, _, 1): parse_ipv4;
             default: accept;
@@ -84,7 +84,7 @@ parser EgressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out e
 
     state parse_ipv4 {
         pkt.extract(hdr.ipv4);
-        transition select(meta.bridge.aggregation) {
+        transition select(hdr.bridge.aggregation) {
             1: parse_aggregation;
             default: accept;
         }
