@@ -119,6 +119,8 @@ class Figures:
 
 def compile_profile(name: str, to: Path) -> Figures:
     """Compile a profile into folder `to`, with P4Info, and read what it takes. Raises as `check` does."""
+    if shutil.which("bfas") is None:
+        raise ToolMissing("bfas is not on PATH: it comes with p4c when that is built with -DENABLE_TOFINO=ON")
     profile = PROFILES[name]
     chip = {1: "tofino", 2: "tofino2"}[profile.tofino]
     architecture = {1: "tna", 2: "t2na"}[profile.tofino]
