@@ -59,6 +59,13 @@ def controller(
     route: Annotated[
         list[str] | None, typer.Option(help="CIDR=PORT,MAC: where a network is, by which next hop.")
     ] = None,
+    uplink: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="LEAF:PORT=SPINE, both as in --switch: the leaf adds up its workers' packets, and sends the sum out "
+            "of this port to the spine, as a worker there."
+        ),
+    ] = None,
     lease: Annotated[
         float | None, typer.Option(help="Seconds without a sign of life until a rank is dead (default 5).")
     ] = None,
@@ -96,6 +103,7 @@ def controller(
             "ports": s.parse_ports(ports) if ports is not None else None,
             "hosts": dict(map(s.parse_host, host)) if host else None,
             "routes": list(map(s.parse_route, route)) if route else None,
+            "uplink": uplink or None,
             "lease": lease,
             "slots": slots,
             "token_file": token_file,

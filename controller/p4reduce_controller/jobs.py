@@ -17,11 +17,11 @@ from enum import Enum
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.protocol.aggregators import slots_at_each
-from p4reduce.protocol.constants import MAX_WORKERS
-from p4reduce_controller.aggregator import Heard, Layout, Placement
+from p4reduce_controller.aggregator import Heard, Layout, Parent, Placement
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.numbers import JobNumbers, NumbersExhausted
 from p4reduce_controller.pools import PoolFull, SlotPool, SlotRange
+from p4reduce_controller.trees import Misplaced, Trees
 
 DEFAULT_SLOTS = 32
 DEFAULT_TIMEOUT = 60.0
@@ -76,7 +76,8 @@ class Member:
     joined: float
     last_sign: float
     nonce: int
-    heard: dict[int, Heard] = field(default_factory=dict)  # by the index of the switch
+    switch: str = ""  # the name of the one that it says it is at
+    heard: dict[int, Heard] = field(default_factory=dict)  # by the number of the switch, one in each tree
     barrier: int = 0  # the latest that it has reached
     leaving: bool = False
     told: pb.Waiting | None = None
@@ -84,7 +85,10 @@ class Member:
 
 @dataclass
 class Job:
-    """`ranges` has one for each switch: slot s of the job is in that of switch s mod their number."""
+    """`ranges` has one for each switch: slot s of the job is in those of tree s mod the number of trees.
+
+    `placements`: what each switch that takes part is told, by its number, once all ranks have been heard.
+    """
 
     name: str
     number: int
@@ -97,17 +101,10 @@ class Job:
     deadline: float  # of the gathering
     state: State = State.GATHERING
     members: dict[int, Member] = field(default_factory=dict)
+    placements: dict[int, Placement] = field(default_factory=dict)
     barriers_done: int = 0
     leave_deadline: float | None = None
     why: pb.Abort | None = None
-
-    def placement(self, switch: int) -> Placement:
-        """What the switch of that index is told."""
-        workers = tuple(member.heard[switch] for _, member in sorted(self.members.items()) if switch in member.heard)
-        return Placement(self.number, self.generation, self.ranges[switch], self.first_seq, workers)
-
-    def heard_everywhere(self, member: Member) -> bool:
-        return len(member.heard) == len(self.ranges)
 
     def without(self, condition: Callable[[Member], bool]) -> list[int]:
         """Ranks that have not joined, or of which the condition does not hold."""
@@ -117,23 +114,28 @@ class Job:
 
 
 class Jobs:
-    """All jobs of one switch, or of several over which the slots of each are dealt."""
+    """All jobs of one switch, or of several trees of switches over which the slots of each are dealt.
+
+    `child_heard` has to have told where every switch with a parent is before there are jobs.
+    """
 
     def __init__(
         self,
         layout: Layout,
         addresses: Sequence[Endpoint],
         *,
+        trees: Trees | None = None,
         lease: float = 5.0,
         default_slots: int = DEFAULT_SLOTS,
         numbers: JobNumbers | None = None,
         first_seq: Callable[[], int] = lambda: secrets.randbits(31) << 1,
         nonce: Callable[[], int] = lambda: secrets.randbits(64),
     ) -> None:
-        """`layout`: of every switch. `addresses`: where workers send to, one a switch."""
+        """`layout`: of every switch. `addresses`: where workers send to, one a switch. `trees`: by default one each."""
         self.layout = layout
         self.addresses = tuple(addresses)
         self.lease = lease
+        self.trees = trees or Trees([str(address) for address in addresses])
         self.pools = tuple(SlotPool(layout.slots) for _ in addresses)
         self.started = self.aborted = self.finished = self.joins = 0
         self._default_slots = min(default_slots, self._capacity)
@@ -144,13 +146,14 @@ class Jobs:
         self._by_name: dict[str, Job] = {}  # those that are not over
         self._seats: dict[Session, tuple[Job, Member]] = {}
         self._effects: list[Effect] = []
+        self._children: dict[int, Heard] = {}
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self._by_number.values())
 
     @property
     def _capacity(self) -> int:
-        return len(self.pools) * self.layout.slots
+        return len(self.trees.roots) * self.layout.slots
 
     @property
     def live(self) -> list[Job]:
@@ -226,13 +229,21 @@ class Jobs:
 
     # Events from the switches.
 
+    def child_heard(self, child: int, hello: Heard) -> None:
+        """Where a switch is that has a parent, as the parent has heard it."""
+        self._children[child] = hello
+
     def heard(self, switch: int, hello: Heard, now: float) -> bool:
-        """True when the HELLO is that of a rank that the job still waits for at that switch."""
+        """True when the HELLO is that of a rank that the job still waits for in that switch's tree."""
+        if self._leads_to_a_switch(switch, hello.port):
+            return False  # it was meant for another switch, which is nearer to the rank
         job = self._by_number.get(hello.job)
         if job is None or job.state is not State.GATHERING or job.generation != hello.generation:
             return False
         member = job.members.get(hello.worker)
-        if member is None or switch in member.heard or member.nonce != hello.nonce:
+        if member is None or member.nonce != hello.nonce or switch not in self._could_hear(member):
+            return False
+        if self.trees.among(list(member.heard), self.trees.tree(switch)):
             return False
         member.heard[switch] = hello
         member.last_sign = max(member.last_sign, now)
@@ -243,7 +254,7 @@ class Jobs:
         if job.state is State.INSTALLING:
             job.state = State.READY
             for member in job.members.values():
-                self._tell(member.session, pb.ServerMessage(ready=pb.Ready()))
+                self._tell(member.session, pb.ServerMessage(ready=self._ready(job, member)))
 
     def failed(self, job: Job, why: str, reason: pb.AbortReason = pb.SWITCH_FAILED) -> None:
         """A switch could not be set up for the job, or has lost it."""
@@ -283,12 +294,15 @@ class Jobs:
         """What is wrong with the request by itself."""
         if not join.job or len(join.job) > LONGEST_NAME or not join.job.isprintable():
             return f"its job name must have 1 to {LONGEST_NAME} printable characters"
-        if not 1 <= join.world_size <= MAX_WORKERS:
-            return f"world_size={join.world_size}, and 1 to {MAX_WORKERS} are accepted"
+        if not 1 <= join.world_size <= self.trees.most_ranks:
+            return f"world_size={join.world_size}, and 1 to {self.trees.most_ranks} are accepted"
         if join.rank >= join.world_size:
             return f"world_size={join.world_size} has ranks 0 to {join.world_size - 1}"
+        if join.switch and join.switch not in self.trees.names:
+            return f"its switch is {join.switch!r}, and there are {', '.join(self.trees.names)}"
         if join.slots > self._capacity:
-            have = "the switch has" if len(self.pools) == 1 else f"the {len(self.pools)} switches have"
+            trees = len(self.trees.roots)
+            have = "the switch has" if trees == 1 else f"the {trees} switches have"
             return f"slots={join.slots}, and {have} {self._capacity}"
         if not (math.isfinite(join.timeout_s) and 0 <= join.timeout_s <= LONGEST_TIMEOUT):
             return f"timeout_s={join.timeout_s}, and 0 to {LONGEST_TIMEOUT:g} are accepted"
@@ -314,7 +328,7 @@ class Jobs:
         ranges: list[SlotRange] = []
         try:
             for pool in self.pools:
-                ranges.append(pool.take(slots_at_each(slots, len(self.pools))))
+                ranges.append(pool.take(slots_at_each(slots, len(self.trees.roots))))
             number, generation = self._numbers.take()
         except PoolFull as error:
             self._give_back(ranges)
@@ -337,7 +351,7 @@ class Jobs:
         return f" at the switch {self.addresses[switch]}" if len(self.pools) > 1 else ""
 
     def _seat(self, job: Job, session: Session, join: pb.Join, now: float) -> None:
-        member = Member(join.rank, session, now, now, self._nonce())
+        member = Member(join.rank, session, now, now, self._nonce(), switch=join.switch)
         job.members[join.rank] = member
         # The least patient rank decides: when it gives up, the job cannot come to be.
         job.deadline = min(job.deadline, now + (join.timeout_s or DEFAULT_TIMEOUT))
@@ -353,26 +367,95 @@ class Jobs:
             first_seq=job.first_seq,
             hello_nonce=member.nonce,
             lease_s=self.lease,
-            aggregators=[pb.Endpoint(ip=at.ip, udp_port=at.udp_port, mac=at.mac) for at in self.addresses],
+            aggregators=[self._endpoint(switch) for switch in self._could_hear(member)],
         )
         self._tell(session, pb.ServerMessage(assigned=assigned))
 
     def _proceed(self, job: Job) -> None:
-        if not job.without(job.heard_everywhere):
-            job.state = State.INSTALLING
-            self._effects.append(Install(job))
+        if job.without(self._heard_everywhere):
+            return
+        try:
+            job.placements = self._place(job)
+        except Misplaced as error:
+            self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {error}"))
+            return
+        job.state = State.INSTALLING
+        self._effects.append(Install(job))
+
+    # Switches.
+
+    def _endpoint(self, switch: int) -> pb.Endpoint:
+        at = self.addresses[switch]
+        return pb.Endpoint(ip=at.ip, udp_port=at.udp_port, mac=at.mac, tree=self.trees.tree(switch))
+
+    def _could_hear(self, member: Member) -> list[int]:
+        """The switches that a rank says HELLO to, tree after tree: all, or of a tree the one that it has named."""
+        switches: list[int] = []
+        for tree in range(len(self.trees.roots)):
+            every = self.trees.among(range(len(self.pools)), tree)
+            named = [switch for switch in every if self.trees.names[switch] == member.switch]
+            switches += named or every
+        return switches
+
+    def _leads_to_a_switch(self, switch: int, port: int) -> bool:
+        uplinks = self.trees.uplinks
+        below = (
+            self._children[child] for child, up in uplinks.items() if up.parent == switch and child in self._children
+        )
+        return (switch in uplinks and uplinks[switch].port == port) or any(child.port == port for child in below)
+
+    def _heard_everywhere(self, member: Member) -> bool:
+        return len(member.heard) == len(self.trees.roots)
+
+    def _place(self, job: Job) -> dict[int, Placement]:
+        """What each switch is told. Raises Misplaced."""
+        placements = {}
+        groups = set()
+        for tree in range(len(self.trees.roots)):
+            places = {rank: self.trees.among(list(one.heard), tree)[0] for rank, one in job.members.items()}
+            nodes = self.trees.nodes(places)
+            by_switch = {node.switch: node for node in nodes}
+            groups.add(frozenset(node.ranks for node in nodes if node.ranks))
+            for node in nodes:
+                workers = [job.members[rank].heard[node.switch] for rank in node.ranks]
+                workers += [self._children[child] for child in node.children]
+                parent = None
+                if node.parent is not None:
+                    above = by_switch[node.parent]
+                    index = len(above.ranks) + above.children.index(node.switch)
+                    parent = Parent(self.trees.uplinks[node.switch].port, self.addresses[node.parent], index)
+                placements[node.switch] = Placement(
+                    job.number,
+                    job.generation,
+                    job.ranges[node.switch],
+                    job.first_seq,
+                    tuple(workers),
+                    len(node.children),
+                    parent,
+                )
+        if len(groups) > 1:
+            raise Misplaced("ranks that share a switch in one tree do not in another, and they must in all or in none")
+        return placements
+
+    def _ready(self, job: Job, member: Member) -> pb.Ready:
+        if not self.trees.uplinks:
+            return pb.Ready()
+        could = self._could_hear(member)
+        switch = next(iter(member.heard))
+        peers = [rank for rank, other in sorted(job.members.items()) if switch in other.heard]
+        return pb.Ready(aggregators=sorted(could.index(at) for at in member.heard), peers=peers)
 
     # Waiting, and giving up.
 
     def _give_up_gathering(self, job: Job, now: float) -> None:
         waited = f"after {now - job.started:.1f} s"
         absent = job.without(lambda _: True)
-        unheard = [rank for rank, member in sorted(job.members.items()) if not job.heard_everywhere(member)]
+        unheard = [rank for rank, member in sorted(job.members.items()) if not self._heard_everywhere(member)]
         parts = []
         if absent:
             parts.append(f"{_ranks(absent)} of {job.world_size} did not join")
         if unheard and not absent:
-            parts += [self._unheard_at(job, switch) for switch in range(len(self.addresses))]
+            parts += [self._unheard_in(job, tree) for tree in range(len(self.trees.roots))]
         blamed = absent or unheard
         text = "; ".join(part for part in parts if part)
         abort = pb.Abort(reason=pb.JOIN_TIMEOUT, message=f"job {job.name!r}: {waited}, {text}")
@@ -380,19 +463,22 @@ class Jobs:
             abort.rank = blamed[0]
         self._abort(job, abort)
 
-    def _unheard_at(self, job: Job, switch: int) -> str:
-        unheard = [rank for rank, member in sorted(job.members.items()) if switch not in member.heard]
+    def _unheard_in(self, job: Job, tree: int) -> str:
+        switches = self.trees.among(range(len(self.pools)), tree)
+        members = sorted(job.members.items())
+        unheard = [rank for rank, member in members if not self.trees.among(list(member.heard), tree)]
         if not unheard:
             return ""
+        where = " or ".join(str(self.addresses[switch]) for switch in switches)
         return (
-            f"{_ranks(unheard)} joined, but no HELLO from there reached the switch at {self.addresses[switch]}; "
+            f"{_ranks(unheard)} joined, but no HELLO from there reached the switch at {where}; "
             "check the address, the route and the switch's ports"
         )
 
     def _tell_who_waits(self, job: Job) -> None:
         if job.state is State.GATHERING:
             absent = job.without(lambda _: True)
-            unheard = job.without(job.heard_everywhere)
+            unheard = job.without(self._heard_everywhere)
             notice = pb.Waiting(what=pb.Waiting.JOIN if absent else pb.Waiting.HELLO, ranks=absent or unheard)
             waiting = list(job.members.values())
         elif job.state is State.INSTALLING:

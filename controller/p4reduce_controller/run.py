@@ -29,17 +29,20 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
     )
     check_listen(config)
     program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None))
-    switches = [P4RuntimeSwitch(one, program) for one in settings.switch_configs()]
+    configs = settings.switch_configs()
+    switches = [P4RuntimeSwitch(one, program) for one in configs]
     addresses = [switch.address for switch in switches]
-    jobs = Jobs(program.layout, addresses, lease=settings.lease, default_slots=settings.slots)
+    trees = settings.trees()
+    jobs = Jobs(program.layout, addresses, trees=trees, lease=settings.lease, default_slots=settings.slots)
     service = Service(switches, jobs, config)
     try:
         directions: tuple[Direction, ...] = ("in", "out")
         for number, switch in enumerate(switches):
             await switch.start(service.listener(number), switch_timeout)
-            for port in settings.ports if settings.drop_rate else ():
+            for port in configs[number].ports if settings.drop_rate else ():
                 for direction in directions:
                     await switch.set_loss(port, direction, settings.drop_rate)
+        await service.find_children(switch_timeout)
         await service.start()
         async with _metrics(settings.metrics, service):
             yield service

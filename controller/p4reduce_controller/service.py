@@ -8,6 +8,7 @@ import contextlib
 import hmac
 import ipaddress
 import logging
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ class Service(rpc.JobsServicer):
         self._tasks: set[asyncio.Task[None]] = set()
         self._installing: dict[int, asyncio.Task[None]] = {}
         self._stopping = False
+        self._hellos: dict[int, int] = {}  # nonce -> the switch with a parent that has not been heard yet
         self._clock = time.monotonic
 
     # Its own life.
@@ -131,7 +133,33 @@ class Service(rpc.JobsServicer):
         """Who is told what happens at the switch of that index."""
         return _Ear(self, switch)
 
+    async def find_children(self, timeout: float) -> None:
+        """Each switch with a parent says HELLO to it: so the cables are tried, and the parent learns where it is.
+
+        Raises SwitchError naming a switch that is not heard.
+        """
+        trees = self._jobs.trees
+        waiting = {secrets.randbits(64): child for child in trees.uplinks}
+        self._hellos = waiting
+        deadline = self._clock() + timeout
+        while waiting:
+            for nonce, child in list(waiting.items()):
+                uplink = trees.uplinks[child]
+                to = self._switches[uplink.parent].address
+                await self._switches[child].say_hello(uplink.port, to, child % 256, nonce)
+                if self._clock() >= deadline:
+                    raise SwitchError(
+                        f"no HELLO of the switch {trees.names[child]}, sent out of its port {uplink.port} for "
+                        f"{timeout:g} s, has reached its parent {trees.names[uplink.parent]} at {to}"
+                    )
+            await asyncio.sleep(TICK)
+
     def heard(self, switch: int, hello: Heard) -> None:
+        child = self._hellos.get(hello.nonce)
+        if hello.job == 0 and child is not None and self._jobs.trees.uplinks[child].parent == switch:
+            del self._hellos[hello.nonce]
+            self._jobs.child_heard(child, hello)
+            return
         if self._jobs.heard(switch, hello, self._clock()):
             self._carry_out()
 
@@ -175,7 +203,9 @@ class Service(rpc.JobsServicer):
 
     async def _install(self, job: Job) -> None:
         """On all switches at once. They are all waited for, so that none is written to after the job has failed."""
-        work = [self._install_on(switch, job, number) for number, switch in enumerate(self._switches)]
+        work = [
+            self._install_on(self._switches[number], job, placement) for number, placement in job.placements.items()
+        ]
         problems = [problem for problem in await asyncio.gather(*work) if problem]
         if problems:
             self._jobs.failed(job, "; ".join(problems))
@@ -184,9 +214,8 @@ class Service(rpc.JobsServicer):
             log.info("job %r (%d.%d) is ready: %d ranks", job.name, job.number, job.generation, job.world_size)
         self._carry_out()
 
-    async def _install_on(self, switch: Aggregator, job: Job, number: int) -> str:
+    async def _install_on(self, switch: Aggregator, job: Job, placement: Placement) -> str:
         """Returns what went wrong, or ""."""
-        placement = job.placement(number)
         try:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(switch.wait_connected(), CONNECT_WAIT)
@@ -205,14 +234,14 @@ class Service(rpc.JobsServicer):
         installing = self._installing.pop(job.number, None)
         if installing is not None:
             await asyncio.wait([installing])
-        work = [self._remove_from(switch, job.placement(n), abort) for n, switch in enumerate(self._switches)]
+        work = [self._remove_from(self._switches[number], one, abort) for number, one in job.placements.items()]
         await asyncio.gather(*work)
         self._jobs.freed(job)
 
     async def _remove_from(self, switch: Aggregator, placement: Placement, abort: pb.Abort | None) -> None:
         await self._insist(switch, lambda: switch.fence(placement))
         # An ABORT says only who went. Where a switch is away, ranks shall hear that first, from the service.
-        if abort is not None and not self._switches_away():
+        if abort is not None and placement.has_ranks and not self._switches_away():
             worker = abort.rank if abort.HasField("rank") else None
             try:
                 await switch.abort(placement, worker, abort.reason)
@@ -288,16 +317,43 @@ class Service(rpc.JobsServicer):
         """What there is to know. Counters are missing while their switch is away."""
         jobs, now = self._jobs, self._clock()
         return pb.StatusReply(
-            switches=[
-                await _describe_switch(switch, pool.used)
-                for switch, pool in zip(self._switches, jobs.pools, strict=True)
-            ],
+            switches=[await self._describe_switch(number, pool.used) for number, pool in enumerate(jobs.pools)],
             jobs=[_describe(job, now) for job in jobs],
             joins=jobs.joins,
             jobs_started=jobs.started,
             jobs_aborted=jobs.aborted,
             jobs_finished=jobs.finished,
         )
+
+    async def _describe_switch(self, number: int, slots_used: int) -> pb.Switch:
+        switch, trees = self._switches[number], self._jobs.trees
+        uplink = trees.uplinks.get(number)
+        described = pb.Switch(
+            name=trees.names[number],
+            parent=trees.names[uplink.parent] if uplink else "",
+            address=switch.target,
+            connected=not switch.problem,
+            ip=switch.address.ip,
+            udp_port=switch.address.udp_port,
+            mac=switch.address.mac,
+            lanes=switch.layout.lanes,
+            block_size=switch.layout.block_size,
+            slots=switch.layout.slots,
+            slots_used=slots_used,
+            problem=switch.problem,
+        )
+        losses: dict[tuple[int, Direction], int] = {}
+        try:
+            described.outcomes.update(await switch.outcomes())
+            losses = await switch.losses()
+        except SwitchError as error:
+            described.problem = str(error)
+        for port, direction in sorted(losses.keys() | switch.loss_rates.keys()):
+            rate = switch.loss_rates.get((port, direction), 0.0)
+            which = pb.IN if direction == "in" else pb.OUT
+            lost = losses.get((port, direction), 0)
+            described.losses.append(pb.PortLoss(port=port, direction=which, rate=rate, lost=lost))
+        return described
 
     async def SetLoss(self, request: pb.SetLossRequest, context: Any) -> pb.SetLossReply:
         if not 0 <= request.rate <= 1:
@@ -370,33 +426,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-async def _describe_switch(switch: Aggregator, slots_used: int) -> pb.Switch:
-    described = pb.Switch(
-        address=switch.target,
-        connected=not switch.problem,
-        ip=switch.address.ip,
-        udp_port=switch.address.udp_port,
-        mac=switch.address.mac,
-        lanes=switch.layout.lanes,
-        block_size=switch.layout.block_size,
-        slots=switch.layout.slots,
-        slots_used=slots_used,
-        problem=switch.problem,
-    )
-    losses: dict[tuple[int, Direction], int] = {}
-    try:
-        described.outcomes.update(await switch.outcomes())
-        losses = await switch.losses()
-    except SwitchError as error:
-        described.problem = str(error)
-    for port, direction in sorted(losses.keys() | switch.loss_rates.keys()):
-        rate = switch.loss_rates.get((port, direction), 0.0)
-        which = pb.IN if direction == "in" else pb.OUT
-        lost = losses.get((port, direction), 0)
-        described.losses.append(pb.PortLoss(port=port, direction=which, rate=rate, lost=lost))
-    return described
 
 
 def _describe(job: Job, now: float) -> pb.Job:

@@ -13,6 +13,7 @@ from typing import Any
 from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
 from p4reduce_controller.frames import Endpoint, format_mac, parse_mac, synthetic_mac
 from p4reduce_controller.switch import Route, SwitchConfig
+from p4reduce_controller.trees import Trees, Uplink
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -38,6 +39,32 @@ port = 2
 next_hop_mac = "02:00:00:00:00:02"
 """
 
+EXAMPLE_OF_A_TREE = """\
+listen = "0.0.0.0:7700"
+insecure = true
+
+[[switches]]                   # instead of switch, address, mac, ports, hosts and routes: each has its own
+name = "spine"
+switch = "127.0.0.1:9559"
+address = ["10.0.255.1"]
+ports = [1, 2]
+
+[[switches]]
+name = "leaf1"
+switch = "127.0.0.1:9560"
+address = ["10.0.255.2"]
+ports = [1, 2, 3]
+uplink = { port = 3, to = "spine" }
+hosts = { "02:00:00:00:00:01" = 1 }
+
+[[switches]]
+name = "leaf2"
+switch = "127.0.0.1:9561"
+address = ["10.0.255.3"]
+ports = [1, 2, 3]
+uplink = { port = 3, to = "spine" }
+"""
+
 
 class SettingsError(Exception):
     """A setting is not accepted; the message says which and what would be."""
@@ -55,6 +82,8 @@ class Settings:
     ports: list[int] = field(default_factory=lambda: [1])
     hosts: dict[str, int] = field(default_factory=dict)
     routes: list[dict[str, Any]] = field(default_factory=list)
+    uplink: list[str] = field(default_factory=list)
+    switches: list[dict[str, Any]] = field(default_factory=list)
     lease: float = 5.0
     slots: int = 32
     token_file: str = ""
@@ -65,8 +94,47 @@ class Settings:
     drop_rate: float = 0.0
     pipeline: str = ""
 
+    @property
+    def names(self) -> list[str]:
+        """Of the switches: as they are called in [[switches]], else their P4Runtime addresses."""
+        return [str(one.get("name") or one.get("switch")) for one in self.switches] or self.switch
+
+    def trees(self) -> Trees:
+        """How the switches hang together. Raises SettingsError."""
+        names = self.names
+        if len(set(names)) != len(names):
+            raise SettingsError(f"switches {', '.join(names)}: names that differ are accepted")
+        ways = [parse_uplink(text) for text in self.uplink]
+        for one in self.switches:
+            if way := one.get("uplink"):
+                if not isinstance(way, dict) or way.keys() != {"port", "to"}:
+                    raise SettingsError(f"uplink = {way!r}: accepted is as {{ port = 3, to = 'spine' }}")
+                ways.append((str(one.get("name") or one.get("switch")), _port(way["port"]), str(way["to"])))
+        uplinks: dict[int, Uplink] = {}
+        for name, port, to in ways:
+            if strange := [each for each in (name, to) if each not in names]:
+                raise SettingsError(
+                    f"uplink {name}:{port}={to}: {strange[0]} is no switch; there are {', '.join(names)}"
+                )
+            if names.index(name) in uplinks:
+                raise SettingsError(f"uplink {name}:{port}={to}: one for a switch is accepted")
+            uplinks[names.index(name)] = Uplink(_port(port), names.index(to))
+        try:
+            trees = Trees(names, uplinks)
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+        if len(trees.roots) > MAX_AGGREGATORS:
+            raise SettingsError(f"{len(trees.roots)} switches without a parent: up to {MAX_AGGREGATORS} are accepted")
+        return trees
+
     def switch_configs(self) -> list[SwitchConfig]:
         """One for each switch. Raises SettingsError."""
+        if self.switches:
+            usual = Settings()
+            for name in ("switch", "address", "mac", "ports", "hosts", "routes"):
+                if getattr(self, name) != getattr(usual, name):
+                    raise SettingsError(f"{name} is of each of the [[switches]], and is not accepted beside them")
+            return [config for one in self.switches for config in _of_one(one, self.device_id).switch_configs()]
         for port in [*self.ports, *self.hosts.values()]:
             _port(port)
         addresses = [parse_address(text) for text in self.address or [""]]
@@ -95,9 +163,8 @@ class Settings:
     def _check_several(self, addresses: list[tuple[str, int]]) -> None:
         """What only makes sense for one switch is refused for several."""
         switches = len(self.switch)
-        if len(set(self.switch)) != switches or not 1 <= switches <= MAX_AGGREGATORS:
-            listed = ", ".join(self.switch)
-            raise SettingsError(f"--switch {listed}: 1 to {MAX_AGGREGATORS} that differ are accepted")
+        if len(set(self.switch)) != switches or not switches:
+            raise SettingsError(f"--switch {', '.join(self.switch)}: 1 or more that differ are accepted")
         if len(addresses) != switches or len(set(addresses)) != switches:
             raise SettingsError(
                 f"--address {', '.join(self.address)} for {switches} switches: one for each is accepted, in the order "
@@ -179,6 +246,35 @@ def parse_route(text: str) -> dict[str, Any]:
     if not port.isdigit() or not mac:
         raise SettingsError(f"--route {text}: CIDR=PORT,MAC is accepted, as 10.0.1.0/24=2,02:00:00:00:00:02")
     return {"destination": destination, "port": int(port), "next_hop_mac": mac}
+
+
+def parse_uplink(text: str) -> tuple[str, int, str]:
+    """The parts of "127.0.0.1:9560:2=127.0.0.1:9559"."""
+    place, _, to = text.partition("=")
+    name, _, port = place.rpartition(":")
+    if not name or not port.isdigit() or not to:
+        raise SettingsError(f"--uplink {text}: LEAF:PORT=SPINE is accepted, as 127.0.0.1:9560:2=127.0.0.1:9559")
+    return name, int(port), to
+
+
+def _of_one(switch: Mapping[str, Any], device_id: int) -> Settings:
+    """The settings of one of [[switches]], as if it were the only one."""
+    accepted = {"switch", "address", "mac", "ports", "hosts", "routes", "device_id"}
+    if strange := sorted(set(switch) - accepted - {"name", "uplink"}):
+        raise SettingsError(
+            f"switches: unknown {', '.join(strange)}; known are name, uplink, {', '.join(sorted(accepted))}"
+        )
+    if "switch" not in switch:
+        raise SettingsError(f"switches: {dict(switch)} lacks switch, the address of its P4Runtime server")
+    values = {"device_id": device_id, **{name: value for name, value in switch.items() if name in accepted}}
+    for name in ("switch", "address", "mac"):
+        if isinstance(values.get(name), str):
+            values[name] = [values[name]]
+    settings = Settings(**values)
+    _check_types(settings)
+    if len(settings.switch) != 1:
+        raise SettingsError(f"switch = {settings.switch!r}: one for each of the [[switches]] is accepted")
+    return settings
 
 
 def parse_ports(text: str) -> list[int]:

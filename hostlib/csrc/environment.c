@@ -42,6 +42,20 @@ static bool parse_headers(const char *text, uint8_t *headers) {
     return true;
 }
 
+// Ranks with commas between, or none.
+static bool parse_peers(char *text, p4reduce_membership *m) {
+    char *number;
+    uint32_t rank;
+    if (*text == '\0')
+        return true;
+    while ((number = strsep(&text, ",")) != NULL) {
+        if (m->peer_count == sizeof m->peers || !parse_number(number, &rank) || rank > UINT8_MAX)
+            return false;
+        m->peers[m->peer_count++] = (uint8_t)rank;
+    }
+    return true;
+}
+
 static bool parse_sockets(struct seat *seat, char *text) {
     char *number;
     uint32_t parsed;
@@ -73,6 +87,8 @@ static bool parse_word(struct seat *seat, const char *name, char *value) {
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(name, numbers[i].name) == 0)
             return parse_number(value, numbers[i].place);
+    if (strcmp(name, "peers") == 0)
+        return parse_peers(value, m);
     if (strcmp(name, "socket") == 0) {
         uint32_t number;
         const bool good = parse_number(value, &number);

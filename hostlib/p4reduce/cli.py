@@ -21,6 +21,9 @@ COMMANDS = {
     "controller": Command("p4reduce_controller.cli:controller", "controller", "Serve jobs on a P4Runtime switch."),
     "status": Command("p4reduce_controller.cli:status", "controller", "Show a controller's jobs, slots and counters."),
     "bench": Command("p4reduce.bench.cli:bench", "demo", "Measure allreduce beside Gloo and MPI."),
+    "analyze": Command(
+        "p4reduce.analyze.cli:analyze", "", "Say how sparse recorded gradients are, and what that gains."
+    ),
     "exec": Command("p4reduce.fastpath.launching:app", "", "Join a job, and run a C program in it."),
     "loss": Command("p4reduce_controller.cli:loss", "controller", "Make a switch port lose packets, for experiments."),
 }

@@ -49,6 +49,7 @@
 
     state parse_aggregation {
         pkt.extract(hdr.aggregation);
+        meta.member = hdr.aggregation.worker;
 #define EXTRACT_KEY(i) pkt.extract(hdr.keys[i]);
         FOR_EACH_LANE(EXTRACT_KEY)
         transition lane_0;

@@ -15,6 +15,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
     @hidden action forbidden() { meta.outcome = OUTCOME_FORBIDDEN; }
     @hidden action hello() { meta.outcome = OUTCOME_HELLO; }
     @hidden action data() { meta.outcome = OUTCOME_STARTED; }
+    @hidden action mismatch() { meta.outcome = OUTCOME_MISMATCH; }
     @hidden action control_packet() {
         meta.outcome = OUTCOME_STARTED;
         meta.half = hdr.aggregation.slot;
@@ -27,6 +28,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
 #define SOUND 0, 0, PROTOCOL_VERSION
 #define FROM_WORKER(shape) \
             (SOUND, shape, 0, OP_DATA)  : data(); \
+            (SOUND, shape, 0, OP_ERROR) : mismatch(); \
             (SOUND, shape, 0, OP_HELLO) : hello(); \
             (SOUND, shape, 0, _)        : forbidden();
 #define FROM_CONTROLLER(shape) \
@@ -45,7 +47,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
             meta.from_cpu           : ternary;
             hdr.aggregation.op      : ternary;
         }
-        actions = { malformed; forbidden; hello; data; control_packet; }
+        actions = { malformed; forbidden; hello; data; mismatch; control_packet; }
         const entries = {
             FROM_WORKER(NO_VALUES)
             FROM_WORKER(NOT_MINE)
@@ -54,7 +56,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
             FROM_CONTROLLER(WITH_VALUES)
         }
         const default_action = malformed();
-        size = 16;
+        size = 32;
     }
 
     @hidden action clear() {
@@ -66,7 +68,8 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
     apply {
         if (meta.step != STEP_HARVEST) {
             switch (check.apply().action_run) {
-                data: { admission.apply(hdr, meta); }
+                data:
+                mismatch: { admission.apply(hdr, meta); }
                 control_packet: {
                     if (hdr.aggregation.slot >= HALVES) {
                         meta.outcome = OUTCOME_BAD_SLOT;

@@ -36,6 +36,7 @@ class FakeSwitch:
         self.aborts: list[tuple[int, int | None, int]] = []
         self.loss_rates: Mapping[tuple[int, Direction], float] = {}
         self.listener: Listener | None = None
+        self.cables: dict[int, list[tuple[FakeSwitch, int]]] = {}  # port -> switches there, and their ports
         self._connected = asyncio.Event()
 
     async def start(self, listener: Listener, timeout: float) -> None:
@@ -75,6 +76,12 @@ class FakeSwitch:
         if error := self.fail.get(what):
             raise error
         self.log.append(what)
+
+    async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int) -> None:
+        self._do("say_hello")
+        for other, there in self.cables.get(port, ()):
+            if other.address == to:
+                other.hear(Heard(there, self.address, 0, 0, worker, nonce))
 
     async def install(self, job: Placement) -> None:
         self._do("install")

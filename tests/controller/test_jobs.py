@@ -105,7 +105,7 @@ def test_ready_comes_to_all_at_once_and_last() -> None:
     assert not desk.installs
     assert desk.hear(two)
     assert desk.kinds(one) == desk.kinds(two) == ["assigned"]
-    assert [worker.worker for worker in desk.installs[0].placement(0).workers] == [0, 1]
+    assert [worker.worker for worker in desk.installs[0].placements[0].workers] == [0, 1]
     desk.installed()
     assert desk.kinds(one) == desk.kinds(two) == ["assigned", "ready"]
 
@@ -122,7 +122,7 @@ def test_every_switch_has_to_hear_every_rank() -> None:
     assert desk.hear(two, 1)
     [job] = desk.installs
     for switch in range(3):
-        assert [worker.worker for worker in job.placement(switch).workers] == [0, 1]
+        assert [worker.worker for worker in job.placements[switch].workers] == [0, 1]
 
 
 @pytest.mark.parametrize("what", ["job", "generation", "worker", "nonce"])

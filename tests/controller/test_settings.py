@@ -76,9 +76,8 @@ TWO = {"switch": ["a:1", "b:2"], "address": ["10.0.0.1", "10.0.0.2"]}
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (TWO | {"switch": ["a:1", "a:1"]}, "--switch a:1, a:1: 1 to 32 that differ"),
-        (TWO | {"switch": []}, "--switch : 1 to 32 that differ"),
-        (TWO | {"switch": [f"a:{n}" for n in range(33)]}, "1 to 32 that differ"),
+        (TWO | {"switch": ["a:1", "a:1"]}, "--switch a:1, a:1: 1 or more that differ"),
+        (TWO | {"switch": []}, "--switch : 1 or more that differ"),
         (TWO | {"address": ["10.0.0.1"]}, "--address 10.0.0.1 for 2 switches: one for each is accepted"),
         (TWO | {"address": ["10.0.0.1"] * 2}, "no two alike"),
         (TWO | {"mac": ["02:00:00:00:00:01"]}, "--mac is given 1 times for 2 switches"),

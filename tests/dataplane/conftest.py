@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,8 @@ from tests.tofino.builds import PROFILES, TofinoSwitch
 
 from .switch import Switch
 from .targets import Unavailable
+
+sys.path.append(str(Path(__file__).parents[1] / "protocol"))  # for the simulator of workers and networks
 
 PLANES = [
     pytest.param("sim"),

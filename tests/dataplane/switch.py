@@ -43,6 +43,7 @@ LOSS_OUT = "SwitchEgress.drop_simulator.loss_rates"
 LOSSES_IN = "SwitchIngress.drop_simulator.losses"
 LOSSES_OUT = "SwitchEgress.drop_simulator.losses"
 WORKERS = "SwitchEgress.delivery.workers"
+UPLINKS = "SwitchIngress.aggregation.uplink.uplinks"
 OUTCOMES = "SwitchIngress.aggregation.outcomes"
 OUTCOME_NAMES = [
     "started",
@@ -59,6 +60,8 @@ OUTCOME_NAMES = [
     "hello",
     "reset",
     "query",
+    "sent_up",
+    "stored",
 ]
 
 SWITCH = Host("02:5a:00:00:00:01", "10.255.0.1")
@@ -124,6 +127,7 @@ class HalfState:
 class Switch:
     """Use as a context manager; `reset` takes back everything that a test has set."""
 
+    can_be_leaf = True  # of a tree of switches
     guards_keys = True  # against other keys of a worker that is counted already
     entered_alone = "started"  # as what the only packet of a round counts, besides completed
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from udp_switch import UdpSwitch, members
 
-from p4reduce.control.client import Assigned, Endpoint
+from p4reduce.control.client import Assigned, Endpoint, Ready
 from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 from p4reduce.protocol import Membership
 
@@ -66,8 +66,8 @@ class FakeSession:
         self.timeout = 0.0
         self.barriers = 0
 
-    def join(self, job: str, rank: int, world_size: int, *, slots: int, timeout: float) -> Assigned:
-        del slots
+    def join(self, job: str, rank: int, world_size: int, *, slots: int, timeout: float, switch: str) -> Assigned:
+        del slots, switch
         self.job = self.controller.place(job, world_size)
         self.job.sessions[rank] = self
         self.rank, self.timeout = rank, timeout
@@ -78,12 +78,13 @@ class FakeSession:
             hello_nonce=rank + 2**40, lease_s=5.0, aggregators=(Endpoint(place.ip, place.udp_port, place.mac),),
         )  # fmt: skip
 
-    def wait_ready(self, hello: Callable[[], None]) -> None:
+    def wait_ready(self, hello: Callable[[], None]) -> Ready:
         hello()
         assert self.job is not None
         for rank, membership in enumerate(self.job.memberships):
             if not self.controller.switch.heard(membership, rank, rank + 2**40, self.timeout):
                 raise JoinError(f"rank {rank} never came")
+        return Ready((0,))
 
     def barrier(self, timeout: float) -> None:
         assert self.job is not None

@@ -9,74 +9,27 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
 from fake_session import FakeController, FakeSession
-from udp_switch import UdpSwitch, udp_switch
+from in_process import error_of, join, together
 from waiting import wait_until
 
 from p4reduce import CollectiveTimeout, Communicator, JobAborted, JoinError, MismatchError, P4ReduceError
 from p4reduce import UnsupportedDtype as Unsupported
-from p4reduce.control.client import Tls
+from p4reduce.control.client import Ready, Tls
 from p4reduce.protocol.numbers import reference_allreduce
-
-R = TypeVar("R")
-
-
-@pytest.fixture
-def switch() -> Iterator[UdpSwitch]:
-    with udp_switch() as switch:
-        yield switch
-
-
-@pytest.fixture
-def controller(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> FakeController:
-    controller = FakeController(switch)
-    monkeypatch.setattr("p4reduce.joining.Session", controller)
-    return controller
-
-
-def together(communicators: list[Communicator], do: Callable[[Communicator], R]) -> list[R]:
-    """What each rank's `do` gives, all run at once."""
-    with ThreadPoolExecutor(len(communicators)) as pool:
-        return [future.result(60) for future in [pool.submit(do, each) for each in communicators]]
-
-
-def join(world_size: int, **options: Any) -> list[Communicator]:
-    with ThreadPoolExecutor(world_size) as pool:
-        futures = [
-            pool.submit(Communicator, rank=rank, world_size=world_size, **{"timeout": 20.0, **options})
-            for rank in range(world_size)
-        ]
-        return [future.result(60) for future in futures]
-
-
-@pytest.fixture
-def pair(controller: FakeController) -> Iterator[list[Communicator]]:
-    assert controller is not None
-    communicators = join(2)
-    yield communicators
-    for communicator in communicators:
-        communicator.close()
 
 
 def session_of(communicator: Communicator) -> FakeSession:
     session = communicator._seat.session
     assert isinstance(session, FakeSession)
     return session
-
-
-def error_of(call: Callable[[], object]) -> BaseException | None:
-    try:
-        call()
-    except BaseException as error:
-        return error
-    return None
 
 
 def test_allreduce_works_in_place_and_returns_the_tensor(pair: list[Communicator]) -> None:
@@ -235,9 +188,10 @@ def test_an_abort_while_joining_is_not_missed(controller: FakeController, monkey
     """It comes after the job is ready and before the engine is there."""
     ready = FakeSession.wait_ready
 
-    def ready_and_dead(session: FakeSession, hello: Callable[[], None]) -> None:
-        ready(session, hello)
+    def ready_and_dead(session: FakeSession, hello: Callable[[], None]) -> Ready:
+        told = ready(session, hello)
         session.abort(rank=0)
+        return told
 
     assert controller is not None
     monkeypatch.setattr(FakeSession, "wait_ready", ready_and_dead)
@@ -419,8 +373,8 @@ def test_settings_come_from_the_environment(controller: FakeController, monkeypa
         ({"rank": 4, "world_size": 4}, r"rank=4: must be an integer from 0 to 3"),
         ({"rank": -1, "world_size": 4}, r"rank=-1: must be an integer from 0 to 3"),
         ({"rank": True, "world_size": 4}, r"rank=True: must be an integer from 0 to 3"),
-        ({"rank": 0, "world_size": 33}, r"world_size=33: must be an integer from 1 to 32"),
-        ({"rank": 0, "world_size": "2"}, r"world_size='2': must be an integer from 1 to 32"),
+        ({"rank": 0, "world_size": 256}, r"world_size=256: must be an integer from 1 to 255"),
+        ({"rank": 0, "world_size": "2"}, r"world_size='2': must be an integer from 1 to 255"),
         ({"world_size": 2}, r"rank is not given, and neither is the environment variable RANK"),
         ({"rank": 0, "world_size": 1, "slots": -1}, r"slots=-1: must be an integer from 0 to 32768"),
         ({"rank": 0, "world_size": 1, "job": ""}, r"job='': must be a non-empty string"),

@@ -34,6 +34,7 @@ def describe(place: Place) -> str:
     first, *more = link.sockets
     words: dict[str, object] = {
         **asdict(place.membership),
+        "peers": ",".join(map(str, place.membership.peers)),
         "link": link.kind,
         "socket": first,
         "switch": place.switch,
@@ -105,6 +106,7 @@ def execute(
             token=settings.token(None),
             tls=settings.tls(None),
             timeout=settings.seconds("timeout", timeout),
+            at=settings.switch(None),
             on_abort=abort,
         )
         status = run(place, command, job_is_dead)

@@ -85,6 +85,17 @@ class DealtTransport:
         index = self._quietest()
         return self._switches[index], self._heard_at[index]
 
+    def keep(self, indices: Sequence[int]) -> Transport:
+        """A transport to those of the switches alone, which takes this one's place."""
+        self._poll.close()
+        for index, part in enumerate(self.parts):
+            if index not in indices:
+                part.close()
+        if len(indices) == 1:
+            return self.parts[indices[0]]
+        kept = [self.parts[index] for index in indices]
+        return DealtTransport(kept, [self._switches[index] for index in indices], self._clock)
+
     def close(self) -> None:
         self._poll.close()
         for part in self.parts:
