@@ -22,11 +22,11 @@ PLANES = [
     pytest.param("native"),
     pytest.param("native-eth", marks=pytest.mark.root),
     pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root]),
-    *(pytest.param(profile, marks=[pytest.mark.p4c, pytest.mark.slow]) for profile in PROFILES),
 ]
+TOFINO = [pytest.param(profile, marks=[pytest.mark.p4c, pytest.mark.slow]) for profile in PROFILES]
 
 
-@pytest.fixture(scope="session", params=PLANES)
+@pytest.fixture(scope="session", params=[*PLANES, *TOFINO])
 def running_switch(request: pytest.FixtureRequest) -> Iterator[Switch]:
     with ExitStack() as running:
         try:
