@@ -49,7 +49,7 @@ class Row:
 
 
 def row(
-    system: str, target: str, case: Case, figures: Figures | Failed, limit_s: float, bits_per_second: int | None
+    system: str, target: str, case: Case, figures: Figures | Failed, limit_s: float | None, bits_per_second: int | None
 ) -> Row:
     """A repetition takes as long as its slowest rank. Bandwidths are nccl-tests', in GB/s."""
     what = asdict(case)
@@ -77,7 +77,7 @@ def row(
         median_s=median,
         min_s=min(seconds),
         max_s=max(seconds),
-        over_limit=median / limit_s,
+        over_limit=median / limit_s if limit_s else None,
         algbw_gbps=algorithm,
         busbw_gbps=algorithm * 2 * (case.workers - 1) / case.workers,
         wrong=sum(rank["wrong"] for rank in ranks),

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `p4reduce topo`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from p4reduce.bench import grid
+from p4reduce.bench.grid import Case
+from p4reduce.bench.systems import Setup
+from p4reduce.demo import network as private
+from p4reduce.errors import P4ReduceError
+from p4reduce_topos.catalogue import TOPOLOGIES
+from p4reduce_topos.model import Topology, Wire
+
+if TYPE_CHECKING:
+    from p4reduce_topos.measuring import Measured
+
+topo = typer.Typer(help="Networks in Mininet.", no_args_is_help=True, pretty_exceptions_enable=False)
+
+_WIRE = "rate=100mbit,delay=5ms,queue=64kB,loss=0.01"
+
+Target = Annotated[str, typer.Option(help="What runs every switch: native, sim or bmv2.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@topo.callback()
+def root() -> None:
+    """Networks in Mininet: topologies, experiments, faults. As root; each in a network namespace of its own."""
+
+
+@topo.command("list")
+def list_topologies() -> None:
+    """Show the topologies and their diagrams."""
+    for name, build in TOPOLOGIES.items():
+        module = inspect.getmodule(build)
+        options = ", ".join(_shape_of(build)) or "none"
+        typer.echo(f"{name}  (--shape: {options})\n\n{module.__doc__ if module else ''}\n")
+
+
+@topo.command()
+def run(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(TOPOLOGIES)}.")],
+    target: Target = "native",
+    workers: Annotated[int, typer.Option(min=1, max=32)] = 4,
+    edge: Annotated[str, typer.Option(help=f"What the hosts' links do, as {_WIRE}.")] = "",
+    core: Annotated[str, typer.Option(help="The same for links between switches.")] = "",
+    shape: Annotated[str, typer.Option(help="Of the topology, as leaves=2,spines=2: see p4reduce topo list.")] = "",
+    system: Annotated[str, typer.Option(help="p4reduce, gloo, gloo-sparse, or server: one host adds up.")] = "p4reduce",
+    numel: Annotated[str, typer.Option(help="Elements, or a size such as 1MiB.")] = "1MiB",
+    density: Annotated[float, typer.Option(min=0, max=1, help="Share of blocks that are not zero.")] = 0.1,
+    overlap: Annotated[str, typer.Option(help=f"Of the workers' blocks: {', '.join(grid.OVERLAPS)}.")] = "random",
+    repeat: Annotated[int, typer.Option(min=1, help="Reductions that are measured.")] = 3,
+    slots: Annotated[int, typer.Option(min=0, max=512, help="Packets under way; 0: what suits the target.")] = 0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds for one reduction.")] = 60.0,
+    cli: Annotated[bool, typer.Option("--cli", help="Mininet's prompt, in place of a measurement.")] = False,
+    pcap: Annotated[Path | None, typer.Option(help="A folder for a capture of every switch port.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set up a network, and reduce on it: every sum is held against the exact one."""
+
+    def work(console: Console) -> None:
+        from p4reduce_topos.measuring import measure
+        from p4reduce_topos.network import Network
+
+        topology = build(name, workers, edge, core, shape)
+        case = Case(workers, grid.elements(numel, "float32"), "float32", density, overlap, "block")
+        setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=1, timeout=timeout)
+        with console.status(f"{name}: starting"), Network(topology, target, pcap=pcap) as network:
+            if cli:
+                console.print(f"[bold]{name}[/]: workers {', '.join(topology.workers)}; leave the prompt with Ctrl-D")
+                console.clear_live()
+                network.prompt()
+                return
+            measured = measure(network, system, case, setup)
+        if as_json:
+            print(json.dumps(measured.as_dict()))
+        else:
+            console.print(_table(topology, measured))
+        if measured.row.wrong:
+            raise P4ReduceError(f"{measured.row.wrong} elements are wrong")
+
+    as_command(work, as_json=as_json, inputs=lambda: _check(name, target, system, overlap))
+
+
+def as_command(work: Callable[[Console], None], *, as_json: bool, inputs: Callable[[], None]) -> None:
+    """Checks the inputs, goes into a network of our own, works there, and ends as a command should."""
+    console = Console(stderr=as_json)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        inputs()
+        from p4reduce_topos.network import check_tools
+
+        check_tools()
+        private.enter()
+        work(console)
+    except KeyboardInterrupt:
+        console.print("stopped: nothing is left running")
+        raise typer.Exit(130) from None
+    except (P4ReduceError, ValueError) as error:
+        console.print(f"[red]error:[/] {error}", highlight=False)
+        raise typer.Exit(1) from None
+
+
+def build(name: str, workers: int, edge: str, core: str, shape: str) -> Topology:
+    """Raises P4ReduceError or ValueError for what is not accepted."""
+    make = TOPOLOGIES[name]
+    options: dict[str, object] = {"workers": workers, "edge": wire("--edge", edge)}
+    if core:
+        if "core" not in inspect.signature(make).parameters:
+            raise P4ReduceError(f"--core {core}: {name} has no links between switches")
+        options["core"] = wire("--core", core)
+    for key, value in _pairs("--shape", shape):
+        if key not in _shape_of(make) or not value.isdigit():
+            accepted = ", ".join(f"{one}=NUMBER" for one in _shape_of(make)) or "nothing"
+            raise P4ReduceError(f"--shape {shape}: accepted for {name} is {accepted}")
+        options[key] = int(value)
+    return make(**options)
+
+
+def wire(option: str, text: str) -> Wire:
+    """What "rate=100mbit,delay=5ms,queue=64kB,loss=0.01" says. Raises P4ReduceError or ValueError."""
+    made: dict[str, float] = {}
+    for key, value in _pairs(option, text):
+        time = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s)", value)
+        size = re.fullmatch(r"(\d+)(|k|M)B", value)
+        share = re.fullmatch(r"\d*\.?\d+", value)
+        if key == "rate":
+            made[key] = grid.bits_per_second(value)
+        elif key in ("delay", "jitter") and time:
+            made[key] = float(time[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[time[2]]
+        elif key == "queue" and size:
+            made[key] = int(size[1]) * {"": 1, "k": 1000, "M": 1_000_000}[size[2]]
+        elif key == "loss" and share:
+            made[key] = float(value)
+        else:
+            raise P4ReduceError(f"{option} {text}: accepted are some of {_WIRE}")
+    return Wire(**made)  # type: ignore[arg-type]
+
+
+def run_module(name: str) -> None:
+    """`python -m` of a topology's module: the command for it."""
+    from p4reduce.cli import main
+
+    sys.argv[1:] = ["topo", "run", name, *sys.argv[1:]]
+    main()
+
+
+def _pairs(option: str, text: str) -> list[tuple[str, str]]:
+    pairs = [part.strip().partition("=") for part in text.split(",") if part.strip()]
+    if not all(equals for _, equals, _ in pairs):
+        raise P4ReduceError(f"{option} {text}: accepted is NAME=VALUE, several with commas between")
+    return [(key, value) for key, _, value in pairs]
+
+
+def _shape_of(make: Callable[..., Topology]) -> list[str]:
+    """The parameters that this topology has beside those that all have."""
+    return [name for name, one in inspect.signature(make).parameters.items() if one.kind is one.KEYWORD_ONLY]
+
+
+def _check(name: str, target: str, system: str, overlap: str) -> None:
+    from p4reduce_topos.measuring import SYSTEMS
+
+    for option, value, accepted in (
+        ("NAME", name, tuple(TOPOLOGIES)),
+        ("--target", target, grid.TARGETS),
+        ("--system", system, SYSTEMS),
+        ("--overlap", overlap, grid.OVERLAPS),
+    ):
+        if value not in accepted:
+            raise P4ReduceError(f"{option} {value}: accepted are {', '.join(accepted)}")
+
+
+def _table(topology: Topology, measured: Measured) -> Table:
+    made = Table(title=f"{topology.name}: allreduce, sum", caption="bytes: of one reduction, on the wire")
+    made.add_column("")
+    made.add_column("", justify="right")
+    names = ("system", "target", "workers", "numel", "density", "median_s", "min_s", "max_s", "tx_bytes", "rx_bytes",
+             "packets", "retransmissions", "wrong")  # fmt: skip
+    between = {way: count for way, count in measured.carried.items() if set(way.split(">")) <= set(topology.switches)}
+    for key, value in {**{key: getattr(measured.row, key) for key in names}, **between}.items():
+        if value is not None:
+            made.add_row(key, f"{value:.4g}" if isinstance(value, float) else str(value))
+    return made
