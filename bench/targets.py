@@ -80,7 +80,8 @@ class Job:
     def _join(self, rank: int, kind: str) -> None:
         session = self.sessions[rank]
         place = session.join("bench", rank, WORKERS)
-        switch = Switch(place.switch_ip, place.switch_udp_port, place.switch_mac)
+        [at] = place.aggregators
+        switch = Switch(at.ip, at.udp_port, at.mac)
         interface = f"worker{rank}" if kind == "raw" else None
         transport = open_transport(kind, switch, interface=interface)
         hello = Worker(membership(place, WORKERS)).hello(place.hello_nonce)

@@ -47,14 +47,32 @@ class Heard:
 
 
 @dataclass(frozen=True)
+class Parent:
+    """The switch above: behind which port it is, where packets to it go, and as which of its workers this one sends."""
+
+    port: int
+    endpoint: Endpoint
+    worker: int
+
+
+@dataclass(frozen=True)
 class Placement:
-    """A job as the switch knows it. `workers[i]` is where worker i was heard."""
+    """A job as the switch knows it. `workers[i]` is where worker i was heard; the last `children` are switches.
+
+    Without a `parent` the switch is the root of the job's tree.
+    """
 
     job: int
     generation: int
     slots: SlotRange
     first_seq: int
     workers: tuple[Heard, ...]
+    children: int = 0
+    parent: Parent | None = None
+
+    @property
+    def has_ranks(self) -> bool:
+        return len(self.workers) > self.children
 
     @property
     def group(self) -> int:
@@ -113,8 +131,11 @@ class Aggregator(Protocol):
 
     async def wait_connected(self) -> None: ...
 
+    async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int) -> None:
+        """Sends a HELLO of the switch's own out of a port, of job 0."""
+
     async def install(self, job: Placement) -> None:
-        """Admission and delivery entries, and the multicast group."""
+        """Admission and delivery entries, the multicast group, and the way to the parent."""
 
     async def reset(self, job: Placement) -> None:
         """Makes every half of the job's slots ready for its first round; returns when all have acknowledged."""

@@ -36,7 +36,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def controller(
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these settings.")] = None,
-    switch: Annotated[str | None, typer.Option(help="P4Runtime server of the switch (default 127.0.0.1:9559).")] = None,
+    switch: Annotated[
+        list[str] | None,
+        typer.Option(help="P4Runtime server of the switch (default 127.0.0.1:9559). Several share each job's slots."),
+    ] = None,
     device_id: Annotated[int | None, typer.Option(help="P4Runtime device (default 1).")] = None,
     listen: Annotated[
         str | None, typer.Option(help="HOST:PORT to serve on; port 0: any (default 127.0.0.1:7700).")
@@ -44,14 +47,24 @@ def controller(
     address: Annotated[
         list[str] | None,
         typer.Option(
-            help="IP[:UDPPORT] of the aggregator (default 127.0.0.1:31314); more are answered for ARP and ping."
+            help="IP[:UDPPORT] of the aggregator (default 127.0.0.1:31314), for each --switch in turn. "
+            "With one switch, more of them are answered for ARP and ping."
         ),
     ] = None,
-    mac: Annotated[str | None, typer.Option(help="The switch's MAC address (default 02:00 and the IP).")] = None,
+    mac: Annotated[
+        list[str] | None, typer.Option(help="The switch's MAC address (default 02:00 and the IP), for each --switch.")
+    ] = None,
     ports: Annotated[str | None, typer.Option(help="Ports that are in use, as 1,2,3 (default 1).")] = None,
     host: Annotated[list[str] | None, typer.Option(help="MAC=PORT: where a host is.")] = None,
     route: Annotated[
         list[str] | None, typer.Option(help="CIDR=PORT,MAC: where a network is, by which next hop.")
+    ] = None,
+    uplink: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="LEAF:PORT=SPINE, both as in --switch: the leaf adds up its workers' packets, and sends the sum out "
+            "of this port to the spine, as a worker there."
+        ),
     ] = None,
     lease: Annotated[
         float | None, typer.Option(help="Seconds without a sign of life until a rank is dead (default 5).")
@@ -72,7 +85,7 @@ def controller(
     as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, on stderr.")] = False,
 ) -> None:
-    """Serve jobs on a P4Runtime switch, until SIGINT or SIGTERM."""
+    """Serve jobs on one P4Runtime switch or more, until SIGINT or SIGTERM."""
     from p4reduce_controller import settings as s
     from p4reduce_controller.aggregator import SwitchError
     from p4reduce_controller.program import PipelineError
@@ -82,14 +95,15 @@ def controller(
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(message)s")
     try:
         options: dict[str, Any] = {
-            "switch": switch,
+            "switch": switch or None,
             "device_id": device_id,
             "listen": listen,
             "address": address or None,
-            "mac": mac,
+            "mac": mac or None,
             "ports": s.parse_ports(ports) if ports is not None else None,
             "hosts": dict(map(s.parse_host, host)) if host else None,
             "routes": list(map(s.parse_route, route)) if route else None,
+            "uplink": uplink or None,
             "lease": lease,
             "slots": slots,
             "token_file": token_file,
@@ -134,6 +148,7 @@ def loss(
     port: Annotated[int, typer.Option(help="Switch port.")],
     rate: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of packets to lose; 0 ends it.")],
     direction: Annotated[str, typer.Option(help="in (toward the switch), out or both.")] = "both",
+    switch: Annotated[str, typer.Option(help="P4Runtime server of one of several switches; without it, all.")] = "",
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
@@ -142,7 +157,7 @@ def loss(
     directions = {"in": pb.IN, "out": pb.OUT, "both": pb.BOTH}
     if direction not in directions:
         _fail(f"--direction {direction}: in, out or both is accepted")
-    request = pb.SetLossRequest(port=port, direction=directions[direction], rate=rate)
+    request = pb.SetLossRequest(port=port, direction=directions[direction], rate=rate, switch=switch)
     _ask(
         controller,
         token_file,
@@ -175,7 +190,9 @@ def _plain(reply: pb.StatusReply) -> dict[str, Any]:
     plain: dict[str, Any] = json_format.MessageToDict(
         reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-    for counts in (plain, plain["outcomes"], *plain["losses"]):
+    switches = plain["switches"]
+    outcomes = [switch["outcomes"] for switch in switches]
+    for counts in (plain, *outcomes, *(loss for switch in switches for loss in switch["losses"])):
         for name, value in counts.items():
             if isinstance(value, str) and value.isdigit():
                 counts[name] = int(value)

@@ -33,6 +33,9 @@ class Endpoint:
     ip: str
     udp_port: int
 
+    def __str__(self) -> str:
+        return f"{self.ip}:{self.udp_port}"
+
 
 @dataclass(frozen=True)
 class Aggregation:

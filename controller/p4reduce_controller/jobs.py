@@ -4,23 +4,24 @@
     gathering --all joined and heard--> installing --switch ready--> ready --all left--> finished
         \\________________________________\\___________________________\\--anything wrong--> aborted
 
-A finished or aborted job holds its number and slots until `freed` says that the switch has forgotten it.
+A finished or aborted job holds its number and slots until `freed` says that every switch has forgotten it.
 """
 
 from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.protocol.constants import MAX_WORKERS
-from p4reduce_controller.aggregator import Heard, Layout, Placement
+from p4reduce.protocol.aggregators import slots_at_each
+from p4reduce_controller.aggregator import Heard, Layout, Parent, Placement
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.numbers import JobNumbers, NumbersExhausted
 from p4reduce_controller.pools import PoolFull, SlotPool, SlotRange
+from p4reduce_controller.trees import Misplaced, Trees
 
 DEFAULT_SLOTS = 32
 DEFAULT_TIMEOUT = 60.0
@@ -50,14 +51,14 @@ class Tell:
 
 @dataclass(frozen=True)
 class Install:
-    """Put the job on the switch, reset its slots, then call `installed` or `failed`."""
+    """Put the job on every switch, reset its slots, then call `installed` or `failed`."""
 
     job: Job
 
 
 @dataclass(frozen=True)
 class Remove:
-    """Take the job off the switch, with an ABORT to its group where `abort` is given, then call `freed`."""
+    """Take the job off every switch, with an ABORT to its group where `abort` is given, then call `freed`."""
 
     job: Job
     abort: pb.Abort | None
@@ -75,7 +76,8 @@ class Member:
     joined: float
     last_sign: float
     nonce: int
-    heard: Heard | None = None
+    switch: str = ""  # the name of the one that it says it is at
+    heard: dict[int, Heard] = field(default_factory=dict)  # by the number of the switch, one in each tree
     barrier: int = 0  # the latest that it has reached
     leaving: bool = False
     told: pb.Waiting | None = None
@@ -83,24 +85,26 @@ class Member:
 
 @dataclass
 class Job:
+    """`ranges` has one for each switch: slot s of the job is in those of tree s mod the number of trees.
+
+    `placements`: what each switch that takes part is told, by its number, once all ranks have been heard.
+    """
+
     name: str
     number: int
     generation: int
     world_size: int
-    slots: SlotRange
+    slots: int
+    ranges: tuple[SlotRange, ...]
     first_seq: int
     started: float
     deadline: float  # of the gathering
     state: State = State.GATHERING
     members: dict[int, Member] = field(default_factory=dict)
+    placements: dict[int, Placement] = field(default_factory=dict)
     barriers_done: int = 0
     leave_deadline: float | None = None
     why: pb.Abort | None = None
-
-    @property
-    def placement(self) -> Placement:
-        workers = tuple(member.heard for _, member in sorted(self.members.items()) if member.heard)
-        return Placement(self.number, self.generation, self.slots, self.first_seq, workers)
 
     def without(self, condition: Callable[[Member], bool]) -> list[int]:
         """Ranks that have not joined, or of which the condition does not hold."""
@@ -110,25 +114,31 @@ class Job:
 
 
 class Jobs:
-    """All jobs of one switch."""
+    """All jobs of one switch, or of several trees of switches over which the slots of each are dealt.
+
+    `child_heard` has to have told where every switch with a parent is before there are jobs.
+    """
 
     def __init__(
         self,
         layout: Layout,
-        address: Endpoint,
+        addresses: Sequence[Endpoint],
         *,
+        trees: Trees | None = None,
         lease: float = 5.0,
         default_slots: int = DEFAULT_SLOTS,
         numbers: JobNumbers | None = None,
         first_seq: Callable[[], int] = lambda: secrets.randbits(31) << 1,
         nonce: Callable[[], int] = lambda: secrets.randbits(64),
     ) -> None:
+        """`layout`: of every switch. `addresses`: where workers send to, one a switch. `trees`: by default one each."""
         self.layout = layout
-        self.address = address
+        self.addresses = tuple(addresses)
         self.lease = lease
-        self.pool = SlotPool(layout.slots)
+        self.trees = trees or Trees([str(address) for address in addresses])
+        self.pools = tuple(SlotPool(layout.slots) for _ in addresses)
         self.started = self.aborted = self.finished = self.joins = 0
-        self._default_slots = min(default_slots, layout.slots)
+        self._default_slots = min(default_slots, self._capacity)
         self._numbers = numbers or JobNumbers()
         self._first_seq = first_seq
         self._nonce = nonce
@@ -136,9 +146,14 @@ class Jobs:
         self._by_name: dict[str, Job] = {}  # those that are not over
         self._seats: dict[Session, tuple[Job, Member]] = {}
         self._effects: list[Effect] = []
+        self._children: dict[int, Heard] = {}
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self._by_number.values())
+
+    @property
+    def _capacity(self) -> int:
+        return len(self.trees.roots) * self.layout.slots
 
     @property
     def live(self) -> list[Job]:
@@ -204,25 +219,33 @@ class Jobs:
         elif job.leave_deadline is None:
             job.leave_deadline = now + LEAVE_GRACE
 
-    def lost(self, session: Session) -> None:
-        """The rank's stream broke. After its Leave that is no news."""
+    def lost(self, session: Session, hint: str = "") -> None:
+        """The rank's stream broke. After its Leave that is no news. `hint`: what else is wrong, for the others."""
         if session not in self._seats:
             return
         job, member = self._seats[session]
         if not member.leaving:
-            self._blame(job, [member.rank], pb.WORKER_LOST, "was lost: its connection to the controller broke")
+            self._blame(job, [member.rank], pb.WORKER_LOST, f"was lost: its connection to the controller broke{hint}")
 
-    # Events from the switch.
+    # Events from the switches.
 
-    def heard(self, hello: Heard, now: float) -> bool:
-        """True when the HELLO is that of a rank that the job still waits for."""
+    def child_heard(self, child: int, hello: Heard) -> None:
+        """Where a switch is that has a parent, as the parent has heard it."""
+        self._children[child] = hello
+
+    def heard(self, switch: int, hello: Heard, now: float) -> bool:
+        """True when the HELLO is that of a rank that the job still waits for in that switch's tree."""
+        if self._leads_to_a_switch(switch, hello.port):
+            return False  # it was meant for another switch, which is nearer to the rank
         job = self._by_number.get(hello.job)
         if job is None or job.state is not State.GATHERING or job.generation != hello.generation:
             return False
         member = job.members.get(hello.worker)
-        if member is None or member.heard is not None or member.nonce != hello.nonce:
+        if member is None or member.nonce != hello.nonce or switch not in self._could_hear(member):
             return False
-        member.heard = hello
+        if self.trees.among(list(member.heard), self.trees.tree(switch)):
+            return False
+        member.heard[switch] = hello
         member.last_sign = max(member.last_sign, now)
         self._proceed(job)
         return True
@@ -231,16 +254,16 @@ class Jobs:
         if job.state is State.INSTALLING:
             job.state = State.READY
             for member in job.members.values():
-                self._tell(member.session, pb.ServerMessage(ready=pb.Ready()))
+                self._tell(member.session, pb.ServerMessage(ready=self._ready(job, member)))
 
     def failed(self, job: Job, why: str, reason: pb.AbortReason = pb.SWITCH_FAILED) -> None:
-        """The switch could not be set up for the job, or has lost it."""
+        """A switch could not be set up for the job, or has lost it."""
         self._abort(job, pb.Abort(reason=reason, message=f"job {job.name!r}: {why}"))
 
     def freed(self, job: Job) -> None:
-        """The switch has forgotten the job."""
+        """Every switch has forgotten the job."""
         del self._by_number[job.number]
-        self.pool.give_back(job.slots)
+        self._give_back(job.ranges)
         self._numbers.give_back(job.number)
 
     # Events from the clock and from above.
@@ -271,12 +294,16 @@ class Jobs:
         """What is wrong with the request by itself."""
         if not join.job or len(join.job) > LONGEST_NAME or not join.job.isprintable():
             return f"its job name must have 1 to {LONGEST_NAME} printable characters"
-        if not 1 <= join.world_size <= MAX_WORKERS:
-            return f"world_size={join.world_size}, and 1 to {MAX_WORKERS} are accepted"
+        if not 1 <= join.world_size <= self.trees.most_ranks:
+            return f"world_size={join.world_size}, and 1 to {self.trees.most_ranks} are accepted"
         if join.rank >= join.world_size:
             return f"world_size={join.world_size} has ranks 0 to {join.world_size - 1}"
-        if join.slots > self.layout.slots:
-            return f"slots={join.slots}, and the switch has {self.layout.slots}"
+        if join.switch and join.switch not in self.trees.names:
+            return f"its switch is {join.switch!r}, and there are {', '.join(self.trees.names)}"
+        if join.slots > self._capacity:
+            trees = len(self.trees.roots)
+            have = "the switch has" if trees == 1 else f"the {trees} switches have"
+            return f"slots={join.slots}, and {have} {self._capacity}"
         if not (math.isfinite(join.timeout_s) and 0 <= join.timeout_s <= LONGEST_TIMEOUT):
             return f"timeout_s={join.timeout_s}, and 0 to {LONGEST_TIMEOUT:g} are accepted"
         return None
@@ -292,25 +319,39 @@ class Jobs:
         if join.rank in job.members:
             return "this rank has joined already; every process of the job needs a rank of its own"
         wanted = join.slots or self._default_slots
-        if wanted != job.slots.count:
-            return f"it wants {wanted} slots, but {_ranks(job.members)} wanted {job.slots.count}"
+        if wanted != job.slots:
+            return f"it wants {wanted} slots, but {_ranks(job.members)} wanted {job.slots}"
         return None
 
     def _found(self, join: pb.Join, now: float) -> Job:
-        slots = self.pool.take(join.slots or self._default_slots)
+        slots = join.slots or self._default_slots
+        ranges: list[SlotRange] = []
         try:
+            for pool in self.pools:
+                ranges.append(pool.take(slots_at_each(slots, len(self.trees.roots))))
             number, generation = self._numbers.take()
+        except PoolFull as error:
+            self._give_back(ranges)
+            raise PoolFull(f"{error}{self._at(len(ranges))}") from None
         except NumbersExhausted:
-            self.pool.give_back(slots)
+            self._give_back(ranges)
             raise
         first_seq = self._first_seq() & 0xFFFFFFFE
-        job = Job(join.job, number, generation, join.world_size, slots, first_seq, now, math.inf)
+        job = Job(join.job, number, generation, join.world_size, slots, tuple(ranges), first_seq, now, math.inf)
         self._by_number[number] = self._by_name[join.job] = job
         self.started += 1
         return job
 
+    def _give_back(self, ranges: Iterable[SlotRange]) -> None:
+        for pool, taken in zip(self.pools, ranges, strict=False):  # fewer of them where a later pool was full
+            pool.give_back(taken)
+
+    def _at(self, switch: int) -> str:
+        """Names the switch where there is more than one."""
+        return f" at the switch {self.addresses[switch]}" if len(self.pools) > 1 else ""
+
     def _seat(self, job: Job, session: Session, join: pb.Join, now: float) -> None:
-        member = Member(join.rank, session, now, now, self._nonce())
+        member = Member(join.rank, session, now, now, self._nonce(), switch=join.switch)
         job.members[join.rank] = member
         # The least patient rank decides: when it gives up, the job cannot come to be.
         job.deadline = min(job.deadline, now + (join.timeout_s or DEFAULT_TIMEOUT))
@@ -320,47 +361,124 @@ class Jobs:
             job=job.number,
             generation=job.generation,
             worker=join.rank,
-            slots=job.slots.count,
+            slots=job.slots,
             lanes=self.layout.lanes,
             block_size=self.layout.block_size,
             first_seq=job.first_seq,
-            switch_ip=self.address.ip,
-            switch_udp_port=self.address.udp_port,
-            switch_mac=self.address.mac,
             hello_nonce=member.nonce,
             lease_s=self.lease,
+            aggregators=[self._endpoint(switch) for switch in self._could_hear(member)],
         )
         self._tell(session, pb.ServerMessage(assigned=assigned))
 
     def _proceed(self, job: Job) -> None:
-        if not job.without(lambda member: member.heard is not None):
-            job.state = State.INSTALLING
-            self._effects.append(Install(job))
+        if job.without(self._heard_everywhere):
+            return
+        try:
+            job.placements = self._place(job)
+        except Misplaced as error:
+            self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {error}"))
+            return
+        job.state = State.INSTALLING
+        self._effects.append(Install(job))
+
+    # Switches.
+
+    def _endpoint(self, switch: int) -> pb.Endpoint:
+        at = self.addresses[switch]
+        return pb.Endpoint(ip=at.ip, udp_port=at.udp_port, mac=at.mac, tree=self.trees.tree(switch))
+
+    def _could_hear(self, member: Member) -> list[int]:
+        """The switches that a rank says HELLO to, tree after tree: all, or of a tree the one that it has named."""
+        switches: list[int] = []
+        for tree in range(len(self.trees.roots)):
+            every = self.trees.among(range(len(self.pools)), tree)
+            named = [switch for switch in every if self.trees.names[switch] == member.switch]
+            switches += named or every
+        return switches
+
+    def _leads_to_a_switch(self, switch: int, port: int) -> bool:
+        uplinks = self.trees.uplinks
+        below = (
+            self._children[child] for child, up in uplinks.items() if up.parent == switch and child in self._children
+        )
+        return (switch in uplinks and uplinks[switch].port == port) or any(child.port == port for child in below)
+
+    def _heard_everywhere(self, member: Member) -> bool:
+        return len(member.heard) == len(self.trees.roots)
+
+    def _place(self, job: Job) -> dict[int, Placement]:
+        """What each switch is told. Raises Misplaced."""
+        placements = {}
+        groups = set()
+        for tree in range(len(self.trees.roots)):
+            places = {rank: self.trees.among(list(one.heard), tree)[0] for rank, one in job.members.items()}
+            nodes = self.trees.nodes(places)
+            by_switch = {node.switch: node for node in nodes}
+            groups.add(frozenset(node.ranks for node in nodes if node.ranks))
+            for node in nodes:
+                workers = [job.members[rank].heard[node.switch] for rank in node.ranks]
+                workers += [self._children[child] for child in node.children]
+                parent = None
+                if node.parent is not None:
+                    above = by_switch[node.parent]
+                    index = len(above.ranks) + above.children.index(node.switch)
+                    parent = Parent(self.trees.uplinks[node.switch].port, self.addresses[node.parent], index)
+                placements[node.switch] = Placement(
+                    job.number,
+                    job.generation,
+                    job.ranges[node.switch],
+                    job.first_seq,
+                    tuple(workers),
+                    len(node.children),
+                    parent,
+                )
+        if len(groups) > 1:
+            raise Misplaced("ranks that share a switch in one tree do not in another, and they must in all or in none")
+        return placements
+
+    def _ready(self, job: Job, member: Member) -> pb.Ready:
+        if not self.trees.uplinks:
+            return pb.Ready()
+        could = self._could_hear(member)
+        switch = next(iter(member.heard))
+        peers = [rank for rank, other in sorted(job.members.items()) if switch in other.heard]
+        return pb.Ready(aggregators=sorted(could.index(at) for at in member.heard), peers=peers)
 
     # Waiting, and giving up.
 
     def _give_up_gathering(self, job: Job, now: float) -> None:
         waited = f"after {now - job.started:.1f} s"
         absent = job.without(lambda _: True)
-        unheard = [rank for rank, member in sorted(job.members.items()) if member.heard is None]
+        unheard = [rank for rank, member in sorted(job.members.items()) if not self._heard_everywhere(member)]
         parts = []
         if absent:
             parts.append(f"{_ranks(absent)} of {job.world_size} did not join")
         if unheard and not absent:
-            parts.append(
-                f"{_ranks(unheard)} joined, but no HELLO from there reached the switch at "
-                f"{self.address.ip}:{self.address.udp_port}; check the address, the route and the switch's ports"
-            )
+            parts += [self._unheard_in(job, tree) for tree in range(len(self.trees.roots))]
         blamed = absent or unheard
-        abort = pb.Abort(reason=pb.JOIN_TIMEOUT, message=f"job {job.name!r}: {waited}, {'; '.join(parts)}")
+        text = "; ".join(part for part in parts if part)
+        abort = pb.Abort(reason=pb.JOIN_TIMEOUT, message=f"job {job.name!r}: {waited}, {text}")
         if len(blamed) == 1:
             abort.rank = blamed[0]
         self._abort(job, abort)
 
+    def _unheard_in(self, job: Job, tree: int) -> str:
+        switches = self.trees.among(range(len(self.pools)), tree)
+        members = sorted(job.members.items())
+        unheard = [rank for rank, member in members if not self.trees.among(list(member.heard), tree)]
+        if not unheard:
+            return ""
+        where = " or ".join(str(self.addresses[switch]) for switch in switches)
+        return (
+            f"{_ranks(unheard)} joined, but no HELLO from there reached the switch at {where}; "
+            "check the address, the route and the switch's ports"
+        )
+
     def _tell_who_waits(self, job: Job) -> None:
         if job.state is State.GATHERING:
             absent = job.without(lambda _: True)
-            unheard = job.without(lambda member: member.heard is not None)
+            unheard = job.without(self._heard_everywhere)
             notice = pb.Waiting(what=pb.Waiting.JOIN if absent else pb.Waiting.HELLO, ranks=absent or unheard)
             waiting = list(job.members.values())
         elif job.state is State.INSTALLING:

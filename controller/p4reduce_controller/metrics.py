@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from threading import Thread
 from wsgiref.simple_server import WSGIServer
 
@@ -53,10 +53,7 @@ class Metrics(Collector):
         status = self._latest
         if status is None:
             return
-        switch = status.switch
-        yield GaugeMetricFamily("p4reduce_switch_connected", "1 while P4Runtime is connected", int(switch.connected))
-        yield GaugeMetricFamily("p4reduce_slots", "Slots of the switch", switch.slots)
-        yield GaugeMetricFamily("p4reduce_slots_used", "Slots that jobs hold", switch.slots_used)
+        yield from _of_switches(status.switches)
         jobs = GaugeMetricFamily("p4reduce_jobs", "Jobs that hold slots, by state", labels=["state"])
         for state in ("gathering", "installing", "ready", "finished", "aborted"):
             jobs.add_metric([state], sum(job.state == state for job in status.jobs))
@@ -68,15 +65,25 @@ class Metrics(Collector):
         yield CounterMetricFamily("p4reduce_jobs_started", "Jobs begun", status.jobs_started)
         yield CounterMetricFamily("p4reduce_jobs_finished", "Jobs that all ranks left", status.jobs_finished)
         yield CounterMetricFamily("p4reduce_jobs_aborted", "Jobs that died", status.jobs_aborted)
-        outcomes = CounterMetricFamily(
-            "p4reduce_packets", "Packets to the aggregator, by what became of them", labels=["outcome"]
-        )
-        for outcome, count in sorted(status.outcomes.items()):
-            outcomes.add_metric([outcome], count)
-        yield outcomes
-        losses = CounterMetricFamily(
-            "p4reduce_simulated_losses", "Packets lost on purpose", labels=["port", "direction"]
-        )
-        for loss in status.losses:
-            losses.add_metric([str(loss.port), pb.Direction.Name(loss.direction).lower()], loss.lost)
-        yield losses
+
+
+def _of_switches(switches: Iterable[pb.Switch]) -> Iterator[Metric]:
+    connected = GaugeMetricFamily("p4reduce_switch_connected", "1 while P4Runtime is connected", labels=["switch"])
+    slots = GaugeMetricFamily("p4reduce_slots", "Slots of the switch", labels=["switch"])
+    used = GaugeMetricFamily("p4reduce_slots_used", "Slots that jobs hold", labels=["switch"])
+    outcomes = CounterMetricFamily(
+        "p4reduce_packets", "Packets to the aggregator, by what became of them", labels=["switch", "outcome"]
+    )
+    losses = CounterMetricFamily(
+        "p4reduce_simulated_losses", "Packets lost on purpose", labels=["switch", "port", "direction"]
+    )
+    for switch in switches:
+        name = switch.address
+        connected.add_metric([name], int(switch.connected))
+        slots.add_metric([name], switch.slots)
+        used.add_metric([name], switch.slots_used)
+        for outcome, count in sorted(switch.outcomes.items()):
+            outcomes.add_metric([name, outcome], count)
+        for loss in switch.losses:
+            losses.add_metric([name, str(loss.port), pb.Direction.Name(loss.direction).lower()], loss.lost)
+    yield from (connected, slots, used, outcomes, losses)

@@ -17,6 +17,7 @@ import finsy as fy
 from finsy.proto import p4i
 from google.protobuf import text_format
 
+from p4reduce.protocol.constants import PARENT
 from p4reduce_controller.aggregator import Direction, Layout, Placement
 from p4reduce_controller.frames import OUTCOMES
 
@@ -26,6 +27,7 @@ FLOOD_GROUP = 4095
 _TABLES = {
     "jobs": "Ingress.aggregation.admission.jobs",
     "workers": "Egress.delivery.workers",
+    "uplinks": "Ingress.aggregation.uplink.uplinks",
     "own_addresses": "Ingress.own_address.own_addresses",
     "mac_addresses": "Ingress.forwarding.mac_addresses",
     "router_macs": "Ingress.forwarding.router_macs",
@@ -83,27 +85,38 @@ class Program:
     # Of jobs.
 
     def admissions(self, job: Placement) -> list[fy.P4TableEntry]:
-        full_bitmap = (1 << len(job.workers)) - 1
+        """Of the workers and of the parent."""
+        members = [(index, worker.port, worker.sender) for index, worker in enumerate(job.workers)]
+        if job.parent is not None:
+            members.append((PARENT, job.parent.port, job.parent.endpoint))
         return [
             self._entry(
                 "jobs",
                 {
-                    "ingress_port": worker.port,
-                    "source_ip": worker.sender.ip,
-                    "source_port": worker.sender.udp_port,
+                    "ingress_port": port,
+                    "source_ip": sender.ip,
+                    "source_port": sender.udp_port,
                     "job": job.job,
                     "generation": job.generation,
                     "worker": index,
                 },
                 "admit",
                 worker_bit=1 << index,
-                full_bitmap=full_bitmap,
+                full_bitmap=sum(1 << index for index, _, _ in members),
                 pool_base=2 * job.slots.first,
                 pool_halves=2 * job.slots.count,
                 group=job.group,
             )
-            for index, worker in enumerate(job.workers)
+            for index, port, sender in members
         ]
+
+    def uplinks(self, job: Placement) -> list[fy.P4TableEntry]:
+        """The way to the parent, where there is one."""
+        if job.parent is None:
+            return []
+        port, to, worker = job.parent.port, job.parent.endpoint, job.parent.worker
+        way = {"port": port, "mac": to.mac, "ip": to.ip, "udp_port": to.udp_port, "worker": worker}
+        return [self._entry("uplinks", {"job": job.job}, "uplink", **way)]
 
     def deliveries(self, job: Placement) -> list[fy.P4TableEntry]:
         return [

@@ -29,25 +29,31 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
     )
     check_listen(config)
     program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None))
-    switch = P4RuntimeSwitch(settings.switch_config(), program)
-    jobs = Jobs(switch.layout, switch.address, lease=settings.lease, default_slots=settings.slots)
-    service = Service(switch, jobs, config)
+    configs = settings.switch_configs()
+    switches = [P4RuntimeSwitch(one, program) for one in configs]
+    addresses = [switch.address for switch in switches]
+    trees = settings.trees()
+    jobs = Jobs(program.layout, addresses, trees=trees, lease=settings.lease, default_slots=settings.slots)
+    service = Service(switches, jobs, config)
     try:
-        await switch.start(service, switch_timeout)
         directions: tuple[Direction, ...] = ("in", "out")
-        for port in settings.ports if settings.drop_rate else ():
-            for direction in directions:
-                await switch.set_loss(port, direction, settings.drop_rate)
+        for number, switch in enumerate(switches):
+            await switch.start(service.listener(number), switch_timeout)
+            for port in configs[number].ports if settings.drop_rate else ():
+                for direction in directions:
+                    await switch.set_loss(port, direction, settings.drop_rate)
+        await service.find_children(switch_timeout)
         await service.start()
         async with _metrics(settings.metrics, service):
             yield service
     finally:
         await service.close()
-        await switch.close()
+        for switch in switches:
+            await switch.close()
 
 
 async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Service], None]) -> str:
-    """Serves until SIGINT or SIGTERM, or until another controller takes the switch over: then the answer says so."""
+    """Serves until SIGINT or SIGTERM, or until another controller takes a switch over: then the answer says so."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The control service: carries ranks' messages to `jobs`, and what follows from them to ranks and to the switch."""
+"""The control service: carries ranks' messages to `jobs`, and what follows from them to ranks and to switches."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import contextlib
 import hmac
 import ipaddress
 import logging
+import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -18,8 +19,16 @@ import grpc.aio
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
-from p4reduce_controller.aggregator import Aggregator, Direction, Heard, SwitchError, SwitchUnavailable
-from p4reduce_controller.jobs import Install, Job, Jobs, Remove, State, Tell
+from p4reduce_controller.aggregator import (
+    Aggregator,
+    Direction,
+    Heard,
+    Listener,
+    Placement,
+    SwitchError,
+    SwitchUnavailable,
+)
+from p4reduce_controller.jobs import Install, Job, Jobs, Member, Remove, State, Tell
 
 log = logging.getLogger(__name__)
 
@@ -55,13 +64,13 @@ class _Stream:
 
 
 class Service(rpc.JobsServicer):
-    """Also the switch's listener. `over` is set when another controller has taken the switch: see `superseded_by`."""
+    """`over` is set when another controller has taken a switch: see `superseded_by`."""
 
-    def __init__(self, switch: Aggregator, jobs: Jobs, config: ServiceConfig) -> None:
+    def __init__(self, switches: Sequence[Aggregator], jobs: Jobs, config: ServiceConfig) -> None:
         self.over = asyncio.Event()
         self.superseded_by = ""
         self.listen = ""
-        self._switch = switch
+        self._switches = tuple(switches)
         self._jobs = jobs
         self._config = config
         self._server: grpc.aio.Server | None = None
@@ -69,12 +78,13 @@ class Service(rpc.JobsServicer):
         self._tasks: set[asyncio.Task[None]] = set()
         self._installing: dict[int, asyncio.Task[None]] = {}
         self._stopping = False
+        self._hellos: dict[int, int] = {}  # nonce -> the switch with a parent that has not been heard yet
         self._clock = time.monotonic
 
     # Its own life.
 
     async def start(self) -> None:
-        """Raises ListenError. The switch must have been started, with this as its listener."""
+        """Raises ListenError. Each switch must have been started, with `listener` of its index."""
         check_listen(self._config)
         options = [("grpc.so_reuseport", 0)]  # or a second controller could take the same port
         interceptors = [_TokenCheck(self._config.token)] if self._config.token else []
@@ -96,15 +106,16 @@ class Service(rpc.JobsServicer):
         self._ticker.add_done_callback(_report_failure)
 
     async def close(self) -> None:
-        """Aborts all jobs, tells their ranks, and takes them off the switch as far as that can be done soon."""
+        """Aborts all jobs, tells their ranks, and takes them off the switches as far as that can be done soon."""
         self._stopping = True
         self._jobs.abort_all(pb.CONTROLLER_STOPPED, "the controller was stopped")
         self._carry_out()
         if self._ticker is not None:
             self._ticker.cancel()
         if self._tasks:
-            # What cannot reach the switch now is not waited for.
-            await asyncio.wait(self._tasks, timeout=TICK if self._switch.problem else CLOSE_TIMEOUT)
+            # What cannot reach a switch now is not waited for.
+            away = all(switch.problem for switch in self._switches)
+            await asyncio.wait(self._tasks, timeout=TICK if away else CLOSE_TIMEOUT)
         for task in self._tasks:
             task.cancel()
         if self._server is not None:
@@ -116,20 +127,48 @@ class Service(rpc.JobsServicer):
             self._jobs.tick(self._clock())
             self._carry_out()
 
-    # The switch's listener.
+    # What the switches report.
 
-    def heard(self, hello: Heard) -> None:
-        if self._jobs.heard(hello, self._clock()):
+    def listener(self, switch: int) -> Listener:
+        """Who is told what happens at the switch of that index."""
+        return _Ear(self, switch)
+
+    async def find_children(self, timeout: float) -> None:
+        """Each switch with a parent says HELLO to it: so the cables are tried, and the parent learns where it is.
+
+        Raises SwitchError naming a switch that is not heard.
+        """
+        trees = self._jobs.trees
+        waiting = {secrets.randbits(64): child for child in trees.uplinks}
+        self._hellos = waiting
+        deadline = self._clock() + timeout
+        while waiting:
+            for nonce, child in list(waiting.items()):
+                uplink = trees.uplinks[child]
+                to = self._switches[uplink.parent].address
+                await self._switches[child].say_hello(uplink.port, to, child % 256, nonce)
+                if self._clock() >= deadline:
+                    raise SwitchError(
+                        f"no HELLO of the switch {trees.names[child]}, sent out of its port {uplink.port} for "
+                        f"{timeout:g} s, has reached its parent {trees.names[uplink.parent]} at {to}"
+                    )
+            await asyncio.sleep(TICK)
+
+    def heard(self, switch: int, hello: Heard) -> None:
+        child = self._hellos.get(hello.nonce)
+        if hello.job == 0 and child is not None and self._jobs.trees.uplinks[child].parent == switch:
+            del self._hellos[hello.nonce]
+            self._jobs.child_heard(child, hello)
+            return
+        if self._jobs.heard(switch, hello, self._clock()):
             self._carry_out()
 
-    def connected(self, lost_jobs: frozenset[int]) -> None:
+    def connected(self, switch: int, lost_jobs: frozenset[int]) -> None:
+        why = f"the switch at {self._switches[switch].target} was restarted and lost the job's state"
         for job in self._jobs.live:
             if job.number in lost_jobs:
-                self._jobs.failed(job, "the switch was restarted and lost the job's state", pb.SWITCH_LOST)
+                self._jobs.failed(job, why, pb.SWITCH_LOST)
         self._carry_out()
-
-    def disconnected(self, why: str) -> None:
-        """Jobs carry on: the data plane does not need us, until we know that it lost their state."""
 
     def superseded(self, why: str) -> None:
         self.superseded_by = why
@@ -137,6 +176,11 @@ class Service(rpc.JobsServicer):
         self._jobs.abort_all(pb.CONTROLLER_STOPPED, why)
         self._carry_out()
         self.over.set()
+
+    def _switches_away(self) -> str:
+        """Said to those who lose a rank, which may have given up because of that."""
+        away = [switch for switch in self._switches if switch.problem]
+        return "".join(f"; the switch at {switch.address} is away: {switch.problem}" for switch in away)
 
     # Effects.
 
@@ -158,18 +202,29 @@ class Service(rpc.JobsServicer):
         return task
 
     async def _install(self, job: Job) -> None:
-        try:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._switch.wait_connected(), CONNECT_WAIT)
-            await self._switch.install(job.placement)
-            if job.state is State.INSTALLING:
-                await self._switch.reset(job.placement)
-        except SwitchError as error:
-            self._jobs.failed(job, str(error))
+        """On all switches at once. They are all waited for, so that none is written to after the job has failed."""
+        work = [
+            self._install_on(self._switches[number], job, placement) for number, placement in job.placements.items()
+        ]
+        problems = [problem for problem in await asyncio.gather(*work) if problem]
+        if problems:
+            self._jobs.failed(job, "; ".join(problems))
         else:
             self._jobs.installed(job)
             log.info("job %r (%d.%d) is ready: %d ranks", job.name, job.number, job.generation, job.world_size)
         self._carry_out()
+
+    async def _install_on(self, switch: Aggregator, job: Job, placement: Placement) -> str:
+        """Returns what went wrong, or ""."""
+        try:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(switch.wait_connected(), CONNECT_WAIT)
+            await switch.install(placement)
+            if job.state is State.INSTALLING:
+                await switch.reset(placement)
+        except SwitchError as error:
+            return str(error)
+        return ""
 
     async def _remove(self, job: Job, abort: pb.Abort | None) -> None:
         if abort is not None:
@@ -179,18 +234,22 @@ class Service(rpc.JobsServicer):
         installing = self._installing.pop(job.number, None)
         if installing is not None:
             await asyncio.wait([installing])
-        placement = job.placement
-        await self._insist(lambda: self._switch.fence(placement))
-        if abort is not None:
-            worker = abort.rank if abort.HasField("rank") else None
-            try:
-                await self._switch.abort(placement, worker, abort.reason)
-            except SwitchError as error:
-                log.warning("%s", error)
-        await self._insist(lambda: self._switch.forget(placement))
+        work = [self._remove_from(self._switches[number], one, abort) for number, one in job.placements.items()]
+        await asyncio.gather(*work)
         self._jobs.freed(job)
 
-    async def _insist(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _remove_from(self, switch: Aggregator, placement: Placement, abort: pb.Abort | None) -> None:
+        await self._insist(switch, lambda: switch.fence(placement))
+        # An ABORT says only who went. Where a switch is away, ranks shall hear that first, from the service.
+        if abort is not None and placement.has_ranks and not self._switches_away():
+            worker = abort.rank if abort.HasField("rank") else None
+            try:
+                await switch.abort(placement, worker, abort.reason)
+            except SwitchError as error:
+                log.warning("%s", error)
+        await self._insist(switch, lambda: switch.forget(placement))
+
+    async def _insist(self, switch: Aggregator, work: Callable[[], Awaitable[None]]) -> None:
         """Until it is done: a slot range with entries left must not be given to another job."""
         while True:
             try:
@@ -198,7 +257,7 @@ class Service(rpc.JobsServicer):
             except SwitchUnavailable:
                 if self._stopping:
                     return None
-                await self._switch.wait_connected()
+                await switch.wait_connected()
             except SwitchError as error:
                 log.warning("%s", error)
                 await asyncio.sleep(RETRY)
@@ -217,7 +276,7 @@ class Service(rpc.JobsServicer):
                     return
         finally:
             reader.cancel()
-            self._jobs.lost(stream)
+            self._jobs.lost(stream, self._switches_away())
             self._carry_out()
 
     async def _read(self, stream: _Stream, context: _Context) -> None:
@@ -235,7 +294,7 @@ class Service(rpc.JobsServicer):
             text = str(error) or f"no Join came within {FIRST_MESSAGE_TIMEOUT:g} s"
             abort = pb.Abort(reason=pb.JOIN_REFUSED, message=text)
             stream.outgoing.put_nowait((pb.ServerMessage(abort=abort), True))
-        self._jobs.lost(stream)
+        self._jobs.lost(stream, self._switches_away())
         self._carry_out()
 
     def _handle(self, stream: _Stream, message: pb.ClientMessage) -> None:
@@ -255,55 +314,61 @@ class Service(rpc.JobsServicer):
         return await self.status()
 
     async def status(self) -> pb.StatusReply:
-        """What there is to know. Counters are missing while the switch is away."""
-        jobs, switch, now = self._jobs, self._switch, self._clock()
-        reply = pb.StatusReply(
-            switch=pb.Switch(
-                address=switch.target,
-                connected=not switch.problem,
-                ip=switch.address.ip,
-                udp_port=switch.address.udp_port,
-                mac=switch.address.mac,
-                lanes=switch.layout.lanes,
-                block_size=switch.layout.block_size,
-                slots=switch.layout.slots,
-                slots_used=jobs.pool.used,
-                problem=switch.problem,
-            ),
+        """What there is to know. Counters are missing while their switch is away."""
+        jobs, now = self._jobs, self._clock()
+        return pb.StatusReply(
+            switches=[
+                await _describe_switch(switch, pool.used)
+                for switch, pool in zip(self._switches, jobs.pools, strict=True)
+            ],
             jobs=[_describe(job, now) for job in jobs],
             joins=jobs.joins,
             jobs_started=jobs.started,
             jobs_aborted=jobs.aborted,
             jobs_finished=jobs.finished,
         )
-        losses: dict[tuple[int, Direction], int] = {}
-        try:
-            reply.outcomes.update(await switch.outcomes())
-            losses = await switch.losses()
-        except SwitchError as error:
-            reply.switch.problem = str(error)
-        for port, direction in sorted(losses.keys() | switch.loss_rates.keys()):
-            rate = switch.loss_rates.get((port, direction), 0.0)
-            which = pb.IN if direction == "in" else pb.OUT
-            lost = losses.get((port, direction), 0)
-            reply.losses.append(pb.PortLoss(port=port, direction=which, rate=rate, lost=lost))
-        return reply
 
     async def SetLoss(self, request: pb.SetLossRequest, context: Any) -> pb.SetLossReply:
         if not 0 <= request.rate <= 1:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"rate={request.rate}: 0 to 1 is accepted")
         if not 0 <= request.port < 512:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"port={request.port}: 0 to 511 is accepted")
+        known = [switch.target for switch in self._switches]
+        if request.switch and request.switch not in known:
+            reason = f"switch={request.switch!r}: accepted are {', '.join(known)}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         try:
-            if request.direction in (pb.BOTH, pb.IN):
-                await self._switch.set_loss(request.port, "in", request.rate)
-            if request.direction in (pb.BOTH, pb.OUT):
-                await self._switch.set_loss(request.port, "out", request.rate)
+            for switch in self._switches:
+                if request.switch in ("", switch.target):
+                    if request.direction in (pb.BOTH, pb.IN):
+                        await switch.set_loss(request.port, "in", request.rate)
+                    if request.direction in (pb.BOTH, pb.OUT):
+                        await switch.set_loss(request.port, "out", request.rate)
         except SwitchUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         except SwitchError as error:
             await context.abort(grpc.StatusCode.INTERNAL, str(error))
         return pb.SetLossReply()
+
+
+class _Ear:
+    """One switch's listener: tells the service which switch it was."""
+
+    def __init__(self, service: Service, switch: int) -> None:
+        self._service = service
+        self._switch = switch
+
+    def heard(self, hello: Heard) -> None:
+        self._service.heard(self._switch, hello)
+
+    def connected(self, lost_jobs: frozenset[int]) -> None:
+        self._service.connected(self._switch, lost_jobs)
+
+    def disconnected(self, why: str) -> None:
+        """Jobs carry on: the data plane does not need us, until we know that it lost their state."""
+
+    def superseded(self, why: str) -> None:
+        self._service.superseded(why)
 
 
 def _report_failure(task: asyncio.Task[None]) -> None:
@@ -336,27 +401,61 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+async def _describe_switch(switch: Aggregator, slots_used: int) -> pb.Switch:
+    described = pb.Switch(
+        address=switch.target,
+        connected=not switch.problem,
+        ip=switch.address.ip,
+        udp_port=switch.address.udp_port,
+        mac=switch.address.mac,
+        lanes=switch.layout.lanes,
+        block_size=switch.layout.block_size,
+        slots=switch.layout.slots,
+        slots_used=slots_used,
+        problem=switch.problem,
+    )
+    losses: dict[tuple[int, Direction], int] = {}
+    try:
+        described.outcomes.update(await switch.outcomes())
+        losses = await switch.losses()
+    except SwitchError as error:
+        described.problem = str(error)
+    for port, direction in sorted(losses.keys() | switch.loss_rates.keys()):
+        rate = switch.loss_rates.get((port, direction), 0.0)
+        which = pb.IN if direction == "in" else pb.OUT
+        lost = losses.get((port, direction), 0)
+        described.losses.append(pb.PortLoss(port=port, direction=which, rate=rate, lost=lost))
+    return described
+
+
 def _describe(job: Job, now: float) -> pb.Job:
-    members = []
-    for _, member in sorted(job.members.items()):
-        described = pb.Member(rank=member.rank, silent_s=now - member.last_sign, leaving=member.leaving)
-        if member.heard is not None:
-            sender = member.heard.sender
-            described.heard = True
-            described.port = member.heard.port
-            described.mac, described.ip, described.udp_port = sender.mac, sender.ip, sender.udp_port
-        members.append(described)
     return pb.Job(
         name=job.name,
         number=job.number,
         generation=job.generation,
         state=job.state.value,
         world_size=job.world_size,
-        first_slot=job.slots.first,
-        slots=job.slots.count,
+        first_slots=[taken.first for taken in job.ranges],
+        slots=job.slots,
         age_s=now - job.started,
-        members=members,
+        members=[
+            pb.Member(
+                rank=member.rank,
+                silent_s=now - member.last_sign,
+                leaving=member.leaving,
+                places=[_describe_place(member, switch) for switch in range(len(job.ranges))],
+            )
+            for _, member in sorted(job.members.items())
+        ],
     )
+
+
+def _describe_place(member: Member, switch: int) -> pb.Place:
+    heard = member.heard.get(switch)
+    if heard is None:
+        return pb.Place()
+    sender = heard.sender
+    return pb.Place(heard=True, port=heard.port, mac=sender.mac, ip=sender.ip, udp_port=sender.udp_port)
 
 
 class _TokenCheck(grpc.aio.ServerInterceptor):

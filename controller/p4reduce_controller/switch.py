@@ -306,10 +306,16 @@ class P4RuntimeSwitch:
 
     # Jobs.
 
+    async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int) -> None:
+        keys = (nonce & 0xFFFFFFFF,) + (NO_KEY,) * (self.layout.lanes - 1)
+        packet = Aggregation(Op.HELLO, worker=worker, fingerprint=nonce >> 32, keys=keys)
+        frame = build(packet, self.address, to)
+        await self._linked().send_packet(frame, through_pipeline=0, padding=0, egress_port=port, multicast_group=0)
+
     async def install(self, job: Placement) -> None:
         program = self._program
         await self._put(
-            [program.job_group(job), *program.deliveries(job), *program.admissions(job)],
+            [program.job_group(job), *program.deliveries(job), *program.uplinks(job), *program.admissions(job)],
             owner=job.job,
         )
         hosts = {worker.sender.mac: worker.port for worker in job.workers}
@@ -369,7 +375,8 @@ class P4RuntimeSwitch:
             await self._send(packet, group=job.group)
 
     async def forget(self, job: Placement) -> None:
-        await self._drop([*self._program.deliveries(job), self._program.job_group(job)])
+        program = self._program
+        await self._drop([*program.uplinks(job), *program.deliveries(job), program.job_group(job)])
 
     # Looking and testing.
 

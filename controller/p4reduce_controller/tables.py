@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.protocol.aggregators import slots_at_each
 
 _FILE_WIDTH = 160
 
@@ -15,7 +16,15 @@ def show(status: pb.StatusReply, console: Console | None = None) -> None:
     console = console or Console()
     if not console.is_terminal:
         console.width = _FILE_WIDTH
-    switch = status.switch
+    for switch in status.switches:
+        _show_switch(switch, console)
+    if status.jobs:
+        console.print(_jobs(status))
+    else:
+        console.print("no jobs")
+
+
+def _show_switch(switch: pb.Switch, console: Console) -> None:
     state = "connected" if switch.connected else f"not connected: {switch.problem}"
     console.print(f"switch {switch.address} {state}", highlight=False, soft_wrap=True)
     console.print(
@@ -24,15 +33,11 @@ def show(status: pb.StatusReply, console: Console | None = None) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    if status.jobs:
-        console.print(_jobs(status))
-    else:
-        console.print("no jobs")
-    counts = {name: count for name, count in status.outcomes.items() if count}
+    counts = {name: count for name, count in switch.outcomes.items() if count}
     if counts:
         text = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
         console.print(f"packets to the aggregator: {text}", highlight=False, soft_wrap=True)
-    for loss in status.losses:
+    for loss in switch.losses:
         way = pb.Direction.Name(loss.direction).lower()
         console.print(
             f"port {loss.port} {way}: loses {loss.rate:.2%}, {loss.lost} packets so far",
@@ -44,11 +49,12 @@ def show(status: pb.StatusReply, console: Console | None = None) -> None:
 def _jobs(status: pb.StatusReply) -> Table:
     table = Table("job", "number", "state", "slots", "age", "rank", "at", "last sign")
     for job in status.jobs:
+        each = slots_at_each(job.slots, len(job.first_slots))
         head = [
             job.name,
             f"{job.number}.{job.generation}",
             job.state,
-            f"{job.first_slot}-{job.first_slot + job.slots - 1}",
+            "\n".join(f"{first}-{first + each - 1}" for first in job.first_slots),
             f"{job.age_s:.0f} s",
         ]
         here = {member.rank: member for member in job.members}
@@ -57,8 +63,15 @@ def _jobs(status: pb.StatusReply) -> Table:
             if member is None:
                 row = [str(rank), "not joined", ""]
             else:
-                at = f"{member.ip}:{member.udp_port} on port {member.port}" if member.heard else "not heard"
-                row = [str(rank), at, f"{member.silent_s:.1f} s ago{', leaving' if member.leaving else ''}"]
+                row = [
+                    str(rank),
+                    "\n".join(map(_at, member.places)),
+                    f"{member.silent_s:.1f} s ago{', leaving' if member.leaving else ''}",
+                ]
             table.add_row(*head, *row)
             head = [""] * len(head)
     return table
+
+
+def _at(place: pb.Place) -> str:
+    return f"{place.ip}:{place.udp_port} on port {place.port}" if place.heard else "not heard"

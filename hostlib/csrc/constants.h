@@ -7,9 +7,12 @@
 
 enum {
     PROTOCOL_VERSION = 1,
-    MAX_WORKERS = 32,
+    MAX_WORKERS = 32, // of one switch
+    MAX_RANKS = 255,  // of a job
+    PARENT = 31,      // as which a switch that has a parent counts it
     MAX_LANES = 8,
-    MAX_GROWTH = 512, // bytes that the switch's answer may be longer than the packet it is made of
+    MAX_AGGREGATORS = 32, // over which a job's slots may be dealt
+    MAX_GROWTH = 512,     // bytes that the switch's answer may be longer than the packet it is made of
 };
 
 // What a lane announces when no more blocks follow.

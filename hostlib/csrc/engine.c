@@ -69,29 +69,33 @@ static bool in_thread(const p4reduce_engine *engine) {
 // For the engine's thread.
 
 void engine_describe_wait(const p4reduce_engine *engine, double now, char *text, size_t room) {
-    const double since = engine->heard_at > engine->oldest_since ? engine->heard_at : engine->oldest_since;
+    struct quiet quiet = {engine->switch_address, engine->heard_at, engine->link->trouble};
+    if (engine->link->quietest != NULL)
+        quiet = engine->link->quietest(engine->link);
+    const double since = quiet.heard_at > engine->oldest_since ? quiet.heard_at : engine->oldest_since;
     const double silence = now - since;
-    if (engine->heard_at < engine->oldest_since || silence > SILENCE_S) {
+    if (quiet.heard_at < engine->oldest_since || silence > SILENCE_S) {
         char hint[64] = "";
-        if (engine->link->trouble)
-            snprintf(hint, sizeof hint, " (%s)", strerror(engine->link->trouble));
+        if (quiet.trouble)
+            snprintf(hint, sizeof hint, " (%s)", strerror(quiet.trouble));
         snprintf(text, room,
                  "the switch at %s has not answered for %.1f s%s: is it running, does the network lead there from %s, "
                  "does it still know the job?",
-                 engine->switch_address, silence, hint, engine->local_address);
+                 quiet.address, silence, hint, engine->local_address);
         return;
     }
-    char ranks[160] = "results";
-    const uint32_t awaited = p4reduce_worker_awaited(engine->worker);
-    if (awaited) {
-        size_t used = (size_t)snprintf(ranks, sizeof ranks, "rank%s ", awaited & (awaited - 1) ? "s" : "");
-        for (unsigned rank = 0; rank < MAX_WORKERS; rank++)
-            if (awaited >> rank & 1)
-                used +=
-                    (size_t)snprintf(ranks + used, sizeof ranks - used, "%u%s", rank, awaited >> rank >> 1 ? ", " : "");
+    char ranks[5 * MAX_RANKS + 8] = "results";
+    uint32_t awaited[8];
+    if (p4reduce_worker_awaited(engine->worker, awaited)) {
+        size_t used = 0;
+        unsigned count = 0;
+        for (unsigned rank = 0; rank < MAX_RANKS; rank++)
+            if (awaited[rank / 32] >> rank % 32 & 1)
+                used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%u", count++ ? ", " : "ranks ", rank);
+        if (count == 1) // "rank 3"
+            memmove(ranks + 4, ranks + 5, used - 4);
     }
-    snprintf(text, room, "waiting for %s; last answer of the switch at %s: %.1f s ago", ranks, engine->switch_address,
-             silence);
+    snprintf(text, room, "waiting for %s; last answer of the switch at %s: %.1f s ago", ranks, quiet.address, silence);
 }
 
 // From within the worker: the operation has its result, or an error that is the worker's failure too.
@@ -197,26 +201,34 @@ static void check_time_limit(p4reduce_engine *engine, double now) {
     engine_describe_wait(engine, now, wait, sizeof wait);
     p4reduce_error error;
     error_fill(&error, P4REDUCE_TIMEOUT, "%s did not end within %g s: %s", oldest->name, oldest->timeout, wait);
-    error.awaited = p4reduce_worker_awaited(engine->worker);
+    p4reduce_worker_awaited(engine->worker, error.awaited);
     fail_here(engine, &error);
 }
 
-// Sends what the worker has for the switch, longest packets first, so that those of equal length are neighbours.
+// Where a slot's packet comes among those to be sent: the aggregators' in turn, of each the longest first.
+static unsigned rank_of(const p4reduce_engine *engine, uint32_t slot) {
+    const p4reduce_worker *worker = engine->worker;
+    const unsigned shorter = worker->layout.lanes - slot_lanes(&worker->slots[slot]);
+    const uint32_t aggregators = engine->link->aggregators;
+    return aggregators == 0 ? shorter : slot % aggregators * (worker->layout.lanes + 1) + shorter;
+}
+
+// Sends what the worker has for the switches, in such an order that packets of equal length to one are neighbours.
 static void send_packets(p4reduce_engine *engine) {
     p4reduce_worker *worker = engine->worker;
-    uint32_t count, starts[MAX_LANES + 2] = {0};
+    uint32_t count, starts[MAX_AGGREGATORS * (MAX_LANES + 1) + 1] = {0};
     uint32_t *outbox = worker_outbox(worker, &count);
     if (count == 0)
         return;
-    const unsigned lanes = worker->layout.lanes;
+    const unsigned ranks = (engine->link->aggregators ? engine->link->aggregators : 1) * (worker->layout.lanes + 1);
     bool again = false;
     for (uint32_t i = 0; i < count; i++)
-        starts[lanes - slot_lanes(&worker->slots[outbox[i]]) + 1]++;
-    for (unsigned i = 1; i <= lanes; i++)
+        starts[rank_of(engine, outbox[i]) + 1]++;
+    for (unsigned i = 1; i < ranks; i++)
         starts[i] += starts[i - 1];
     for (uint32_t i = 0; i < count; i++) {
         struct slot *slot = &worker->slots[outbox[i]];
-        const uint32_t place = starts[lanes - slot_lanes(slot)]++;
+        const uint32_t place = starts[rank_of(engine, outbox[i])]++;
         engine->sorted[place] = outbox[i];
         engine->payloads[place] = (struct iovec){slot->payload, slot->length};
     }
@@ -526,7 +538,22 @@ void p4reduce_free(p4reduce_engine *engine) {
     destroy(engine);
 }
 
+static struct link *open_dealt(const p4reduce_options *options, p4reduce_error *error) {
+    int sockets[MAX_AGGREGATORS] = {options->socket};
+    if (options->link != P4REDUCE_LINK_UDP || options->more_count >= MAX_AGGREGATORS) {
+        error_tell(error, P4REDUCE_INVALID,
+                   "link is %" PRIu32 " with %" PRIu32 " more sockets: accepted are UDP (%d) and at most %d", options->link,
+                   options->more_count, P4REDUCE_LINK_UDP, MAX_AGGREGATORS - 1);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < options->more_count; i++)
+        sockets[i + 1] = options->more_sockets[i];
+    return dealt_open(sockets, options->more_count + 1, error);
+}
+
 static struct link *open_link(const p4reduce_options *options, const struct layout *layout, p4reduce_error *error) {
+    if (options->more_sockets != NULL && options->more_count > 0)
+        return open_dealt(options, error);
     if (options->link == P4REDUCE_LINK_UDP)
         return udp_open(options->socket, error);
     if (options->link == P4REDUCE_LINK_PACKET && options->headers != NULL)

@@ -2,6 +2,7 @@
 // The engine of a program that `p4reduce exec` has started: hostlib/p4reduce/fastpath/launching.py writes what is read
 // here, as words "name=value" in one variable.
 #include "p4reduce.h"
+#include "constants.h"
 #include "structures.h"
 
 #include <errno.h>
@@ -10,12 +11,13 @@
 
 #define VARIABLE "P4REDUCE_SEAT"
 
-enum { MOST_BYTES = 1024, HEADERS_BYTES = 42 };
+enum { MOST_BYTES = 2048, HEADERS_BYTES = 42 };
 
 struct seat {
     p4reduce_membership membership;
     p4reduce_options options;
     uint8_t headers[HEADERS_BYTES];
+    int32_t more_sockets[MAX_AGGREGATORS];
     char words[MOST_BYTES];
 };
 
@@ -40,7 +42,33 @@ static bool parse_headers(const char *text, uint8_t *headers) {
     return true;
 }
 
-static bool parse_word(struct seat *seat, const char *name, const char *value) {
+// Ranks with commas between, or none.
+static bool parse_peers(char *text, p4reduce_membership *m) {
+    char *number;
+    uint32_t rank;
+    if (*text == '\0')
+        return true;
+    while ((number = strsep(&text, ",")) != NULL) {
+        if (m->peer_count == sizeof m->peers || !parse_number(number, &rank) || rank > UINT8_MAX)
+            return false;
+        m->peers[m->peer_count++] = (uint8_t)rank;
+    }
+    return true;
+}
+
+static bool parse_sockets(struct seat *seat, char *text) {
+    char *number;
+    uint32_t parsed;
+    seat->options.more_sockets = seat->more_sockets;
+    while ((number = strsep(&text, ",")) != NULL) {
+        if (seat->options.more_count == MAX_AGGREGATORS || !parse_number(number, &parsed))
+            return false;
+        seat->more_sockets[seat->options.more_count++] = (int32_t)parsed;
+    }
+    return true;
+}
+
+static bool parse_word(struct seat *seat, const char *name, char *value) {
     p4reduce_membership *m = &seat->membership;
     const struct {
         const char *name;
@@ -59,12 +87,16 @@ static bool parse_word(struct seat *seat, const char *name, const char *value) {
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(name, numbers[i].name) == 0)
             return parse_number(value, numbers[i].place);
+    if (strcmp(name, "peers") == 0)
+        return parse_peers(value, m);
     if (strcmp(name, "socket") == 0) {
         uint32_t number;
         const bool good = parse_number(value, &number);
         seat->options.socket = (int32_t)number;
         return good;
     }
+    if (strcmp(name, "more_sockets") == 0)
+        return parse_sockets(seat, value);
     if (strcmp(name, "headers") == 0) {
         seat->options.headers = seat->headers;
         return parse_headers(value, seat->headers);

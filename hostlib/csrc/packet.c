@@ -18,7 +18,7 @@ bool packet_decode(const struct layout *layout, const uint8_t *payload, size_t l
     packet->worker = payload[3];
     packet->job = load_16(payload + 4);
     packet->generation = load_16(payload + 6);
-    packet->slot = load_16(payload + 8);
+    packet->slot = load_16(payload + SLOT_AT);
     packet->seq = load_32(payload + 10);
     packet->fingerprint = load_32(payload + 14);
     packet->keys = payload + HEADER_BYTES;
@@ -39,7 +39,7 @@ void packet_round(uint8_t *payload, uint8_t active, uint8_t present, uint16_t sl
                   uint32_t fingerprint) {
     payload[1] = active;
     payload[2] = present;
-    store_16(payload + 8, slot);
+    store_16(payload + SLOT_AT, slot);
     store_32(payload + 10, seq);
     store_32(payload + 14, fingerprint);
 }

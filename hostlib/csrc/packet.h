@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { HEADER_BYTES = 18 };
+enum { HEADER_BYTES = 18, SLOT_AT = 8 };
 
 // The shape of a data plane's packets.
 struct layout {

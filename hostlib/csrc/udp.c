@@ -53,13 +53,14 @@ static size_t segment_length(struct msghdr *message, size_t length) {
     return length;
 }
 
-static unsigned take_datagram(p4reduce_worker *worker, struct msghdr *message, size_t length, double now) {
-    const uint8_t *bytes = message->msg_iov->iov_base;
+static unsigned take_datagram(const struct link *link, p4reduce_worker *worker, struct msghdr *message, size_t length,
+                              double now) {
+    uint8_t *bytes = message->msg_iov->iov_base;
     const size_t segment = segment_length(message, length);
     unsigned packets = 0;
     do {
         size_t some = length < segment ? length : segment;
-        p4reduce_worker_receive(worker, bytes, some, now);
+        link_hand_over(link, worker, bytes, some, now);
         bytes += some;
         length -= some;
         packets++;
@@ -85,7 +86,7 @@ static unsigned udp_receive(struct link *link, p4reduce_worker *worker, double n
     link->trouble = 0;
     unsigned packets = 0;
     for (int i = 0; i < datagrams; i++)
-        packets += take_datagram(worker, &udp->messages[i].msg_hdr, udp->messages[i].msg_len, now);
+        packets += take_datagram(link, worker, &udp->messages[i].msg_hdr, udp->messages[i].msg_len, now);
     udp->batch = packets > (unsigned)datagrams ? 1 : BATCH;
     return packets;
 }

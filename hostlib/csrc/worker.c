@@ -35,7 +35,7 @@ static void answered(p4reduce_worker *worker, struct slot *slot, const struct pa
         // Who completes a round is answered at once. The others' time includes waiting for that rank, so it can only
         // show that the path is shorter than was thought.
         const double elapsed = now - slot->sent_at;
-        const bool completed = packet->worker == worker->membership.rank;
+        const bool completed = packet->worker == worker->index;
         if (completed || elapsed < timer_estimate(&worker->timer))
             timer_measure(&worker->timer, elapsed);
         if (completed || elapsed < worker->timer.timeout)
@@ -63,7 +63,8 @@ static void answered(p4reduce_worker *worker, struct slot *slot, const struct pa
 // The packet was counted, so nothing is lost: from now on, only ask gently whether the round has ended.
 static void take_status(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, double now) {
     worker->stats.statuses++;
-    if (slot->transmissions == 2) { // only packets that are sent again are answered so, so it is this one's answer
+    // Only packets that are sent again are answered so. A leaf tells all its workers what its parent told of one's.
+    if (slot->transmissions == 2 && packet->worker == worker->index) {
         timer_measure(&worker->timer, now - slot->sent_at);
         worker->groups_arrive |= slot->grouped; // as the first had been counted
     }
@@ -113,7 +114,7 @@ static void announce(p4reduce_worker *worker, struct slot *slot, struct task *ta
     if (task == NULL)
         return;
     const p4reduce_membership *m = &worker->membership;
-    packet_address(slot->payload, OP_DATA, (uint16_t)m->job, (uint16_t)m->generation, (uint8_t)m->rank);
+    packet_address(slot->payload, OP_DATA, (uint16_t)m->job, (uint16_t)m->generation, worker->index);
     for (unsigned lane = 0; lane < worker->layout.lanes; lane++) {
         slot->announced[lane] = task_next_key(task, stream_of(worker, slot, lane), 0);
         slot->least[lane] = 0;
@@ -262,6 +263,14 @@ static void end(p4reduce_worker *worker, const p4reduce_error *error, const stru
     }
 }
 
+static unsigned workers_here(const p4reduce_membership *m) {
+    return m->peer_count ? m->peer_count : m->world_size;
+}
+
+static unsigned rank_of(const p4reduce_membership *m, unsigned index) {
+    return m->peer_count ? m->peers[index] : index;
+}
+
 static size_t describe_task(const struct task *task, const char *before, char *text, size_t room) {
     return (size_t)snprintf(text, room, "%soperation %" PRIu32 ", <%s of %" PRIu64 " %s>, has %08" PRIx32, before,
                             task->counter, task->reduce_op, task->request.count, task->dtype, task->fingerprint);
@@ -278,18 +287,22 @@ static void take_mismatch(p4reduce_worker *worker, const struct packet *packet) 
             used += describe_task(task, used ? ", " : "", here + used, sizeof here - used);
     if (!used && worker->oldest != NULL)
         used = describe_task(worker->oldest, "", here, sizeof here);
+    char who[40] = "a rank at another switch";
+    if (packet->worker < workers_here(&worker->membership))
+        snprintf(who, sizeof who, "rank %u", rank_of(&worker->membership, packet->worker));
     p4reduce_error error;
     error_fill(&error, P4REDUCE_MISMATCH,
-               "ranks call different operations: rank %u came with fingerprint %08" PRIx32
+               "ranks call different operations: %s came with fingerprint %08" PRIx32
                ", those before it with %08" PRIx32 " (slot %" PRIu32 ", round %" PRIu32 "). On this rank, %" PRIu32
                ", %s. Check that all ranks call the same collectives in the same order, with the same number of "
                "elements, dtype and reduction",
-               packet->worker, other, held, index, packet->seq, worker->membership.rank,
+               who, other, held, index, packet->seq, worker->membership.rank,
                used ? here : "no operation is under way");
-    // Only the packets of the rank that differs make the switch say so. It goes on sending, lest another rank whose
-    // ERROR was lost waits for ever.
-    const bool differs = packet->worker == worker->membership.rank && index < worker->membership.slots;
-    end(worker, &error, differs ? &worker->slots[index] : NULL);
+    // Only the packets of ranks that differ make the switch say so. They go on sending, lest another rank whose ERROR
+    // was lost waits for ever.
+    struct slot *slot = index < worker->membership.slots ? &worker->slots[index] : NULL;
+    const bool differs = slot != NULL && slot->task != NULL && slot->task->fingerprint == other;
+    end(worker, &error, differs ? slot : NULL);
 }
 
 static void take_abort(p4reduce_worker *worker, const struct packet *packet) {
@@ -408,15 +421,32 @@ double p4reduce_worker_deadline(const p4reduce_worker *worker) {
     return worker->earliest;
 }
 
-uint32_t p4reduce_worker_awaited(const p4reduce_worker *worker) {
-    const uint32_t everyone = UINT32_MAX >> (32 - worker->membership.world_size);
+static void add_rank(uint32_t awaited[8], unsigned rank) {
+    awaited[rank / 32] |= UINT32_C(1) << rank % 32;
+}
+
+int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]) {
+    const p4reduce_membership *m = &worker->membership;
+    const uint32_t here = UINT32_MAX >> (32 - workers_here(m));
     uint32_t missing = 0;
-    for (uint32_t index = 0; index < worker->membership.slots; index++) {
+    bool asked = false;
+    for (uint32_t index = 0; index < m->slots; index++) {
         const struct slot *slot = &worker->slots[index];
-        if (slot->waiting && slot->polling)
-            missing |= everyone & ~slot->seen;
+        if (slot->waiting && slot->polling) {
+            missing |= here & ~slot->seen;
+            asked = true;
+        }
     }
-    return missing;
+    memset(awaited, 0, 8 * sizeof *awaited);
+    for (unsigned index = 0; index < workers_here(m); index++)
+        if (missing >> index & 1)
+            add_rank(awaited, rank_of(m, index));
+    if (missing || !asked || m->peer_count == 0)
+        return missing != 0;
+    for (unsigned rank = 0; rank < m->world_size; rank++)
+        if (memchr(m->peers, (int)rank, m->peer_count) == NULL)
+            add_rank(awaited, rank);
+    return m->peer_count < m->world_size;
 }
 
 int p4reduce_worker_idle(const p4reduce_worker *worker) {
@@ -457,7 +487,7 @@ static p4reduce_status check_membership(const p4reduce_membership *m, p4reduce_e
     } fields[] = {
         {"job", m->job, 0, UINT16_MAX},
         {"generation", m->generation, 0, UINT16_MAX},
-        {"world_size", m->world_size, 1, MAX_WORKERS},
+        {"world_size", m->world_size, 1, MAX_RANKS},
         {"rank", m->rank, 0, m->world_size - 1},
         {"slots", m->slots, 1, 0x8000},
         {"lanes", m->lanes, 1, MAX_LANES},
@@ -470,6 +500,21 @@ static p4reduce_status check_membership(const p4reduce_membership *m, p4reduce_e
     if (m->first_seq % 2)
         return error_tell(error, P4REDUCE_INVALID,
                           "first_seq is %" PRIu32 ": accepted are even numbers: slots start in half 0", m->first_seq);
+    const uint32_t here = workers_here(m);
+    const uint32_t most = here == m->world_size ? MAX_WORKERS : PARENT;
+    if (here > most)
+        return error_tell(error, P4REDUCE_INVALID,
+                          "%" PRIu32 " of %" PRIu32 " ranks are at one switch: accepted are up to %" PRIu32, here,
+                          m->world_size, most);
+    bool found = m->peer_count == 0, twice = false;
+    for (uint32_t i = 0; i < m->peer_count; i++) {
+        found |= m->peers[i] == m->rank;
+        twice |= m->peers[i] >= m->world_size || memchr(m->peers, m->peers[i], i) != NULL;
+    }
+    if (!found || twice)
+        return error_tell(error, P4REDUCE_INVALID,
+                          "peers are not those of rank %" PRIu32 ": accepted are ranks of %" PRIu32 ", it among them",
+                          m->rank, m->world_size);
     return P4REDUCE_OK;
 }
 
@@ -499,6 +544,10 @@ p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *membership, cons
     const p4reduce_membership *m = &worker->membership;
     if (check_membership(m, error) != P4REDUCE_OK || take_timing(&worker->timer, timing, error) != P4REDUCE_OK)
         goto failed;
+    worker->index = (uint8_t)m->rank;
+    for (uint32_t i = 0; i < m->peer_count; i++)
+        if (m->peers[i] == m->rank)
+            worker->index = (uint8_t)i;
     worker->layout = layout_of(m->lanes, m->block_size);
     worker->streams = m->slots * m->lanes;
     worker->max_absent_lanes = (unsigned)(MAX_GROWTH / worker->layout.lane_length);

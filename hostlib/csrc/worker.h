@@ -40,6 +40,7 @@ struct slot {
 
 struct p4reduce_worker {
     p4reduce_membership membership;
+    uint8_t index; // as which the switch knows this rank
     p4reduce_stats stats;
     p4reduce_error failure; // status P4REDUCE_OK while there is none
     struct layout layout;

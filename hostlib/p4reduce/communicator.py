@@ -63,12 +63,14 @@ class Communicator:
         token: str | None = None,
         tls: Tls | None = None,
         timeout: float = 30.0,
+        switch: str | None = None,
     ) -> None:
         """Joins `job` as `rank` of `world_size`.
 
         controller: "host:port"; by default P4REDUCE_CONTROLLER, else 127.0.0.1:7700.
         job: ranks that give the same name reduce together.
-        rank, world_size: by default RANK and WORLD_SIZE, as torchrun sets them. At most 32 ranks.
+        rank, world_size: by default RANK and WORLD_SIZE, as torchrun sets them. At most 32 ranks at one switch, and
+            255 in all.
         slots: packets under way at once; 0 for the controller's default. What it gives may be fewer.
         transport: "udp", "raw" or "scapy"; by default P4REDUCE_TRANSPORT, else "udp".
         interface: network interface toward the switch; by default the routing table decides.
@@ -76,6 +78,8 @@ class Communicator:
         tls: how to trust the controller; by default the authorities in the PEM file that P4REDUCE_TLS_CA names, and
             where that is not set, the connection is not encrypted.
         timeout: seconds, for joining and for each collective.
+        switch: the controller's name for the one that this rank is at; by default P4REDUCE_SWITCH, else the first that
+            hears it.
         Raises ValueError for a wrong argument, JoinError when the job cannot be joined, TransportError when the switch
         cannot be reached with this transport.
         """
@@ -95,6 +99,7 @@ class Communicator:
             token=settings.token(token),
             tls=settings.tls(tls),
             timeout=self._timeout,
+            at=settings.switch(switch),
         )
         self._engine = self._seat.engine
         self._under_way: set[Handle[Any]] = set()

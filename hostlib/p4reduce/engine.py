@@ -42,7 +42,7 @@ class Engine(Carrier):
         name: str = "p4reduce",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`switch`: its address, for error messages. `name`: of the thread."""
+        """`switch`: its address, for error messages where there is one switch. `name`: of the thread."""
         super().__init__()
         self._seconds = 0.0
         self._transport = transport
@@ -212,19 +212,19 @@ class Engine(Carrier):
             self.fail(CollectiveTimeout(message, awaited=self._worker.awaited()))
 
     def _describe_wait(self, now: float) -> str:
-        silence = now - max(self._heard_at, self._oldest_since)
-        if self._heard_at < self._oldest_since or silence > SILENCE_S:
+        switch, heard_at = self._transport.quietest() or (self._switch, self._heard_at)
+        silence = now - max(heard_at, self._oldest_since)
+        if heard_at < self._oldest_since or silence > SILENCE_S:
             trouble = self._transport.trouble
             hint = f" ({trouble.strerror})" if trouble is not None else ""
             return (
-                f"the switch at {self._switch} has not answered for {silence:.1f} s{hint}: is it running, does the "
+                f"the switch at {switch} has not answered for {silence:.1f} s{hint}: is it running, does the "
                 f"network lead there from {self._transport.local_address[0]}, does it still know the job?"
             )
         awaited = self._worker.awaited()
         ranks = f"rank{'s' if len(awaited) > 1 else ''} {', '.join(map(str, awaited))}"
         return (
-            f"waiting for {ranks if awaited else 'results'}; last answer of the switch at {self._switch}: "
-            f"{silence:.1f} s ago"
+            f"waiting for {ranks if awaited else 'results'}; last answer of the switch at {switch}: {silence:.1f} s ago"
         )
 
     def _end(self, wake_fd: int) -> None:

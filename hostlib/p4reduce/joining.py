@@ -12,7 +12,7 @@ from p4reduce.control.client import Assigned, Session, Tls
 from p4reduce.errors import JobAborted, P4ReduceError
 from p4reduce.protocol import Membership, Worker
 from p4reduce.protocol.packet import Codec
-from p4reduce.transport import Switch, Transport, open_transport
+from p4reduce.transport import DealtTransport, Switch, Transport, open_transports
 
 # How long to wait for a controller that is only just starting.
 CONNECT_TIMEOUT_S = 10.0
@@ -25,7 +25,12 @@ class Place:
     session: Session
     transport: Transport
     membership: Membership
-    switch: Switch
+    switches: tuple[Switch, ...]
+
+    @property
+    def switch(self) -> str:
+        """Where its switches are, for error messages."""
+        return ",".join(map(str, self.switches))
 
     def leave(self, *, well: bool = True) -> None:
         """Leaves the job, together with the other ranks. well: False ends the job for the others at once."""
@@ -73,34 +78,38 @@ def join_job(
     token: str | None,
     tls: Tls | None,
     timeout: float,
+    at: str,
     on_abort: Callable[[JobAborted], None],
 ) -> Place:
     """Joins the job and returns when all ranks have. Raises JoinError or TransportError.
 
+    at: the name of the switch that the rank is at, or "".
     on_abort: called once, from a thread of the session's, when the job dies after that.
     """
     patience = min(timeout, CONNECT_TIMEOUT_S)
     session = Session(controller, token=token, tls=tls, connect_timeout=patience, on_abort=on_abort)
     try:
-        place = session.join(job, rank, world_size, slots=slots, timeout=timeout)
-        member = membership(place, world_size)
-        hello = Worker(member).hello(place.hello_nonce)
-        switch = Switch(place.switch_ip, place.switch_udp_port, place.switch_mac)
+        place = session.join(job, rank, world_size, slots=slots, timeout=timeout, switch=at)
+        hello = Worker(membership(place, world_size, (rank,))).hello(place.hello_nonce)
+        switches = tuple(Switch(at.ip, at.udp_port, at.mac) for at in place.aggregators)
         largest = Codec(place.lanes, place.block_size).largest
-        link = open_transport(transport, switch, interface=interface, largest_payload=largest)
+        link = open_transports(transport, switches, interface=interface, largest_payload=largest)
 
         def say_hello() -> None:
             link.send([hello])
 
         try:
-            session.wait_ready(say_hello)
+            ready = session.wait_ready(say_hello)
+            if isinstance(link, DealtTransport) and len(ready.aggregators) < len(switches):
+                link = link.keep(ready.aggregators)
         except BaseException:
             link.close()
             raise
     except BaseException:
         session.close()
         raise
-    return Place(session, link, member, switch)
+    switches = tuple(switches[index] for index in ready.aggregators)
+    return Place(session, link, membership(place, world_size, ready.peers), switches)
 
 
 def take_seat(
@@ -115,6 +124,7 @@ def take_seat(
     token: str | None,
     tls: Tls | None,
     timeout: float,
+    at: str,
 ) -> Seat:
     """Joins the job and starts what carries its operations. Raises JoinError or TransportError."""
     engine: Carrier | None = None
@@ -135,10 +145,11 @@ def take_seat(
         token=token,
         tls=tls,
         timeout=timeout,
+        at=at,
         on_abort=abort,
     )
     try:
-        engine = start_engine(place.transport, place.membership, switch=str(place.switch), name=f"p4reduce rank {rank}")
+        engine = start_engine(place.transport, place.membership, switch=place.switch, name=f"p4reduce rank {rank}")
     except BaseException:
         place.leave(well=False)
         raise
@@ -147,7 +158,7 @@ def take_seat(
     return Seat(place.session, place.membership, engine)
 
 
-def membership(place: Assigned, world_size: int) -> Membership:
+def membership(place: Assigned, world_size: int, peers: tuple[int, ...]) -> Membership:
     """What the worker needs of what the controller assigned."""
     return Membership(
         job=place.job,
@@ -158,4 +169,5 @@ def membership(place: Assigned, world_size: int) -> Membership:
         lanes=place.lanes,
         block_size=place.block_size,
         first_seq=place.first_seq,
+        peers=peers,
     )

@@ -7,9 +7,9 @@ import math
 import os
 
 from p4reduce.control.channel import Tls
+from p4reduce.protocol.constants import MAX_RANKS
 from p4reduce.transport import KINDS
 
-MAX_WORLD_SIZE = 32  # a slot's bitmap has 32 bits
 MAX_SLOTS = 32768  # the packet's slot field counts 65,536 halves
 
 
@@ -30,6 +30,11 @@ def token(value: str | None) -> str | None:
     return value if value is not None else os.environ.get("P4REDUCE_TOKEN") or None
 
 
+def switch(value: str | None) -> str:
+    """The name of the switch that this rank is at; "" for whichever hears it."""
+    return value if value is not None else os.environ.get("P4REDUCE_SWITCH", "")
+
+
 def tls(value: Tls | None) -> Tls | None:
     """How to trust the controller; None for a connection that is not encrypted."""
     authorities = os.environ.get("P4REDUCE_TLS_CA")
@@ -45,7 +50,7 @@ def transport(value: str | None) -> str:
 
 def rank_of_world(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """Checked (rank, world_size), by default from RANK and WORLD_SIZE, as torchrun sets them."""
-    size = integer("world_size", _or_environment("world_size", world_size, "WORLD_SIZE"), 1, MAX_WORLD_SIZE)
+    size = integer("world_size", _or_environment("world_size", world_size, "WORLD_SIZE"), 1, MAX_RANKS)
     return integer("rank", _or_environment("rank", rank, "RANK"), 0, size - 1), size
 
 

@@ -3,6 +3,7 @@
 control Aggregation(inout headers_t hdr, inout metadata_t meta) {
     counter(OUTCOMES, CounterType.packets_and_bytes) outcomes;
 
+    Uplink() uplink;
     Admission() admission;
     SlotState() slot_state;
     Replies() replies;
@@ -32,11 +33,16 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
             || growth > MAX_GROWTH || (meta.from_cpu == 1 && growth != 0)) {
             meta.outcome = OUTCOME_MALFORMED;
         } else if (meta.from_cpu == 0) {
-            if (hdr.aggregation.op == OP_DATA) {
+            uplink.apply(hdr, meta);
+            if (hdr.aggregation.op == OP_HELLO) {
+                meta.outcome = OUTCOME_HELLO;
+            } else if (hdr.aggregation.op == OP_ERROR || (meta.from_parent == 0 && hdr.aggregation.op == OP_DATA)
+                || (meta.from_parent == 1 && (hdr.aggregation.op == OP_RESULT || hdr.aggregation.op == OP_STATUS))) {
                 meta.outcome = OUTCOME_STARTED;
                 admission.apply(hdr, meta);
-            } else if (hdr.aggregation.op == OP_HELLO) {
-                meta.outcome = OUTCOME_HELLO;
+                if (hdr.aggregation.op == OP_ERROR && meta.outcome == OUTCOME_STARTED) {
+                    meta.outcome = OUTCOME_MISMATCH;
+                }
             }
         } else if (hdr.aggregation.op == OP_RESET || hdr.aggregation.op == OP_QUERY) {
             meta.half = (bit<32>)hdr.aggregation.slot;
@@ -45,11 +51,13 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
 
         if (meta.outcome == OUTCOME_STARTED) {
             slot_state.apply(hdr, meta);
-            if (meta.outcome == OUTCOME_REPLAYED || meta.outcome == OUTCOME_QUERY) {
+            bit<1> asks = meta.outcome == OUTCOME_REPLAYED || meta.outcome == OUTCOME_SENT_UP
+                || meta.outcome == OUTCOME_QUERY ? 1w1 : 1w0;
+            if (asks == 1) {
                 disregard_keys();
             }
-            if (meta.outcome == OUTCOME_STARTED || meta.outcome == OUTCOME_ADDED || meta.outcome == OUTCOME_REPLAYED
-                || meta.outcome == OUTCOME_QUERY) {
+            if (asks == 1 || meta.outcome == OUTCOME_STARTED || meta.outcome == OUTCOME_ADDED
+                || meta.outcome == OUTCOME_STORED) {
 #define APPLY_LANE(i) key##i.apply(hdr.keys[i].key, meta.half, meta.keep); \
                 lane##i.apply(hdr.values[i], meta.add[i:i], meta.touch[i:i], meta.half, meta.keep);
                 FOR_EACH_LANE(APPLY_LANE)
@@ -59,6 +67,8 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
         outcomes.count(meta.outcome);
         if (meta.complete == 1) {
             outcomes.count(OUTCOME_COMPLETED);
+        } else if (meta.send_up == 1 && meta.outcome != OUTCOME_SENT_UP) {
+            outcomes.count(OUTCOME_SENT_UP);
         }
         replies.apply(hdr, meta);
     }

@@ -11,6 +11,7 @@
 #include "drop_simulator.p4"
 #include "../include/own_address.p4"
 #include "../include/forwarding.p4"
+#include "../include/uplink.p4"
 #include "../include/admission.p4"
 #include "slot_state.p4"
 #include "lane.p4"

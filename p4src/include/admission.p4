@@ -16,7 +16,7 @@ control Admission(in headers_t hdr, inout metadata_t meta) {
             hdr.udp.src_port           : exact @name("source_port");
             hdr.aggregation.job        : exact @name("job");
             hdr.aggregation.generation : exact @name("generation");
-            hdr.aggregation.worker     : exact @name("worker");
+            meta.member                : exact @name("worker");
         }
         actions = { admit; @defaultonly NoAction; }
         default_action = NoAction;

@@ -26,13 +26,26 @@ struct metadata_t {
     bit<16> pool_halves;
     bit<16> job_group;
 
+    // The switch above this one in the job's tree, if there is one.
+    bit<32> parent_bit;      // 0: there is none
+    port_t  parent_port;
+    mac_t   parent_mac;
+    ipv4_t  parent_ip;
+    bit<16> parent_udp_port;
+    bit<8>  parent_worker;   // which of its workers this switch is
+    bit<1>  from_parent;
+    bit<8>  member;          // who sent the packet, as the job's entries have it
+
     // The slot half and what happened there.
     bit<32> half;
     bit<32> outcome;
     bit<1>  complete;
+    bit<1>  send_up;         // the partial sums, to the parent
     bit<32> seq;
     bit<32> bitmap;
     bit<32> fingerprint;
+    bit<8>  present;         // lanes that any worker has sent values of
+    bit<8>  envoy;           // the worker whose packet was the last to be added
     bit<32> keep;            // all ones: go on from the stored sums and keys; 0: start over
     bit<8>  add;             // lanes whose values are to be added
     bit<8>  touch;           // lanes whose registers are to be read and written

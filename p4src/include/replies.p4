@@ -25,6 +25,26 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
         meta.multicast_group = meta.job_group;
     }
 
+    // From this switch, as a worker of its parent.
+    action to_parent(bit<4> op) {
+        hdr.aggregation.op = op;
+        hdr.aggregation.worker = meta.parent_worker;
+        hdr.ethernet.src = meta.switch_mac;
+        hdr.ethernet.dst = meta.parent_mac;
+        hdr.ipv4.src = hdr.ipv4.dst;
+        hdr.ipv4.dst = meta.parent_ip;
+        hdr.ipv4.ttl = DEFAULT_TTL;
+        hdr.udp.src_port = AGGREGATION_PORT;
+        hdr.udp.dst_port = meta.parent_udp_port;
+        hdr.udp.checksum = 0;
+        meta.egress_port = meta.parent_port;
+    }
+
+    // The parent says which of its workers; the workers here are others.
+    action name_worker() {
+        hdr.aggregation.worker = hdr.aggregation.worker == meta.parent_worker ? meta.envoy : NOBODY;
+    }
+
     action to_controller() {
         meta.egress_port = CPU_PORT;
         hdr.packet_in.setValid();
@@ -39,6 +59,7 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
     }
 
     action without_values(bit<32> word) {
+        hdr.aggregation.active = 0;
         hdr.aggregation.present = 0;
 #define DROP_VALUES(i) hdr.values[i].setInvalid(); hdr.keys[i].key = 0;
         FOR_EACH_LANE(DROP_VALUES)
@@ -51,22 +72,46 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         if (meta.complete == 1) {
+            if (meta.from_parent == 1) {
+                name_worker();
+            }
             turn_around(OP_RESULT);
             to_group();
             hdr.aggregation.present = hdr.aggregation.active;
+        } else if (meta.send_up == 1) {
+            to_parent(OP_DATA);
+            hdr.aggregation.present = hdr.aggregation.active & meta.present;
+#define LEAVE_OUT(i) if (meta.present[i:i] == 0) { hdr.values[i].setInvalid(); }
+            FOR_EACH_LANE(LEAVE_OUT)
         } else if (meta.outcome == OUTCOME_REPLAYED) {
             turn_around(OP_RESULT);
             to_sender();
             hdr.aggregation.present = hdr.aggregation.active;
         } else if (meta.outcome == OUTCOME_AHEAD) {
+            if (meta.from_parent == 1) {
+                name_worker();
+                to_group();
+            } else {
+                to_sender();
+            }
             turn_around(OP_STATUS);
-            to_sender();
             without_values(meta.bitmap);
         } else if (meta.outcome == OUTCOME_MISMATCH) {
-            turn_around(OP_ERROR);
-            to_group();
-            without_values(hdr.aggregation.fingerprint);
-            hdr.aggregation.fingerprint = meta.fingerprint;
+            if (hdr.aggregation.op == OP_ERROR) {
+                without_values(hdr.keys[0].key);
+            } else {
+                without_values(hdr.aggregation.fingerprint);
+                hdr.aggregation.fingerprint = meta.fingerprint;
+            }
+            if (meta.parent_bit != 0 && meta.from_parent == 0) {
+                to_parent(OP_ERROR);
+            } else {
+                if (meta.from_parent == 1) {
+                    hdr.aggregation.worker = NOBODY;
+                }
+                turn_around(OP_ERROR);
+                to_group();
+            }
         } else if (meta.outcome == OUTCOME_QUERY) {
             to_controller();
             tell_state();

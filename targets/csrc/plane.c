@@ -12,6 +12,7 @@ static const struct {
     [TABLE_JOBS] = {4096, NO_ACTION},      [TABLE_MAC_ADDRESSES] = {4096, ACTION_DISCARD},
     [TABLE_ROUTER_MACS] = {64, NO_ACTION}, [TABLE_ROUTES] = {1024, ACTION_UNROUTABLE},
     [TABLE_LOSS_OUT] = {512, NO_ACTION},   [TABLE_WORKERS] = {4096, NO_ACTION},
+    [TABLE_UPLINKS] = {4096, NO_ACTION},
 };
 
 static _Atomic uint64_t planes_made;

@@ -109,7 +109,8 @@ static void recognise(struct thread *thread, const struct udp_port *udp, struct 
     sender->known = true;
     sender->identity = identity_of(header);
     sender->delivery = NULL;
-    if (!hit)
+    // What goes up to a parent takes the long way.
+    if (!hit || table_find(&thread->context.plane->tables[TABLE_UPLINKS], &(struct key){{job, 0}}) != NULL)
         return;
     sender->data.worker_bit = (uint32_t)entry->arguments[0];
     sender->data.full_bitmap = (uint32_t)entry->arguments[1];
@@ -144,6 +145,7 @@ static bool contribute(struct thread *thread, const struct udp_port *udp, struct
         return false;
 
     struct contribution *data = &sender->data;
+    data->worker = header[AGGREGATION_WORKER];
     data->seq = seq;
     data->fingerprint = load32(header + AGGREGATION_FINGERPRINT);
     data->active = active;

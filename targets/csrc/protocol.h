@@ -10,6 +10,9 @@
 #define AGGREGATION_PORT 0x7A52
 #define MAX_LANES 8
 #define NO_KEY 0xFFFFFFFF
+#define PARENT 31
+#define PARENT_BIT 0x80000000
+#define NOBODY 255
 
 enum op {
     OP_DATA = 1,
@@ -37,7 +40,9 @@ enum outcome {
     OUTCOME_HELLO = 11,
     OUTCOME_RESET = 12,
     OUTCOME_QUERY = 13,
-    OUTCOMES = 14,
+    OUTCOME_SENT_UP = 14,
+    OUTCOME_STORED = 15,
+    OUTCOMES = 16,
 };
 
 #define ETHERTYPE_IPV4 0x0800

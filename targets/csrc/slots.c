@@ -56,14 +56,22 @@ static void add_lanes(const struct slots *slots, struct half *half, const struct
 bool half_contribute(const struct slots *slots, struct half *half, const struct contribution *data,
                      enum outcome outcome) {
     uint8_t *keys = half->keys;
-    if (outcome == OUTCOME_STARTED) {
-        half->seq = data->seq;
-        half->bitmap = data->worker_bit;
-        half->fingerprint = data->fingerprint;
+    if (outcome == OUTCOME_STARTED || outcome == OUTCOME_STORED) {
+        if (outcome == OUTCOME_STARTED) {
+            half->seq = data->seq;
+            half->bitmap = data->worker_bit;
+            half->fingerprint = data->fingerprint;
+            half->envoy = data->worker;
+            half->present = (uint8_t)data->present;
+        } else {
+            half->bitmap = data->full_bitmap;
+        }
         memcpy(keys, data->keys, keys_length(&slots->layout));
         start_lanes(slots, half, data);
     } else {
         half->bitmap |= data->worker_bit;
+        half->envoy = data->worker;
+        half->present |= (uint8_t)data->present;
         for (size_t at = 0; at < keys_length(&slots->layout); at += 4) {
             uint32_t key = load32(data->keys + at);
             if (key < load32(keys + at))

@@ -18,6 +18,8 @@ struct half {
     uint32_t bitmap;
     uint32_t fingerprint;
     atomic_uint locked;
+    uint8_t envoy;   // the worker whose packet was the last to be added
+    uint8_t present; // lanes that any worker has sent values of
     uint8_t keys[4 * MAX_LANES];
 };
 
@@ -29,10 +31,12 @@ struct slots {
     add_values_fn *add_values;
 };
 
-// A DATA packet as its slot sees it.
+// A packet as its slot sees it: DATA, or RESULT or STATUS from the parent.
 struct contribution {
     uint32_t worker_bit;
     uint32_t full_bitmap;
+    uint32_t parent_bit; // 0: there is no parent
+    uint8_t worker;
     uint32_t seq;
     uint32_t fingerprint;
     unsigned active;
@@ -76,6 +80,11 @@ static inline void half_unlock(struct half *half) {
 
 _Static_assert(sizeof(struct half) <= ALIGNMENT, "the sums begin behind it");
 
+// Whether all workers have been counted, but not the parent.
+static inline bool half_is_up(const struct half *half, const struct contribution *data) {
+    return half->bitmap == (data->full_bitmap & ~data->parent_bit);
+}
+
 // What a DATA packet would do to the half: p4src/bmv2/slot_state.p4.
 static inline enum outcome half_judge(const struct half *half, const struct contribution *data) {
     uint32_t age = data->seq - half->seq; // a serial number: RFC 1982
@@ -87,10 +96,19 @@ static inline enum outcome half_judge(const struct half *half, const struct cont
         return OUTCOME_MISMATCH;
     if ((half->bitmap & data->worker_bit) == 0)
         return OUTCOME_ADDED;
-    return half->bitmap != data->full_bitmap ? OUTCOME_AHEAD : OUTCOME_REPLAYED;
+    if (half->bitmap == data->full_bitmap)
+        return OUTCOME_REPLAYED;
+    return half_is_up(half, data) && half->envoy == data->worker ? OUTCOME_SENT_UP : OUTCOME_AHEAD;
 }
 
-// Does it, where the outcome is STARTED or ADDED. Returns whether the round is complete.
+// The same for a packet from the parent.
+static inline enum outcome half_judge_parent(const struct half *half, const struct contribution *data, unsigned op) {
+    if (data->seq != half->seq || data->fingerprint != half->fingerprint || !half_is_up(half, data))
+        return OUTCOME_STALE;
+    return op == OP_RESULT ? OUTCOME_STORED : OUTCOME_AHEAD;
+}
+
+// Does it, where the outcome is STARTED, ADDED or STORED. Returns whether the round is complete.
 bool half_contribute(const struct slots *slots, struct half *half, const struct contribution *data,
                      enum outcome outcome);
 

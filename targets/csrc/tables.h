@@ -17,6 +17,7 @@ enum table_id {
     TABLE_ROUTES,        // destination, prefix length
     TABLE_LOSS_OUT,      // port
     TABLE_WORKERS,       // job << 16 | instance
+    TABLE_UPLINKS,       // job
     TABLES,
 };
 
@@ -31,6 +32,7 @@ enum action_id {
     ACTION_ROUTE, // port, source mac, next hop mac
     ACTION_UNROUTABLE,
     ACTION_ADDRESS, // mac, ip, udp port
+    ACTION_UPLINK,  // port, mac, ip, udp port, worker
 };
 
 #define MAX_ARGUMENTS 5

@@ -74,6 +74,19 @@ def test_sums_are_right_beside_gloo(tmp_path: Path, target: str) -> None:
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+def test_several_aggregators(tmp_path: Path) -> None:
+    rows = bench(tmp_path, *SMALL, "--systems", "p4reduce", "--aggregators", "3", "--overlap", "random",
+                 "--sparsity", "block")  # fmt: skip
+    assert [(row["target"], row["error"], row["wrong"]) for row in rows] == [("3 x native", None, 0)] * 3
+
+
+def test_bmv2_is_one(tmp_path: Path) -> None:
+    process = start("", *SMALL, "--target", "bmv2", "--aggregators", "2", "--json", str(tmp_path / "bench.json"))
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "--aggregators 2 with --target bmv2" in output
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32"])
 def test_other_dtypes_and_elements(tmp_path: Path, dtype: str) -> None:
     rows = bench(tmp_path, *SMALL, "--dtype", dtype, "--systems", "p4reduce,gloo", "--overlap", "none",

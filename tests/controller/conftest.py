@@ -53,19 +53,32 @@ def loop() -> Iterator[Loop]:
 
 
 class Running:
-    """A service on a fake switch, and ranks that join it; a rank whose number is in `mute` sends no HELLO."""
+    """A service on fake switches, and ranks that join it; a rank whose number is in `mute` sends no HELLO.
 
-    def __init__(self, loop: Loop, config: ServiceConfig | None = None, lease: float = 5.0, slots: int = 16) -> None:
+    `switch` is the first of the switches. One whose index is in `deaf` hears no HELLO.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        config: ServiceConfig | None = None,
+        lease: float = 5.0,
+        slots: int = 16,
+        switches: int = 1,
+    ) -> None:
         self.loop = loop
         self.mute: set[int] = set()
+        self.deaf: set[int] = set()
         self.ranks: list[Rank] = []
         config = config or ServiceConfig(listen="127.0.0.1:0")
 
         async def start() -> None:
-            self.switch = FakeSwitch(slots)
-            self.jobs = Jobs(self.switch.layout, self.switch.address, lease=lease)
-            self.service = Service(self.switch, self.jobs, config)
-            await self.switch.start(self.service, 1.0)
+            self.switches = [FakeSwitch(slots, number) for number in range(switches)]
+            self.switch = self.switches[0]
+            self.jobs = Jobs(self.switch.layout, [switch.address for switch in self.switches], lease=lease)
+            self.service = Service(self.switches, self.jobs, config)
+            for number, switch in enumerate(self.switches):
+                await switch.start(self.service.listener(number), 1.0)
             await self.service.start()
 
         loop.run(start())
@@ -82,12 +95,16 @@ class Running:
         if assigned.worker in self.mute:
             return
         packet = hello_packet(assigned)
-        sender = Endpoint(f"02:00:00:00:00:{assigned.worker:02x}", "127.0.0.1", 40000 + assigned.worker)
-        heard = Heard(1, sender, packet.job, packet.generation, packet.worker, hello_nonce(packet))
-        self.loop.call(self.switch.hear, heard)
+        for number, switch in enumerate(self.switches):
+            udp_port = 40000 + 1000 * number + assigned.worker
+            sender = Endpoint(f"02:00:00:00:00:{assigned.worker:02x}", "127.0.0.1", udp_port)
+            heard = Heard(1, sender, packet.job, packet.generation, packet.worker, hello_nonce(packet))
+            if number not in self.deaf:
+                self.loop.call(switch.hear, heard)
 
     def used(self) -> int:
-        return self.loop.call(lambda: self.jobs.pool.used)
+        """Slots of all switches."""
+        return self.loop.call(lambda: sum(pool.used for pool in self.jobs.pools))
 
     def close(self) -> None:
         for rank in self.ranks:

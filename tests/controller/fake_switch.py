@@ -21,10 +21,10 @@ from p4reduce_controller.frames import OUTCOMES, Endpoint
 class FakeSwitch:
     """Implements `aggregator.Aggregator`. `log` has what was done, in order; `fail` what shall be raised, by method."""
 
-    def __init__(self, slots: int = 16) -> None:
+    def __init__(self, slots: int = 16, number: int = 0) -> None:
         self.layout = Layout(lanes=4, block_size=64, slots=slots)
-        self.address = Endpoint("02:00:7f:00:00:01", "127.0.0.1", 31314)
-        self.target = "fake"
+        self.address = Endpoint("02:00:7f:00:00:01", "127.0.0.1", 31314 + number)
+        self.target = f"fake {number}" if number else "fake"
         self.problem = ""
         self.log: list[str] = []
         self.fail: dict[str, Exception] = {}
@@ -36,6 +36,7 @@ class FakeSwitch:
         self.aborts: list[tuple[int, int | None, int]] = []
         self.loss_rates: Mapping[tuple[int, Direction], float] = {}
         self.listener: Listener | None = None
+        self.cables: dict[int, list[tuple[FakeSwitch, int]]] = {}  # port -> switches there, and their ports
         self._connected = asyncio.Event()
 
     async def start(self, listener: Listener, timeout: float) -> None:
@@ -75,6 +76,12 @@ class FakeSwitch:
         if error := self.fail.get(what):
             raise error
         self.log.append(what)
+
+    async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int) -> None:
+        self._do("say_hello")
+        for other, there in self.cables.get(port, ()):
+            if other.address == to:
+                other.hear(Heard(there, self.address, 0, 0, worker, nonce))
 
     async def install(self, job: Placement) -> None:
         self._do("install")

@@ -38,16 +38,31 @@ def test_status_shows_jobs_and_ranks(running: Running) -> None:
         assert text in out
 
 
+def test_status_shows_every_switch(loop: Loop) -> None:
+    running = Running(loop, switches=2)
+    try:
+        ready([running.rank(0, 1)])
+        code, out, _ = run("status", "--controller", running.address)
+        assert code == 0
+        for text in ("127.0.0.1:31314", "127.0.0.1:31315", "127.0.0.1:40000 on port 1", "127.0.0.1:41000 on port 1"):
+            assert text in out
+        assert out.count("2 of 16 slots in use") == 2
+        assert out.count("0-1") == 2
+    finally:
+        running.close()
+
+
 def test_status_as_json_has_numbers(running: Running) -> None:
     ready([running.rank(0, 1)])
     code, out, _ = run("status", "--controller", running.address, "--json")
     assert code == 0
     status = json.loads(out)
-    assert status["switch"]["slots_used"] == 4
-    assert status["outcomes"]["hello"] == 7
-    assert status["outcomes"]["stale"] == 0
+    [switch] = status["switches"]
+    assert switch["slots_used"] == 4
+    assert switch["outcomes"]["hello"] == 7
+    assert switch["outcomes"]["stale"] == 0
     assert (status["jobs_started"], status["jobs_aborted"]) == (1, 0)
-    assert status["jobs"][0]["members"][0]["udp_port"] == 40000
+    assert status["jobs"][0]["members"][0]["places"][0]["udp_port"] == 40000
 
 
 def test_loss_sets_what_it_says(running: Running) -> None:

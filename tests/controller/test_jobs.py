@@ -21,8 +21,8 @@ LEASE = 5.0
 class Desk:
     """Jobs, with what each session was told. A session is (job name, rank, which attempt)."""
 
-    def __init__(self, slots: int = 16) -> None:
-        self.jobs = Jobs(Layout(4, 64, slots), ADDRESS, lease=LEASE, default_slots=4)
+    def __init__(self, slots: int = 16, switches: int = 1) -> None:
+        self.jobs = Jobs(Layout(4, 64, slots), [ADDRESS] * switches, lease=LEASE, default_slots=4)
         self.now = 100.0
         self.told: dict[object, list[pb.ServerMessage]] = defaultdict(list)
         self.ended: set[object] = set()
@@ -48,7 +48,7 @@ class Desk:
         self.carry_out()
         return session
 
-    def hear(self, session: object, **changes: int) -> bool:
+    def hear(self, session: object, switch: int = 0, **changes: int) -> bool:
         assigned = self.told[session][0].assigned
         claims = {
             "job": assigned.job,
@@ -57,7 +57,7 @@ class Desk:
             "nonce": assigned.hello_nonce,
         }
         sender = Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000)
-        news = self.jobs.heard(Heard(1, sender, **(claims | changes)), self.now)
+        news = self.jobs.heard(switch, Heard(1, sender, **(claims | changes)), self.now)
         self.carry_out()
         return news
 
@@ -105,7 +105,7 @@ def test_ready_comes_to_all_at_once_and_last() -> None:
     assert not desk.installs
     assert desk.hear(two)
     assert desk.kinds(one) == desk.kinds(two) == ["assigned"]
-    assert [worker.worker for worker in desk.installs[0].placement.workers] == [0, 1]
+    assert [worker.worker for worker in desk.installs[0].placements[0].workers] == [0, 1]
     desk.installed()
     assert desk.kinds(one) == desk.kinds(two) == ["assigned", "ready"]
 
@@ -159,7 +159,7 @@ def test_a_gathering_that_ends_frees_its_slots_at_once() -> None:
     one = desk.join(0)
     desk.jobs.lost(one)
     desk.carry_out()
-    assert desk.jobs.pool.used == 0
+    assert desk.jobs.pools[0].used == 0
     assert not desk.removals
     desk.ready(name="another")
 
@@ -173,9 +173,9 @@ def test_a_name_is_free_as_soon_as_its_job_is_over_but_its_slots_are_not() -> No
     again = desk.join(0, attempt=1)
     assigned = desk.told[again][0].assigned
     assert assigned.job != first.number
-    assert desk.jobs.pool.used == 8
+    assert desk.jobs.pools[0].used == 8
     desk.removed()
-    assert desk.jobs.pool.used == 4
+    assert desk.jobs.pools[0].used == 4
 
 
 def test_barriers_are_counted() -> None:
@@ -266,7 +266,7 @@ def test_a_request_that_cannot_be_met_is_refused(changes: dict[str, float], text
     session = desk.join(**{"rank": 0, **changes})  # type: ignore[arg-type]
     assert text in desk.last(session).message
     assert "\n" not in desk.last(session).message
-    assert desk.jobs.pool.used == 0
+    assert desk.jobs.pools[0].used == 0
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -327,7 +327,7 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def slots_add_up(self) -> None:
         jobs = list(self.desk.jobs)
-        assert self.desk.jobs.pool.used == sum(job.slots.count for job in jobs)
+        assert self.desk.jobs.pools[0].used == sum(job.slots for job in jobs)
         over = [job for job in jobs if job.state in (State.FINISHED, State.ABORTED)]
         assert {id(job) for job in over} == {id(removal.job) for removal in self.desk.removals}
         assert len(over) + len(self.desk.jobs.live) == len(jobs)
@@ -344,7 +344,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.desk.jobs.abort_all(pb.CONTROLLER_STOPPED, "the end")
         self.desk.carry_out()
         self.desk.removed()
-        assert self.desk.jobs.pool.used == 0
+        assert self.desk.jobs.pools[0].used == 0
         assert set(self.sessions) == self.desk.ended
         assert self.desk.jobs.started == self.desk.jobs.finished + self.desk.jobs.aborted
 

@@ -19,13 +19,13 @@ def test_a_scrape_tells_jobs_slots_and_outcomes(running: Running) -> None:
     finally:
         running.loop.run(metrics.close())
     for line in (
-        "p4reduce_switch_connected 1.0",
-        "p4reduce_slots 16.0",
-        "p4reduce_slots_used 4.0",
+        'p4reduce_switch_connected{switch="fake"} 1.0',
+        'p4reduce_slots{switch="fake"} 16.0',
+        'p4reduce_slots_used{switch="fake"} 4.0',
         'p4reduce_jobs{state="ready"} 1.0',
         "p4reduce_ranks 2.0",
         "p4reduce_joins_total 2.0",
         "p4reduce_jobs_aborted_total 0.0",
-        'p4reduce_packets_total{outcome="hello"} 7.0',
+        'p4reduce_packets_total{outcome="hello",switch="fake"} 7.0',
     ):
         assert line in lines

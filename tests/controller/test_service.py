@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import grpc
 import pytest
@@ -28,7 +29,7 @@ def test_a_job_from_joining_to_leaving(running: Running) -> None:
     }
     assert assigned[0].first_seq % 2 == 0
     assert len({a.hello_nonce for a in assigned}) == 3
-    assert (assigned[0].lanes, assigned[0].block_size, assigned[0].switch_ip) == (4, 64, "127.0.0.1")
+    assert (assigned[0].lanes, assigned[0].block_size, assigned[0].aggregators[0].ip) == (4, 64, "127.0.0.1")
     assert running.switch.admitted[1].workers[2].sender.udp_port == 40002
     assert running.switch.log == ["install", "reset"]
 
@@ -276,15 +277,130 @@ def test_status_tells_all(running: Running) -> None:
         stub = rpc.JobsStub(channel)
         stub.SetLoss(pb.SetLossRequest(port=1, direction=pb.IN, rate=0.25), timeout=5)
         status = stub.Status(pb.StatusRequest(), timeout=5)
-    assert [(job.name, job.state, job.first_slot, job.slots) for job in status.jobs] == [
-        ("job", "ready", 0, 4),
-        ("other", "gathering", 4, 4),
+    assert [(job.name, job.state, job.first_slots, job.slots) for job in status.jobs] == [
+        ("job", "ready", [0], 4),
+        ("other", "gathering", [4], 4),
     ]
-    member = status.jobs[0].members[0]
-    assert (member.heard, member.port, member.ip, member.udp_port) == (True, 1, "127.0.0.1", 40000)
-    assert (status.switch.connected, status.switch.slots, status.switch.slots_used) == (True, 16, 8)
-    assert status.outcomes["hello"] == 7
-    assert [(loss.port, loss.direction, loss.rate, loss.lost) for loss in status.losses] == [(1, pb.IN, 0.25, 3)]
+    [place], [switch] = status.jobs[0].members[0].places, status.switches
+    assert (place.heard, place.port, place.ip, place.udp_port) == (True, 1, "127.0.0.1", 40000)
+    assert (switch.connected, switch.slots, switch.slots_used) == (True, 16, 8)
+    assert switch.outcomes["hello"] == 7
+    assert [(loss.port, loss.direction, loss.rate, loss.lost) for loss in switch.losses] == [(1, pb.IN, 0.25, 3)]
+
+
+@pytest.fixture
+def dealt(loop: Loop) -> Iterator[Running]:
+    """Over three switches."""
+    running = Running(loop, switches=3)
+    yield running
+    running.close()
+
+
+def test_a_job_is_dealt_over_all_switches(dealt: Running) -> None:
+    ranks = [dealt.rank(rank, 2, slots=7) for rank in range(2)]
+    assigned = ready(ranks)
+    assert [a.slots for a in assigned] == [7, 7]
+    assert [at.udp_port for at in assigned[0].aggregators] == [31314, 31315, 31316]
+    for number, switch in enumerate(dealt.switches):
+        placed = switch.admitted[assigned[0].job]
+        assert (placed.slots.first, placed.slots.count) == (0, 3)  # 7 over 3, rounded up
+        assert [worker.sender.udp_port for worker in placed.workers] == [40000 + 1000 * number, 40001 + 1000 * number]
+        assert switch.log == ["install", "reset"]
+    ranks[1].session.close()
+    wait_until(lambda: ranks[0].aborted_at, "the abort")
+    wait_until(lambda: dealt.used() == 0, "the slots to be freed")
+    for switch in dealt.switches:
+        assert switch.log[2:] == ["fence", "abort", "forget"]
+        assert switch.aborts == [(assigned[0].job, 1, pb.WORKER_LOST)]
+
+
+def test_more_slots_than_one_switch_has(dealt: Running) -> None:
+    assert ready([dealt.rank(0, 1, slots=48)])[0].slots == 48
+    assert dealt.used() == 48
+    assert "16 slots asked" not in str(dealt.rank(0, 1, job="two", slots=49).outcome())
+    error = dealt.rank(0, 1, job="two", slots=49).outcome()
+    assert "slots=49, and the 3 switches have 48" in str(error)
+    error = dealt.rank(0, 1, job="two", slots=4).outcome()
+    assert "2 slots asked, 0 of 16 free at the switch 127.0.0.1:31314" in str(error)
+
+
+def test_a_job_that_does_not_fit_at_one_switch_takes_nothing_at_the_others(dealt: Running) -> None:
+    dealt.loop.call(lambda: dealt.jobs.pools[1].take(14))
+    error = dealt.rank(0, 1, slots=9).outcome()
+    assert "3 slots asked, 2 of 16 free at the switch 127.0.0.1:31315" in str(error)
+    assert dealt.used() == 14
+
+
+@pytest.mark.parametrize("what", ["install", "reset"])
+def test_a_switch_that_fails_is_named_and_the_job_taken_off_all(dealt: Running, what: str) -> None:
+    dealt.switches[1].fail[what] = SwitchError(f"switch at {dealt.switches[1].target}: no")
+    for rank in [dealt.rank(rank, 2) for rank in range(2)]:
+        assert "switch at fake 1: no" in str(rank.outcome())
+    wait_until(lambda: dealt.used() == 0, "the slots to be freed")
+    for switch in dealt.switches:
+        assert switch.log[-3:] == ["fence", "abort", "forget"]
+        assert not switch.admitted
+
+
+def test_the_switch_that_hears_nothing_is_named(dealt: Running) -> None:
+    dealt.deaf = {2}
+    error = dealt.rank(0, 1, timeout=0.4).outcome()
+    assert isinstance(error, JoinError)
+    assert "rank 0 joined, but no HELLO from there reached the switch at 127.0.0.1:31316" in str(error)
+    assert "31314" not in str(error)
+    assert "31315" not in str(error)
+
+
+def test_slots_are_kept_until_every_switch_has_forgotten_the_job(dealt: Running) -> None:
+    rank = dealt.rank(0, 1)
+    ready([rank])
+    dealt.loop.call(dealt.switches[1].disconnect)
+    rank.session.close()
+    wait_until(lambda: "forget" in dealt.switches[2].log, "the others to be done")
+    assert dealt.used() == 6
+    dealt.loop.call(dealt.switches[1].reconnect)
+    wait_until(lambda: dealt.used() == 0, "the slots to be freed")
+
+
+def test_who_loses_a_rank_hears_which_switch_is_away(dealt: Running) -> None:
+    ranks = [dealt.rank(rank, 2) for rank in range(2)]
+    ready(ranks)
+    dealt.loop.call(dealt.switches[2].disconnect)
+    assert [rank.session.aborted for rank in ranks] == [None, None]
+    ranks[1].session.close()
+    wait_until(lambda: ranks[0].aborted_at, "the abort")
+    assert "rank 1 was lost" in str(ranks[0].session.aborted)
+    assert "the switch at 127.0.0.1:31316 is away: pulled" in str(ranks[0].session.aborted)
+    dealt.loop.call(dealt.switches[2].reconnect)
+
+
+def test_the_switch_that_lost_a_job_is_named(dealt: Running) -> None:
+    rank = dealt.rank(0, 1)
+    assigned = ready([rank])[0]
+    dealt.loop.call(dealt.switches[1].disconnect)
+    dealt.loop.call(dealt.switches[1].reconnect, frozenset({assigned.job}))
+    wait_until(lambda: rank.aborted_at, "the abort")
+    assert "the switch at fake 1 was restarted" in str(rank.session.aborted)
+    wait_until(lambda: dealt.used() == 0, "the slots to be freed")
+
+
+def test_status_and_loss_of_several_switches(dealt: Running) -> None:
+    ready([dealt.rank(0, 1, slots=4)])
+    with grpc.insecure_channel(dealt.address) as channel:
+        stub = rpc.JobsStub(channel)
+        stub.SetLoss(pb.SetLossRequest(port=1, direction=pb.IN, rate=0.25, switch="fake 2"), timeout=5)
+        stub.SetLoss(pb.SetLossRequest(port=2, direction=pb.OUT, rate=0.5), timeout=5)
+        with pytest.raises(grpc.RpcError, match="switch='fake 3': accepted are fake, fake 1, fake 2"):
+            stub.SetLoss(pb.SetLossRequest(port=1, rate=0.1, switch="fake 3"), timeout=5)
+        status = stub.Status(pb.StatusRequest(), timeout=5)
+    assert [(switch.address, switch.slots_used) for switch in status.switches] == [
+        ("fake", 2),
+        ("fake 1", 2),
+        ("fake 2", 2),
+    ]
+    assert [[loss.port for loss in switch.losses] for switch in status.switches] == [[2], [2], [1, 2]]
+    assert [place.udp_port for place in status.jobs[0].members[0].places] == [40000, 41000, 42000]
+    assert list(status.jobs[0].first_slots) == [0, 0, 0]
 
 
 def test_a_loss_rate_above_one_is_refused(running: Running) -> None:

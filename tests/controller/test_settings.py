@@ -15,7 +15,7 @@ from p4reduce_controller.switch import Route
 
 
 def test_defaults_are_one_udp_port_on_loopback() -> None:
-    config = load(None, {}).switch_config()
+    config = load(None, {}).switch_configs()[0]
     assert config.target == "127.0.0.1:9559"
     assert config.address == Endpoint("02:00:7f:00:00:01", "127.0.0.1", 31314)
     assert (config.ports, config.hosts, config.routes, config.more_addresses) == ([1], {}, [], [])
@@ -25,7 +25,7 @@ def test_the_example_is_accepted_and_options_win(tmp_path: Path) -> None:
     file = tmp_path / "controller.toml"
     file.write_text(EXAMPLE)
     settings = load(file, {"listen": "127.0.0.1:1", "ports": None})
-    config = settings.switch_config()
+    config = settings.switch_configs()[0]
     assert settings.listen == "127.0.0.1:1"
     assert settings.tls_cert == "cert.pem"
     assert config.address == Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
@@ -43,22 +43,49 @@ def test_one_line_options_say_what_the_file_says() -> None:
         "next_hop_mac": "02:00:00:00:00:02",
     }
     assert s.parse_ports("1, 2,3") == [1, 2, 3]
-    config = load(None, {"hosts": dict([s.parse_host("02-00-00-00-00-0A=3")])}).switch_config()
+    config = load(None, {"hosts": dict([s.parse_host("02-00-00-00-00-0A=3")])}).switch_configs()[0]
     assert config.hosts == {"02:00:00:00:00:0a": 3}
 
 
 def test_more_addresses_are_the_switchs_too() -> None:
-    config = load(None, {"address": ["10.0.0.254:9", "10.0.1.254"]}).switch_config()
+    config = load(None, {"address": ["10.0.0.254:9", "10.0.1.254"]}).switch_configs()[0]
     assert (config.address.ip, config.address.udp_port, config.more_addresses) == ("10.0.0.254", 9, ["10.0.1.254"])
+
+
+def test_several_switches_have_an_address_each() -> None:
+    options = {"switch": ["a:1", "b:2"], "address": ["10.0.0.1", "10.0.0.2:5"], "ports": [1, 2]}
+    one, two = load(None, options).switch_configs()
+    assert (one.target, one.address) == ("a:1", Endpoint("02:00:0a:00:00:01", "10.0.0.1", 31314))
+    assert (two.target, two.address) == ("b:2", Endpoint("02:00:0a:00:00:02", "10.0.0.2", 5))
+    assert one.ports == two.ports == [1, 2]
+    assert not one.more_addresses
+    _, two = load(None, options | {"mac": ["02:00:00:00:00:01", "02:00:00:00:00:02"]}).switch_configs()
+    assert two.address.mac == "02:00:00:00:00:02"
+
+
+def test_one_switch_need_not_be_a_list(tmp_path: Path) -> None:
+    file = tmp_path / "controller.toml"
+    file.write_text('switch = "a:1"\nmac = "02:00:00:00:00:01"\n')
+    [config] = load(file, {}).switch_configs()
+    assert (config.target, config.address.mac) == ("a:1", "02:00:00:00:00:01")
+
+
+TWO = {"switch": ["a:1", "b:2"], "address": ["10.0.0.1", "10.0.0.2"]}
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
     [
+        (TWO | {"switch": ["a:1", "a:1"]}, "--switch a:1, a:1: 1 or more that differ"),
+        (TWO | {"switch": []}, "--switch : 1 or more that differ"),
+        (TWO | {"address": ["10.0.0.1"]}, "--address 10.0.0.1 for 2 switches: one for each is accepted"),
+        (TWO | {"address": ["10.0.0.1"] * 2}, "no two alike"),
+        (TWO | {"mac": ["02:00:00:00:00:01"]}, "--mac is given 1 times for 2 switches"),
+        (TWO | {"hosts": {"02:00:00:00:00:01": 1}}, "--host and --route are of one switch, and there are 2"),
         ({"address": ["10.0.0"]}, "an IPv4 address is accepted"),
         ({"address": ["10.0.0.1:0"]}, "an IPv4 address is accepted"),
         ({"address": ["10.0.0.1:x"]}, "an IPv4 address is accepted"),
-        ({"mac": "02:00"}, "six hexadecimal bytes"),
+        ({"mac": ["02:00"]}, "six hexadecimal bytes"),
         ({"ports": [0]}, "port 0: 1 to 509"),
         ({"ports": [510]}, "port 510: 1 to 509"),
         ({"hosts": {"nonsense": 1}}, "MAC address 'nonsense'"),
@@ -71,7 +98,7 @@ def test_more_addresses_are_the_switchs_too() -> None:
 )
 def test_what_is_not_accepted_is_named(options: dict[str, Any], text: str) -> None:
     with pytest.raises(SettingsError, match=text):
-        load(None, options).switch_config()
+        load(None, options).switch_configs()[0]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ class Bench:
             while select.select([sock], [], [], 0)[0]:
                 sock.recv(65536)
         self.service: Service = loop.run(self._context.__aenter__())
-        self.switch: P4RuntimeSwitch = self.service._switch  # type: ignore[assignment]
+        self.switch: P4RuntimeSwitch = self.service._switches[0]  # type: ignore[assignment]
         self.lanes = self.switch.layout.lanes
 
     def close(self) -> None:
@@ -243,7 +243,7 @@ def test_a_killed_worker_is_told_of_within_a_second_by_both_ways(bench: Bench) -
         assert max(rank.aborted_at for rank in ranks) - killed < 1
         assert time.monotonic() - killed < 1
     assert "rank 2 was lost" in str(ranks[0].session.aborted)
-    wait_until(lambda: bench.loop.run(bench.service.status()).switch.slots_used == 0, "the slots to be freed")
+    wait_until(lambda: bench.loop.run(bench.service.status()).switches[0].slots_used == 0, "the slots to be freed")
     before = bench.loop.run(bench.switch.outcomes())["not_admitted"]
     bench.announce(assigned[0])
     wait_until(lambda: bench.loop.run(bench.switch.outcomes())["not_admitted"] > before, "the packet to be refused")
@@ -258,7 +258,7 @@ def test_a_deaf_switch_is_said_to_be_so(bench: Bench) -> None:
         assert "rank 1 joined, but no HELLO from there reached the switch at 10.0.0.254:31314" in str(error)
     assert bench.loop.run(bench.switch.losses())[2, "in"] > 0
     status = bench.loop.run(bench.service.status())
-    assert [(loss.port, loss.rate) for loss in status.losses if loss.rate] == [(2, 1.0)]
+    assert [(loss.port, loss.rate) for loss in status.switches[0].losses if loss.rate] == [(2, 1.0)]
     bench.loop.run(bench.switch.set_loss(2, "in", 0.5))
     bench.loop.run(bench.switch.set_loss(2, "in", 0.0))
     bench.job(2)
@@ -390,9 +390,9 @@ def test_jobs_live_through_a_break_of_the_connection(loop: Loop, target: Target,
         ranks, assigned = bench.job(2)
         proxy.cut()
         wait_until(lambda: bench.switch.problem, "the break to be noticed")
-        status = bench.loop.run(bench.service.status())
-        assert not status.switch.connected
-        assert proxy.address in status.switch.problem
+        [switch] = bench.loop.run(bench.service.status()).switches
+        assert not switch.connected
+        assert proxy.address in switch.problem
         bench.round(assigned)  # the data plane goes on by itself
         with pytest.raises(SwitchUnavailable, match="is not connected"):
             bench.loop.run(bench.switch.set_loss(1, "in", 0.5))
@@ -415,9 +415,9 @@ def test_a_job_that_dies_during_a_break_keeps_its_slots_until_the_switch_forgets
         wait_until(lambda: bench.switch.problem, "the break to be noticed")
         ranks[0].session.close()
         wait_until(lambda: ranks[1].aborted_at, "the other rank to hear of it")
-        assert loop.run(bench.service.status()).switch.slots_used == 4
+        assert loop.run(bench.service.status()).switches[0].slots_used == 4
         proxy.mend()
-        wait_until(lambda: loop.run(bench.service.status()).switch.slots_used == 0, "the slots to be freed")
+        wait_until(lambda: loop.run(bench.service.status()).switches[0].slots_used == 0, "the slots to be freed")
 
         async def own() -> list[str]:
             return await entries(bench.switch._linked(), bench.switch._program)
@@ -444,8 +444,8 @@ def test_jobs_whose_entries_are_gone_after_a_break_are_aborted(loop: Loop, targe
         loop.run(remove_one())
         proxy.mend()
         wait_until(lambda: all(rank.aborted_at for rank in ranks), "the abort")
-        assert "the switch was restarted and lost the job's state" in str(ranks[0].session.aborted)
-        wait_until(lambda: loop.run(bench.service.status()).switch.slots_used == 4, "the slots to be freed")
+        assert " was restarted and lost the job's state" in str(ranks[0].session.aborted)
+        wait_until(lambda: loop.run(bench.service.status()).switches[0].slots_used == 4, "the slots to be freed")
         bench.round(kept)
         bench.round(bench.job(2, job="lost")[1])
     finally:

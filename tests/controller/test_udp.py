@@ -60,7 +60,7 @@ class Worker:
 
     def send(self, assigned: Assigned, packet: Aggregation) -> None:
         payload = build(packet, ANYONE, ANYONE)[HEADERS:]
-        self.socket.sendto(payload, (assigned.switch_ip, assigned.switch_udp_port))
+        self.socket.sendto(payload, (assigned.aggregators[0].ip, assigned.aggregators[0].udp_port))
 
     def hello(self, assigned: Assigned) -> None:
         self.send(assigned, hello_packet(assigned))
@@ -137,10 +137,9 @@ def test_workers_behind_one_port_are_told_apart(stack: Stack) -> None:
     stack.round(assigned)
     status = json.loads(stack.ask("status", "--json"))
     members = status["jobs"][0]["members"]
-    assert [member["udp_port"] for member in members] == [worker.socket.getsockname()[1] for worker in stack.workers]
-    assert {(member["port"], member["ip"], member["mac"]) for member in members} == {
-        (1, "127.0.0.1", "02:00:7f:00:00:01")
-    }
+    places = [place for member in members for place in member["places"]]
+    assert [place["udp_port"] for place in places] == [worker.socket.getsockname()[1] for worker in stack.workers]
+    assert {(place["port"], place["ip"], place["mac"]) for place in places} == {(1, "127.0.0.1", "02:00:7f:00:00:01")}
     stack.ranks[1].session.close()
     for worker in (0, 2):
         abort = stack.workers[worker].received(Op.ABORT)
@@ -158,8 +157,8 @@ def test_losses_are_counted_by_port(stack: Stack) -> None:
     )
 
     def lost() -> int:
-        losses = json.loads(stack.ask("status", "--json"))["losses"]
-        return sum(loss["lost"] for loss in losses if (loss["port"], loss["direction"]) == (1, "OUT"))
+        [switch] = json.loads(stack.ask("status", "--json"))["switches"]
+        return sum(loss["lost"] for loss in switch["losses"] if (loss["port"], loss["direction"]) == (1, "OUT"))
 
     wait_until(lost, "the answer to be lost")
     assert "port 1 out: loses 100.00%" in stack.ask("status")
@@ -179,4 +178,4 @@ def test_a_switch_that_restarts_costs_its_jobs_but_not_the_controller(stack: Sta
         assert rank.session.aborted.reason == "SWITCH_LOST"
     stack.round(stack.job(2))
     status = json.loads(stack.ask("status", "--json"))
-    assert (status["switch"]["connected"], len(status["jobs"])) == (True, 1)
+    assert (status["switches"][0]["connected"], len(status["jobs"])) == (True, 1)

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from .switch import Switch
 from .targets import Unavailable
+
+sys.path.append(str(Path(__file__).parents[1] / "protocol"))  # for the simulator of workers and networks
 
 PLANES = [
     pytest.param("sim"),

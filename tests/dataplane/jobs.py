@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from . import frames
-from .frames import NO_KEY, Aggregation, Host, Values
+from .frames import NO_KEY, NOBODY, PARENT, Aggregation, Host, Values
 from .p4runtime import Entry
-from .switch import JOBS, SWITCH, WORKERS, Outputs, Switch
+from .switch import JOBS, SWITCH, UPLINKS, WORKERS, Outputs, Switch
 
 FIRST_SEQ = 2
 
@@ -25,7 +25,10 @@ class Member:
 
 
 class Job:
-    """`size` workers spread over the switch's ports, with a pool of `slots` slots from `pool_base` (in halves)."""
+    """`size` workers spread over the switch's ports, with a pool of `slots` slots from `pool_base` (in halves).
+
+    With a `parent`, the switch is a leaf, and its parent's worker `index`.
+    """
 
     def __init__(
         self,
@@ -38,10 +41,13 @@ class Job:
         slots: int = 2,
         first_seq: int = FIRST_SEQ,
         fingerprint: int = 0xC0FFEE00,
+        parent: Member | None = None,
+        index: int = 0,
     ) -> None:
         self.switch, self.size, self.number, self.generation = switch, size, number, generation
         self.pool_base, self.slots, self.first_seq, self.fingerprint = pool_base, slots, first_seq, fingerprint
         self.group = 0x100 + (number & 0xFFF)
+        self.parent, self.index = parent, index
         self.members = [
             Member(
                 switch.ports[rank % len(switch.ports)],
@@ -51,11 +57,28 @@ class Job:
         ]
 
     @property
-    def full(self) -> int:
+    def all_workers(self) -> int:
         return (1 << self.size) - 1
 
+    @property
+    def full(self) -> int:
+        return self.all_workers | (1 << PARENT if self.parent else 0)
+
+    def member(self, rank: int) -> Member:
+        """A worker, or PARENT."""
+        if rank == PARENT and self.parent:
+            return self.parent
+        return self.members[rank]
+
+    def uplink(self) -> Entry:
+        assert self.parent
+        host = self.parent.host
+        params = {"port": self.parent.port, "mac": frames.mac_number(host.mac), "ip": frames.ip_number(host.ip)}
+        params |= {"udp_port": host.udp_port, "worker": self.index}
+        return Entry(UPLINKS, {"job": self.number}, "SwitchIngress.aggregation.uplink.uplink", params)
+
     def admission(self, rank: int) -> Entry:
-        member = self.members[rank]
+        member = self.member(rank)
         return Entry(
             JOBS,
             {
@@ -89,6 +112,8 @@ class Job:
         """Entries, group and slot halves, as the controller does."""
         ranks = range(self.size)
         self.switch.insert(*map(self.admission, ranks), *map(self.delivery, ranks))
+        if self.parent:
+            self.switch.insert(self.uplink(), self.admission(PARENT))
         self.switch.insert_group(self.group, [(self.members[rank].port, rank + 1) for rank in ranks])
         self.reset().expect()
         return self
@@ -137,6 +162,11 @@ class Job:
     def data(self, rank: int, seq: int, **fields: object) -> tuple[int, bytes]:
         return self.sent(self.packet(rank, seq, **fields))
 
+    def from_parent(self, packet: Aggregation) -> tuple[int, bytes]:
+        """(port, frame) of a RESULT, STATUS or ERROR of the parent."""
+        assert self.parent
+        return self.parent.port, frames.frame(self.parent.host, SWITCH, packet)
+
     # --- what the switch answers --------------------------------------------------------------------------------------
 
     def to_one(self, rank: int, answer: Aggregation) -> dict[int, list[bytes]]:
@@ -149,18 +179,27 @@ class Job:
             ports.setdefault(member.port, []).append(frames.frame(SWITCH, member.host, answer))
         return ports
 
+    def to_parent(self, packet: Aggregation) -> dict[int, list[bytes]]:
+        assert self.parent
+        from_leaf = replace(packet, worker=self.index)
+        return {self.parent.port: [frames.frame(SWITCH, self.parent.host, from_leaf)]}
+
+    def named(self, packet: Aggregation, envoy: int) -> Aggregation:
+        """What the parent has said, as the leaf says it to its workers."""
+        return replace(packet, worker=envoy if packet.worker == self.index else NOBODY)
+
     def result(self, last: Aggregation, *, keys: Sequence[int], values: Mapping[int, Values]) -> Aggregation:
         """The RESULT that `last`, the packet that completed or asked again, turns into."""
         return replace(last, op=frames.RESULT, keys=tuple(keys), values=values)
 
     def status(self, asked: Aggregation, bitmap: int) -> Aggregation:
         rest = (0,) * (self.switch.lanes - 1)
-        return replace(asked, op=frames.STATUS, keys=(bitmap, *rest), values={}, present=0)
+        return replace(asked, op=frames.STATUS, active=0, keys=(bitmap, *rest), values={}, present=0)
 
     def error(self, wrong: Aggregation, right_fingerprint: int) -> Aggregation:
         rest = (0,) * (self.switch.lanes - 1)
         keys = (wrong.fingerprint, *rest)
-        return replace(wrong, op=frames.ERROR, fingerprint=right_fingerprint, keys=keys, values={}, present=0)
+        return replace(wrong, op=frames.ERROR, active=0, fingerprint=right_fingerprint, keys=keys, values={}, present=0)
 
 
 def values_of(seed: int, switch: Switch, lanes: Sequence[int]) -> dict[int, Values]:

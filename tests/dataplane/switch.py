@@ -43,6 +43,7 @@ LOSS_OUT = "SwitchEgress.drop_simulator.loss_rates"
 LOSSES_IN = "SwitchIngress.drop_simulator.losses"
 LOSSES_OUT = "SwitchEgress.drop_simulator.losses"
 WORKERS = "SwitchEgress.delivery.workers"
+UPLINKS = "SwitchIngress.aggregation.uplink.uplinks"
 OUTCOMES = "SwitchIngress.aggregation.outcomes"
 OUTCOME_NAMES = [
     "started",
@@ -59,6 +60,8 @@ OUTCOME_NAMES = [
     "hello",
     "reset",
     "query",
+    "sent_up",
+    "stored",
 ]
 
 SWITCH = Host("02:5a:00:00:00:01", "10.255.0.1")

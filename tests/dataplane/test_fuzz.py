@@ -31,4 +31,4 @@ def test_as_bmv2(target: str, frames: int, seed: int) -> None:
     assert report.frames == frames
     # The traffic is worth something: every kind of outcome has happened.
     if frames >= 10_000:
-        assert len(report.outcomes) == 14
+        assert len(report.outcomes) == 16

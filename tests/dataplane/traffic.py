@@ -10,8 +10,8 @@ from random import Random
 import numpy as np
 
 from . import frames
-from .frames import NO_KEY, Aggregation, Host
-from .jobs import Job
+from .frames import NO_KEY, NOBODY, PARENT, Aggregation, Host
+from .jobs import Job, Member
 from .p4runtime import Entry
 from .switch import LOSS_IN, LOSS_OUT, MAC_ADDRESSES, ROUTER_MACS, ROUTES, SWITCH, Outputs, Switch
 from .targets import CPU_PORT
@@ -19,6 +19,7 @@ from .targets import CPU_PORT
 ROUTER = "02:fe:00:00:00:01"
 OTHER_ADDRESS = Host("02:5a:00:00:00:09", "10.255.9.9")
 HOSTS = [Host(f"02:00:00:00:99:0{n}", f"10.99.0.{n}", 5000 + n) for n in range(1, 7)]  # the last two: no MAC entry
+SPINE = Host("02:00:00:00:97:01", "10.97.0.1", 6000)
 FLOOD_GROUP, ODD_GROUP, NO_GROUP = 0x50, 0x51, 0x52
 SHORTEST = 14  # bytes: a packet socket does not send less than an Ethernet header
 TAGS = (0x8100, 0x88A8, 0x9100)  # the kernel takes VLAN tags out of the frame on its way
@@ -34,19 +35,20 @@ class Step:
 
 
 class Setup:
-    """Three jobs and a small network around them, the same on every switch."""
+    """Four jobs, one of them below a spine, and a small network around them, the same on every switch."""
 
     def __init__(self, switch: Switch) -> None:
         self.jobs = [
             Job(switch, 3, number=1, pool_base=0, slots=2, first_seq=2),
             Job(switch, 1, number=2, pool_base=4, slots=1, first_seq=2**32 - 6),
             Job(switch, 6, number=3, generation=9, pool_base=8, slots=2, first_seq=2**31 - 6),
+            Job(switch, 3, number=4, pool_base=12, slots=2, parent=Member(switch.ports[2], SPINE), index=1),
         ]
 
     @property
     def halves(self) -> list[int]:
         """The halves of all pools, and one beside them."""
-        return [job.pool_base + half for job in self.jobs for half in range(2 * job.slots)] + [20]
+        return [job.pool_base + half for job in self.jobs for half in range(2 * job.slots)] + [24]
 
     def install(self, switch: Switch) -> None:
         switch.own_address(SWITCH)
@@ -85,7 +87,8 @@ class Traffic:
         self._removed: tuple[Job, int] | None = None
         self._deaf = False
         self._kinds: list[tuple[Callable[[], Step], int]] = [
-            (self._data, 50),
+            (self._data, 44),
+            (self._from_parent, 8),
             (self._mutated, 22),
             (self._repeated, 6),
             (self._foreign, 10),
@@ -112,10 +115,10 @@ class Traffic:
         del self._history[:-200]
         return Step(f"{kind} into port {port}: {frames.describe(frame)}", lambda switch: switch.exchange((port, frame)))
 
-    def _packet(self) -> tuple[Job, Aggregation]:
+    def _packet(self, job: Job | None = None) -> tuple[Job, Aggregation]:
         """A DATA packet of a round near the one that its slot is in. Rounds move on by themselves."""
         random = self._random
-        job = random.choice(self._jobs)
+        job = job or random.choice(self._jobs)
         slot = random.randrange(job.slots)
         now = self._rounds[job.number, slot]
         if random.random() < 1 / (2 + job.size):
@@ -151,6 +154,17 @@ class Traffic:
         job, packet = self._packet()
         return self._frame("data", *job.sent(packet))
 
+    def _from_parent(self) -> Step:
+        """A RESULT, STATUS or ERROR from the spine, now and then something else; or such a packet from a worker."""
+        random = self._random
+        job, packet = self._packet(self._jobs[3])
+        op = random.choices([frames.RESULT, frames.STATUS, frames.ERROR, frames.DATA], [12, 4, 1, 1])[0]
+        if op != frames.RESULT and random.random() < 0.9:
+            packet = replace(packet, active=0, values={})
+        packet = replace(packet, op=op, worker=random.choice([job.index, job.index, 0, PARENT, NOBODY]))
+        sent = job.from_parent(packet) if random.random() < 0.95 else job.sent(packet, random.randrange(job.size))
+        return self._frame("from parent", *sent)
+
     def _mutated(self) -> Step:
         random = self._random
         if self._history and random.random() < 0.3:
@@ -170,8 +184,8 @@ class Traffic:
             "version": random.choice([0, 2, 15]),
             "active": random.getrandbits(8),
             "present": random.getrandbits(8),
-            "worker": random.choice([job.size, 255, 0]),
-            "job": random.choice([0, 1, 2, 3, 4, 0xFFFE]),
+            "worker": random.choice([job.size, 255, PARENT, 0]),
+            "job": random.choice([0, 1, 2, 3, 4, 5, 0xFFFE]),
             "generation": random.choice([0, 1, 9, 0xFFFF]),
             "slot": random.choice([0, 1, 2 * job.slots, 2 * job.slots + 1, 0xFFFF, 0xFFF0, 4]),
             "seq": random.choice([0, 1, 2**32 - 1, 2**31, random.getrandbits(32)]),
@@ -270,7 +284,7 @@ class Traffic:
         job = random.choice(self._jobs)
         lanes = random.choice([[], range(self._lanes), [lane for lane in range(self._lanes) if random.random() < 0.5]])
         op = random.choice([frames.QUERY] * 6 + [frames.RESET, frames.ABORT, random.randrange(16)])
-        half = random.choice([job.pool_base + random.randrange(2 * job.slots)] * 8 + [20, self._halves, 0xFFFF])
+        half = random.choice([job.pool_base + random.randrange(2 * job.slots)] * 8 + [24, self._halves, 0xFFFF])
         # RESETs keep the halves near the rounds that are under way.
         slot = min(max(half - job.pool_base, 0) // 2, job.slots - 1)
         seq = self._rounds[job.number, slot] + random.choice([-2, -4, 0, 2])

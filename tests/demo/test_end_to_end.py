@@ -50,6 +50,14 @@ def marked(mark: str) -> list[int]:
     return found
 
 
+def test_several_switches_share_the_gradients(tmp_path: Path) -> None:
+    summary = demo(tmp_path, *SMALL, "--aggregators", "2")
+    assert summary["passed"]
+    assert summary["target"] == "2 x sim"
+    assert summary["inexact_values"] == 0
+    assert summary["ranks_agree"]
+
+
 def test_sums_are_exact_and_lost_packets_change_no_bit(tmp_path: Path) -> None:
     clean = demo(tmp_path, *SMALL)
     assert clean["passed"]

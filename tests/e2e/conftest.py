@@ -32,9 +32,9 @@ class Setting:
 
 
 @contextlib.contextmanager
-def over_udp(*controller_options: str, target: str = "sim") -> Iterator[Stack]:
-    """Needs nothing: one UDP port, behind which all ranks are."""
-    with Stack(target, ["1=udp:127.0.0.1:0"], options=controller_options) as stack:
+def over_udp(*controller_options: str, target: str = "sim", aggregators: int = 1) -> Iterator[Stack]:
+    """Needs nothing: one UDP port, behind which all ranks are. With several aggregators, one of each."""
+    with Stack(target, ["1=udp:127.0.0.1:0"], options=controller_options, aggregators=aggregators) as stack:
         yield stack
 
 

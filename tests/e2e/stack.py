@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole stack as processes: switch, controller, ranks."""
+"""A whole stack as processes: switches, controller, ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Event = dict[str, Any]
 
 
 class Stack(Family):
-    """A switch and a controller on it. Leaving the block ends every process."""
+    """Switches and a controller on them. Leaving the block ends every process."""
 
     def __init__(
         self,
@@ -35,24 +35,34 @@ class Stack(Family):
         *,
         options: Sequence[str] = (),
         enter: Any = contextlib.nullcontext,
+        aggregators: int = 1,
     ) -> None:
-        """Starts both, and waits until they are ready.
+        """Starts all, and waits until they are ready.
 
-        ports: of the switch, as "1=udp:127.0.0.1:0". address: of the aggregator; by default its first port's.
+        ports: of a switch, as "1=udp:127.0.0.1:0". address: of the aggregator; by default its first port's.
         options: more of them for the controller. enter: makes a context in which processes are started.
+        aggregators: how many switches, each with such ports, share the slots of jobs; a {} in `ports` or `address`
+            stands for the switch's number, from 1.
         """
         super().__init__()
         self._enter: Any = enter
-        port_options = [option for port in ports for option in ("--port", port)]
         self._ports = [port.partition("=")[0] for port in ports]
         try:
-            switch = self.start(
-                "switch", "p4reduce", "switch", "--target", target, *port_options, "--grpc", "127.0.0.1:0", "--json"
-            )
-            ready = switch.first(START_UP_S)
+            self.switches = [
+                self.start(
+                    "switch", "p4reduce", "switch", "--target", target, "--grpc", "127.0.0.1:0", "--json",
+                    *(option for port in ports for option in ("--port", port.format(number))),
+                )
+                for number in range(1, aggregators + 1)
+            ]  # fmt: skip
+            self.addresses: list[str] = []
+            places: list[str] = []
+            for number, switch in enumerate(self.switches, 1):
+                ready = switch.first(START_UP_S)
+                self.addresses.append(address.format(number) or ready["ports"]["1"].removeprefix("udp:"))
+                places += ["--switch", ready["grpc"], "--address", self.addresses[-1]]
             self.controller_process = self.start(
-                "controller", "p4reduce", "controller", "--switch", ready["grpc"], "--ports", ",".join(self._ports),
-                "--address", address or ready["ports"]["1"].removeprefix("udp:"),
+                "controller", "p4reduce", "controller", *places, "--ports", ",".join(self._ports),
                 "--listen", "127.0.0.1:0", "--json", *options,
             )  # fmt: skip
             self.controller: str = self.controller_process.first(START_UP_S)["listen"]
@@ -94,13 +104,14 @@ class Stack(Family):
         forget: bool = False,
         interfaces: str = "",
         calls_of: Mapping[int, Sequence[Call]] | None = None,
+        backends: Mapping[int, str] | None = None,
         **options: Any,
     ) -> Ranks:
         """Starts a job's ranks.
 
         present: which; by default all. repeat: make the calls again until an error. forget: do not close.
         interfaces: "worker" gives rank 2 the interface worker2. calls_of: those of ranks that differ.
-        options: of Communicator.
+        backends: of ranks that shall have a certain one. options: of Communicator.
         """
         children = {}
         for rank in present if present is not None else range(world_size):
@@ -118,8 +129,11 @@ class Stack(Family):
                 "forget": forget,
             }
             command = [sys.executable, str(RANK), json.dumps(plan)]
+            environment = {"OMP_NUM_THREADS": "1"}
+            if backends is not None:
+                environment["P4REDUCE_BACKEND"] = backends[rank]
             with self.entered():
-                children[rank] = Child(f"rank {rank} of {job}", command, {"OMP_NUM_THREADS": "1"})
+                children[rank] = Child(f"rank {rank} of {job}", command, environment)
         return Ranks(children)
 
 

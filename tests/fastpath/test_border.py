@@ -44,7 +44,7 @@ def test_numbers_of_the_protocol() -> None:
     assert {f"OP_{op.name}": op.value for op in constants.Op} == {
         name: value for name, value in found.items() if name.startswith("OP_")
     }
-    for name in ("PROTOCOL_VERSION", "MAX_WORKERS", "MAX_GROWTH"):
+    for name in ("PROTOCOL_VERSION", "MAX_WORKERS", "MAX_RANKS", "PARENT", "MAX_AGGREGATORS", "MAX_GROWTH"):
         assert found[name] == getattr(constants, name)
     assert found["MAX_LANES"] == max(constants.LANES_ACCEPTED)
     assert f"NO_KEY UINT32_C(0x{constants.NO_KEY:X})" in text
@@ -68,15 +68,15 @@ def test_structures_are_those_of_the_header(structure: type[c.Sized], name: str)
     for declaration in filter(None, map(str.strip, body.split(";"))):
         match = re.fullmatch(r"(.*?)\(?\*?(\w+)(\[\d+\])?(?:\)\(.*\))?", declaration, re.S)
         assert match, declaration
-        fields.append((" ".join(match[1].split()), match[2]))
+        fields.append((" ".join(match[1].split()), match[2], int(match[3][1:-1]) if match[3] else 0))
     kinds = {
         "uint32_t": ctypes.c_uint32, "int32_t": ctypes.c_int32, "uint64_t": ctypes.c_uint64, "double": ctypes.c_double,
-        "float": ctypes.c_float,
+        "float": ctypes.c_float, "uint8_t": ctypes.c_uint8, "char": ctypes.c_char,
     }  # fmt: skip
     assert [field[1] for field in fields] == [field[0] for field in structure._fields_]
-    for (kind, _), declared in zip(fields, structure._fields_, strict=True):
+    for (kind, _, length), declared in zip(fields, structure._fields_, strict=True):
         if kind in kinds:
-            assert declared[1] is kinds[kind], declared
+            assert declared[1] is (kinds[kind] * length if length else kinds[kind]), declared
 
 
 def test_codes_are_those_of_the_header() -> None:
@@ -112,7 +112,7 @@ def test_a_shorter_error_is_filled_as_far_as_it_goes(worker: Any) -> None:
     class Short(ctypes.Structure):
         _fields_ = [*c.Error._fields_[:4], ("message", ctypes.c_char * 8), ("after", ctypes.c_uint64)]
 
-    short = Short(size=24, after=7)
+    short = Short(size=Short.message.offset + 8, after=7)
     request = c.Request.make(type=9)
     pointer = ctypes.cast(ctypes.byref(short), ctypes.POINTER(c.Error))
     assert library().p4reduce_worker_submit(worker, request, 0.0, pointer) == c.INVALID
@@ -147,7 +147,7 @@ def test_requests_that_are_refused(worker: Any, fields: dict[str, Any], message:
     ("name", "value"),
     [
         ("world_size", 0),
-        ("world_size", 33),
+        ("world_size", 256),
         ("rank", 2),
         ("slots", 0),
         ("lanes", 9),
@@ -179,7 +179,7 @@ def test_timing_that_is_refused() -> None:
 
 
 def test_a_transport_without_a_socket_of_its_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="transport is a object: accepted are UdpTransport and RawTransport"):
+    with pytest.raises(ValueError, match="transport is a object: accepted are UdpTransport, RawTransport, and a "):
         NativeEngine(object(), MEMBERSHIP, switch="nowhere")  # type: ignore[arg-type]
 
 

@@ -32,14 +32,15 @@ def _pairs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_same_packets_in_any_schedule(batch: int) -> None:
     for seed in range(batch, SCHEDULES, BATCHES):
         try:
-            run_schedule(seed)
+            run_schedule(seed, tree=seed % 3 == 0)
         except Exception as error:
             raise AssertionError(f"seed {seed}") from error
 
 
+@pytest.mark.parametrize("racks", [(), ((0, 1), (2,))], ids=["one switch", "two racks"])
 @pytest.mark.parametrize("case", test_disagreement.CASES)
-def test_same_errors(case: str) -> None:
-    test_disagreement.test_every_rank_is_told(case)
+def test_same_errors(case: str, racks: tuple[tuple[int, ...], ...]) -> None:
+    test_disagreement.test_every_rank_is_told(case, racks)
 
 
 def mutated(payload: bytes, random: Random, membership: Membership) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 
 from udp_switch import UdpSwitch, members
 
-from p4reduce.control.client import Assigned
+from p4reduce.control.client import Assigned, Endpoint, Ready
 from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 from p4reduce.protocol import Membership
 
@@ -66,24 +66,25 @@ class FakeSession:
         self.timeout = 0.0
         self.barriers = 0
 
-    def join(self, job: str, rank: int, world_size: int, *, slots: int, timeout: float) -> Assigned:
-        del slots
+    def join(self, job: str, rank: int, world_size: int, *, slots: int, timeout: float, switch: str) -> Assigned:
+        del slots, switch
         self.job = self.controller.place(job, world_size)
         self.job.sessions[rank] = self
         self.rank, self.timeout = rank, timeout
         m = self.job.memberships[rank]
         place = self.controller.switch.place
         return Assigned(
-            m.job, m.generation, rank, m.slots, m.lanes, m.block_size, m.first_seq, place.ip, place.udp_port, place.mac,
-            hello_nonce=rank + 2**40, lease_s=5.0,
+            m.job, m.generation, rank, m.slots, m.lanes, m.block_size, m.first_seq,
+            hello_nonce=rank + 2**40, lease_s=5.0, aggregators=(Endpoint(place.ip, place.udp_port, place.mac),),
         )  # fmt: skip
 
-    def wait_ready(self, hello: Callable[[], None]) -> None:
+    def wait_ready(self, hello: Callable[[], None]) -> Ready:
         hello()
         assert self.job is not None
         for rank, membership in enumerate(self.job.memberships):
             if not self.controller.switch.heard(membership, rank, rank + 2**40, self.timeout):
                 raise JoinError(f"rank {rank} never came")
+        return Ready((0,))
 
     def barrier(self, timeout: float) -> None:
         assert self.job is not None

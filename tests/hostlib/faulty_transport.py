@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from p4reduce.transport import Transport
+from p4reduce.transport import Switch, Transport
 
 
 class FaultyTransport:
@@ -38,6 +38,9 @@ class FaultyTransport:
 
     def receive(self) -> list[bytes]:
         return self._disturb(self._transport.receive(), self._late_in)
+
+    def quietest(self) -> tuple[Switch, float] | None:
+        return self._transport.quietest()
 
     def close(self) -> None:
         self._transport.close()

@@ -21,7 +21,7 @@ from waiting import wait_until
 
 from p4reduce import CollectiveTimeout, Communicator, JobAborted, JoinError, MismatchError, P4ReduceError
 from p4reduce import UnsupportedDtype as Unsupported
-from p4reduce.control.client import Tls
+from p4reduce.control.client import Ready, Tls
 from p4reduce.protocol.numbers import reference_allreduce
 
 R = TypeVar("R")
@@ -234,9 +234,10 @@ def test_an_abort_while_joining_is_not_missed(controller: FakeController, monkey
     """It comes after the job is ready and before the engine is there."""
     ready = FakeSession.wait_ready
 
-    def ready_and_dead(session: FakeSession, hello: Callable[[], None]) -> None:
-        ready(session, hello)
+    def ready_and_dead(session: FakeSession, hello: Callable[[], None]) -> Ready:
+        told = ready(session, hello)
         session.abort(rank=0)
+        return told
 
     assert controller is not None
     monkeypatch.setattr(FakeSession, "wait_ready", ready_and_dead)
@@ -418,8 +419,8 @@ def test_settings_come_from_the_environment(controller: FakeController, monkeypa
         ({"rank": 4, "world_size": 4}, r"rank=4: must be an integer from 0 to 3"),
         ({"rank": -1, "world_size": 4}, r"rank=-1: must be an integer from 0 to 3"),
         ({"rank": True, "world_size": 4}, r"rank=True: must be an integer from 0 to 3"),
-        ({"rank": 0, "world_size": 33}, r"world_size=33: must be an integer from 1 to 32"),
-        ({"rank": 0, "world_size": "2"}, r"world_size='2': must be an integer from 1 to 32"),
+        ({"rank": 0, "world_size": 256}, r"world_size=256: must be an integer from 1 to 255"),
+        ({"rank": 0, "world_size": "2"}, r"world_size='2': must be an integer from 1 to 255"),
         ({"world_size": 2}, r"rank is not given, and neither is the environment variable RANK"),
         ({"rank": 0, "world_size": 1, "slots": -1}, r"slots=-1: must be an integer from 0 to 32768"),
         ({"rank": 0, "world_size": 1, "job": ""}, r"job='': must be a non-empty string"),

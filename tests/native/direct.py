@@ -97,7 +97,7 @@ class Direct:
     def state(self, halves: Sequence[int]) -> list[Any]:
         """What is in these halves, and every counter cell that has counted something."""
         counters: dict[tuple[str, int], Count] = {}
-        for name, size in ((OUTCOMES, 14), (LOSSES_IN, 512), (LOSSES_OUT, 512)):
+        for name, size in ((OUTCOMES, 16), (LOSSES_IN, 512), (LOSSES_OUT, 512)):
             cells = {(name, index): self.plane.read_counter(name, index) for index in range(size)}
             counters |= {cell: count for cell, count in cells.items() if count.packets}
         return [*(self.query(half) for half in halves), counters]

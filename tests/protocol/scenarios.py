@@ -36,6 +36,14 @@ def random_membership(random: Random) -> Membership:
     )
 
 
+def random_racks(random: Random, membership: Membership) -> list[list[int]]:
+    """The ranks dealt out to leaves, in any order and unevenly."""
+    ranks = random.sample(range(membership.world_size), membership.world_size)
+    cuts = sorted(random.sample(range(1, len(ranks)), random.randint(0, min(len(ranks) - 1, 4))))
+    racks = [ranks[start:end] for start, end in zip([0, *cuts], [*cuts, len(ranks)], strict=True)]
+    return racks if max(map(len, racks)) < 32 else [ranks[:16], ranks[16:]]
+
+
 def random_network(random: Random) -> Network:
     return Network(
         loss=random.choice([0, 0.01, 0.1, 0.4]),

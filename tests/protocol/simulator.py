@@ -10,10 +10,12 @@ import heapq
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from model_switch import ModelSwitch
 
 from p4reduce.protocol import Membership, Operation, Timing, Worker
+from p4reduce.protocol.constants import PARENT
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,11 @@ class Network:
 
 
 class Simulation:
+    """`racks`: the ranks at each leaf, all of them below one spine; without them, one switch has all ranks.
+
+    `switch` and `leaves` are models unless given: whatever has a `receive` as they do.
+    """
+
     def __init__(
         self,
         membership: Membership,
@@ -36,13 +43,23 @@ class Simulation:
         network: Network = Network(),
         timing: Timing | None = None,
         switch: ModelSwitch | None = None,
+        racks: Sequence[Sequence[int]] = (),
+        leaves: Sequence[ModelSwitch] = (),
     ) -> None:
         self.seed = seed
         self.random = random.Random(seed)
         self.network = network
         self.now = 0.0
-        self.switch = switch or ModelSwitch(membership)
-        self.workers = [Worker(replace(membership, rank=rank), timing=timing) for rank in range(membership.world_size)]
+        self.switch = switch or ModelSwitch(membership, len(racks) or None)  # the root
+        self.leaves = leaves or [ModelSwitch(membership, len(rack), index) for index, rack in enumerate(racks)]
+        self.racks = racks
+        self.up: list[bytes] = []  # from leaves to the spine, lost or not
+        self.down: list[bytes] = []
+        everyone = (tuple(range(membership.world_size)),)
+        places = {
+            rank: replace(membership, rank=rank, peers=tuple(peers)) for peers in racks or everyone for rank in peers
+        }
+        self.workers = [Worker(places[rank], timing=timing) for rank in sorted(places)]
         self.sent: list[list[bytes]] = [[] for _ in self.workers]  # by each worker
         self.received: list[list[bytes]] = [[] for _ in self.workers]
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -84,12 +101,25 @@ class Simulation:
         self._transmit(lambda: self._receive(rank, payload))
 
     def to_switch(self, rank: int, payload: bytes) -> None:
-        def arrive() -> None:
-            receivers, answer = self.switch.receive(rank, payload) or ((), b"")
-            for receiver in receivers:
-                self.to_worker(receiver, answer)
+        worker = self.workers[rank].membership.worker
+        leaf = next((index for index, rack in enumerate(self.racks) if rank in rack), None)
+        self._transmit(lambda: self._at_switch(leaf, worker, payload))
 
-        self._transmit(arrive)
+    def _at_switch(self, leaf: int | None, sender: int, payload: bytes) -> None:
+        """A packet arrives at a leaf, or at the root (None)."""
+        switch = self.switch if leaf is None else self.leaves[leaf]
+        receivers, answer = switch.receive(sender, payload) or ((), b"")
+        for receiver in receivers:
+            if leaf is None and self.racks:
+                self.down.append(answer)
+                self._transmit(partial(self._at_switch, receiver, PARENT, answer))
+            elif leaf is None:
+                self.to_worker(receiver, answer)
+            elif receiver == PARENT:
+                self.up.append(answer)
+                self._transmit(partial(self._at_switch, None, leaf, answer))
+            else:
+                self.to_worker(self.racks[leaf][receiver], answer)
 
     def _transmit(self, arrive: Callable[[], None]) -> None:
         network, draw = self.network, self.random.random

@@ -36,14 +36,15 @@ CASES: dict[str, Callable[[int], list[Operation]]] = {
 }
 
 
+@pytest.mark.parametrize("racks", [(), ((0, 1), (2,)), ((0,), (1,), (2,))], ids=["one switch", "two racks", "three"])
 @pytest.mark.parametrize("case", CASES)
-def test_every_rank_is_told(case: str) -> None:
+def test_every_rank_is_told(case: str, racks: tuple[tuple[int, ...], ...]) -> None:
     for seed in range(40):
         network = random_network(Random(seed)) if seed else Network()
-        simulation = Simulation(MEMBERSHIP, seed=seed, network=network)
+        simulation = Simulation(MEMBERSHIP, seed=seed, network=network, racks=racks)
         operations = [CASES[case](rank) for rank in range(3)]
         inputs = [[operation.data.copy() for operation in own] for own in operations]
-        simulation.reduce(operations, skew=0.1)
+        simulation.reduce(operations, skew=0.1, limit=10_000 if racks else 1000)
 
         for worker, own in zip(simulation.workers, operations, strict=True):
             assert isinstance(worker.failure, MismatchError), f"seed {seed}"
@@ -68,6 +69,14 @@ def test_the_message_says_who_and_what() -> None:
         assert f"On this rank, {rank}," in message
         assert f"operation 0, <avg of {size} float32>, has {fingerprint(0, 'float32', 'avg', size):08x}" in message
         assert "Check that all ranks call the same collectives in the same order" in message
+
+
+def test_the_message_says_that_it_is_elsewhere() -> None:
+    simulation = Simulation(MEMBERSHIP, seed=0, racks=((0, 1), (2,)))
+    operations = [Operation(floats(20 if rank != 2 else 21)) for rank in range(3)]
+    simulation.reduce([[operation] for operation in operations])
+    for operation in operations:
+        assert "a rank at another switch came with fingerprint" in str(operation.error)
 
 
 def test_a_failed_worker_fails_what_comes_later() -> None:

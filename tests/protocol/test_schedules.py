@@ -11,8 +11,9 @@ from dataclasses import replace
 from functools import partial
 from random import Random
 
+import numpy as np
 import pytest
-from scenarios import random_calls, random_membership, random_network
+from scenarios import call, random_array, random_calls, random_membership, random_network, random_racks
 from simulator import Network, Simulation
 
 from p4reduce.protocol import Membership
@@ -34,12 +35,13 @@ def older_generation(membership: Membership, random: Random) -> Simulation:
     return simulation
 
 
-def run_schedule(seed: int) -> Simulation:
+def run_schedule(seed: int, *, tree: bool = False) -> Simulation:
     random = Random(seed)
     membership = random_membership(random)
     network = random_network(random)
     calls = random_calls(random, membership)
-    simulation = Simulation(membership, seed=seed, network=network)
+    racks = random_racks(random, membership) if tree else ()
+    simulation = Simulation(membership, seed=seed, network=network, racks=racks)
     if random.random() < 0.2:
         past = older_generation(membership, random)
         for rank, (sent, received) in enumerate(zip(past.sent, past.received, strict=True)):
@@ -49,7 +51,7 @@ def run_schedule(seed: int) -> Simulation:
                 simulation.at(random.random() * 0.01, partial(simulation.to_worker, rank, payload))
 
     by_rank = list(zip(*(one.operations for one in calls), strict=True))
-    simulation.reduce(by_rank, skew=random.choice([0, 0.001, 1.0]))
+    simulation.reduce(by_rank, skew=random.choice([0, 0.001, 1.0]), limit=10_000 if tree else 1000)
     for one in calls:
         one.check()
     simulation.drain()  # what is still on its way changes nothing
@@ -64,14 +66,14 @@ def run_schedule(seed: int) -> Simulation:
         assert worker.stats.operations == len(calls)
         assert worker.stats.foreign == 0
     for impossible in (Outcome.MISMATCH, Outcome.BAD_SLOT, Outcome.MALFORMED, Outcome.FORBIDDEN):
-        assert simulation.switch.outcomes[impossible] == 0
+        assert sum(switch.outcomes[impossible] for switch in (simulation.switch, *simulation.leaves)) == 0
     return simulation
 
 
-def run_seeds(seeds: range | list[int]) -> None:
+def run_seeds(seeds: range | list[int], *, tree: bool = False) -> None:
     for seed in seeds:
         try:
-            run_schedule(seed)
+            run_schedule(seed, tree=tree)
         except Exception as error:
             raise AssertionError(f"run it again: P4REDUCE_SEED={seed} pytest {__file__}") from error
 
@@ -79,6 +81,12 @@ def run_seeds(seeds: range | list[int]) -> None:
 @pytest.mark.parametrize("batch", range(1 if ONE_SEED else BATCHES))
 def test_every_rank_gets_the_same_right_bits(batch: int) -> None:
     run_seeds([int(ONE_SEED)] if ONE_SEED else range(batch, SCHEDULES, BATCHES))
+
+
+@pytest.mark.parametrize("batch", range(1 if ONE_SEED else BATCHES))
+def test_below_several_leaves_too(batch: int) -> None:
+    """Packets get lost, late and out of order between leaves and spine as well."""
+    run_seeds([int(ONE_SEED)] if ONE_SEED else range(batch, SCHEDULES // 4, BATCHES), tree=True)
 
 
 def test_a_seed_is_a_schedule() -> None:
@@ -103,11 +111,41 @@ def test_schedules_visit_every_case() -> None:
     assert min(retransmissions, stale, statuses) > 0
 
 
-def test_almost_everything_is_lost() -> None:
+def test_schedules_of_trees_visit_every_case() -> None:
+    spine, leaves = dict.fromkeys(Outcome, 0), dict.fromkeys(Outcome, 0)
+    for seed in range(80):
+        simulation = run_schedule(seed, tree=True)
+        for outcome in Outcome:
+            spine[outcome] += simulation.switch.outcomes[outcome]
+            leaves[outcome] += sum(leaf.outcomes[outcome] for leaf in simulation.leaves)
+    for name in ("STARTED", "ADDED", "COMPLETED", "STALE", "AHEAD", "REPLAYED"):
+        assert min(spine[Outcome[name]], leaves[Outcome[name]]) > 0, name
+    assert leaves[Outcome.SENT_UP] > leaves[Outcome.STORED] > 0  # some more than once
+    assert leaves[Outcome.STORED] == leaves[Outcome.COMPLETED]
+
+
+def test_more_workers_than_a_switch_has() -> None:
+    """Three racks of 33 ranks in all, and 255 ranks, the most there can be."""
+    for size, most in ((33, 11), (255, 31)):
+        random = Random(size)
+        racks = [list(range(first, min(first + most, size))) for first in range(0, size, most)]
+        changes = {"world_size": size, "peers": tuple(racks[0]), "slots": 2, "block_size": 4}
+        membership = replace(random_membership(random), **changes)
+        calls = [
+            call([random_array(random, 100, 4, dtype) for _ in range(size)], 4) for dtype in (np.float32, np.int32)
+        ]
+        simulation = Simulation(membership, seed=size, network=Network(loss=0.02, delay=0.001), racks=racks)
+        simulation.reduce(list(zip(*(one.operations for one in calls), strict=True)))
+        for one in calls:
+            one.check()
+
+
+@pytest.mark.parametrize("racks", [(), ((0, 2), (1,))], ids=["one switch", "two leaves"])
+def test_almost_everything_is_lost(racks: tuple[tuple[int, ...], ...]) -> None:
     random = Random(1)
     membership = replace(random_membership(random), world_size=3)
     calls = random_calls(random, membership)
-    simulation = Simulation(membership, seed=1, network=Network(loss=0.7))
+    simulation = Simulation(membership, seed=1, network=Network(loss=0.7), racks=racks)
     simulation.reduce(list(zip(*(one.operations for one in calls), strict=True)), limit=1e6)
     for one in calls:
         one.check()

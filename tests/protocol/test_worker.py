@@ -373,8 +373,13 @@ def test_hello() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"world_size": 33}, "world_size is 33: accepted are 1 to 32"),
-        ({"world_size": 0}, "world_size is 0: accepted are 1 to 32"),
+        ({"world_size": 256}, "world_size is 256: accepted are 1 to 255"),
+        ({"world_size": 0}, "world_size is 0: accepted are 1 to 255"),
+        ({"world_size": 33}, "33 of 33 ranks are at one switch: accepted are up to 32"),
+        ({"world_size": 33, "peers": tuple(range(32))}, "32 of 33 ranks are at one switch: accepted are up to 31"),
+        ({"peers": (0, 2)}, r"peers are \(0, 2\): accepted are ranks of 3, 1 among them"),
+        ({"peers": (1, 3)}, r"peers are \(1, 3\)"),
+        ({"peers": (0, 1, 1)}, r"peers are \(0, 1, 1\)"),
         ({"rank": 3}, "rank is 3: accepted are 0 to 2"),
         ({"slots": 0}, "slots is 0: accepted are 1 to 32768"),
         ({"lanes": 9}, "lanes is 9: accepted are 1 to 8"),

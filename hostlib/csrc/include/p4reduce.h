@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define P4REDUCE_ABI 1
+#define P4REDUCE_ABI 2
 #define P4REDUCE_API __attribute__((visibility("default")))
 
 /* The library's P4REDUCE_ABI, to be compared with the header's. */
@@ -52,7 +52,7 @@ typedef struct p4reduce_error {
     uint32_t size;
     int32_t status;   /* p4reduce_status */
     int32_t rank;     /* ABORTED: the rank that went; else -1 */
-    uint32_t awaited; /* TIMEOUT: bitmap of the ranks that were not heard of, as far as known */
+    uint32_t awaited[8]; /* TIMEOUT: bitmap of the ranks that were not heard of, as far as known; rank 0 lowest */
     char message[1024];
 } p4reduce_error;
 
@@ -62,11 +62,13 @@ typedef struct p4reduce_membership {
     uint32_t job;
     uint32_t generation;
     uint32_t rank;
-    uint32_t world_size; /* 1 to 32 */
+    uint32_t world_size; /* 1 to 255 */
     uint32_t slots;      /* packets under way at once */
     uint32_t lanes;      /* blocks a packet: 1 to 8 */
     uint32_t block_size; /* values a block: 1 to 1024 */
     uint32_t first_seq;  /* number of each slot's first round; even */
+    uint32_t peer_count; /* ranks at this rank's switch; 0: all of the job */
+    uint8_t peers[32];   /* which, each in its place as a worker there */
 } p4reduce_membership;
 
 /* When unanswered packets are sent again. NULL where one is accepted stands for the defaults named here. */
@@ -140,6 +142,9 @@ typedef struct p4reduce_options {
     const char *local_address;  /* for error messages: "10.0.0.2" */
     const char *thread_name;    /* at most 15 characters; NULL for "p4reduce" */
     const p4reduce_timing *timing;
+    const int32_t *more_sockets; /* LINK_UDP, where several aggregators share the job's slots: those of all but the */
+    uint32_t more_count;         /* first, to which slots 1, 2, ... go, and how many they are: at most 31 */
+    uint32_t reserved_too;       /* 0 */
 } p4reduce_options;
 
 /* Starts an engine. Returns NULL on error. */

@@ -22,8 +22,8 @@ from p4reduce.bench.systems import DEFAULT_SLOTS, Setup, measure
 from p4reduce.demo import network
 from p4reduce.errors import P4ReduceError
 from p4reduce.processes import Family
-
-MAX_WORKERS = 32
+from p4reduce.protocol.constants import MAX_AGGREGATORS, MAX_WORKERS
+from p4reduce.switches import check_aggregators, describe
 
 bench = typer.Typer(
     help="Measure the switch beside other libraries.", no_args_is_help=True, pretty_exceptions_enable=False
@@ -52,6 +52,9 @@ def allreduce(
     warm_up: Annotated[int, typer.Option(min=0, help="Reductions before them.")] = 1,
     slots: Annotated[int, typer.Option(min=0, max=512, help="Packets under way; 0: what suits the target.")] = 0,
     threads: Annotated[int, typer.Option(min=1, help="Of the native switch.")] = 1,
+    aggregators: Annotated[
+        int, typer.Option(min=1, max=MAX_AGGREGATORS, help="Switches over which the slots are dealt: native or sim.")
+    ] = 1,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for one reduction.")] = 120.0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all rows there.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a plot there.")] = None,
@@ -66,6 +69,7 @@ def allreduce(
             raise P4ReduceError(f"--dtype {dtype}: accepted are {', '.join(grid.DTYPES)}")
         if link is not None and target == "bmv2":
             raise P4ReduceError("--link with --target bmv2: BMv2 is slower than any link; accepted are native and sim")
+        check_aggregators(target, aggregators)
         rate = grid.bits_per_second(link) if link is not None else None
         if rate is not None:
             links.enter()
@@ -87,7 +91,7 @@ def allreduce(
                 network.enter()
                 network.star(most)
             setup = Setup(target=target, slots=slots, threads=threads, repeat=repeat, warm_up=warm_up, timeout=timeout,
-                          links=made)  # fmt: skip
+                          links=made, aggregators=aggregators)  # fmt: skip
             rows, read = _measure(cases, names, setup, rate, console)
     except KeyboardInterrupt:
         console.print("stopped: nothing is left running")
@@ -145,7 +149,8 @@ def _measure(
             for system in systems:
                 progress.update(bar, description=f"{workers} workers: starting {system}")
                 for case, figures in measure(system, group, setup):
-                    row = report.row(system, setup.target, case, figures, limits[case], rate)
+                    target = describe(setup.target, setup.aggregators)
+                    row = report.row(system, target, case, figures, limits[case], rate)
                     found[case, system] = row
                     said = row.error.splitlines()[0] if row.error else f"{row.median_s or 0:.4g} s"
                     progress.console.print(f"{system}, {case}: {said}", highlight=False, markup=False)

@@ -15,8 +15,8 @@ from p4reduce.bench.grid import Case
 from p4reduce.bench.links import CONTROL, INTERFACE, SWITCH, Links
 from p4reduce.bench.reducers import mpi_environment
 from p4reduce.processes import Child, ChildFailed, Family
+from p4reduce.switches import START_UP_S, start_switches
 
-START_UP_S = 60.0
 DEFAULT_SLOTS = {"native": 64, "sim": 64, "bmv2": 16}
 
 Figures = dict[int, dict[str, Any]]
@@ -34,6 +34,7 @@ class Setup:
     warm_up: int
     timeout: float
     links: Links | None = None
+    aggregators: int = 1
 
 
 @dataclass(frozen=True)
@@ -96,23 +97,17 @@ def collect(family: Family, ranks: Sequence[Child], world: int, cases: int, sile
 
 
 def _start_switch(family: Family, workers: int, setup: Setup) -> str:
-    """Start the target and its controller; gives the controller's address."""
+    """Start the target's switches and their controller; gives the controller's address."""
     if setup.target == "bmv2":
         ports, address = [f"{port}=eth:port{port}" for port in range(1, workers + 1)], "10.0.0.254:31314"
     else:
         ports, address = [f"1=udp:{SWITCH if setup.links else '127.0.0.1'}:0"], ""
-    flags = [part for port in ports for part in ("--port", port)]
-    if setup.threads > 1:
-        flags += ["--threads", str(setup.threads)]
-    switch = family.start(f"switch ({setup.target})", "p4reduce", "switch", "--target", setup.target, *flags,
-                          "--grpc", "127.0.0.1:0", "--json")  # fmt: skip
-    ready = switch.first(START_UP_S)
-    address = address or ready["ports"]["1"].removeprefix("udp:")
+    threads = ["--threads", str(setup.threads)] if setup.threads > 1 else []
+    places = start_switches(family, setup.target, ports, address=address, aggregators=setup.aggregators,
+                            options=threads)  # fmt: skip
     listen = ["--listen", f"{CONTROL}:0", "--insecure"] if setup.links else ["--listen", "127.0.0.1:0"]
-    numbers = ",".join(str(number) for number in range(1, len(ports) + 1))
     # A long lease: while all ranks make their inputs, this machine has other things to do than to send heartbeats.
-    controller = family.start("controller", "p4reduce", "controller", "--switch", ready["grpc"], "--address", address,
-                              "--ports", numbers, "--lease", "30", *listen, "--json")  # fmt: skip
+    controller = family.start("controller", "p4reduce", "controller", *places, "--lease", "30", *listen, "--json")
     return str(controller.first(START_UP_S)["listen"])
 
 

@@ -32,8 +32,22 @@ _LEASES_OF_SILENCE = 2  # of the controller's, until it is taken for dead
 
 
 @dataclass(frozen=True)
+class Endpoint:
+    """Where packets to an aggregator go."""
+
+    ip: str
+    udp_port: int
+    mac: str
+    tree: int = 0
+
+
+@dataclass(frozen=True)
 class Assigned:
-    """A rank's place on the switch. Every slot begins with round `first_seq`, which is even."""
+    """A rank's place in its job. Every slot begins with round `first_seq`, which is even.
+
+    aggregators: one or more; slot s lives in the tree of number s mod the number of trees. Of several in one tree, the
+    rank will be at one: `Ready` says at which.
+    """
 
     job: int
     generation: int
@@ -42,14 +56,27 @@ class Assigned:
     lanes: int
     block_size: int
     first_seq: int
-    switch_ip: str
-    switch_udp_port: int
-    switch_mac: str
     hello_nonce: int
     lease_s: float
+    aggregators: tuple[Endpoint, ...]
 
 
-_FIELDS = fields(Assigned)
+@dataclass(frozen=True)
+class Ready:
+    """What is known when all ranks are there.
+
+    aggregators: this rank's, one a tree, by index among those that were assigned. peers: the ranks at its switches,
+    each in its place as a worker there; () stands for all ranks of the job.
+    """
+
+    aggregators: tuple[int, ...]
+    peers: tuple[int, ...] = ()
+
+
+def _take(assigned: pb.Assigned) -> Assigned:
+    plain = {field.name: getattr(assigned, field.name) for field in fields(Assigned)}
+    places = tuple(Endpoint(at.ip, at.udp_port, at.mac, at.tree) for at in assigned.aggregators)
+    return Assigned(**{**plain, "aggregators": places})
 
 
 class Session:
@@ -82,7 +109,7 @@ class Session:
         self._reader: threading.Thread | None = None
         # Below: guarded by _news, written by the reader.
         self._assigned: Assigned | None = None
-        self._ready = False
+        self._ready: Ready | None = None
         self._left = False
         self._closed = False
         self._barriers_done = 0
@@ -107,10 +134,13 @@ class Session:
     @property
     def ready(self) -> bool:
         with self._news:
-            return self._ready and self._aborted is None
+            return self._ready is not None and self._aborted is None
 
-    def join(self, job: str, rank: int, world_size: int, *, slots: int = 0, timeout: float = JOIN_TIMEOUT) -> Assigned:
-        """Takes the rank's seat. `slots` 0 leaves their number to the controller.
+    def join(
+        self, job: str, rank: int, world_size: int, *, slots: int = 0, timeout: float = JOIN_TIMEOUT, switch: str = ""
+    ) -> Assigned:
+        """Takes the rank's seat. `slots` 0 leaves their number to the controller. `switch`: the name of the one that
+        the rank is at, where several could hear it.
 
         `timeout` (seconds) is how long the controller may wait for the other ranks before the job is given up. Raises
         JoinError: nobody listens there, TLS or the token are not accepted, or the controller refuses the join.
@@ -120,7 +150,7 @@ class Session:
         for name, value in (("rank", rank), ("world_size", world_size), ("slots", slots)):
             if not 0 <= value < 2**32:
                 raise JoinError(f"{name}={value}: it must be 0 or more, and below 2^32")
-        join = pb.Join(job=job, rank=rank, world_size=world_size, slots=slots, timeout_s=timeout)
+        join = pb.Join(job=job, rank=rank, world_size=world_size, slots=slots, timeout_s=timeout, switch=switch)
         self._join_timeout = timeout
         deadline = time.monotonic() + self._connect_timeout
         while True:
@@ -140,7 +170,7 @@ class Session:
             self._shut()
             time.sleep(_RETRY)
 
-    def wait_ready(self, hello: Callable[[], None], timeout: float | None = None) -> None:
+    def wait_ready(self, hello: Callable[[], None], timeout: float | None = None) -> Ready:
         """Waits until all ranks are there, calling `hello` at once and every 100 ms, for the switch to hear us.
 
         `timeout` defaults to that of `join`, and a little more, since the controller gives up by itself and knows best
@@ -154,8 +184,8 @@ class Session:
                 self._news.wait_for(self._settled, max(0.0, min(HELLO_INTERVAL, deadline - time.monotonic())))
                 if self._aborted is not None:
                     raise JoinError(str(self._aborted))
-                if self._ready:
-                    return
+                if self._ready is not None:
+                    return self._ready
                 if self._closed:
                     raise JoinError("the session was closed before the job was ready")
                 if time.monotonic() >= deadline:
@@ -271,10 +301,12 @@ class Session:
         with self._news:
             self._last_heard = time.monotonic()
             if kind == "assigned":
-                self._assigned = Assigned(**{field.name: getattr(message.assigned, field.name) for field in _FIELDS})
+                self._assigned = _take(message.assigned)
                 self._heartbeat_interval = self._assigned.lease_s / 4
             elif kind == "ready":
-                self._ready = True
+                ready = message.ready
+                everything = range(len(self._assigned.aggregators)) if self._assigned else ()
+                self._ready = Ready(tuple(ready.aggregators or everything), tuple(ready.peers))
             elif kind == "barrier_done":
                 self._barriers_done = max(self._barriers_done, message.barrier_done.id)
             elif kind == "left":
@@ -304,7 +336,7 @@ class Session:
             if self._aborted is not None:
                 return
             self._aborted = aborted
-            was_ready = self._ready and not self._leaving
+            was_ready = self._ready is not None and not self._leaving
             self._news.notify_all()
         if was_ready and self._on_abort is not None:
             self._on_abort(aborted)
@@ -315,7 +347,7 @@ class Session:
         return self._assigned is not None or self._aborted is not None or self._broken is not None or self._closed
 
     def _settled(self) -> bool:
-        return self._ready or self._aborted is not None or self._closed
+        return self._ready is not None or self._aborted is not None or self._closed
 
     def _over(self) -> bool:
         return self._left or self._closed or self._aborted is not None
@@ -342,4 +374,4 @@ class Session:
         return f"controller at {self.address}: no answer within {_ANSWER_TIMEOUT:g} s; check address and network"
 
 
-__all__ = ["DEFAULT_CONTROLLER", "Assigned", "Session", "Tls"]
+__all__ = ["DEFAULT_CONTROLLER", "Assigned", "Endpoint", "Ready", "Session", "Tls"]

@@ -50,18 +50,20 @@ class ClientMessage(_message.Message):
     def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., barrier: _Optional[_Union[Barrier, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
-    __slots__ = ("job", "rank", "world_size", "slots", "timeout_s")
+    __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     world_size: int
     slots: int
     timeout_s: float
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ...) -> None: ...
+    switch: str
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ()
@@ -95,8 +97,20 @@ class ServerMessage(_message.Message):
     heartbeat: Heartbeat
     def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., barrier_done: _Optional[_Union[BarrierDone, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
 
+class Endpoint(_message.Message):
+    __slots__ = ("ip", "udp_port", "mac", "tree")
+    IP_FIELD_NUMBER: _ClassVar[int]
+    UDP_PORT_FIELD_NUMBER: _ClassVar[int]
+    MAC_FIELD_NUMBER: _ClassVar[int]
+    TREE_FIELD_NUMBER: _ClassVar[int]
+    ip: str
+    udp_port: int
+    mac: str
+    tree: int
+    def __init__(self, ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., tree: _Optional[int] = ...) -> None: ...
+
 class Assigned(_message.Message):
-    __slots__ = ("job", "generation", "worker", "slots", "lanes", "block_size", "first_seq", "switch_ip", "switch_udp_port", "switch_mac", "hello_nonce", "lease_s")
+    __slots__ = ("job", "generation", "worker", "slots", "lanes", "block_size", "first_seq", "hello_nonce", "lease_s", "aggregators")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -104,11 +118,9 @@ class Assigned(_message.Message):
     LANES_FIELD_NUMBER: _ClassVar[int]
     BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQ_FIELD_NUMBER: _ClassVar[int]
-    SWITCH_IP_FIELD_NUMBER: _ClassVar[int]
-    SWITCH_UDP_PORT_FIELD_NUMBER: _ClassVar[int]
-    SWITCH_MAC_FIELD_NUMBER: _ClassVar[int]
     HELLO_NONCE_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     worker: int
@@ -116,16 +128,18 @@ class Assigned(_message.Message):
     lanes: int
     block_size: int
     first_seq: int
-    switch_ip: str
-    switch_udp_port: int
-    switch_mac: str
     hello_nonce: int
     lease_s: float
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., worker: _Optional[int] = ..., slots: _Optional[int] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., first_seq: _Optional[int] = ..., switch_ip: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., switch_mac: _Optional[str] = ..., hello_nonce: _Optional[int] = ..., lease_s: _Optional[float] = ...) -> None: ...
+    aggregators: _containers.RepeatedCompositeFieldContainer[Endpoint]
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., worker: _Optional[int] = ..., slots: _Optional[int] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., first_seq: _Optional[int] = ..., hello_nonce: _Optional[int] = ..., lease_s: _Optional[float] = ..., aggregators: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("aggregators", "peers")
+    AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    aggregators: _containers.RepeatedScalarFieldContainer[int]
+    peers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, aggregators: _Optional[_Iterable[int]] = ..., peers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BarrierDone(_message.Message):
     __slots__ = ("id",)
@@ -174,7 +188,23 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("switch", "jobs", "outcomes", "losses", "joins", "jobs_started", "jobs_aborted", "jobs_finished")
+    __slots__ = ("switches", "jobs", "joins", "jobs_started", "jobs_aborted", "jobs_finished")
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    JOINS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_STARTED_FIELD_NUMBER: _ClassVar[int]
+    JOBS_ABORTED_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FINISHED_FIELD_NUMBER: _ClassVar[int]
+    switches: _containers.RepeatedCompositeFieldContainer[Switch]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    joins: int
+    jobs_started: int
+    jobs_aborted: int
+    jobs_finished: int
+    def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., joins: _Optional[int] = ..., jobs_started: _Optional[int] = ..., jobs_aborted: _Optional[int] = ..., jobs_finished: _Optional[int] = ...) -> None: ...
+
+class Switch(_message.Message):
+    __slots__ = ("address", "connected", "ip", "udp_port", "mac", "lanes", "block_size", "slots", "slots_used", "problem", "outcomes", "losses", "name", "parent")
     class OutcomesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -182,26 +212,6 @@ class StatusReply(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
-    SWITCH_FIELD_NUMBER: _ClassVar[int]
-    JOBS_FIELD_NUMBER: _ClassVar[int]
-    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
-    LOSSES_FIELD_NUMBER: _ClassVar[int]
-    JOINS_FIELD_NUMBER: _ClassVar[int]
-    JOBS_STARTED_FIELD_NUMBER: _ClassVar[int]
-    JOBS_ABORTED_FIELD_NUMBER: _ClassVar[int]
-    JOBS_FINISHED_FIELD_NUMBER: _ClassVar[int]
-    switch: Switch
-    jobs: _containers.RepeatedCompositeFieldContainer[Job]
-    outcomes: _containers.ScalarMap[str, int]
-    losses: _containers.RepeatedCompositeFieldContainer[PortLoss]
-    joins: int
-    jobs_started: int
-    jobs_aborted: int
-    jobs_finished: int
-    def __init__(self, switch: _Optional[_Union[Switch, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., joins: _Optional[int] = ..., jobs_started: _Optional[int] = ..., jobs_aborted: _Optional[int] = ..., jobs_finished: _Optional[int] = ...) -> None: ...
-
-class Switch(_message.Message):
-    __slots__ = ("address", "connected", "ip", "udp_port", "mac", "lanes", "block_size", "slots", "slots_used", "problem")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     IP_FIELD_NUMBER: _ClassVar[int]
@@ -212,6 +222,10 @@ class Switch(_message.Message):
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SLOTS_USED_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    LOSSES_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
     address: str
     connected: bool
     ip: str
@@ -222,16 +236,20 @@ class Switch(_message.Message):
     slots: int
     slots_used: int
     problem: str
-    def __init__(self, address: _Optional[str] = ..., connected: bool = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., slots: _Optional[int] = ..., slots_used: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...
+    outcomes: _containers.ScalarMap[str, int]
+    losses: _containers.RepeatedCompositeFieldContainer[PortLoss]
+    name: str
+    parent: str
+    def __init__(self, address: _Optional[str] = ..., connected: bool = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., slots: _Optional[int] = ..., slots_used: _Optional[int] = ..., problem: _Optional[str] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., name: _Optional[str] = ..., parent: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "number", "generation", "state", "world_size", "first_slot", "slots", "age_s", "members")
+    __slots__ = ("name", "number", "generation", "state", "world_size", "first_slots", "slots", "age_s", "members")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
-    FIRST_SLOT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SLOTS_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
@@ -240,41 +258,49 @@ class Job(_message.Message):
     generation: int
     state: str
     world_size: int
-    first_slot: int
+    first_slots: _containers.RepeatedScalarFieldContainer[int]
     slots: int
     age_s: float
     members: _containers.RepeatedCompositeFieldContainer[Member]
-    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., first_slot: _Optional[int] = ..., slots: _Optional[int] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., first_slots: _Optional[_Iterable[int]] = ..., slots: _Optional[int] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("rank", "heard", "port", "mac", "ip", "udp_port", "silent_s", "leaving")
+    __slots__ = ("rank", "silent_s", "leaving", "places")
     RANK_FIELD_NUMBER: _ClassVar[int]
+    SILENT_S_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    silent_s: float
+    leaving: bool
+    places: _containers.RepeatedCompositeFieldContainer[Place]
+    def __init__(self, rank: _Optional[int] = ..., silent_s: _Optional[float] = ..., leaving: bool = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ...) -> None: ...
+
+class Place(_message.Message):
+    __slots__ = ("heard", "port", "mac", "ip", "udp_port")
     HEARD_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     IP_FIELD_NUMBER: _ClassVar[int]
     UDP_PORT_FIELD_NUMBER: _ClassVar[int]
-    SILENT_S_FIELD_NUMBER: _ClassVar[int]
-    LEAVING_FIELD_NUMBER: _ClassVar[int]
-    rank: int
     heard: bool
     port: int
     mac: str
     ip: str
     udp_port: int
-    silent_s: float
-    leaving: bool
-    def __init__(self, rank: _Optional[int] = ..., heard: bool = ..., port: _Optional[int] = ..., mac: _Optional[str] = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., silent_s: _Optional[float] = ..., leaving: bool = ...) -> None: ...
+    def __init__(self, heard: bool = ..., port: _Optional[int] = ..., mac: _Optional[str] = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ...) -> None: ...
 
 class SetLossRequest(_message.Message):
-    __slots__ = ("port", "direction", "rate")
+    __slots__ = ("port", "direction", "rate", "switch")
     PORT_FIELD_NUMBER: _ClassVar[int]
     DIRECTION_FIELD_NUMBER: _ClassVar[int]
     RATE_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
     port: int
     direction: Direction
     rate: float
-    def __init__(self, port: _Optional[int] = ..., direction: _Optional[_Union[Direction, str]] = ..., rate: _Optional[float] = ...) -> None: ...
+    switch: str
+    def __init__(self, port: _Optional[int] = ..., direction: _Optional[_Union[Direction, str]] = ..., rate: _Optional[float] = ..., switch: _Optional[str] = ...) -> None: ...
 
 class SetLossReply(_message.Message):
     __slots__ = ()

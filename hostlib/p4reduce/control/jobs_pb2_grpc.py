@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class JobsStub(object):
-    """How training hosts get a place on the switch, and how operators look at it.
+    """How training hosts get a place on the switches, and how operators look at it.
     """
 
     def __init__(self, channel):
@@ -53,7 +53,7 @@ class JobsStub(object):
 
 
 class JobsServicer(object):
-    """How training hosts get a place on the switch, and how operators look at it.
+    """How training hosts get a place on the switches, and how operators look at it.
     """
 
     def Session(self, request_iterator, context):
@@ -103,7 +103,7 @@ def add_JobsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Jobs(object):
-    """How training hosts get a place on the switch, and how operators look at it.
+    """How training hosts get a place on the switches, and how operators look at it.
     """
 
     @staticmethod

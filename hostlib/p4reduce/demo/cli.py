@@ -17,8 +17,9 @@ from p4reduce.demo import network
 from p4reduce.demo.report import Report
 from p4reduce.errors import P4ReduceError
 from p4reduce.processes import Child, Family
+from p4reduce.switches import START_UP_S, check_aggregators, describe, start_switches
 
-START_UP, SILENCE = 60.0, 90.0  # seconds
+SILENCE = 90.0  # seconds
 
 
 def free_port() -> int:
@@ -28,21 +29,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start_switch(family: Family, target: str, workers: int) -> tuple[str, list[str]]:
-    """Start the target; gives its P4Runtime address and the controller's options for its data plane."""
+def start_switch(family: Family, target: str, workers: int, aggregators: int) -> list[str]:
+    """Start the target's switches; gives the controller's options for them."""
     if target == "bmv2":
         network.star(workers)
         ports = [f"{port}=eth:port{port}" for port in range(1, workers + 1)]
-        address = "10.0.0.254:31314"
-        flood = ",".join(str(port) for port in range(1, workers + 1))
-    else:
-        ports, address, flood = ["1=udp:127.0.0.1:0"], "", "1"
-    options = [option for port in ports for option in ("--port", port)]
-    switch = family.start(f"switch ({target})", "p4reduce", "switch", "--target", target, *options,
-                          "--grpc", "127.0.0.1:0", "--json")  # fmt: skip
-    ready = switch.first(START_UP)
-    address = address or ready["ports"]["1"].removeprefix("udp:")
-    return ready["grpc"], ["--address", address, "--ports", flood]
+        return start_switches(family, target, ports, address="10.0.0.254:31314")
+    return start_switches(family, target, ["1=udp:127.0.0.1:0"], aggregators=aggregators)
 
 
 def start_workers(family: Family, controller: str, target: str, workers: int, options: list[str]) -> list[Child]:
@@ -65,21 +58,21 @@ def start_workers(family: Family, controller: str, target: str, workers: int, op
     return children
 
 
-def train(family: Family, report: Report, seed: int, console: Console) -> None:
+def train(family: Family, report: Report, target: str, aggregators: int, seed: int, console: Console) -> None:
     """Start everything, and follow the workers to their end."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} steps"),
                TextColumn("loss {task.fields[loss]:.3f}"), TextColumn("{task.fields[sent]:.1f} MB sent"),
                TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("starting the switch", total=report.steps, loss=float("nan"), sent=0.0)
-        grpc, data_plane = start_switch(family, report.target, report.workers)
+        places = start_switch(family, target, report.workers, aggregators)
         progress.update(bar, description="starting the controller")
-        controller = family.start("controller", "p4reduce", "controller", "--switch", grpc, *data_plane, "--json",
+        controller = family.start("controller", "p4reduce", "controller", *places, "--json",
                                   "--listen", "127.0.0.1:0", "--drop-rate", str(report.drop_rate))  # fmt: skip
-        listen = controller.first(START_UP)["listen"]
+        listen = controller.first(START_UP_S)["listen"]
         progress.update(bar, description="starting the workers")
         options = ["--steps", str(report.steps), "--seed", str(seed)]
-        workers = start_workers(family, listen, report.target, report.workers, options)
+        workers = start_workers(family, listen, target, report.workers, options)
         for child, event in family.events(workers, SILENCE):
             rank = workers.index(child)
             report.add(rank, event)
@@ -98,6 +91,9 @@ def demo(
     drop_rate: Annotated[
         float, typer.Option(min=0, max=0.5, help="Probability that a packet is lost, at each switch port and way.")
     ] = 0.0,
+    aggregators: Annotated[
+        int, typer.Option(min=1, max=8, help="Switches that share the gradients: sim or native.")
+    ] = 1,
     seed: Annotated[int, typer.Option(help="Of the model and the order of the text.")] = 1,
     plot: Annotated[Path, typer.Option(help="Where the plot goes.")] = Path("out/demo.png"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON in place of the table.")] = False,
@@ -108,11 +104,12 @@ def demo(
     try:
         if target not in ("sim", "native", "bmv2"):
             raise P4ReduceError(f"--target {target}: accepted are sim, native and bmv2")
+        check_aggregators(target, aggregators)
         if target == "bmv2":
             network.enter()
-        report = Report(target=target, workers=workers, steps=steps, drop_rate=drop_rate)
+        report = Report(target=describe(target, aggregators), workers=workers, steps=steps, drop_rate=drop_rate)
         with Family() as family:
-            train(family, report, seed, console)
+            train(family, report, target, aggregators, seed, console)
     except KeyboardInterrupt:
         console.print("stopped: nothing is left running")
         raise typer.Exit(130) from None

@@ -7,6 +7,7 @@ import ctypes
 import os
 import threading
 import weakref
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -16,7 +17,7 @@ from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.library import address, library, to_exception, type_code
 from p4reduce.fastpath.worker import to_c, to_stats
 from p4reduce.protocol import Membership, Operation, Stats
-from p4reduce.transport import Transport
+from p4reduce.transport import DealtTransport, Transport
 from p4reduce.transport.raw import RawTransport
 from p4reduce.transport.udp import UdpTransport
 
@@ -25,12 +26,23 @@ CLOSE_TIMEOUT_S = 5.0
 _TEXT_BYTES = 512
 
 
-def link_of(transport: Transport) -> tuple[int, bytes | None] | None:
-    """How C carries what `transport` carries: the kind of its link, and the headers of its frames. None: it cannot."""
+@dataclass(frozen=True)
+class Link:
+    """How C carries what a transport carries. `sockets`: one for each aggregator. `headers`: of its frames."""
+
+    kind: int
+    sockets: tuple[int, ...]
+    headers: bytes | None = None
+
+
+def link_of(transport: Transport) -> Link | None:
+    """The link for `transport`; None if C does not have it."""
     if type(transport) is UdpTransport:
-        return c.LINK_UDP, None
+        return Link(c.LINK_UDP, (transport.fileno(),))
     if type(transport) is RawTransport:
-        return c.LINK_PACKET, transport.headers_without_lengths()
+        return Link(c.LINK_PACKET, (transport.fileno(),), transport.headers_without_lengths())
+    if type(transport) is DealtTransport and all(type(part) is UdpTransport for part in transport.parts):
+        return Link(c.LINK_UDP, tuple(part.fileno() for part in transport.parts))
     return None
 
 
@@ -42,8 +54,11 @@ class NativeEngine(Carrier):
         super().__init__()
         link = link_of(transport)
         if link is None:
-            raise ValueError(f"transport is a {type(transport).__name__}: accepted are UdpTransport and RawTransport")
-        kind, headers = link
+            raise ValueError(
+                f"transport is a {type(transport).__name__}: accepted are UdpTransport, RawTransport, and a "
+                "DealtTransport of UdpTransports"
+            )
+        first, *more = link.sockets
         self._transport = transport
         self._library = library()
         self._lock = threading.Lock()
@@ -55,9 +70,11 @@ class NativeEngine(Carrier):
         handle = self._library.p4reduce_open(
             to_c(membership),
             c.Options.make(
-                link=kind,
-                socket=transport.fileno(),
-                headers=headers,
+                link=link.kind,
+                socket=first,
+                headers=link.headers,
+                more_sockets=(ctypes.c_int32 * len(more))(*more) if more else None,
+                more_count=len(more),
                 switch_address=switch.encode(),
                 local_address=transport.local_address[0].encode(),
                 thread_name=name.encode()[:15],

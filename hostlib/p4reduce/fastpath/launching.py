@@ -30,25 +30,29 @@ def describe(place: Place) -> str:
     """What hostlib/csrc/environment.c reads."""
     link = link_of(place.transport)
     if link is None:
-        raise P4ReduceError("C programs can use the transports 'udp' and 'raw'")
-    kind, headers = link
+        raise P4ReduceError("C programs can use the transport 'udp', and with one switch 'raw'")
+    first, *more = link.sockets
     words: dict[str, object] = {
         **asdict(place.membership),
-        "link": kind,
-        "socket": place.transport.fileno(),
+        "peers": ",".join(map(str, place.membership.peers)),
+        "link": link.kind,
+        "socket": first,
         "switch": place.switch,
         "local": place.transport.local_address[0],
     }
-    if headers is not None:
-        words["headers"] = headers.hex()
+    if link.headers is not None:
+        words["headers"] = link.headers.hex()
+    if more:
+        words["more_sockets"] = ",".join(map(str, more))
     return " ".join(f"{name}={value}" for name, value in words.items())
 
 
 def run(place: Place, command: Sequence[str], job_is_dead: threading.Event) -> int:
     """Runs `command` in the job and leaves with it. Returns its exit status, or 128 + the signal that ended it."""
+    link = link_of(place.transport)
     try:
         program = subprocess.Popen(
-            command, env={**os.environ, VARIABLE: describe(place)}, pass_fds=[place.transport.fileno()]
+            command, env={**os.environ, VARIABLE: describe(place)}, pass_fds=link.sockets if link is not None else ()
         )
     except OSError as error:
         place.leave(well=False)
@@ -102,6 +106,7 @@ def execute(
             token=settings.token(None),
             tls=settings.tls(None),
             timeout=settings.seconds("timeout", timeout),
+            at=settings.switch(None),
             on_abort=abort,
         )
         status = run(place, command, job_is_dead)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -45,7 +46,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "p4reduce_worker_tick": (None, [c_void_p, c_double]),
     "p4reduce_worker_take": (c_size_t, [c_void_p, POINTER(c.Payload), c_size_t]),
     "p4reduce_worker_deadline": (c_double, [c_void_p]),
-    "p4reduce_worker_awaited": (c_uint32, [c_void_p]),
+    "p4reduce_worker_awaited": (c_int, [c_void_p, c.Ranks]),
     "p4reduce_worker_idle": (c_int, [c_void_p]),
     "p4reduce_worker_fail": (None, [c_void_p, c_char_p]),
     "p4reduce_worker_failure": (c_int, [c_void_p, _ERROR]),
@@ -118,8 +119,9 @@ def to_exception(error: c.Error) -> Exception:
     return P4ReduceError(message)
 
 
-def ranks(bitmap: int) -> tuple[int, ...]:
-    return tuple(rank for rank in range(32) if bitmap >> rank & 1)
+def ranks(bitmap: Sequence[int]) -> tuple[int, ...]:
+    """The ranks in a bitmap of 32-bit words, lowest first."""
+    return tuple(rank for rank in range(32 * len(bitmap)) if bitmap[rank // 32] >> rank % 32 & 1)
 
 
 def check(status: int, error: c.Error) -> None:

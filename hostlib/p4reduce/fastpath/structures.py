@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_char, c_char_p, c_double, c_float, c_int32, c_uint32, c_uint64, c_void_p
+from ctypes import c_char, c_char_p, c_double, c_float, c_int32, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any, ClassVar, TypeVar
 
-ABI = 1
+ABI = 2
 
 OK, INVALID, MISMATCH, ABORTED, TIMEOUT, FAILED, CLOSED, SYSTEM, NO_MEMORY, NETWORK = range(10)
 TYPES = {"float32": 1, "int32": 2}
 LINK_UDP, LINK_PACKET = 1, 2
+
+Ranks = c_uint32 * 8  # a bitmap
 
 S = TypeVar("S", bound="Sized")
 
@@ -29,13 +31,13 @@ class Sized(ctypes.Structure):
 class Error(Sized):
     status: int
     rank: int
-    awaited: int
+    awaited: list[int]
     message: bytes
     _fields_: ClassVar = [
         ("size", c_uint32),
         ("status", c_int32),
         ("rank", c_int32),
-        ("awaited", c_uint32),
+        ("awaited", Ranks),
         ("message", c_char * 1024),
     ]
 
@@ -51,6 +53,8 @@ class Membership(Sized):
         ("lanes", c_uint32),
         ("block_size", c_uint32),
         ("first_seq", c_uint32),
+        ("peer_count", c_uint32),
+        ("peers", c_uint8 * 32),
     ]
 
 
@@ -119,6 +123,9 @@ class Options(Sized):
         ("local_address", c_char_p),
         ("thread_name", c_char_p),
         ("timing", ctypes.POINTER(Timing)),
+        ("more_sockets", ctypes.POINTER(c_int32)),
+        ("more_count", c_uint32),
+        ("reserved_too", c_uint32),
     ]
 
 

@@ -16,7 +16,8 @@ _AT_ONCE = 64
 
 
 def to_c(membership: Membership) -> c.Membership:
-    return c.Membership.make(**asdict(membership))
+    peers = membership.peers
+    return c.Membership.make(**{**asdict(membership), "peers": peers, "peer_count": len(peers)})
 
 
 def to_stats(stats: c.Stats) -> Stats:
@@ -105,7 +106,9 @@ class Worker:
         return None if math.isinf(deadline) else deadline
 
     def awaited(self) -> tuple[int, ...]:
-        return ranks(self._library.p4reduce_worker_awaited(self._handle))
+        awaited = c.Ranks()
+        self._library.p4reduce_worker_awaited(self._handle, awaited)
+        return ranks(list(awaited))
 
     def fail(self, error: BaseException) -> None:
         if self._given_failure is None:

@@ -11,6 +11,15 @@ DEFAULT_BLOCK_SIZE = 64
 LANES_ACCEPTED = (1, 2, 4, 8)
 BLOCK_SIZES_ACCEPTED = (32, 64, 128, 256)
 MAX_WORKERS = 32
+"""Workers of one switch."""
+MAX_RANKS = 255
+"""Of a job, on any number of switches."""
+PARENT = 31
+"""A switch that has a parent counts it as a worker of its own, the last one."""
+NOBODY = 255
+"""The worker that a packet names if it is none of those that read it."""
+MAX_AGGREGATORS = 32
+"""Over which a job's slots may be dealt. No packet says so: controller and hosts agree on it."""
 MAX_GROWTH = 512
 """Bytes that the switch's answer may be longer than the packet it is made of."""
 
@@ -46,3 +55,5 @@ class Outcome(IntEnum):
     HELLO = 11
     RESET = 12
     QUERY = 13
+    SENT_UP = 14
+    STORED = 15

@@ -103,7 +103,8 @@ class Worker:
         }
         self._streams = membership.slots * membership.lanes
         self._all_lanes = range(membership.lanes)
-        self._everyone = (1 << membership.world_size) - 1
+        self._here = (1 << len(membership.peers or range(membership.world_size))) - 1
+        self._worker = membership.worker
         self._slots = [_Slot(index, membership) for index in range(membership.slots)]
         self._timer = RetransmissionTimer(timing or Timing())
         self._counter = 0
@@ -198,12 +199,17 @@ class Worker:
         return None if self._earliest == _NEVER else self._earliest
 
     def awaited(self) -> tuple[int, ...]:
-        """Ranks that the switch, when last asked, had not heard of in rounds under way; () if it was not asked."""
+        """Ranks that the switch, when last asked, had not heard of in rounds under way; () if it was not asked.
+
+        Where it has heard of all of its own, the ranks of other switches: it cannot tell which of them.
+        """
         missing = 0
+        elsewhere: tuple[int, ...] = ()
         for slot in self._slots:
             if slot.packet is not None and slot.seen is not None:
-                missing |= self._everyone & ~slot.seen
-        return tuple(rank for rank in range(self.membership.world_size) if missing >> rank & 1)
+                missing |= self._here & ~slot.seen
+                elsewhere = self.membership.elsewhere
+        return self.membership.ranks(missing) or elsewhere
 
     def fail(self, error: BaseException) -> None:
         """Ends all operations, and those yet to come, with `error`; the first failure stays."""
@@ -313,7 +319,7 @@ class Worker:
                 Op.DATA,
                 m.job,
                 m.generation,
-                m.rank,
+                self._worker,
                 half,
                 slot.seq,
                 task.fingerprint,
@@ -341,7 +347,7 @@ class Worker:
             # Who completes a round is answered at once. The others' time includes waiting for that rank, so it can only
             # show that the path is shorter than was thought.
             elapsed = now - slot.sent_at
-            completed = packet.worker == self.membership.rank
+            completed = packet.worker == self._worker
             if completed or elapsed < self._timer.estimate:
                 self._timer.measure(elapsed)
             if completed or elapsed < self._timer.timeout:
@@ -360,7 +366,8 @@ class Worker:
     def _status(self, slot: _Slot, packet: Packet, now: float) -> None:
         """The packet was counted, so nothing is lost: from now on, only ask gently whether the round has ended."""
         self.stats.statuses += 1
-        if slot.transmissions == 2:  # only packets that are sent again are answered so, so it is this one's answer
+        # Only packets that are sent again are answered so. A leaf tells all its workers what its parent told of one's.
+        if slot.transmissions == 2 and packet.worker == self._worker:
             self._timer.measure(now - slot.sent_at)
         slot.seen = packet.keys[0]
         self._polling.add(slot)
@@ -383,15 +390,18 @@ class Worker:
         tasks = list(self._tasks.values())
         involved = [task for task in tasks if task.fingerprint in (held, other)] or tasks[:1]
         here = ", ".join(f"operation {t.counter}, {t.operation!r}, has {t.fingerprint:08x}" for t in involved)
+        named = self.membership.ranks(1 << packet.worker)
+        who = f"rank {named[0]}" if named else "a rank at another switch"
         error = MismatchError(
-            f"ranks call different operations: rank {packet.worker} came with fingerprint {other:08x}, those before it "
+            f"ranks call different operations: {who} came with fingerprint {other:08x}, those before it "
             f"with {held:08x} (slot {index}, round {packet.seq}). On this rank, {self.membership.rank}, "
             f"{here or 'no operation is under way'}. Check that all ranks call the same collectives in the same "
             "order, with the same number of elements, dtype and reduction"
         )
-        # Only the packets of the rank that differs make the switch say so. It goes on sending, lest another rank whose
-        # ERROR was lost waits for ever.
-        self._end(error, keep=slot if packet.worker == self.membership.rank else None)
+        # Only the packets of ranks that differ make the switch say so. They go on sending, lest another whose ERROR was
+        # lost waits for ever.
+        differs = slot is not None and slot.task is not None and slot.task.fingerprint == other
+        self._end(error, keep=slot if differs else None)
 
     def _aborted(self, packet: Packet) -> None:
         m = self.membership

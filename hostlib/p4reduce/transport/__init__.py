@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+from collections.abc import Sequence
 
 from p4reduce.transport.base import Switch, Transport, TransportError
+from p4reduce.transport.dealt import DealtTransport
 
-__all__ = ["KINDS", "Switch", "Transport", "TransportError", "open_transport"]
+__all__ = ["KINDS", "DealtTransport", "Switch", "Transport", "TransportError", "open_transport", "open_transports"]
 
 # Imported when asked for, because 'scapy' is slow to import and may not be installed.
 _CLASSES = {
@@ -31,4 +34,18 @@ def open_transport(kind: str, switch: Switch, *, interface: str | None = None, l
     transport: Transport = getattr(importlib.import_module(module), name)(
         switch, interface=interface, largest_payload=largest_payload
     )
+    return transport
+
+
+def open_transports(
+    kind: str, switches: Sequence[Switch], *, interface: str | None = None, largest_payload: int = 0
+) -> Transport:
+    """A transport to all of `switches`, over which the slots are dealt in this order; else as `open_transport`."""
+    with contextlib.ExitStack() as undo:
+        parts = []
+        for switch in switches:
+            parts.append(open_transport(kind, switch, interface=interface, largest_payload=largest_payload))
+            undo.callback(parts[-1].close)
+        transport = parts[0] if len(parts) == 1 else DealtTransport(parts, switches)
+        undo.pop_all()
     return transport

@@ -61,6 +61,12 @@ class Transport(Protocol):
     def receive(self) -> list[bytes]:
         """The payloads that have arrived, at most `RECEIVE_BATCH` of them."""
 
+    def quietest(self) -> tuple[Switch, float] | None:
+        """Of several switches, the one that has left packets unanswered for longest, and when it was last heard.
+
+        `trouble` and `local_address` are about that one, too. None where there is but one switch.
+        """
+
     def close(self) -> None:
         """Gives the sockets back. May be called more than once."""
 

@@ -98,6 +98,9 @@ class RawTransport:
             self.trouble = None
         return payloads
 
+    def quietest(self) -> None:
+        return None
+
     def close(self) -> None:
         self._socket.close()
         self._port_holder.close()

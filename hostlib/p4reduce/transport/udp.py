@@ -76,5 +76,8 @@ class UdpTransport:
             self.trouble = None
         return payloads
 
+    def quietest(self) -> None:
+        return None
+
     def close(self) -> None:
         self._socket.close()

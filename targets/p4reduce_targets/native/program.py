@@ -57,6 +57,7 @@ _MAC = (("mac", 48),)
 _PORT = (("port", 9),)
 _ROUTE = (("port", 9), ("source_mac", 48), ("next_hop_mac", 48))
 _ADMIT = (("worker_bit", 32), ("full_bitmap", 32), ("pool_base", 16), ("pool_halves", 16), ("group", 16))
+_UPLINK = (("port", 9), ("mac", 48), ("ip", 32), ("udp_port", 16), ("worker", 8))
 _JOBS = (
     *(("ingress_port", 9), ("source_ip", 32), ("source_port", 16)),
     *(("job", 16), ("generation", 16), ("worker", 8)),
@@ -110,11 +111,14 @@ TABLES: Mapping[str, Table] = {
         "NoAction",
         4096,
     ),
+    "SwitchIngress.aggregation.uplink.uplinks": Table(
+        8, (("job", 16),), _one_action("SwitchIngress.aggregation.uplink.uplink", 10, *_UPLINK), "NoAction", 4096
+    ),
 }
 
 COUNTERS: Mapping[str, Counter] = {
     "SwitchIngress.drop_simulator.losses": Counter(0, 512),
-    "SwitchIngress.aggregation.outcomes": Counter(1, 14),
+    "SwitchIngress.aggregation.outcomes": Counter(1, 16),
     "SwitchEgress.drop_simulator.losses": Counter(2, 512),
 }
 
@@ -214,7 +218,7 @@ def _registers(program: dict[str, Any], differences: _Differences) -> tuple[int,
     lanes = max((int(match[1]) + 1 for match in sums if match), default=0)
     block_size = max((int(match[2]) + 1 for match in sums if match), default=0)
     halves = sizes.get(f"{where}.slot_state.seqs", 0)
-    expected = {f"{where}.slot_state.{name}" for name in ("seqs", "bitmaps", "fingerprints")}
+    expected = {f"{where}.slot_state.{name}" for name in ("seqs", "bitmaps", "fingerprints", "partials")}
     expected |= {f"{where}.key{lane}.keys" for lane in range(lanes)}
     expected |= {f"{where}.lane{lane}.value{value}.sums" for lane in range(lanes) for value in range(block_size)}
     if lanes not in LANES or block_size not in BLOCK_SIZES:

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a job's slots are dealt over several aggregators: slot s lives at aggregator s mod A, as its slot s div A.
+
+The packet's slot field counts halves, 2 · slot + half, so a half stays a half. With one aggregator nothing changes.
+"""
+
+from __future__ import annotations
+
+
+def slots_at_each(slots: int, aggregators: int) -> int:
+    """Slots that a job of `slots` takes at every one of its aggregators; the last of them may be idle at some."""
+    return -(-slots // aggregators)
+
+
+def to_aggregator(half: int, aggregators: int) -> tuple[int, int]:
+    """The aggregator of the job's `half`, and the slot field there."""
+    slot, aggregator = divmod(half >> 1, aggregators)
+    return aggregator, slot << 1 | half & 1
+
+
+def from_aggregator(half: int, aggregator: int, aggregators: int) -> int:
+    """The job's half that a slot field of that aggregator stands for. It may exceed the packet's 16 bits."""
+    return ((half >> 1) * aggregators + aggregator) << 1 | half & 1

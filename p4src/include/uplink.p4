@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where this switch stands in a job's tree: with an entry, it is a worker of its parent; without one, it is the root.
+control Uplink(in headers_t hdr, inout metadata_t meta) {
+    action uplink(port_t port, mac_t mac, ipv4_t ip, bit<16> udp_port, bit<8> worker) {
+        meta.parent_bit = PARENT_BIT;
+        meta.parent_port = port;
+        meta.parent_mac = mac;
+        meta.parent_ip = ip;
+        meta.parent_udp_port = udp_port;
+        meta.parent_worker = worker;
+    }
+
+    table uplinks {
+        key = { hdr.aggregation.job : exact @name("job"); }
+        actions = { uplink; @defaultonly NoAction; }
+        default_action = NoAction;
+        size = 4096;
+    }
+
+    apply {
+        meta.member = hdr.aggregation.worker;
+        if (uplinks.apply().hit && meta.ingress_port == meta.parent_port && hdr.ipv4.src == meta.parent_ip
+            && hdr.udp.src_port == meta.parent_udp_port) {
+            meta.from_parent = 1;
+            meta.member = PARENT;
+        }
+    }
+}

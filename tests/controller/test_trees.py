@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs over leaves and spines: who is a worker of whom, and what ranks and switches are told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.aggregator import Heard, Layout, SwitchError
+from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.jobs import Jobs, State
+from p4reduce_controller.service import Service, ServiceConfig
+from p4reduce_controller.settings import EXAMPLE_OF_A_TREE, Settings, SettingsError, load, tomllib
+from p4reduce_controller.switch import SwitchConfig
+from p4reduce_controller.trees import Misplaced, Trees, Uplink
+
+from .conftest import Loop
+from .fake_switch import FakeSwitch
+from .test_jobs import Desk
+
+SPINE, LEAF1, LEAF2 = range(3)
+UP = 9  # the leaves' port toward the spine
+TWO_LEAVES = Trees(["spine", "leaf1", "leaf2"], {LEAF1: Uplink(UP, SPINE), LEAF2: Uplink(UP, SPINE)})
+ADDRESSES = [Endpoint(f"02:00:0a:00:ff:0{n}", f"10.0.255.{n}", 31314) for n in range(3)]
+
+
+class TreeDesk(Desk):
+    """Leaves 1 and 2 have been heard on the spine's ports 1 and 2."""
+
+    def __init__(self, trees: Trees = TWO_LEAVES, slots: int = 16) -> None:
+        super().__init__()
+        addresses = ADDRESSES[: len(trees.names)]
+        self.jobs = Jobs(Layout(4, 64, slots), addresses, trees=trees, default_slots=4)
+        for child in trees.uplinks:
+            self.jobs.child_heard(child, Heard(child, addresses[child], 0, 0, child, 1))
+
+    def hear_at(self, session: object, switch: int, port: int = 5) -> bool:
+        assigned = self.told[session][0].assigned
+        rank = assigned.worker
+        sender = Endpoint(f"02:00:00:00:00:{rank:02x}", f"10.0.0.{rank}", 5000 + rank)
+        hello = Heard(port, sender, assigned.job, assigned.generation, rank, assigned.hello_nonce)
+        news = self.jobs.heard(switch, hello, self.now)
+        self.carry_out()
+        return news
+
+    def ready_at(self, *switches: int) -> list[pb.Ready]:
+        """A job of a rank at each of these switches; what the ranks are told."""
+        sessions = [self.join(rank, len(switches)) for rank in range(len(switches))]
+        for session, switch in zip(sessions, switches, strict=True):
+            assert self.hear_at(session, switch)
+        self.placements = self.installs[0].placements
+        self.installed()
+        return [self.told[session][-1].ready for session in sessions]
+
+
+# --- trees by themselves ---------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=40))
+def test_every_rank_and_every_switch_has_one_place(places: list[int]) -> None:
+    """In a tree of three levels: 0 above 1 and 2, 1 above 3 and 4, 5 below 2."""
+    parents = {1: 0, 2: 0, 3: 1, 4: 1, 5: 2}
+    trees = Trees([str(n) for n in range(6)], {child: Uplink(1, parent) for child, parent in parents.items()})
+    at = dict(enumerate(places))
+    try:
+        nodes = trees.nodes(at)
+    except Misplaced:
+        assert max(map(places.count, range(6))) > 30
+        return
+    assert sorted(rank for node in nodes for rank in node.ranks) == list(at)
+    assert all(at[rank] == node.switch for node in nodes for rank in node.ranks)
+    (root, *others) = nodes
+    assert root.parent is None
+    children = [child for node in nodes for child in node.children]
+    assert sorted(children) == sorted(node.switch for node in others)
+    assert all(parents[node.switch] == node.parent for node in others)
+    # Nobody adds up what is one packet already, but for a leaf, which turns its ranks' packets into its own.
+    assert len(root.ranks) + len(root.children) > (0 if root.ranks else 1)
+    assert all(node.ranks or node.children for node in nodes)
+
+
+def test_a_rack_by_itself_needs_no_spine() -> None:
+    assert [node.switch for node in TWO_LEAVES.nodes({0: LEAF2, 1: LEAF2})] == [LEAF2]
+
+
+def test_a_switch_has_no_more_workers_than_bits() -> None:
+    full = dict.fromkeys(range(32), LEAF1)
+    assert TWO_LEAVES.nodes(full)[0].ranks == tuple(range(32))
+    with pytest.raises(Misplaced, match="32 ranks and 0 switches are below leaf1, and it can add up those of 31"):
+        TWO_LEAVES.nodes({**full, 32: LEAF2})
+
+
+def test_circles_are_refused() -> None:
+    with pytest.raises(ValueError, match="the uplinks lead around in a circle: a, b, a"):
+        Trees(["a", "b", "c"], {0: Uplink(1, 1), 1: Uplink(1, 0), 2: Uplink(1, 0)})
+    with pytest.raises(ValueError, match="circle"):
+        Trees(["c", "a", "b"], {0: Uplink(1, 1), 1: Uplink(1, 2), 2: Uplink(1, 1)})
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def test_ranks_are_told_their_switch_and_who_else_is_there() -> None:
+    desk = TreeDesk()
+    told = desk.ready_at(LEAF2, LEAF1, LEAF2)
+    assert [(list(ready.aggregators), list(ready.peers)) for ready in told] == [
+        ([LEAF2], [0, 2]),
+        ([LEAF1], [1]),
+        ([LEAF2], [0, 2]),
+    ]
+
+
+def test_switches_are_told_who_is_below_and_who_is_above() -> None:
+    desk = TreeDesk()
+    desk.ready_at(LEAF2, LEAF1, LEAF2)
+    spine, leaf1, leaf2 = (desk.placements[switch] for switch in (SPINE, LEAF1, LEAF2))
+    assert [worker.worker for worker in leaf2.workers] == [0, 2]
+    assert [worker.worker for worker in leaf1.workers] == [1]
+    assert [(worker.port, worker.sender) for worker in spine.workers] == [(1, ADDRESSES[1]), (2, ADDRESSES[2])]
+    assert (spine.parent, spine.has_ranks) == (None, False)
+    for index, leaf in enumerate((leaf1, leaf2)):
+        assert leaf.parent is not None
+        assert (leaf.parent.port, leaf.parent.endpoint, leaf.parent.worker) == (UP, ADDRESSES[SPINE], index)
+        assert leaf.has_ranks
+
+
+def test_a_rank_at_the_spine_comes_before_its_leaves() -> None:
+    desk = TreeDesk()
+    desk.ready_at(LEAF1, SPINE)
+    assert [worker.sender.ip for worker in desk.placements[SPINE].workers] == ["10.0.0.1", "10.0.255.1"]
+    parent = desk.placements[LEAF1].parent
+    assert parent is not None
+    assert parent.worker == 1
+    assert LEAF2 not in desk.placements
+
+
+def test_what_comes_from_another_switch_does_not_say_where_a_rank_is() -> None:
+    """A HELLO meant for leaf 2 crosses leaf 1 and the spine; neither the spine's port nor the uplink is the rank's."""
+    desk = TreeDesk()
+    one = desk.join(0, 1)
+    assert not desk.hear_at(one, LEAF2, port=UP)
+    assert not desk.hear_at(one, SPINE, port=1)
+    assert desk.hear_at(one, LEAF1)
+    assert not desk.hear_at(one, LEAF2)
+    assert desk.installs[0].placements.keys() == {LEAF1}
+
+
+def test_a_rank_may_say_where_it_is() -> None:
+    desk = TreeDesk()
+    one = desk.join(0, 1, switch="leaf2")
+    assert [endpoint.ip for endpoint in desk.told[one][0].assigned.aggregators] == ["10.0.255.2"]
+    assert not desk.hear_at(one, LEAF1)
+    assert desk.hear_at(one, LEAF2)
+    desk.installed()
+    assert list(desk.told[one][-1].ready.aggregators) == [0]
+    refused = desk.join(0, 1, name="other", switch="leaf3")
+    assert "its switch is 'leaf3', and there are spine, leaf1, leaf2" in desk.last(refused).message
+
+
+def test_more_ranks_than_a_switch_has_room_for() -> None:
+    desk = TreeDesk()
+    desk.ready_at(*[LEAF1, LEAF2] * 31)
+    assert len(desk.placements[LEAF1].workers) == 31
+    assert "1 to 255 are accepted" in desk.last(desk.join(0, 256, name="large")).message
+
+
+def test_too_many_ranks_at_a_leaf_are_refused() -> None:
+    desk = TreeDesk()
+    sessions = [desk.join(rank, 33) for rank in range(33)]
+    for rank, session in enumerate(sessions):
+        desk.hear_at(session, LEAF2 if rank == 32 else LEAF1)
+    for session in sessions:
+        assert "32 ranks and 0 switches are below leaf1, and it can add up those of 31" in desk.last(session).message
+    assert not desk.installs
+    assert [pool.used for pool in desk.jobs.pools] == [0, 0, 0]
+
+
+def test_who_was_not_heard_is_named_with_all_switches_of_the_tree() -> None:
+    desk = TreeDesk()
+    session = desk.join(0, 1, timeout_s=1.0)
+    desk.tick(2.0)
+    message = desk.last(session).message
+    assert "no HELLO from there reached the switch at " + " or ".join(map(str, ADDRESSES)) in message
+
+
+def test_several_trees_share_the_slots() -> None:
+    trees = Trees(["root", "spine", "leaf"], {2: Uplink(UP, 1)})
+    desk = TreeDesk(trees)
+    one, two = desk.join(0, 2, slots=5), desk.join(1, 2, slots=5)
+    assert [endpoint.tree for endpoint in desk.told[one][0].assigned.aggregators] == [0, 1, 1]
+    for session in (one, two):
+        assert desk.hear_at(session, 0)
+        assert desk.hear_at(session, 2)
+    assert [pool.used for pool in desk.jobs.pools] == [3, 3, 3]
+    assert desk.installs[0].placements.keys() == {0, 2}
+    desk.installed()
+    assert list(desk.told[one][-1].ready.aggregators) == [0, 2]
+
+
+def test_ranks_share_a_switch_in_every_tree_or_in_none() -> None:
+    trees = Trees(["root", "spine", "leaf"], {2: Uplink(UP, 1)})
+    desk = TreeDesk(trees)
+    one, two = desk.join(0, 2), desk.join(1, 2)
+    for session, switch in ((one, 1), (two, 2)):
+        desk.hear_at(session, 0)
+        desk.hear_at(session, switch)
+    assert "ranks that share a switch in one tree do not in another" in desk.last(one).message
+    assert all(job.state is not State.INSTALLING for job in desk.jobs)
+
+
+# --- the service -----------------------------------------------------------------------------------------------------
+
+
+def service_of(loop: Loop, cables: bool) -> tuple[Service, list[FakeSwitch]]:
+    async def start() -> tuple[Service, list[FakeSwitch]]:
+        switches = [FakeSwitch(number=number) for number in range(3)]
+        if cables:
+            for leaf in (LEAF1, LEAF2):
+                switches[leaf].cables[UP] = [(switches[SPINE], leaf)]
+        jobs = Jobs(switches[0].layout, [switch.address for switch in switches], trees=TWO_LEAVES)
+        service = Service(switches, jobs, ServiceConfig(listen="127.0.0.1:0"))
+        for number, switch in enumerate(switches):
+            await switch.start(service.listener(number), 1.0)
+        return service, switches
+
+    return loop.run(start())
+
+
+def test_leaves_find_their_spine(loop: Loop) -> None:
+    service, switches = service_of(loop, cables=True)
+    loop.run(service.find_children(1.0))
+    assert [switch.log for switch in switches] == [[], ["say_hello"], ["say_hello"]]
+
+
+def test_a_leaf_that_its_spine_does_not_hear_is_named(loop: Loop) -> None:
+    service, switches = service_of(loop, cables=True)
+    switches[LEAF2].cables.clear()
+    with pytest.raises(
+        SwitchError, match=r"no HELLO of the switch leaf2, sent out of its port 9 for 0\.3 s, has reached"
+    ):
+        loop.run(asyncio.wait_for(service.find_children(0.3), 5.0))
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+def made_of(settings: Settings) -> tuple[list[SwitchConfig], Trees]:
+    return settings.switch_configs(), settings.trees()
+
+
+def test_trees_in_a_file() -> None:
+    configs, trees = made_of(load(None, tomllib.loads(EXAMPLE_OF_A_TREE)))
+    assert trees.names == ["spine", "leaf1", "leaf2"]
+    assert trees.uplinks == {1: Uplink(3, 0), 2: Uplink(3, 0)}
+    assert [config.target for config in configs] == ["127.0.0.1:9559", "127.0.0.1:9560", "127.0.0.1:9561"]
+    assert [config.address.ip for config in configs] == ["10.0.255.1", "10.0.255.2", "10.0.255.3"]
+    assert configs[1].hosts == {"02:00:00:00:00:01": 1}
+    assert list(configs[0].ports) == [1, 2]
+
+
+def test_trees_by_options() -> None:
+    options = {"switch": ["a:1", "a:2"], "address": ["10.0.0.1", "10.0.0.2"], "uplink": ["a:2:7=a:1"]}
+    assert load(None, options).trees() == Trees(["a:1", "a:2"], {1: Uplink(7, 0)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"uplink": ["a:2=a:1"]}, "uplink a:2=a:1: a is no switch; there are a:1, a:2"),
+        ({"uplink": ["a:2:x=a:1"]}, "LEAF:PORT=SPINE is accepted"),
+        ({"uplink": ["a:2:7=a:3"]}, "uplink a:2:7=a:3: a:3 is no switch"),
+        ({"uplink": ["a:2:7=a:1", "a:2:8=a:1"]}, "one for a switch is accepted"),
+        ({"uplink": ["a:2:7=a:1", "a:1:7=a:2"]}, "circle"),
+        ({"uplink": ["a:2:511=a:1"]}, "port 511: 1 to 509 is accepted"),
+        ({"switches": [{"switch": "b:1", "wrong": 1}]}, "switch is of each of the"),
+    ],
+)
+def test_what_is_not_accepted_is_named(changes: dict[str, object], text: str) -> None:
+    options = {"switch": ["a:1", "a:2"], "address": ["10.0.0.1", "10.0.0.2"], **changes}
+    with pytest.raises(SettingsError, match=text):
+        made_of(load(None, options))
+
+
+@pytest.mark.parametrize(
+    ("switches", "text"),
+    [
+        ([{"switch": "b:1", "wrong": 1}], "switches: unknown wrong; known are name, uplink, address"),
+        ([{"name": "b"}], "lacks switch"),
+        ([{"switch": "b:1", "uplink": 3}], "uplink = 3: accepted is as"),
+        ([{"switch": "b:1"}, {"switch": "b:1"}], "switches b:1, b:1: names that differ are accepted"),
+        ([{"switch": ["b:1", "b:2"]}], "one for each of the"),
+        ([{"switch": "b:1", "ports": ["x"]}], "port x: 1 to 509 is accepted"),
+    ],
+)
+def test_what_is_not_accepted_in_a_file_is_named(switches: list[dict[str, object]], text: str) -> None:
+    with pytest.raises(SettingsError, match=text):
+        made_of(Settings(switches=switches))
+
+
+def test_there_are_at_most_so_many_trees() -> None:
+    switches = [{"switch": f"a:{n}", "address": f"10.0.0.{n}"} for n in range(33)]
+    with pytest.raises(SettingsError, match="33 switches without a parent: up to 32 are accepted"):
+        Settings(switches=switches).trees()

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C and the Python engine send every aggregator the same packets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+
+import numpy as np
+import pytest
+from udp_switch import members
+from waiting import wait_until
+
+from p4reduce.carrier import Carrier
+from p4reduce.engine import Engine
+from p4reduce.errors import CollectiveTimeout, P4ReduceError
+from p4reduce.fastpath.engine import NativeEngine
+from p4reduce.protocol import Membership, Operation, Worker
+from p4reduce.protocol.aggregators import from_aggregator
+from p4reduce.protocol.constants import Op
+from p4reduce.protocol.numbers import reference_allreduce
+from p4reduce.transport import Switch, open_transports
+
+SLOTS = 150  # more than a super-packet takes, at each of two aggregators
+ENGINES = ["c", "python"]
+
+
+class Aggregators:
+    """Answer the packets of a job of one rank, whose own packet is the result, and keep what came to each."""
+
+    def __init__(self, count: int) -> None:
+        self.sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
+        for sock in self.sockets:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+            sock.bind(("127.0.0.1", 0))
+        self.came: list[set[bytes]] = [set() for _ in self.sockets]
+        self.deaf: set[int] = set()
+        self._stop, self._stopped = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def places(self) -> list[Switch]:
+        return [Switch(*sock.getsockname()) for sock in self.sockets]
+
+    def close(self) -> None:
+        self._stop.close()
+        self._thread.join(5)
+        for sock in (*self.sockets, self._stopped):
+            sock.close()
+
+    def _run(self) -> None:
+        while self._stopped not in (ready := select.select([*self.sockets, self._stopped], [], [])[0]):
+            for sock in ready:
+                index = self.sockets.index(sock)
+                payload, sender = sock.recvfrom(16384)
+                self.came[index].add(payload)
+                if index not in self.deaf:
+                    sock.sendto(bytes([0x10 | Op.RESULT]) + payload[1:], sender)
+
+
+def start(kind: str, aggregators: Aggregators, membership: Membership) -> Carrier:
+    transport = open_transports("udp", aggregators.places)
+    if kind == "c":
+        return NativeEngine(transport, membership, switch="nowhere")
+    return Engine(transport, Worker(membership), switch="nowhere")
+
+
+def tensor() -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    random = np.random.default_rng(5)
+    values = random.standard_normal((4000, 64)).astype(np.float32)
+    values[random.random(4000) < 0.3] = 0
+    return values.reshape(-1)
+
+
+def packets(kind: str, count: int) -> list[set[bytes]]:
+    """What each of `count` aggregators is sent for one operation, whose result is checked."""
+    with contextlib.closing(Aggregators(count)) as aggregators:
+        engine = start(kind, aggregators, members(1, slots=SLOTS)[0])
+        ended: list[BaseException | None] = []
+        values = tensor()
+        expected = reference_allreduce([values])
+        engine.submit(Operation(values), name="sum", timeout=30, on_end=ended.append)
+        try:
+            wait_until(lambda: bool(ended), "the operation to end", 30)
+        finally:
+            engine.close(P4ReduceError("closed by the test"))
+        assert ended == [None]
+        np.testing.assert_array_equal(values.view(np.int32), expected.view(np.int32))
+        return aggregators.came
+
+
+@pytest.mark.parametrize("count", [2, 3, 32])
+def test_same_packets_to_each_aggregator(count: int) -> None:
+    one = packets("c", count)
+    assert one == packets("python", count)
+    assert all(one)
+    back = {
+        payload[:8]
+        + from_aggregator(int.from_bytes(payload[8:10], "big"), index, count).to_bytes(2, "big")
+        + payload[10:]
+        for index, came in enumerate(one)
+        for payload in came
+    }
+    assert [back] == packets("c", 1)  # and together, what one would be sent
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_an_aggregator_that_is_silent_is_named(kind: str) -> None:
+    with contextlib.closing(Aggregators(3)) as aggregators:
+        aggregators.deaf = {1}
+        engine = start(kind, aggregators, members(1, slots=SLOTS)[0])
+        ended: list[BaseException | None] = []
+        engine.submit(Operation(tensor()), name="sum", timeout=1, on_end=ended.append)
+        wait_until(lambda: bool(ended), "the operation to end")
+        engine.close(P4ReduceError("closed by the test"))
+        [error] = ended
+        assert isinstance(error, CollectiveTimeout)
+        assert f"the switch at {aggregators.places[1]} has not answered for 1.0 s" in str(error)
+
+
+@pytest.mark.parametrize("offload", ["", "none"])
+def test_super_packets_are_of_one_aggregator(monkeypatch: pytest.MonkeyPatch, offload: str) -> None:
+    monkeypatch.setenv("P4REDUCE_OFFLOAD", offload)
+    with contextlib.closing(Aggregators(2)) as aggregators:
+        engine = start("c", aggregators, members(1, slots=SLOTS)[0])
+        assert isinstance(engine, NativeEngine)
+        ended: list[BaseException | None] = []
+        engine.submit(Operation(tensor()), name="sum", timeout=30, on_end=ended.append)
+        wait_until(lambda: bool(ended), "the operation to end", 30)
+        link, stats = engine.link(), engine.stats
+        engine.close(P4ReduceError("closed by the test"))
+        assert ended == [None]
+        assert link == f"{'UDP' if offload else 'UDP, GSO, GRO'}, to 2 aggregators"
+        assert stats.foreign == 0
+
+
+def test_sockets_must_be_connected() -> None:
+    with contextlib.closing(Aggregators(2)) as aggregators:
+        transport = open_transports("udp", aggregators.places)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+            os.dup2(other.fileno(), transport.parts[1].fileno())  # type: ignore[attr-defined]
+            with pytest.raises(ValueError, match=r"socket \d+ is not connected to an IPv4 address"):
+                NativeEngine(transport, members(1)[0], switch="nowhere")
+        transport.close()

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slots dealt over several aggregators: the mapping, and whole jobs in virtual time."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from dealt_switch import DealtSwitch
+from hypothesis import given
+from hypothesis import strategies as st
+from scenarios import random_calls, random_membership, random_network
+from simulator import Simulation
+
+from p4reduce.protocol.aggregators import from_aggregator, slots_at_each, to_aggregator
+from p4reduce.protocol.constants import MAX_AGGREGATORS
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+AGGREGATORS = st.integers(1, MAX_AGGREGATORS)
+HALVES = st.integers(0, 0xFFFF)
+
+
+@given(HALVES, AGGREGATORS)
+def test_every_half_comes_back(half: int, aggregators: int) -> None:
+    aggregator, there = to_aggregator(half, aggregators)
+    assert from_aggregator(there, aggregator, aggregators) == half
+    assert 0 <= aggregator < aggregators
+    assert there <= half
+    assert there & 1 == half & 1  # or a round would not be in the half of its seq
+
+
+@given(HALVES)
+def test_one_aggregator_changes_nothing(half: int) -> None:
+    assert to_aggregator(half, 1) == (0, half)
+    assert from_aggregator(half, 0, 1) == half
+
+
+@given(st.integers(1, 600), AGGREGATORS)
+def test_each_aggregator_holds_its_share_without_gaps(slots: int, aggregators: int) -> None:
+    dealt = [to_aggregator(half, aggregators) for half in range(2 * slots)]
+    assert len(set(dealt)) == 2 * slots
+    each = slots_at_each(slots, aggregators)
+    for aggregator in range(aggregators):
+        there = sorted(half for owner, half in dealt if owner == aggregator)
+        assert there == list(range(len(there)))
+        assert len(there) in (2 * each, 2 * (each - 1))
+    assert to_aggregator(0, aggregators) == (0, 0)  # where ranks of different shapes meet
+
+
+@pytest.mark.parametrize("aggregators", [2, 3, 5])
+@pytest.mark.parametrize("batch", range(4))
+def test_every_rank_gets_the_same_right_bits(aggregators: int, batch: int) -> None:
+    """Those that one switch gives: `check` holds them against the reference."""
+    for seed in range(batch * 1000, batch * 1000 + 40):
+        random = Random(seed)
+        membership = random_membership(random)
+        network = random_network(random)
+        calls = random_calls(random, membership)
+        switch = DealtSwitch(membership, aggregators)
+        simulation = Simulation(membership, seed=seed, network=network, switch=switch)
+        simulation.reduce(list(zip(*(one.operations for one in calls), strict=True)))
+        simulation.drain()
+        try:
+            for one in calls:
+                one.check()
+            for worker in simulation.workers:
+                assert worker.failure is None
+                assert worker.stats.foreign == 0
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}") from error
