@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 topo = typer.Typer(help="Networks in Mininet.", no_args_is_help=True, pretty_exceptions_enable=False)
 
-_WIRE = "rate=100mbit,delay=5ms,queue=64kB,loss=0.01"
+_WIRE = "rate=100mbit,queue=64kB,delay=5ms,jitter=1ms,loss=0.01,duplicate=0.01,corrupt=0.01"
 
 Target = Annotated[str, typer.Option(help="What runs every switch: native, sim or bmv2.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -64,6 +64,9 @@ def run(
     repeat: Annotated[int, typer.Option(min=1, help="Reductions that are measured.")] = 3,
     slots: Annotated[int, typer.Option(min=0, max=512, help="Packets under way; 0: what suits the target.")] = 0,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for one reduction.")] = 60.0,
+    drop_rate: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of packets that the switches lose, at every port and way.")
+    ] = 0.0,
     cli: Annotated[bool, typer.Option("--cli", help="Mininet's prompt, in place of a measurement.")] = False,
     pcap: Annotated[Path | None, typer.Option(help="A folder for a capture of every switch port.")] = None,
     as_json: AsJson = False,
@@ -77,7 +80,11 @@ def run(
         topology = build(name, workers, edge, core, shape)
         case = Case(workers, grid.elements(numel, "float32"), "float32", density, overlap, "block")
         setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=1, timeout=timeout)
-        with console.status(f"{name}: starting"), Network(topology, target, pcap=pcap) as network:
+        options = ["--drop-rate", str(drop_rate)] if drop_rate else []
+        with (
+            console.status(f"{name}: starting"),
+            Network(topology, target, controller_options=options, pcap=pcap) as network,
+        ):
             if cli:
                 console.print(f"[bold]{name}[/]: workers {', '.join(topology.workers)}; leave the prompt with Ctrl-D")
                 console.clear_live()
@@ -142,7 +149,7 @@ def wire(option: str, text: str) -> Wire:
             made[key] = float(time[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[time[2]]
         elif key == "queue" and size:
             made[key] = int(size[1]) * {"": 1, "k": 1000, "M": 1_000_000}[size[2]]
-        elif key == "loss" and share:
+        elif key in ("loss", "duplicate", "corrupt") and share:
             made[key] = float(value)
         else:
             raise P4ReduceError(f"{option} {text}: accepted are some of {_WIRE}")

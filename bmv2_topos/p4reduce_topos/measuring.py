@@ -11,9 +11,10 @@ from p4reduce.bench.grid import Case
 from p4reduce.bench.inputs import block_masks
 from p4reduce.bench.limit import traffic
 from p4reduce.bench.report import Row, row
-from p4reduce.bench.systems import DEFAULT_SLOTS, START_UP_S, Setup, collect, rank_command
+from p4reduce.bench.systems import DEFAULT_SLOTS, Setup, collect, rank_command
 from p4reduce.errors import P4ReduceError
 from p4reduce.processes import Child
+from p4reduce.switches import START_UP_S
 from p4reduce_topos.network import Network
 
 SYSTEMS = ("p4reduce", "gloo", "gloo-sparse", "server")

@@ -36,25 +36,37 @@ LONGEST_NAME = 9  # an interface's name has 15 characters at most, and "-eth" an
 class Wire:
     """What a link does to packets, each way.
 
-    rate: bits a second, 0 for as fast as the machine is. delay: seconds. queue: bytes that may wait for the rate.
-    loss: share of packets that are lost, 0 to 1.
+    rate: bits a second, 0 for as fast as the machine is. queue: bytes that may wait for the rate. delay: seconds, with
+    up to `jitter` seconds more, drawn for each packet, so that they overtake each other. loss, duplicate, corrupt:
+    shares of the packets.
     """
 
     rate: int = 0
     delay: float = 0.0
     queue: int = 1_000_000
+    jitter: float = 0.0
     loss: float = 0.0
+    duplicate: float = 0.0
+    corrupt: float = 0.0
 
     def __post_init__(self) -> None:
         """Raises ValueError, which names what is accepted."""
         if self.rate != 0 and not 8_000 <= self.rate <= 10**12:
             raise ValueError(f"rate={self.rate}: 0 or 8000 to 10^12 bits a second are accepted")
-        if not 0 <= self.delay <= 10:
-            raise ValueError(f"delay={self.delay}: 0 to 10 seconds are accepted")
+        for name in ("delay", "jitter"):
+            if not 0 <= getattr(self, name) <= 10:
+                raise ValueError(f"{name}={getattr(self, name)}: 0 to 10 seconds are accepted")
         if not 2000 <= self.queue <= 10**9:
             raise ValueError(f"queue={self.queue}: 2000 to 10^9 bytes are accepted")
-        if not 0 <= self.loss <= 1:
-            raise ValueError(f"loss={self.loss}: 0 to 1 is accepted")
+        for name in ("loss", "duplicate", "corrupt"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}={getattr(self, name)}: 0 to 1 is accepted")
+
+    @property
+    def impairments(self) -> dict[str, float]:
+        """What is not as on a plain cable, but for the rate."""
+        names = ("delay", "jitter", "loss", "duplicate", "corrupt")
+        return {name: value for name in names if (value := getattr(self, name))}
 
 
 PLAIN = Wire()
@@ -200,6 +212,11 @@ class Topology:
                 above[at] = self._nearer(at, root)[0]
                 at = above[at]
         return Tree(root, above, switch_of)
+
+    @cached_property
+    def aggregating(self) -> tuple[str, ...]:
+        """The switches that add up: those of the tree below the root, or the roots alone where there are several."""
+        return self.roots if len(self.roots) > 1 else self.tree(self.roots[0]).switches
 
     @cached_property
     def _to(self) -> dict[str, dict[str, int]]:

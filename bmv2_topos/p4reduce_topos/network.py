@@ -8,15 +8,18 @@ which the controller and every host belong and which is not shaped.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from mininet.cli import CLI
+from mininet.link import Link as MininetLink
 from mininet.log import setLogLevel
 from mininet.net import Mininet
 from mininet.node import Switch
@@ -75,6 +78,22 @@ class P4Switch(Switch):  # type: ignore[misc]
         super().stop(deleteIntfs)
 
 
+class Cable(MininetLink):  # type: ignore[misc]
+    """A link that is cut in the middle, for `wire` to pass its frames on: between the interfaces of `cut`."""
+
+    def __init__(self, *nodes: Any, cut: tuple[str, str], **options: Any) -> None:
+        self._cut = cut
+        super().__init__(*nodes, **options)
+
+    def makeIntfPair(self, *arguments: Any, **_: Any) -> None:
+        names, addresses, nodes = arguments[0:2], arguments[2:4], arguments[4:6]
+        for name, address, node, middle in zip(names, addresses, nodes, self._cut, strict=True):
+            end = ["name", name, "address", address, "netns", str(node.pid)]
+            run("ip", "link", "add", *end, "type", "veth", "peer", "name", middle)
+            offloads.switch_off(middle)
+            run("ip", "link", "set", middle, "up")
+
+
 class Network:
     """Use as a context manager. Everything runs when the block is entered, and nothing after it is left."""
 
@@ -85,15 +104,22 @@ class Network:
         *,
         controller_options: Sequence[str] = (),
         pcap: Path | None = None,
+        unchecked: bool = False,
     ) -> None:
-        """target: what runs every switch. pcap: a folder for a capture of every switch port."""
+        """target: what runs every switch. pcap: a folder for a capture of every switch port.
+
+        unchecked: frames that a link has corrupted arrive all the same.
+        """
         check_tools()
         self.topology = topology
         self.target = target
         self.controller: Child | None = None
         self._controller_options = controller_options
         self._pcap = pcap
+        self._unchecked = unchecked
         self.family = Family()
+        self._files = tempfile.TemporaryDirectory(prefix="p4reduce-topo-")
+        self._folder = Path(self._files.name)
         setLogLevel("warning")
         Mininet.inited = True  # it would raise limits of the whole machine
         self.mininet = Mininet(controller=None, build=False)
@@ -105,6 +131,7 @@ class Network:
                 switch.start()
             for switch in self.mininet.switches:
                 switch.wait()
+            self._start_forwarding()
             self.start_controller()
         except BaseException:
             self.close()
@@ -121,6 +148,7 @@ class Network:
             self.mininet.stop()
             if CONTROL_BRIDGE in (name for _, name in socket.if_nameindex()):
                 run("ip", "link", "delete", CONTROL_BRIDGE)
+            self._files.cleanup()
 
     # Making it.
 
@@ -142,14 +170,32 @@ class Network:
                 port2=topology.port(*reversed(link.ends)),
                 intfName1=topology.interface(*link.ends),
                 intfName2=topology.interface(*reversed(link.ends)),
+                **({"cls": Cable, "cut": self._cut(link)} if link.wire.impairments else {}),
             )
         net.build()
         for link in topology.links:
             for end in link.ends:
                 self._configure(end, link)
+        self._wires()
         self._control_network()
         if self._pcap is not None:
             self._capture(self._pcap)
+
+    def _cut(self, link: Link) -> tuple[str, str]:
+        """The interfaces in the middle of a link that is cut."""
+        number = self.topology.links.index(link)
+        return f"wire{number}a", f"wire{number}b"
+
+    def _wires(self) -> None:
+        started = []
+        for number, link in enumerate(self.topology.links):
+            if link.wire.impairments:
+                options = [part for name, value in link.wire.impairments.items() for part in (f"--{name}", str(value))]
+                options += ["--seed", str(number + 1), *(["--unchecked"] if self._unchecked else [])]
+                name = f"wire from {link.a} to {link.b}"
+                started.append(self.family.start(name, "p4reduce_topos.wire", *self._cut(link), *options))
+        for child in started:
+            child.first(START_UP_S)
 
     def _configure(self, node: str, link: Link) -> None:
         """Frames as on a wire, and the link's rate."""
@@ -191,15 +237,25 @@ class Network:
 
     def start_controller(self) -> None:
         """Returns when it serves."""
-        topology = self.topology
-        (switch,) = topology.switches
-        hosts = [part for mac, port in topology.forwarding(switch).items() for part in ("--host", f"{mac}={port}")]
+        config = self._folder / "controller.toml"
+        config.write_text(settings(self.topology, self.grpc))
         self.controller = self.family.start(
-            "controller", "p4reduce", "controller", "--switch", self.grpc(switch), "--address", topology.ip(switch),
-            "--ports", ",".join(map(str, topology.flood_ports(switch))), *hosts,
-            "--listen", CONTROLLER, "--insecure", "--json", *self._controller_options,
+            "controller", "p4reduce", "controller", "--config", str(config), "--listen", CONTROLLER, "--insecure",
+            "--json", *self._controller_options,
         )  # fmt: skip
         self.controller.first(START_UP_S)
+
+    def _start_forwarding(self) -> None:
+        """Switches that add nothing up have a controller each, which has no jobs."""
+        started = []
+        for switch in self.topology.switches:
+            if switch not in self.topology.aggregating:
+                config = self._folder / f"{switch}.toml"
+                config.write_text(_toml(_switch(self.topology, switch, self.grpc(switch))))
+                options = ["--config", str(config), "--listen", "127.0.0.1:0", "--json"]
+                started.append(self.family.start(f"controller of {switch}", "p4reduce", "controller", *options))
+        for child in started:
+            child.first(START_UP_S)
 
     def stop_controller(self, *, kill: bool = False) -> None:
         """kill: without a chance to say good-bye to its jobs."""
@@ -259,6 +315,7 @@ class Network:
             "GLOO_SOCKET_IFNAME": topology.interface(host, topology.ports(host)[1]),
             "P4REDUCE_CONTROLLER": CONTROLLER,
             "P4REDUCE_TRANSPORT": "udp",
+            **({"P4REDUCE_SWITCH": topology.ports(host)[1]} if len(topology.roots) == 1 else {}),
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
@@ -268,4 +325,41 @@ class Network:
         CLI(self.mininet)
 
 
-__all__ = ["CONTROLLER", "Network", "P4Switch", "check_tools"]
+def settings(topology: Topology, grpc: Callable[[str], str]) -> str:
+    """The controller's, in TOML: ports, addresses, forwarding and tree of every switch that adds up.
+
+    One root has a tree below it. Several share the slots of each job, and packets come to them as other traffic does.
+    """
+    above = topology.tree(topology.roots[0]).above if len(topology.roots) == 1 else {}
+    parts = []
+    for switch in topology.aggregating:
+        table = {"name": switch, **_switch(topology, switch, grpc(switch))}
+        if switch in above:
+            table["uplink"] = {"port": topology.port(switch, above[switch]), "to": above[switch]}
+        parts.append(f"[[switches]]\n{_toml(table)}")
+    return "\n".join(parts)
+
+
+def _switch(topology: Topology, switch: str, grpc: str) -> dict[str, Any]:
+    return {
+        "switch": [grpc],
+        "address": [topology.ip(switch)],
+        "mac": [topology.mac(switch)],
+        "ports": list(topology.flood_ports(switch)),
+        "hosts": topology.forwarding(switch),
+    }
+
+
+def _toml(table: Mapping[str, Any]) -> str:
+    """Strings, numbers and lists are written as in JSON."""
+    lines = []
+    for key, value in table.items():
+        if isinstance(value, dict):
+            inner = ", ".join(f"{json.dumps(name)} = {json.dumps(one)}" for name, one in value.items())
+            lines.append(f"{key} = {{ {inner} }}\n")
+        else:
+            lines.append(f"{key} = {json.dumps(value)}\n")
+    return "".join(lines)
+
+
+__all__ = ["CONTROLLER", "Network", "P4Switch", "check_tools", "settings"]
