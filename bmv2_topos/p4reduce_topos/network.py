@@ -12,6 +12,8 @@ import json
 import os
 import shutil
 import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -176,6 +178,8 @@ class Network:
         for link in topology.links:
             for end in link.ends:
                 self._configure(end, link)
+        for host in topology.hosts:
+            self._know_switches(host)
         self._wires()
         self._control_network()
         if self._pcap is not None:
@@ -204,6 +208,14 @@ class Network:
             offloads.switch_off(interface, checksums=True)
             if link.wire.rate:
                 run(*shape(interface, link.wire.rate, link.wire.queue))
+
+    def _know_switches(self, host: str) -> None:
+        """A switch answers ARP where the question came from, which with several ways may not lead back to the host."""
+        topology = self.topology
+        with entered(self.mininet[host].pid):
+            for switch in topology.switches:
+                where = ["dev", topology.interface(host, topology.ports(host)[1])]
+                run("ip", "neighbour", "replace", topology.ip(switch), "lladdr", topology.mac(switch), *where)
 
     def _control_network(self) -> None:
         run("ip", "link", "add", CONTROL_BRIDGE, "type", "bridge")
@@ -272,6 +284,15 @@ class Network:
         node.stop(deleteIntfs=False)
         node.start()
         node.wait()
+
+    def status(self) -> dict[str, Any]:
+        """The controller's, as `p4reduce status --json` has it."""
+        command = [sys.executable, "-m", "p4reduce", "status", "--json", "--controller", CONTROLLER]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=START_UP_S, check=False)
+        if done.returncode != 0:
+            raise P4ReduceError(done.stderr)
+        made: dict[str, Any] = json.loads(done.stdout)
+        return made
 
     # Links.
 
