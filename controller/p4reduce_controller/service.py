@@ -317,16 +317,43 @@ class Service(rpc.JobsServicer):
         """What there is to know. Counters are missing while their switch is away."""
         jobs, now = self._jobs, self._clock()
         return pb.StatusReply(
-            switches=[
-                await _describe_switch(switch, pool.used)
-                for switch, pool in zip(self._switches, jobs.pools, strict=True)
-            ],
+            switches=[await self._describe_switch(number, pool.used) for number, pool in enumerate(jobs.pools)],
             jobs=[_describe(job, now) for job in jobs],
             joins=jobs.joins,
             jobs_started=jobs.started,
             jobs_aborted=jobs.aborted,
             jobs_finished=jobs.finished,
         )
+
+    async def _describe_switch(self, number: int, slots_used: int) -> pb.Switch:
+        switch, trees = self._switches[number], self._jobs.trees
+        uplink = trees.uplinks.get(number)
+        described = pb.Switch(
+            name=trees.names[number],
+            parent=trees.names[uplink.parent] if uplink else "",
+            address=switch.target,
+            connected=not switch.problem,
+            ip=switch.address.ip,
+            udp_port=switch.address.udp_port,
+            mac=switch.address.mac,
+            lanes=switch.layout.lanes,
+            block_size=switch.layout.block_size,
+            slots=switch.layout.slots,
+            slots_used=slots_used,
+            problem=switch.problem,
+        )
+        losses: dict[tuple[int, Direction], int] = {}
+        try:
+            described.outcomes.update(await switch.outcomes())
+            losses = await switch.losses()
+        except SwitchError as error:
+            described.problem = str(error)
+        for port, direction in sorted(losses.keys() | switch.loss_rates.keys()):
+            rate = switch.loss_rates.get((port, direction), 0.0)
+            which = pb.IN if direction == "in" else pb.OUT
+            lost = losses.get((port, direction), 0)
+            described.losses.append(pb.PortLoss(port=port, direction=which, rate=rate, lost=lost))
+        return described
 
     async def SetLoss(self, request: pb.SetLossRequest, context: Any) -> pb.SetLossReply:
         if not 0 <= request.rate <= 1:
@@ -399,33 +426,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-async def _describe_switch(switch: Aggregator, slots_used: int) -> pb.Switch:
-    described = pb.Switch(
-        address=switch.target,
-        connected=not switch.problem,
-        ip=switch.address.ip,
-        udp_port=switch.address.udp_port,
-        mac=switch.address.mac,
-        lanes=switch.layout.lanes,
-        block_size=switch.layout.block_size,
-        slots=switch.layout.slots,
-        slots_used=slots_used,
-        problem=switch.problem,
-    )
-    losses: dict[tuple[int, Direction], int] = {}
-    try:
-        described.outcomes.update(await switch.outcomes())
-        losses = await switch.losses()
-    except SwitchError as error:
-        described.problem = str(error)
-    for port, direction in sorted(losses.keys() | switch.loss_rates.keys()):
-        rate = switch.loss_rates.get((port, direction), 0.0)
-        which = pb.IN if direction == "in" else pb.OUT
-        lost = losses.get((port, direction), 0)
-        described.losses.append(pb.PortLoss(port=port, direction=which, rate=rate, lost=lost))
-    return described
 
 
 def _describe(job: Job, now: float) -> pb.Job:

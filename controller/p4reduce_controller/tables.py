@@ -26,7 +26,9 @@ def show(status: pb.StatusReply, console: Console | None = None) -> None:
 
 def _show_switch(switch: pb.Switch, console: Console) -> None:
     state = "connected" if switch.connected else f"not connected: {switch.problem}"
-    console.print(f"switch {switch.address} {state}", highlight=False, soft_wrap=True)
+    state += f", below {switch.parent}" if switch.parent else ""
+    name = f"{switch.name} at " if switch.name not in ("", switch.address) else ""
+    console.print(f"switch {name}{switch.address} {state}", highlight=False, soft_wrap=True)
     console.print(
         f"aggregator {switch.ip}:{switch.udp_port} ({switch.mac}), {switch.lanes} lanes of {switch.block_size} values, "
         f"{switch.slots_used} of {switch.slots} slots in use",

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@ enum {
     MOST_WET_TURNS = 64, // so that a flood of packets cannot keep the engine from its timers
 };
 static const double DEFAULT_TIMEOUT_S = 30, SILENCE_S = 3;
+static const double SPIN_S = 50e-6; // of looking for packets before sleep: waking up takes a virtual machine about that
 
 static double clock_now(void) {
     struct timespec time;
@@ -268,6 +270,17 @@ static bool receive_packets(p4reduce_engine *engine) {
     }
 }
 
+// Whether something comes at once, while others may have the processor.
+static bool comes_soon(struct pollfd *descriptors) {
+    const double until = clock_now() + SPIN_S;
+    do {
+        if (poll(descriptors, 2, 0) != 0)
+            return true;
+        sched_yield();
+    } while (clock_now() < until);
+    return false;
+}
+
 static void wait_for_work(p4reduce_engine *engine) {
     struct pollfd descriptors[] = {
         {.fd = engine->link->socket, .events = (short)(engine->link->full ? POLLIN | POLLOUT : POLLIN)},
@@ -276,8 +289,10 @@ static void wait_for_work(p4reduce_engine *engine) {
     double due = p4reduce_worker_deadline(engine->worker);
     if (engine->oldest != NULL)
         due = fmin(due, engine->oldest_since + engine->oldest->timeout);
-    struct timespec patience;
-    if (!isinf(due))
+    struct timespec patience = {0};
+    if (engine->oldest != NULL && comes_soon(descriptors))
+        due = 0;
+    else if (!isinf(due))
         patience = as_timespec(fmax(0, fmin(due - clock_now(), 3600)));
     if (ppoll(descriptors, 2, isinf(due) ? NULL : &patience, NULL) > 0 && descriptors[0].revents & POLLERR) {
         // Reading the error clears it; a ring is read without asking the kernel, which could tell it otherwise.
@@ -542,8 +557,8 @@ static struct link *open_dealt(const p4reduce_options *options, p4reduce_error *
     int sockets[MAX_AGGREGATORS] = {options->socket};
     if (options->link != P4REDUCE_LINK_UDP || options->more_count >= MAX_AGGREGATORS) {
         error_tell(error, P4REDUCE_INVALID,
-                   "link is %" PRIu32 " with %" PRIu32 " more sockets: accepted are UDP (%d) and at most %d", options->link,
-                   options->more_count, P4REDUCE_LINK_UDP, MAX_AGGREGATORS - 1);
+                   "link is %" PRIu32 " with %" PRIu32 " more sockets: accepted are UDP (%d) and at most %d",
+                   options->link, options->more_count, P4REDUCE_LINK_UDP, MAX_AGGREGATORS - 1);
         return NULL;
     }
     for (uint32_t i = 0; i < options->more_count; i++)

@@ -16,7 +16,8 @@ struct quiet {
 };
 
 struct link {
-    // How many aggregators share the job's slots, and for a link that leads to one of them, which; 0 where there is one.
+    // How many aggregators share the job's slots, and for a link that leads to one of them, which; 0 where there is
+    // one.
     uint32_t aggregators, aggregator;
     int socket;  // becomes readable when `receive` has something, writable when `send` can go on
     bool full;   // the kernel takes no more for now
@@ -28,8 +29,9 @@ struct link {
     // Hands what has arrived to the worker, some of it at least. Returns how many packets it was; 0 for none.
     unsigned (*receive)(struct link *link, p4reduce_worker *worker, double now);
     // Sends payloads, of which those to one aggregator are neighbours, the longest come first, and so those of equal
-    // length are neighbours too. There is room before each for the headers of a frame. Returns how many it took, the first of them; what the kernel refuses is lost, as
-    // on a wire. `grouped` is set for those that went in super-packets.
+    // length are neighbours too. There is room before each for the headers of a frame. Returns how many it took, the
+    // first of them; what the kernel refuses is lost, as on a wire. `grouped` is set for those that went in
+    // super-packets.
     uint32_t (*send)(struct link *link, const struct iovec *payloads, uint32_t count, bool *grouped);
     // Of several aggregators, the one that has left packets unanswered for longest. NULL where there is but one.
     struct quiet (*quietest)(const struct link *link);

@@ -29,9 +29,17 @@ static void hasten(p4reduce_worker *worker, struct slot *slot, double deadline) 
     }
 }
 
+// Whether the slot's packet may still be on its way, behind others: answers come, but none to a later packet.
+static bool in_queue(const p4reduce_worker *worker, const struct slot *slot, double now) {
+    return now < worker->progress_at + worker->timer.timeout && worker->answered_through <= slot->sent_at;
+}
+
 static void answered(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, double now) {
     worker->stats.rounds++;
+    worker->progress_at = now;
     if (slot->transmissions == 1) {
+        if (slot->sent_at > worker->answered_through)
+            worker->answered_through = slot->sent_at;
         // Who completes a round is answered at once. The others' time includes waiting for that rank, so it can only
         // show that the path is shorter than was thought.
         const double elapsed = now - slot->sent_at;
@@ -386,7 +394,9 @@ void p4reduce_worker_tick(p4reduce_worker *worker, double now) {
         struct slot *slot = &worker->slots[index];
         if (!slot->waiting)
             continue;
-        if (slot->deadline <= now) {
+        if (slot->deadline <= now && !slot->polling && in_queue(worker, slot, now)) {
+            slot->deadline = worker->progress_at + worker->timer.timeout;
+        } else if (slot->deadline <= now) {
             slot->transmissions++;
             slot->sent_at = now;
             worker->stats.retransmissions++;
@@ -552,6 +562,7 @@ p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *membership, cons
     worker->streams = m->slots * m->lanes;
     worker->max_absent_lanes = (unsigned)(MAX_GROWTH / worker->layout.lane_length);
     worker->earliest = NEVER;
+    worker->progress_at = worker->answered_through = -NEVER;
     worker->stats.size = sizeof worker->stats;
     worker->failure.size = sizeof worker->failure;
     worker->failure.rank = -1;

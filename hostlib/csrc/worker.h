@@ -50,6 +50,8 @@ struct p4reduce_worker {
     uint32_t counter;
     struct task *oldest, *newest; // those not done
     double earliest;              // no deadline is before this
+    // When the last round ended, and when the packet was sent that is the latest of those known to be answered.
+    double progress_at, answered_through;
     struct slot *slots;
     uint8_t *payloads;
     uint32_t *outbox, queued; // slots, in the order in which they are to be sent

@@ -110,6 +110,21 @@ def test_ready_comes_to_all_at_once_and_last() -> None:
     assert desk.kinds(one) == desk.kinds(two) == ["assigned", "ready"]
 
 
+def test_every_switch_has_to_hear_every_rank() -> None:
+    desk = Desk(switches=3)
+    one, two = desk.join(0), desk.join(1)
+    for session, switch in ((one, 0), (two, 0), (one, 2), (one, 1), (two, 2)):
+        assert desk.hear(session, switch)
+        assert not desk.hear(session, switch)  # once is enough
+        assert not desk.installs
+    desk.tick()
+    assert desk.told[one][-1].waiting == pb.Waiting(what=pb.Waiting.HELLO, ranks=[1])
+    assert desk.hear(two, 1)
+    [job] = desk.installs
+    for switch in range(3):
+        assert [worker.worker for worker in job.placement(switch).workers] == [0, 1]
+
+
 @pytest.mark.parametrize("what", ["job", "generation", "worker", "nonce"])
 def test_a_hello_that_is_wrong_in_anything_counts_for_nothing(what: str) -> None:
     desk = Desk()

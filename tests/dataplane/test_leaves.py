@@ -119,6 +119,15 @@ def test_only_lanes_that_the_rack_has_go_up(switch: Switch) -> None:
     one.from_parent(one.answer).expect(job.to_all(job.named(one.answer, envoy=1)))
 
 
+def test_the_union_of_the_racks_lanes_goes_up(switch: Switch) -> None:
+    if switch.lanes < 2 or switch.max_absent < 1:
+        pytest.skip(f"lanes cannot be absent where a block has {switch.block_size} values or a packet one lane")
+    job = leaf_job(switch, 2)
+    one = Round(job, lanes=[range(1, switch.lanes), range(switch.lanes - 1)])
+    assert one.union == list(range(switch.lanes))
+    one.complete()
+
+
 def test_a_rack_of_one_sends_its_own_lanes(switch: Switch) -> None:
     if switch.max_absent < 1:
         pytest.skip(f"no lane can be absent where a block has {switch.block_size} values")

@@ -42,7 +42,7 @@ class Setup:
             Job(switch, 3, number=1, pool_base=0, slots=2, first_seq=2),
             Job(switch, 1, number=2, pool_base=4, slots=1, first_seq=2**32 - 6),
             Job(switch, 6, number=3, generation=9, pool_base=8, slots=2, first_seq=2**31 - 6),
-            Job(switch, 3, number=4, pool_base=12, slots=2, parent=Member(switch.ports[2], SPINE), index=1),
+            Job(switch, 2, number=4, pool_base=12, slots=2, parent=Member(switch.ports[2], SPINE), index=1),
         ]
 
     @property

@@ -32,9 +32,14 @@ class Setting:
 
 
 @contextlib.contextmanager
-def over_udp(*controller_options: str, target: str = "sim", aggregators: int = 1) -> Iterator[Stack]:
-    """Needs nothing: one UDP port, behind which all ranks are. With several aggregators, one of each."""
-    with Stack(target, ["1=udp:127.0.0.1:0"], options=controller_options, aggregators=aggregators) as stack:
+def over_udp(*controller_options: str, target: str = "sim", aggregators: int = 1, leaves: int = 0) -> Iterator[Stack]:
+    """Needs nothing: one UDP port, behind which all ranks are. With several aggregators, one of each.
+
+    With leaves, the first switch is their spine, to which a port of its own leads.
+    """
+    ports = ["1=udp:127.0.0.1:0", *(["2=udp:127.0.0.1:0"] if leaves else [])]
+    switches, uplink = (1 + leaves, 2) if leaves else (aggregators, 0)
+    with Stack(target, ports, options=controller_options, aggregators=switches, uplink=uplink) as stack:
         yield stack
 
 

@@ -36,6 +36,7 @@ class Stack(Family):
         options: Sequence[str] = (),
         enter: Any = contextlib.nullcontext,
         aggregators: int = 1,
+        uplink: int = 0,
     ) -> None:
         """Starts all, and waits until they are ready.
 
@@ -43,6 +44,7 @@ class Stack(Family):
         options: more of them for the controller. enter: makes a context in which processes are started.
         aggregators: how many switches, each with such ports, share the slots of jobs; a {} in `ports` or `address`
             stands for the switch's number, from 1.
+        uplink: the port of all but the first that leads to the first: then that is a spine, and they are leaves.
         """
         super().__init__()
         self._enter: Any = enter
@@ -56,11 +58,15 @@ class Stack(Family):
                 for number in range(1, aggregators + 1)
             ]  # fmt: skip
             self.addresses: list[str] = []
+            self.names: list[str] = []
             places: list[str] = []
             for number, switch in enumerate(self.switches, 1):
                 ready = switch.first(START_UP_S)
                 self.addresses.append(address.format(number) or ready["ports"]["1"].removeprefix("udp:"))
+                self.names.append(ready["grpc"])
                 places += ["--switch", ready["grpc"], "--address", self.addresses[-1]]
+            for leaf in self.names[1:] if uplink else ():
+                places += ["--uplink", f"{leaf}:{uplink}={self.names[0]}"]
             self.controller_process = self.start(
                 "controller", "p4reduce", "controller", *places, "--ports", ",".join(self._ports),
                 "--listen", "127.0.0.1:0", "--json", *options,
@@ -105,13 +111,15 @@ class Stack(Family):
         interfaces: str = "",
         calls_of: Mapping[int, Sequence[Call]] | None = None,
         backends: Mapping[int, str] | None = None,
+        at: Sequence[str] = (),
         **options: Any,
     ) -> Ranks:
         """Starts a job's ranks.
 
         present: which; by default all. repeat: make the calls again until an error. forget: do not close.
         interfaces: "worker" gives rank 2 the interface worker2. calls_of: those of ranks that differ.
-        backends: of ranks that shall have a certain one. options: of Communicator.
+        backends: of ranks that shall have a certain one. at: the switches that they are at, in
+            turn. options: of Communicator.
         """
         children = {}
         for rank in present if present is not None else range(world_size):
@@ -122,6 +130,7 @@ class Stack(Family):
                     "rank": rank,
                     "world_size": world_size,
                     "interface": f"{interfaces}{rank}" if interfaces else None,
+                    **({"switch": at[rank % len(at)]} if at else {}),
                     **options,
                 },
                 "calls": [asdict(call) for call in (calls_of or {}).get(rank, calls)],

@@ -9,15 +9,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from p4reduce.demo import network
 
+from . import test_c_program as c_program
 from .conftest import Namespace, over_udp
 from .rank import Call
 from .stack import Stack
 from .test_stack import SHAPES
+
+program = c_program.program  # the fixture
 
 DEADLINE_S = 4.0
 REPEATED = [Call((20_000,), density=1.0, seed=seed) for seed in range(3)]
@@ -73,6 +77,14 @@ def test_ranks_may_be_of_either_kind(stack: Stack) -> None:
     calls = {0: SHAPES, 1: SHAPES}
     with stack.ranks([], calls_of=calls, job="mixed", world_size=2, backends={0: "c", 1: "python"}) as ranks:
         assert all("stats" in last for last in ranks.wait_for_ends(120).values())
+
+
+def test_programs_in_c(stack: Stack, program: Path) -> None:
+    ranks = [c_program.start(stack, "C", rank, program, "100000") for rank in range(2)]
+    for rank in ranks:
+        output, errors = rank.communicate(timeout=60)
+        assert (rank.returncode, errors) == (0, "")
+        assert output.startswith("sum 1, wrong 0, packets ")
 
 
 def test_more_slots_than_one_could_hold(stack: Stack) -> None:

@@ -17,7 +17,7 @@ from p4reduce.bench.reducers import mpi_environment
 from p4reduce.processes import Child, ChildFailed, Family
 from p4reduce.switches import START_UP_S, start_switches
 
-DEFAULT_SLOTS = {"native": 64, "sim": 64, "bmv2": 16}
+DEFAULT_SLOTS = {"native": 512, "sim": 64, "bmv2": 16}
 
 Figures = dict[int, dict[str, Any]]
 """What each rank measured, by rank."""

@@ -112,6 +112,8 @@ class Worker:
         self._outbox: list[bytes] = []
         self._earliest = _NEVER  # no deadline is before this
         self._polling: set[_Slot] = set()
+        # When the last round ended, and when the packet was sent that is the latest of those known to be answered.
+        self._progress_at = self._answered_through = -_NEVER
 
     # What the engine calls.
 
@@ -179,7 +181,9 @@ class Worker:
         for slot in self._slots:
             if slot.packet is None:
                 continue
-            if slot.deadline <= now:
+            if slot.deadline <= now and slot.seen is None and self._in_queue(slot, now):
+                slot.deadline = self._progress_at + self._timer.timeout
+            elif slot.deadline <= now:
                 slot.transmissions += 1
                 slot.sent_at = now
                 self.stats.retransmissions += 1
@@ -341,9 +345,15 @@ class Worker:
         doublings = slot.doublings + slot.transmissions - 1
         return self._timer.wait(doublings, polling=slot.seen is not None)
 
+    def _in_queue(self, slot: _Slot, now: float) -> bool:
+        """Whether the slot's packet may still be on its way, behind others: answers come, but none to a later packet."""
+        return now < self._progress_at + self._timer.timeout and self._answered_through <= slot.sent_at
+
     def _answered(self, slot: _Slot, packet: Packet, now: float) -> None:
         self.stats.rounds += 1
+        self._progress_at = now
         if slot.transmissions == 1:
+            self._answered_through = max(self._answered_through, slot.sent_at)
             # Who completes a round is answered at once. The others' time includes waiting for that rank, so it can only
             # show that the path is shorter than was thought.
             elapsed = now - slot.sent_at

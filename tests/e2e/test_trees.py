@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs over two leaves and a spine: every sum is held against the reference, bit for bit."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from p4reduce.demo import network
+
+from .conftest import Namespace, over_udp
+from .rank import Call
+from .stack import Stack
+from .test_aggregators import REPEATED, added, status
+from .test_stack import SHAPES
+
+
+@pytest.fixture(scope="module", params=["sim", "native"])
+def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
+    with over_udp(target=request.param, leaves=2) as stack:
+        yield stack
+
+
+@pytest.fixture(params=["c", "python"])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("P4REDUCE_BACKEND", request.param)
+    return str(request.param)
+
+
+def ended_well(lasts: dict[int, dict[str, object]]) -> None:
+    assert all("stats" in last for last in lasts.values()), lasts
+
+
+@pytest.mark.usefixtures("backend")
+def test_every_shape_and_dtype(stack: Stack) -> None:
+    before = added(stack)
+    with stack.ranks(SHAPES, job="shapes", at=stack.names[1:]) as ranks:
+        ended_well(ranks.wait_for_ends(120))
+    spine, *leaves = [now - then for then, now in zip(before, added(stack), strict=True)]
+    # Each leaf has two ranks, and turns their packets into one.
+    assert 0 < 2 * spine <= sum(leaves) * 1.1
+
+
+def test_ranks_need_not_say_where_they_are(stack: Stack) -> None:
+    with stack.ranks(SHAPES[:3], job="anywhere") as ranks:
+        ended_well(ranks.wait_for_ends(120))
+
+
+def test_a_rack_by_itself_leaves_the_spine_alone(stack: Stack) -> None:
+    before = added(stack)[0]
+    with stack.ranks(SHAPES[:3], job="rack", world_size=2, at=stack.names[1:2]) as ranks:
+        ended_well(ranks.wait_for_ends(120))
+    assert added(stack)[0] == before
+
+
+def test_ranks_may_be_of_either_kind(stack: Stack) -> None:
+    backends = {0: "c", 1: "python", 2: "python", 3: "c"}
+    with stack.ranks(SHAPES, job="mixed", backends=backends, at=stack.names[1:]) as ranks:
+        ended_well(ranks.wait_for_ends(120))
+
+
+@pytest.mark.usefixtures("backend")
+def test_loss_changes_nothing(stack: Stack) -> None:
+    """On every port of every switch, so between leaves and spine as well."""
+    with stack.losing(0.02), stack.ranks(SHAPES, job="lossy", at=stack.names[1:]) as ranks:
+        lasts = ranks.wait_for_ends(150)
+        ended_well(lasts)
+        assert sum(last["stats"]["retransmissions"] for last in lasts.values()) > 0
+
+
+def test_a_killed_rank_ends_the_job_for_both_racks(stack: Stack) -> None:
+    with stack.ranks(REPEATED, job="killed", repeat=True, at=stack.names[1:]) as ranks:
+        ranks.wait_for("done")
+        ranks.kill(1)
+        killed_at = time.monotonic()
+        ranks.wait_for("error", timeout=5)
+        assert time.monotonic() - killed_at < 5
+        for events in ranks.events.values():
+            if "error" in events[-1]:
+                assert (events[-1]["error"], events[-1]["rank"]) == ("JobAborted", 1)
+        ranks.wait_for_ends()
+    with stack.ranks([Call()], job="killed", at=stack.names[1:]) as ranks:  # the name and its slots are free again
+        ended_well(ranks.wait_for_ends())
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("odd", [0, 1, 3])
+def test_ranks_that_differ_are_told_in_both_racks(stack: Stack, odd: int) -> None:
+    """Or, where the first that was told is gone already, of that."""
+    calls = {odd: [Call((200,))]}
+    with stack.ranks([Call((100,))], calls_of=calls, job="mismatch", at=stack.names[1:]) as ranks:
+        errors = {last["error"] for last in ranks.wait_for_ends().values()}
+        assert errors <= {"MismatchError", "JobAborted"}
+        assert "MismatchError" in errors
+
+
+@pytest.mark.usefixtures("backend")
+def test_the_rack_of_a_rank_that_does_not_call_is_named(stack: Stack) -> None:
+    """Its own rack knows which rank it is; the other one, that it is not one of theirs."""
+    calls = {1: []}
+    with stack.ranks(
+        [Call((20_000,))], calls_of=calls, job="timeout", present=[0, 1, 2, 3], timeout=3.0, at=stack.names[1:]
+    ) as ranks:
+        lasts = ranks.wait_for_ends()
+    told = {rank: last["awaited"] for rank, last in lasts.items() if last.get("error") == "CollectiveTimeout"}
+    assert told
+    for rank, awaited in told.items():
+        assert awaited == ([1] if rank == 3 else [1, 3]), lasts
+
+
+def test_more_ranks_than_a_switch_can_count(stack: Stack) -> None:
+    with stack.ranks(REPEATED, job="many", world_size=34, at=stack.names[1:], slots=4, timeout=120.0) as ranks:
+        ended_well(ranks.wait_for_ends(200))
+
+
+def test_status_tells_how_the_switches_hang_together(stack: Stack) -> None:
+    switches: list[dict[str, str]] = status(stack)["switches"]  # type: ignore[assignment]
+    assert [switch["name"] for switch in switches] == stack.names
+    assert [switch["parent"] for switch in switches] == ["", stack.names[0], stack.names[0]]
+
+
+def test_a_cable_that_is_not_there_is_named() -> None:
+    """The leaf's port leads nowhere."""
+    with pytest.raises(RuntimeError, match=r"no HELLO of the switch .*, sent out of its port 3 for 1 s, has reached"):
+        Stack("native", ["1=udp:127.0.0.1:0"], aggregators=2, uplink=3, options=["--switch-timeout", "1"]).__exit__()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("target", ["sim", "native"])
+def test_frames_between_switches(target: str) -> None:
+    """Leaves and spine on cables; a rank's HELLO to the other leaf crosses its own, which counts."""
+    with contextlib.closing(Namespace()) as namespace:
+        with namespace.entered():
+            network.run("ip", "link", "set", "lo", "up")
+            for port in (1, 2):
+                network.cable(f"switch1p{port}", f"switch{port + 1}p3")
+            network.cable("switch1p3", "spare")
+            for rank in range(4):
+                leaf, port = 2 + rank % 2, 1 + rank // 2
+                network.cable(f"worker{rank}", f"switch{leaf}p{port}")
+                network.run("ip", "address", "add", f"10.0.0.{rank + 1}/24", "dev", f"worker{rank}")
+        ports = [f"{port}=eth:switch{{}}p{port}" for port in (1, 2, 3)]
+        with (
+            Stack(target, ports, "10.0.0.25{}:31314", enter=namespace.entered, aggregators=3, uplink=3) as stack,
+            stack.ranks(SHAPES, job="raw", transport="raw", interfaces="worker") as ranks,
+        ):
+            ended_well(ranks.wait_for_ends(120))
+            with stack.entered():
+                switches: list[dict[str, dict[str, int]]] = status(stack)["switches"]  # type: ignore[assignment]
+            assert all(switch["outcomes"]["stored"] > 0 for switch in switches[1:])
