@@ -9,11 +9,13 @@ import re
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from p4reduce.bench import grid
@@ -67,17 +69,30 @@ def run(
     drop_rate: Annotated[
         float, typer.Option(min=0, max=1, help="Share of packets that the switches lose, at every port and way.")
     ] = 0.0,
+    fault: Annotated[str, typer.Option(help="What goes wrong meanwhile, or `list`.")] = "",
     cli: Annotated[bool, typer.Option("--cli", help="Mininet's prompt, in place of a measurement.")] = False,
     pcap: Annotated[Path | None, typer.Option(help="A folder for a capture of every switch port.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set up a network, and reduce on it: every sum is held against the exact one."""
+    """Set up a network, and reduce on it: every sum is held against the exact one.
+
+    With --fault the ranks come out of it as they must: with right sums, or an error that says what happened.
+    """
+    if fault == "list":
+        from p4reduce_topos.faults import FAULTS
+
+        for one, known in FAULTS.items():
+            typer.echo(f"{one:24} {known.summary} Ends in: {known.outcome}.")
+        return
 
     def work(console: Console) -> None:
         from p4reduce_topos.measuring import measure
         from p4reduce_topos.network import Network
 
         topology = build(name, workers, edge, core, shape)
+        if fault:
+            _suffer(console, topology, target, fault, pcap, as_json=as_json)
+            return
         case = Case(workers, grid.elements(numel, "float32"), "float32", density, overlap, "block")
         setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=1, timeout=timeout)
         options = ["--drop-rate", str(drop_rate)] if drop_rate else []
@@ -98,7 +113,51 @@ def run(
         if measured.row.wrong:
             raise P4ReduceError(f"{measured.row.wrong} elements are wrong")
 
-    as_command(work, as_json=as_json, inputs=lambda: _check(name, target, system, overlap))
+    as_command(work, as_json=as_json, inputs=lambda: _check(name, target, system, overlap, fault))
+
+
+@topo.command()
+def experiment(
+    name: Annotated[str, typer.Argument(help="Which, or `list`.")],
+    target: Target = "native",
+    repeat: Annotated[int, typer.Option(min=1, help="Reductions at each point.")] = 5,
+    out: Annotated[Path, typer.Option(help="The folder for the figures (JSON) and the plot.")] = Path("out/topo"),
+    as_json: AsJson = False,
+) -> None:
+    """Measure time and bytes while one thing changes. Goes on where it stopped: the figures so far are in --out."""
+    from p4reduce_topos.experiments import EXPERIMENTS, plot
+    from p4reduce_topos.experiments import run as measured_points
+
+    if name == "list":
+        for one, known in EXPERIMENTS.items():
+            typer.echo(f"{one:12} {known.summary} {', '.join(f'{value:g}' for value in known.values)}")
+        return
+
+    def inputs() -> None:
+        for option, value, accepted in (("NAME", name, tuple(EXPERIMENTS)), ("--target", target, grid.TARGETS)):
+            if value not in accepted:
+                raise P4ReduceError(f"{option} {value}: accepted are {', '.join(accepted)}")
+
+    def work(console: Console) -> None:
+        known = EXPERIMENTS[name]
+        rows = []
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console) as progress:
+            bar = progress.add_task(name, total=len(known.points()))
+            for point, measured in measured_points(known, out / f"{name}.json", target, repeat):
+                rows.append((point, measured))
+                value = getattr(point, known.varied)
+                said = f"{point.system}, {known.varied} {value:g}: {measured['median_s'] * 1e3:.4g} ms"
+                progress.console.print(said, highlight=False)
+                progress.update(bar, advance=1)
+        plot(out / f"{name}.png", name, known, rows)
+        if as_json:
+            print(json.dumps([{**asdict(point), **measured} for point, measured in rows]))
+        console.print(f"figures: {out / name}.json, plot: {out / name}.png")
+        if wrong := sum(measured["wrong"] for _, measured in rows):
+            raise P4ReduceError(f"{wrong} elements are wrong")
+
+    as_command(work, as_json=as_json, inputs=inputs)
 
 
 def as_command(work: Callable[[Console], None], *, as_json: bool, inputs: Callable[[], None]) -> None:
@@ -176,7 +235,8 @@ def _shape_of(make: Callable[..., Topology]) -> list[str]:
     return [name for name, one in inspect.signature(make).parameters.items() if one.kind is one.KEYWORD_ONLY]
 
 
-def _check(name: str, target: str, system: str, overlap: str) -> None:
+def _check(name: str, target: str, system: str, overlap: str, fault: str) -> None:
+    from p4reduce_topos.faults import FAULTS
     from p4reduce_topos.measuring import SYSTEMS
 
     for option, value, accepted in (
@@ -184,9 +244,30 @@ def _check(name: str, target: str, system: str, overlap: str) -> None:
         ("--target", target, grid.TARGETS),
         ("--system", system, SYSTEMS),
         ("--overlap", overlap, grid.OVERLAPS),
+        ("--fault", fault, ("", *FAULTS)),
     ):
         if value not in accepted:
-            raise P4ReduceError(f"{option} {value}: accepted are {', '.join(accepted)}")
+            raise P4ReduceError(f"{option} {value}: accepted are {', '.join(filter(None, accepted))}")
+
+
+def _suffer(console: Console, topology: Topology, target: str, fault: str, pcap: Path | None, *, as_json: bool) -> None:
+    from p4reduce_topos.faults import FAULTS, LEASE_S, prepared, suffer, verdict
+    from p4reduce_topos.network import Network
+
+    known = FAULTS[fault]
+    lease = ["--lease", str(LEASE_S)]
+    with (
+        console.status(f"{topology.name}: {known.summary}"),
+        Network(prepared(known, topology), target, controller_options=lease, pcap=pcap) as network,
+    ):
+        ends = suffer(network, known)
+    if as_json:
+        print(json.dumps({"fault": fault, "expected": known.outcome, "ranks": ends}))
+    else:
+        for rank, end in ends.items():
+            console.print(f"rank {rank}: {end}", highlight=False, markup=False)
+    if wrong := verdict(known, ends):
+        raise P4ReduceError(f"{fault} must end in {known.outcome}, but: {'; '.join(wrong)}")
 
 
 def _table(topology: Topology, measured: Measured) -> Table:

@@ -121,11 +121,15 @@ def _whole(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
+def machine() -> dict[str, object]:
+    """Where it is measured, and how busy that is."""
+    return {"cpus": os.cpu_count(), "system": platform.platform(), "load": os.getloadavg()[2]}
+
+
 def write_json(path: Path, rows: Sequence[Row], read_gb_per_s: float | None, command: Sequence[str]) -> None:
     """One object: version, command, machine, rows."""
-    machine = {"cpus": os.cpu_count(), "system": platform.platform(), "load": os.getloadavg()[2],
-               "read_gb_per_s": read_gb_per_s}  # fmt: skip
-    made = {"version": VERSION, "command": list(command), "machine": machine, "rows": [asdict(one) for one in rows]}
+    here = {**machine(), "read_gb_per_s": read_gb_per_s}
+    made = {"version": VERSION, "command": list(command), "machine": here, "rows": [asdict(one) for one in rows]}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(made, indent=1) + "\n")
 
