@@ -63,7 +63,7 @@ class Experiment:
     def points(self) -> list[Point]:
         """Those that share a network stand together."""
         return [
-            replace(Point(system=system, **self.fixed), **{self.varied: value})
+            replace(Point(system=system, **self.fixed), **{self.varied: value})  # type: ignore[arg-type]
             for value in self.values
             for system in self.systems
         ]
