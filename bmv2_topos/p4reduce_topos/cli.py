@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -125,39 +125,68 @@ def experiment(
     as_json: AsJson = False,
 ) -> None:
     """Measure time and bytes while one thing changes. Goes on where it stopped: the figures so far are in --out."""
-    from p4reduce_topos.experiments import EXPERIMENTS, plot
-    from p4reduce_topos.experiments import run as measured_points
+    from p4reduce_topos import congestion
+    from p4reduce_topos.experiments import EXPERIMENTS
 
     if name == "list":
         for one, known in EXPERIMENTS.items():
             typer.echo(f"{one:12} {known.summary} {', '.join(f'{value:g}' for value in known.values)}")
+        typer.echo(f"{'congestion':12} {congestion.SUMMARY}")
         return
 
     def inputs() -> None:
-        for option, value, accepted in (("NAME", name, tuple(EXPERIMENTS)), ("--target", target, grid.TARGETS)):
+        for option, value, accepted in (
+            ("NAME", name, (*EXPERIMENTS, "congestion")),
+            ("--target", target, grid.TARGETS),
+        ):
             if value not in accepted:
                 raise P4ReduceError(f"{option} {value}: accepted are {', '.join(accepted)}")
 
     def work(console: Console) -> None:
-        known = EXPERIMENTS[name]
-        rows = []
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=console) as progress:
-            bar = progress.add_task(name, total=len(known.points()))
-            for point, measured in measured_points(known, out / f"{name}.json", target, repeat):
-                rows.append((point, measured))
-                value = getattr(point, known.varied)
-                said = f"{point.system}, {known.varied} {value:g}: {measured['median_s'] * 1e3:.4g} ms"
-                progress.console.print(said, highlight=False)
-                progress.update(bar, advance=1)
-        plot(out / f"{name}.png", name, known, rows)
+        vary = _share if name == "congestion" else _vary
+        rows, wrong = vary(name, target, repeat, out, console)
         if as_json:
-            print(json.dumps([{**asdict(point), **measured} for point, measured in rows]))
+            print(json.dumps(rows))
         console.print(f"figures: {out / name}.json, plot: {out / name}.png")
-        if wrong := sum(measured["wrong"] for _, measured in rows):
+        if wrong:
             raise P4ReduceError(f"{wrong} elements are wrong")
 
     as_command(work, as_json=as_json, inputs=inputs)
+
+
+def _vary(name: str, target: str, repeat: int, out: Path, console: Console) -> tuple[list[dict[str, Any]], int]:
+    """The figures of every point, and how many elements were wrong."""
+    from p4reduce_topos.experiments import EXPERIMENTS, plot, run
+
+    known = EXPERIMENTS[name]
+    rows = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task(name, total=len(known.points()))
+        for point, measured in run(known, out / f"{name}.json", target, repeat):
+            rows.append((point, measured))
+            value = getattr(point, known.varied)
+            said = f"{point.system}, {known.varied} {value:g}: {measured['median_s'] * 1e3:.4g} ms"
+            progress.console.print(said, highlight=False)
+            progress.update(bar, advance=1)
+    plot(out / f"{name}.png", name, known, rows)
+    return [{**asdict(point), **measured} for point, measured in rows], sum(one["wrong"] for _, one in rows)
+
+
+def _share(name: str, target: str, repeat: int, out: Path, console: Console) -> tuple[list[dict[str, Any]], int]:
+    """The same of the congestion experiment, which is one network and has no points."""
+    from p4reduce.bench.report import machine
+    from p4reduce_topos.congestion import plot, run
+
+    with console.status(name):
+        found = run(target, repeat)
+    rows: list[dict[str, Any]] = [{"run": one, **asdict(shares)} for one, shares in found.items()]
+    plot(out / f"{name}.png", found)
+    (out / f"{name}.json").write_text(json.dumps({"machine": machine(), "target": target, "rows": rows}, indent=1))
+    for row in rows:
+        said = f"{row['run']}: TCP {row['tcp'] / 1e6:.1f} Mbit/s, aggregation {row['aggregation'] / 1e6:.1f} Mbit/s"
+        console.print(said, highlight=False)
+    return rows, sum(row["wrong"] for row in rows)
 
 
 def as_command(work: Callable[[Console], None], *, as_json: bool, inputs: Callable[[], None]) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_topos import star
 from p4reduce_topos.faults import FAULTS, LEASE_S, Event, Fault, prepared, suffer, verdict
 
+from ..p4src.test_protections import SMALL, changed
 from .conftest import Start
 
 pytestmark = [pytest.mark.mininet, pytest.mark.root]
@@ -19,9 +22,12 @@ pytestmark = [pytest.mark.mininet, pytest.mark.root]
 MUTANTS = Path(__file__).with_name("mutants")
 
 
-def ends(start: Start, fault: Fault, lease: float = LEASE_S, **options: Any) -> dict[int, Event]:
+def ends(
+    start: Start, fault: Fault, lease: float = LEASE_S, controller_options: Sequence[str] = (), **options: Any
+) -> dict[int, Event]:
     topology = prepared(fault, star.build(3, others=1))
-    with start(topology, controller_options=["--lease", str(lease)], **options) as network:
+    controller = ["--lease", str(lease), *controller_options]
+    with start(topology, controller_options=controller, **options) as network:
         return suffer(network, fault)
 
 
@@ -47,6 +53,7 @@ def comes_out_wrong(start: Start, name: str, **options: Any) -> list[str]:
         ("switch-restarted", "switches that are lost"),
         ("controller-restarted", "controllers that are lost"),
         ("controller-partitioned", "controllers that are silent"),
+        ("forged", "ports that are admitted"),
     ],
 )
 def test_without_the_protection_it_does_not(
@@ -67,3 +74,17 @@ def test_with_a_shorter_lease_a_worker_that_pauses_is_given_up(start: Start) -> 
     said = comes_out_wrong(start, "worker-paused", lease=1.0)
     assert said
     assert all("JobAborted" in line for line in said), said
+
+
+@pytest.mark.p4c
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "change"), [("duplicated", "seen"), ("reordered", "stale"), ("other-shape", "fingerprint")]
+)
+def test_without_the_switchs_protection_it_does_not(start: Start, tmp_path: Path, name: str, change: str) -> None:
+    """The switch runs a program that lacks it: see tests/p4src/test_protections.py."""
+    if shutil.which("p4c-bm2-ss") is None:
+        pytest.skip("p4c-bm2-ss is not on PATH")
+    changed(change, tmp_path / "p4src").compile_program(tmp_path / "compiled", SMALL)
+    pipeline = ["--pipeline", str(tmp_path / "compiled")]
+    assert comes_out_wrong(start, name, target="sim", controller_options=pipeline)
