@@ -21,6 +21,7 @@ from p4reduce_topos.model import Topology
 from p4reduce_topos.network import Network
 
 LEASE_S = 5.0
+_TO_COME = 10**6  # rounds
 VICTIM = 1  # the rank that faults are done to
 _UNDER_WAY = 3  # calls that every rank has done before
 _CALLS, _PAUSE_S = 60, 0.02  # so that a fault is over before the last call
@@ -149,7 +150,7 @@ def forge(network: Network, ranks: Ranks) -> None:
         "--interface", topology.interface(rogue, topology.ports(rogue)[1]),
         "--switch", topology.ip(switch), topology.mac(switch), "--senders", json.dumps(senders),
         "--workers", str(len(topology.workers)), "--job", str(job["number"]), "--generation", str(job["generation"]),
-        "--slots", str(job["slots"]), "--seq", str(ranks.events[VICTIM][0]["first_seq"]),
+        "--slots", str(job["slots"]), "--seq", str((ranks.events[VICTIM][0]["first_seq"] + _TO_COME) % 2**32),
     ]  # fmt: skip
     network.start(rogue, "forger", command).first(START_UP_S)
 
@@ -174,7 +175,8 @@ FAULTS: dict[str, Fault] = {
     "duplicated": Fault("20 % of the packets arrive twice.", wire={"duplicate": 0.2}),
     "delayed": Fault("Every packet takes 20 ms on every link.", wire={"delay": 0.02}, seconds=60.0),
     "reordered": Fault(
-        "Packets overtake each other, and some arrive twice.", wire={"jitter": 0.01, "duplicate": 0.2}, seconds=60.0
+        "Packets are overtaken by many others, and some arrive twice.", wire={"jitter": 0.1, "duplicate": 0.2},
+        seconds=60.0,
     ),
     "forged": Fault("A host that is in no job forges its packets.", forge),
     "other-shape": Fault(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends packets of a job that it is not in, as any of its workers, for rounds around those that are under way.
+"""Sends packets of a job that it is not in, as any of its workers, for rounds that are to come.
 
 For tests of who is admitted to a slot: half of the packets have the sender's own addresses, half those of a worker.
 """

@@ -27,17 +27,20 @@ def tensor(rank: int, call: int, numel: int, density: float, block: int) -> npt.
     return values
 
 
+def sums(world_size: int, call: int, numel: int, density: float, block: int) -> npt.NDArray[np.float32]:
+    """What every rank must get."""
+    inputs = [tensor(rank, call, numel, density, block) for rank in range(world_size)]
+    return reference_allreduce(inputs, "sum", block)
+
+
 def reduce(communicator: Communicator, options: argparse.Namespace) -> dict[str, object]:
     """What is to be said at the end."""
+    rank, block = communicator.rank, communicator.block_size
     digest = hashlib.sha256()
     for call in range(options.calls):
-        numel = options.numel + (64 if communicator.rank == options.odd else 0)
-        inputs = [
-            tensor(rank, call, numel, options.density, communicator.block_size)
-            for rank in range(communicator.world_size)
-        ]
-        expected = reference_allreduce([one.copy() for one in inputs], "sum", communicator.block_size)
-        result = communicator.allreduce(inputs[communicator.rank])
+        numel = options.numel + (64 if rank == options.odd else 0)
+        expected = sums(communicator.world_size, call, numel, options.density, block)
+        result = communicator.allreduce(tensor(rank, call, numel, options.density, block))
         wrong = int((result.view(np.int32) != expected.view(np.int32)).sum())
         if wrong:
             return {"wrong": wrong, "call": call}
@@ -45,11 +48,8 @@ def reduce(communicator: Communicator, options: argparse.Namespace) -> dict[str,
         say(done=call + 1)
         time.sleep(options.pause)
     communicator.barrier(timeout=options.timeout)
-    return {
-        "right": options.calls,
-        "digest": digest.hexdigest(),
-        "retransmissions": communicator.stats().retransmissions,
-    }
+    again = communicator.stats().retransmissions
+    return {"right": options.calls, "digest": digest.hexdigest(), "retransmissions": again}
 
 
 def say(**event: object) -> None:

@@ -21,6 +21,7 @@ from p4reduce_targets.ports import EthPort
 
 _FRAMES_A_TURN = 64
 _LONGEST_QUEUE = 100_000  # frames that wait for their time, each way: what exceeds that is lost
+_OVERTAKEN = 0.1  # share of the frames that jitter delays
 _ETHERTYPE_IPV4 = b"\x08\x00"
 
 
@@ -42,7 +43,8 @@ class Way:
             copy = self._corrupted(frame) if draw() < options.corrupt else frame
             if not options.unchecked and zlib.crc32(copy) != zlib.crc32(frame):
                 continue
-            due = now + options.delay + options.jitter * draw()
+            late = options.jitter * draw() if draw() < _OVERTAKEN else 0.0
+            due = now + options.delay + late
             if len(self._waiting) < _LONGEST_QUEUE:
                 heapq.heappush(self._waiting, (due, next(self._number), copy))
 

@@ -25,8 +25,8 @@ Start = Callable[..., AbstractContextManager["Network"]]
 
 
 def targets() -> list[str]:
-    """What runs the switches of topology tests: BMv2 where it is, else our own two."""
-    return ["bmv2"] if shutil.which("simple_switch_grpc") else ["native", "sim"]
+    """What runs the switches of topology tests: native, and the P4 program on BMv2 or else on sim."""
+    return ["bmv2", "native"] if shutil.which("simple_switch_grpc") else ["sim", "native"]
 
 
 @contextlib.contextmanager

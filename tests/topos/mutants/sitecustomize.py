@@ -19,19 +19,21 @@ def admitted_everywhere(program: Any, job: Any) -> list[Any]:
     ]
 
 
-# Name -> where it is, and what takes its place.
-PROTECTIONS = {
-    "ranks that are lost": ("p4reduce_controller.jobs", "Jobs", "lost", lambda *_, **__: None),
-    "time-outs": ("p4reduce.protocol.worker", "Worker", "tick", lambda worker, _: setattr(worker, "_earliest", inf)),
-    "switches that are lost": ("p4reduce_controller.service", "Service", "connected", lambda *_: None),
-    "controllers that are lost": ("p4reduce.control.client", "Session", "_end", lambda *_: None),
-    "ports that are admitted": ("p4reduce_controller.program", "Program", "admissions", admitted_everywhere),
-    "controllers that are silent": ("p4reduce.control.client", "Session", "_controller_is_silent", lambda _: False),
+# Name -> all that it takes: where each part is, and what takes its place.
+PROTECTIONS: dict[str, list[tuple[str, str, str, Any]]] = {
+    "ranks that are lost": [("p4reduce_controller.jobs", "Jobs", "lost", lambda *_, **__: None)],
+    "time-outs": [("p4reduce.protocol.worker", "Worker", "tick", lambda worker, _: setattr(worker, "_earliest", inf))],
+    "switches that are lost": [("p4reduce_controller.service", "Service", "connected", lambda *_: None)],
+    "controllers that are lost": [("p4reduce.control.client", "Session", "_end", lambda *_: None)],
+    "ports that are admitted": [("p4reduce_controller.program", "Program", "admissions", admitted_everywhere)],
+    # Either is enough.
+    "leases": [
+        ("p4reduce_controller.jobs", "Jobs", "tick", lambda *_: None),
+        ("p4reduce.control.client", "Session", "_controller_is_silent", lambda _: False),
+    ],
 }
 
-without = os.environ.get("P4REDUCE_WITHOUT")
-if without:
-    module, owner, name, instead = PROTECTIONS[without]
+for module, owner, name, instead in PROTECTIONS.get(os.environ.get("P4REDUCE_WITHOUT", ""), []):
     where = getattr(import_module(module), owner)
     admissions = getattr(where, name)
     setattr(where, name, instead)
