@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -38,8 +39,15 @@ def _started(topology: Topology, target: str = "native", **options: Any) -> Iter
 
 
 @pytest.fixture
-def start() -> Start:
-    """Makes a network out of a topology; skips where that is not possible."""
+def mininet() -> None:
+    """Skips where there can be no networks."""
     if find_spec("mininet") is None or shutil.which("mnexec") is None:
         pytest.skip("needs Mininet: the package mininet, and mnexec on PATH")
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to make network namespaces")
+
+
+@pytest.fixture
+def start(mininet: None) -> Start:  # noqa: ARG001 - for what it checks
+    """Makes a network out of a topology."""
     return _started
