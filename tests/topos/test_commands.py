@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -96,3 +98,20 @@ def test_the_prompt() -> None:
     said = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert said.returncode == 0, said
     assert said.stdout.count(" 0% packet loss") == 2, said
+
+
+@pytest.mark.mininet
+@pytest.mark.root
+@pytest.mark.usefixtures("mininet")
+def test_a_capture(tmp_path: Path) -> None:
+    if shutil.which("dumpcap") is None and shutil.which("tcpdump") is None:
+        pytest.skip("needs dumpcap or tcpdump on PATH")
+    said = topo("run", "star", "--workers", "2", "--numel", "4096", "--pcap", str(tmp_path / "made"), "--json")
+    assert said.returncode == 0, said
+    files = {file.name: file.read_bytes() for file in (tmp_path / "made").iterdir()}
+    assert sorted(files) == ["s1-eth1.pcap", "s1-eth2.pcap"]
+    # Both ways of the port: to and from the aggregation's UDP port of 10.0.255.1.
+    switch, port = bytes([10, 0, 255, 1]), (31314).to_bytes(2, "big")
+    for frames in files.values():
+        assert switch + b"\n\x00\x00" in frames
+        assert port in frames
