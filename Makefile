@@ -14,7 +14,7 @@ C_SOURCES   := CMakeLists.txt $(wildcard hostlib/csrc/CMakeLists.txt hostlib/csr
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test lint p4 proto clean
+.PHONY: help setup demo bench fuzz test lint p4 proto clean
 
 help:  ## list what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -47,6 +47,17 @@ bench: setup  ## measure allreduce beside Gloo and MPI, on links of a chosen rat
 	$(BENCH) --link 1gbit --workers 2 --numel 25MiB --density 1,0.1,0.01 --json out/bench-1gbit.json --plot out/bench-1gbit.png
 	$(BENCH) --link 200mbit --workers 8 --numel 25MiB --density 1,0.1,0.01 --json out/bench-200mbit.json --plot out/bench-200mbit.png
 	$(BENCH) --workers 4 --numel 100MiB --density 1,0.1,0.01,0 --json out/bench-loopback.json --plot out/bench-loopback.png
+
+# The packet parsers of both ends. Inputs that reached something new are kept in build/corpus, for the next time.
+FUZZ_SECONDS ?= 300
+FUZZ := -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -artifact_prefix=build/corpus/found-
+fuzz:  ## let libFuzzer at the parsers of workers and of the native switch, FUZZ_SECONDS each (needs clang)
+	cmake -S . -B build/fuzz -DCMAKE_C_COMPILER=clang -DP4REDUCE_SANITIZE=address,undefined -DP4REDUCE_FUZZ=ON
+	cmake --build build/fuzz --target fuzz_receive native_fuzz_frames native_fuzz_datagrams
+	$(PYTHON) targets/csrc/fuzz/seeds.py build/corpus && mkdir -p build/corpus/receive
+	build/fuzz/hostlib/csrc/fuzz_receive $(FUZZ) -max_len=2048 build/corpus/receive
+	build/fuzz/targets/csrc/native_fuzz_frames $(FUZZ) -max_len=8192 build/corpus/frames
+	build/fuzz/targets/csrc/native_fuzz_datagrams $(FUZZ) -max_len=8192 build/corpus/datagrams
 
 test: setup $(VENV)-p4runtime-shell/.ready  ## run every test that this machine can run
 	$(BIN)/python -m pytest $(ARGS)

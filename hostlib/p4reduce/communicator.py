@@ -43,6 +43,10 @@ class Stats:
     blocks_received: int
 
 
+# Once: dataclasses.fields() leaks 100 bytes a call on CPython 3.11.7.
+_OF_WORKER = tuple(field.name for field in fields(Stats) if field.name != "seconds")
+
+
 class Communicator:
     """Reduces tensors over the ranks of one job, on the switch.
 
@@ -177,8 +181,7 @@ class Communicator:
     def stats(self) -> Stats:
         """What was done so far."""
         worker = self._engine.stats
-        shared = {field.name: getattr(worker, field.name) for field in fields(Stats) if field.name != "seconds"}
-        return Stats(seconds=self._engine.seconds, **shared)
+        return Stats(seconds=self._engine.seconds, **{name: getattr(worker, name) for name in _OF_WORKER})
 
     def close(self) -> None:
         """Leaves the job, which ends when all ranks have. Collectives still under way fail. May be called repeatedly.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -461,3 +462,13 @@ def test_closing_gives_everything_back(controller: FakeController) -> None:
         communicator.close()
     assert len(os.listdir("/proc/self/fd")) == descriptors
     wait_until(lambda: threading.active_count() == threads, "the threads to end")
+
+
+def test_statistics_cost_no_memory(pair: list[Communicator]) -> None:
+    """A monitor may ask for them for weeks."""
+    communicator = pair[0]
+    communicator.stats()
+    before = sys.getallocatedblocks()
+    for _ in range(1000):
+        communicator.stats()
+    assert sys.getallocatedblocks() - before < 100

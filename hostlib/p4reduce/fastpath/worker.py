@@ -20,8 +20,12 @@ def to_c(membership: Membership) -> c.Membership:
     return c.Membership.make(**{**asdict(membership), "peers": peers, "peer_count": len(peers)})
 
 
+# Once: dataclasses.fields() leaks 100 bytes a call on CPython 3.11.7.
+_STATS = tuple(field.name for field in fields(Stats))
+
+
 def to_stats(stats: c.Stats) -> Stats:
-    return Stats(**{field.name: getattr(stats, field.name) for field in fields(Stats)})
+    return Stats(**{name: getattr(stats, name) for name in _STATS})
 
 
 class Worker:

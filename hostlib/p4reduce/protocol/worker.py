@@ -346,7 +346,7 @@ class Worker:
         return self._timer.wait(doublings, polling=slot.seen is not None)
 
     def _in_queue(self, slot: _Slot, now: float) -> bool:
-        """Whether the slot's packet may still be on its way, behind others: answers come, but none to a later packet."""
+        """Whether the packet may still be on its way, behind others: answers come, but none to a later packet."""
         return now < self._progress_at + self._timer.timeout and self._answered_through <= slot.sent_at
 
     def _answered(self, slot: _Slot, packet: Packet, now: float) -> None:
