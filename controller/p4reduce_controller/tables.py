@@ -50,8 +50,9 @@ def _show_switch(switch: pb.Switch, console: Console) -> None:
 
 def _jobs(status: pb.StatusReply) -> Table:
     table = Table("job", "number", "state", "slots", "age", "rank", "at", "last sign")
+    roots = sum(not switch.parent for switch in status.switches)
     for job in status.jobs:
-        each = slots_at_each(job.slots, len(job.first_slots))
+        each = slots_at_each(job.slots, roots)
         head = [
             job.name,
             f"{job.number}.{job.generation}",
@@ -67,12 +68,20 @@ def _jobs(status: pb.StatusReply) -> Table:
             else:
                 row = [
                     str(rank),
-                    "\n".join(map(_at, member.places)),
+                    "\n".join(_places(status, member)),
                     f"{member.silent_s:.1f} s ago{', leaving' if member.leaving else ''}",
                 ]
             table.add_row(*head, *row)
             head = [""] * len(head)
     return table
+
+
+def _places(status: pb.StatusReply, member: pb.Member) -> list[str]:
+    """Where it is: at every switch, or in a tree at one of them, which then has to be named."""
+    if not any(switch.parent for switch in status.switches):
+        return [_at(place) for place in member.places]
+    places = zip(status.switches, member.places, strict=True)
+    return [f"{_at(place)} of {switch.name}" for switch, place in places if place.heard] or ["not heard"]
 
 
 def _at(place: pb.Place) -> str:

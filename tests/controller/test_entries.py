@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import finsy as fy
 import pytest
 from finsy.proto import p4r
 
-from p4reduce_controller.aggregator import Heard, Placement, SwitchError, SwitchUnavailable
+from p4reduce_controller.aggregator import Heard, Parent, Placement, SwitchError, SwitchUnavailable
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.pools import SlotRange
 from p4reduce_controller.program import Program, load_schema
@@ -61,6 +63,29 @@ def test_a_job_is_written_once_and_taken_off_once() -> None:
         assert link.writes[5:] == [[INSERT] * 5, []]  # the hosts are known still
 
     asyncio.run(work())
+
+
+def test_a_leaf_has_two_entries_more_for_its_parent() -> None:
+    """Its way up, and the right to answer, which is fenced with those of the workers."""
+    parent = Parent(9, Endpoint("02:00:0a:00:00:01", "10.0.0.1", 31314), worker=3)
+
+    async def work() -> None:
+        switch, link = connected()
+        leaf = replace(placement(), parent=parent)
+        await switch.install(leaf)
+        assert link.writes[0] == [INSERT] * 7
+        await switch.fence(leaf)
+        await switch.forget(leaf)
+        assert link.writes[2:] == [[DELETE] * 3, [DELETE] * 4]
+
+    asyncio.run(work())
+    program = Program(load_schema())
+    workers = {
+        entry.match["worker"]: entry.action.args["worker_bit"]
+        for entry in program.admissions(replace(placement(), parent=parent))
+        if entry.match and isinstance(entry.action, fy.Action)
+    }
+    assert workers == {0: 1, 1: 2, 31: 1 << 31}
 
 
 def test_a_fence_that_fails_can_be_tried_again() -> None:

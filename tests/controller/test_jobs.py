@@ -122,7 +122,7 @@ def test_every_switch_has_to_hear_every_rank() -> None:
     assert desk.hear(two, 1)
     [job] = desk.installs
     for switch in range(3):
-        assert [worker.worker for worker in job.placement(switch).workers] == [0, 1]
+        assert [worker.worker for worker in job.placements[switch].workers] == [0, 1]
 
 
 @pytest.mark.parametrize("what", ["job", "generation", "worker", "nonce"])

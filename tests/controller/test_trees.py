@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+import io
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Heard, Layout, SwitchError
@@ -16,6 +18,7 @@ from p4reduce_controller.jobs import Jobs, State
 from p4reduce_controller.service import Service, ServiceConfig
 from p4reduce_controller.settings import EXAMPLE_OF_A_TREE, Settings, SettingsError, load, tomllib
 from p4reduce_controller.switch import SwitchConfig
+from p4reduce_controller.tables import show
 from p4reduce_controller.trees import Misplaced, Trees, Uplink
 
 from .conftest import Loop
@@ -243,6 +246,22 @@ def test_a_leaf_that_its_spine_does_not_hear_is_named(loop: Loop) -> None:
         SwitchError, match=r"no HELLO of the switch leaf2, sent out of its port 9 for 0\.3 s, has reached"
     ):
         loop.run(asyncio.wait_for(service.find_children(0.3), 5.0))
+
+
+def test_people_see_at_which_switch_a_rank_is() -> None:
+    console = Console(record=True, width=160, file=io.StringIO())
+    places = [pb.Place(), pb.Place(heard=True, port=5, ip="10.0.0.1", udp_port=5001), pb.Place()]
+    switches = [
+        pb.Switch(name=name, address=f"a:{n}", parent="spine" if n else "", connected=True)
+        for n, name in enumerate(TWO_LEAVES.names)
+    ]
+    job = pb.Job(name="job", world_size=1, first_slots=[0, 0, 4], slots=4, members=[pb.Member(places=places)])
+    show(pb.StatusReply(switches=switches, jobs=[job]), console)
+    text = console.export_text()
+    assert "switch leaf1 at a:1 connected, below spine" in text
+    assert "10.0.0.1:5001 on port 5 of leaf1" in text
+    assert "not heard" not in text
+    assert "4-7" in text
 
 
 # --- settings --------------------------------------------------------------------------------------------------------

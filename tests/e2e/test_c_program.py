@@ -15,7 +15,7 @@ import pytest
 from p4reduce import Communicator
 from p4reduce.fastpath.library import LibraryError, find
 
-from .conftest import Setting
+from .conftest import Setting, over_udp
 from .stack import Stack
 
 CSRC = Path(__file__).parents[2] / "hostlib" / "csrc"
@@ -36,12 +36,15 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
-def start(stack: Stack, job: str, rank: int, *command: str | Path, **options: object) -> subprocess.Popen[str]:
+def start(
+    stack: Stack, job: str, rank: int, *command: str | Path, world_size: int = 2, **options: object
+) -> subprocess.Popen[str]:
     arguments = [f"--{name}={value}" for name, value in options.items()]
     with stack.entered():
         return subprocess.Popen(
             [
-                *(sys.executable, "-m", "p4reduce", "exec", "--job", job, "--rank", str(rank), "--world-size", "2"),
+                *(sys.executable, "-m", "p4reduce", "exec", "--job", job, "--rank", str(rank)),
+                *("--world-size", str(world_size)),
                 *("--controller", stack.controller, *arguments, "--", *map(str, command)),
             ],
             stdout=subprocess.PIPE,
@@ -64,6 +67,19 @@ def options_of(setting: Setting, rank: int) -> dict[str, object]:
     options = dict(setting.options)
     interfaces = options.pop("interfaces", None)
     return options if interfaces is None else {**options, "interface": f"{interfaces}{rank}"}
+
+
+def test_below_leaves(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is told who its peers are, and that it is not their switch's worker of its rank's number."""
+    with over_udp(target="native", leaves=2) as stack:
+        ranks = []
+        for rank in range(4):
+            monkeypatch.setenv("P4REDUCE_SWITCH", stack.names[2 - rank % 2])
+            ranks.append(start(stack, "C", rank, program, "100000", world_size=4))
+        for one in ranks:
+            output, errors = one.communicate(timeout=60)
+            assert (one.returncode, errors) == (0, "")
+            assert output.startswith("sum 2, wrong 0, packets ")
 
 
 def test_beside_python(native_udp_stack: Stack, program: Path) -> None:

@@ -150,6 +150,19 @@ def test_one_that_cannot_be_reached_closes_the_others(switches: list[socket.sock
         open_transports("udp", [*places(switches), Switch("255.255.255.255", 1)])
 
 
+def test_those_that_are_not_the_ranks_own_are_given_up(switches: list[socket.socket], transport: Transport) -> None:
+    assert isinstance(transport, DealtTransport)
+    parts = transport.parts
+    two = transport.keep([0, 2])
+    assert two.send([packet(0), packet(2)]) == 2
+    assert [switches[index].recv(100) for index in (0, 2)] == [packet(0)] * 2  # slot 1 is the second one's slot 0
+    with pytest.raises((OSError, ValueError)):
+        select.select([parts[1]], [], [], 0)
+    assert isinstance(two, DealtTransport)
+    assert two.keep([0]) is parts[0]
+    parts[0].close()
+
+
 def test_close_may_be_repeated(transport: Transport) -> None:
     transport.close()
     transport.close()
