@@ -21,8 +21,8 @@ def switch_off(interface: str, *, checksums: bool = False) -> None:
     A switch that gets 64 KB frames sees none of the packets in them. And libpcap, on which BMv2's ports are built,
     keeps room for about 30 frames in place of a thousand when they may be so large.
 
-    checksums: those of what is sent too, for a host whose frames are not for the aggregator alone: a veth pair leaves them
-    out, and a switch passes the frames on as they are.
+    checksums: those of what is sent too, for a host whose frames are not for the aggregator alone: a veth pair leaves
+    them out, and a switch passes the frames on as they are.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for command in (ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO, *([ETHTOOL_STXCSUM] if checksums else [])):
