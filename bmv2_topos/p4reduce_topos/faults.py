@@ -175,8 +175,8 @@ FAULTS: dict[str, Fault] = {
     "duplicated": Fault("20 % of the packets arrive twice.", wire={"duplicate": 0.2}),
     "delayed": Fault("Every packet takes 20 ms on every link.", wire={"delay": 0.02}, seconds=60.0),
     "reordered": Fault(
-        "Packets are overtaken by many others, and some arrive twice.", wire={"jitter": 0.1, "duplicate": 0.2},
-        seconds=60.0,
+        "Packets are overtaken by many others, some arrive twice, some never.",
+        wire={"jitter": 0.1, "duplicate": 0.3, "loss": 0.03}, seconds=100.0,
     ),
     "forged": Fault("A host that is in no job forges its packets.", forge),
     "other-shape": Fault(
