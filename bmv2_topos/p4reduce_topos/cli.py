@@ -102,7 +102,7 @@ def run(
         ):
             if cli:
                 console.print(f"[bold]{name}[/]: workers {', '.join(topology.workers)}; leave the prompt with Ctrl-D")
-                console.clear_live()
+                status.stop()
                 network.prompt()
                 return
             measured = measure(network, system, case, setup)
@@ -232,7 +232,7 @@ def wire(option: str, text: str) -> Wire:
         size = re.fullmatch(r"(\d+)(|k|M)B", value)
         share = re.fullmatch(r"\d*\.?\d+", value)
         if key == "rate":
-            made[key] = grid.bits_per_second(value)
+            made[key] = grid.bits_per_second(value, option)
         elif key in ("delay", "jitter") and time:
             made[key] = float(time[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[time[2]]
         elif key == "queue" and size:

@@ -31,8 +31,8 @@ def test_the_topologies_are_listed_with_their_diagrams() -> None:
 
 
 def test_what_a_wire_does() -> None:
-    text = "rate=100mbit, delay=5ms,jitter=200us,queue=64kB,loss=0.01,duplicate=.5"
-    expected = Wire(rate=10**8, delay=0.005, jitter=0.0002, queue=64_000, loss=0.01, duplicate=0.5)
+    text = "rate=100mbit, delay=5ms,jitter=500us,queue=64kB,loss=0.01,duplicate=.5"
+    expected = Wire(rate=10**8, delay=0.005, jitter=0.0005, queue=64_000, loss=0.01, duplicate=0.5)
     assert wire("--edge", text) == expected
     assert wire("--edge", "") == Wire()
 
@@ -59,7 +59,7 @@ def test_shapes() -> None:
         (("run", "ring"), "accepted are star, two-racks"),
         (("run", "star", "--target", "tofino"), "accepted are native"),
         (("run", "star", "--fault", "flood"), "accepted are worker-killed"),
-        (("run", "star", "--edge", "rate=1"), "--edge rate=1"),
+        (("run", "star", "--edge", "rate=1"), "--edge 1: accepted are rates"),
         (("experiment", "luck"), "accepted are workers"),
     ],
 )

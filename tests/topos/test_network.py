@@ -73,7 +73,7 @@ def test_other_traffic_crosses_the_same_switches(start: Start, topology: Topolog
             said = network.mininet[first].cmd("ping", "-c", "1", "-W", "5", topology.ip(host))
             assert " 1 received" in said, f"{host}: {said}"
         network.mininet[last].cmd("iperf3", "-s", "-1", "-D")
-        said = network.mininet[first].cmd("iperf3", "-c", topology.ip(last), "-n", "2M", "-J")
+        said = network.mininet[first].cmd("iperf3", "-c", topology.ip(last), "-n", "20M", "-J")
         assert json.loads(said)["end"]["sum_received"]["bytes"] > 1 << 20
 
 
