@@ -97,7 +97,7 @@ def run(
         setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=1, timeout=timeout)
         options = ["--drop-rate", str(drop_rate)] if drop_rate else []
         with (
-            console.status(f"{name}: starting"),
+            console.status(f"{name}: starting") as status,
             Network(topology, target, controller_options=options, pcap=pcap) as network,
         ):
             if cli:
