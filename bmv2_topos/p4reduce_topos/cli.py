@@ -64,7 +64,7 @@ def run(
     density: Annotated[float, typer.Option(min=0, max=1, help="Share of blocks that are not zero.")] = 0.1,
     overlap: Annotated[str, typer.Option(help=f"Of the workers' blocks: {', '.join(grid.OVERLAPS)}.")] = "random",
     repeat: Annotated[int, typer.Option(min=1, help="Reductions that are measured.")] = 3,
-    slots: Annotated[int, typer.Option(min=0, max=512, help="Packets under way; 0: what suits the target.")] = 0,
+    slots: Annotated[int, typer.Option(min=1, max=512, help="Packets under way.")] = 16,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for one reduction.")] = 60.0,
     drop_rate: Annotated[
         float, typer.Option(min=0, max=1, help="Share of packets that the switches lose, at every port and way.")

@@ -35,7 +35,7 @@ class Shares:
     wrong: int = 0
 
 
-def run(target: str, repeat: int, slots: int = 0) -> dict[str, Shares]:
+def run(target: str, repeat: int, slots: int = 64) -> dict[str, Shares]:
     """The runs "TCP alone", "aggregation alone" and "both". Raises P4ReduceError."""
     setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=1, timeout=120)
     topology = bottleneck.build(WORKERS, core=Wire(rate=RATE, queue=QUEUE), pairs=1)

@@ -11,7 +11,7 @@ from p4reduce.bench.grid import Case
 from p4reduce.bench.inputs import block_masks
 from p4reduce.bench.limit import traffic
 from p4reduce.bench.report import Row, row
-from p4reduce.bench.systems import DEFAULT_SLOTS, Setup, collect, rank_command
+from p4reduce.bench.systems import Setup, collect, rank_command
 from p4reduce.errors import P4ReduceError
 from p4reduce.processes import Child
 from p4reduce.switches import START_UP_S
@@ -48,7 +48,7 @@ def measure(network: Network, system: str, case: Case, setup: Setup, *, late: fl
     rate = min((link.wire.rate for link in topology.links if link.wire.rate), default=0)
     limit = None
     if rate and system == "p4reduce":
-        limit = traffic(block_masks(case), setup.slots or DEFAULT_SLOTS[setup.target]).seconds(rate)
+        limit = traffic(block_masks(case), setup.slots_used).seconds(rate)
     return Measured(row(system, setup.target, case, figures, limit, rate or None), carried)
 
 

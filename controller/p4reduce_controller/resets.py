@@ -54,9 +54,12 @@ class ResetBatch:
         return (*self._sent, *self._waiting)
 
     def to_send(self, now: float) -> Iterable[Aggregation]:
-        """What is due now; call again after an acknowledgement, and at `next_time`."""
-        for half, sent in self._sent.items():
-            if now >= sent.due:
+        """What is due now; call again after an acknowledgement, and at `next_time`.
+
+        Acknowledgements may come while the caller is still sending what this yields.
+        """
+        for half, sent in list(self._sent.items()):
+            if half in self._sent and now >= sent.due:
                 sent.attempt += 1
                 sent.at = now
                 yield self._packet(half, sent.attempt)

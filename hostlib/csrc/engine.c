@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +21,6 @@ enum {
     MOST_WET_TURNS = 64, // so that a flood of packets cannot keep the engine from its timers
 };
 static const double DEFAULT_TIMEOUT_S = 30, SILENCE_S = 3;
-static const double SPIN_S = 50e-6; // of looking for packets before sleep: waking up takes a virtual machine about that
 
 static double clock_now(void) {
     struct timespec time;
@@ -270,17 +268,6 @@ static bool receive_packets(p4reduce_engine *engine) {
     }
 }
 
-// Whether something comes at once, while others may have the processor.
-static bool comes_soon(struct pollfd *descriptors) {
-    const double until = clock_now() + SPIN_S;
-    do {
-        if (poll(descriptors, 2, 0) != 0)
-            return true;
-        sched_yield();
-    } while (clock_now() < until);
-    return false;
-}
-
 static void wait_for_work(p4reduce_engine *engine) {
     struct pollfd descriptors[] = {
         {.fd = engine->link->socket, .events = (short)(engine->link->full ? POLLIN | POLLOUT : POLLIN)},
@@ -289,10 +276,8 @@ static void wait_for_work(p4reduce_engine *engine) {
     double due = p4reduce_worker_deadline(engine->worker);
     if (engine->oldest != NULL)
         due = fmin(due, engine->oldest_since + engine->oldest->timeout);
-    struct timespec patience = {0};
-    if (engine->oldest != NULL && comes_soon(descriptors))
-        due = 0;
-    else if (!isinf(due))
+    struct timespec patience;
+    if (!isinf(due))
         patience = as_timespec(fmax(0, fmin(due - clock_now(), 3600)));
     if (ppoll(descriptors, 2, isinf(due) ? NULL : &patience, NULL) > 0 && descriptors[0].revents & POLLERR) {
         // Reading the error clears it; a ring is read without asking the kernel, which could tell it otherwise.

@@ -24,6 +24,9 @@ COMMANDS = {
     "topo": Command(
         "p4reduce_topos.cli:topo", "topos", "Run networks of switches in Mininet, and experiments on them."
     ),
+    "analyze": Command(
+        "p4reduce.analyze.cli:analyze", "", "Say how sparse recorded gradients are, and what that gains."
+    ),
     "exec": Command("p4reduce.fastpath.launching:app", "", "Join a job, and run a C program in it."),
     "loss": Command("p4reduce_controller.cli:loss", "controller", "Make a switch port lose packets, for experiments."),
 }

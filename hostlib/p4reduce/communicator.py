@@ -3,24 +3,42 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
+import numpy as np
+
 from p4reduce import settings
 from p4reduce.control.client import DEFAULT_CONTROLLER, Tls
-from p4reduce.errors import P4ReduceError, UnsupportedDtype
+from p4reduce.errors import UnsupportedDtype
 from p4reduce.handle import Handle
 from p4reduce.joining import take_seat
 from p4reduce.protocol import Operation
-from p4reduce.tensors import Reducible, open_tensor
+from p4reduce.tensors import (
+    Words,
+    assign,
+    bytes_of,
+    check_writable,
+    dtype_name,
+    host_copy,
+    host_zeros,
+    is_sparse,
+    open_tensor,
+    output_for,
+    shape_of,
+)
 
-ReduceOp: TypeAlias = Literal["sum", "average"]
+ReduceOp: TypeAlias = Literal["sum", "average", "max", "min"]
 REDUCE_OPS: tuple[str, ...] = get_args(ReduceOp)
 
 T = TypeVar("T")
+
+
+def _nothing() -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -107,7 +125,6 @@ class Communicator:
         )
         self._engine = self._seat.engine
         self._under_way: set[Handle[Any]] = set()
-        self._barrier_lock = threading.Lock()
         # Also at the interpreter's exit, so that the other ranks of a job that ended well see no rank vanish.
         self._finalizer = weakref.finalize(self, self._seat.leave)
 
@@ -126,57 +143,142 @@ class Communicator:
         """Elements a block: blocks that hold only zeros are not sent, and each is scaled by its largest magnitude."""
         return self._seat.membership.block_size
 
-    def allreduce(self, tensor: T, op: ReduceOp = "sum", *, timeout: float | None = None) -> T:
-        """Replaces `tensor` by its sum or average over all ranks, bit for bit the same on each, and returns it.
+    def allreduce(self, tensor: T, op: ReduceOp = "sum", *, factor: float = 1.0, timeout: float | None = None) -> T:
+        """Replaces `tensor` by its reduction over all ranks, bit for bit the same on each, and returns it.
 
-        tensor: NumPy array or CPU torch tensor of float32, float16, bfloat16 or int32 (no average), of any shape and
-        strides, with the same shape and dtype on every rank. Float sums are exact to 31 - log2(world_size) bits of the
-        largest magnitude in each block; int32 wraps around.
+        tensor: NumPy array or torch tensor, of any shape and strides, with the same shape and dtype on every rank.
+        op: "sum" or "average" of float32, float16, bfloat16 or int32 (no average). Float sums are exact to
+            31 - log2(world_size) bits of the largest magnitude in each block; int32 wraps around. "max" or "min" of any
+            dtype that has an order, exactly, NaN where any is: switches only add, so every rank receives the tensors of
+            all, world_size times the traffic and memory.
+        factor: what this rank multiplies its tensor with before it is added (a premultiplied sum); not of int32.
         timeout: seconds; by default the communicator's.
+        A torch.sparse_coo tensor of the dtypes that can be added becomes the coalesced sum, of all rows that any rank
+        has; its dense form is never made. It takes three operations: the number of rows of each rank, the numbers of
+        these rows (4 bytes each, sent once and received by all), and then their values, of which each rank sends its
+        own and receives the union. A CUDA tensor travels through pinned memory of the host.
         Raises CollectiveTimeout, MismatchError if ranks called different things, JobAborted if one went.
         """
-        return self.allreduce_async(tensor, op, timeout=timeout).result()
+        return self.allreduce_async(tensor, op, factor=factor, timeout=timeout).result()
 
-    def allreduce_async(self, tensor: T, op: ReduceOp = "sum", *, timeout: float | None = None) -> Handle[T]:
+    def allreduce_async(
+        self, tensor: T, op: ReduceOp = "sum", *, factor: float = 1.0, timeout: float | None = None
+    ) -> Handle[T]:
         """Starts what `allreduce` does and returns at once. The tensor must not be touched until the handle is done.
 
+        Of a sparse tensor, it returns when the ranks know each other's rows; of a CUDA tensor, when it is in the host's
+        memory.
         timeout: seconds from when no earlier collective is under way any more.
         """
+        if is_sparse(tensor):
+            return self._allreduce_sparse(tensor, op, factor, timeout)
+        return self._reduce("allreduce", tensor, tensor, op, factor, timeout)
+
+    def reduce(
+        self, tensor: T, dst: int, op: ReduceOp = "sum", *, factor: float = 1.0, timeout: float | None = None
+    ) -> T:
+        """Replaces `tensor` by its reduction on rank `dst` alone; on the others it stays as it is. Returns it.
+
+        Arguments and errors are those of `allreduce`, and so is the traffic, as a switch answers all ranks.
+        """
+        return self.reduce_async(tensor, dst, op, factor=factor, timeout=timeout).result()
+
+    def reduce_async(
+        self, tensor: T, dst: int, op: ReduceOp = "sum", *, factor: float = 1.0, timeout: float | None = None
+    ) -> Handle[T]:
+        """Starts what `reduce` does and returns at once. The tensor must not be touched until the handle is done."""
+        source = tensor if self._rank_argument("dst", dst) == self._rank else host_copy(tensor)
+        return self._reduce(f"reduce to {dst}", source, tensor, op, factor, timeout)
+
+    def reduce_scatter(
+        self,
+        tensor: T,
+        op: ReduceOp = "sum",
+        *,
+        out: T | None = None,
+        factor: float = 1.0,
+        timeout: float | None = None,
+    ) -> T:
+        """Returns this rank's part of the reduction over all ranks.
+
+        tensor: shape (world_size, *shape); it stays as it is.
+        out: where to write the result, of shape `shape`; by default a new array or tensor.
+        The other arguments and errors are those of `allreduce`, and so is the traffic: every rank receives all parts.
+        """
+        return self.reduce_scatter_async(tensor, op, out=out, factor=factor, timeout=timeout).result()
+
+    def reduce_scatter_async(
+        self,
+        tensor: T,
+        op: ReduceOp = "sum",
+        *,
+        out: T | None = None,
+        factor: float = 1.0,
+        timeout: float | None = None,
+    ) -> Handle[T]:
+        """Starts what `reduce_scatter` does and returns at once. `out` must not be touched until the handle is done."""
+        shape = shape_of(tensor)
+        if not shape or shape[0] != self._world_size:
+            raise ValueError(
+                f"tensor has shape {shape}: its first dimension must be the number of ranks, {self._world_size}"
+            )
+        result = output_for(out, tensor, shape[1:])
+        source: Any = host_copy(tensor)
+        take = lambda: assign(result, source[self._rank, ...])  # noqa: E731
+        return self._reduce("reduce_scatter", source, result, op, factor, timeout, take)
+
+    def broadcast(self, tensor: T, src: int, *, timeout: float | None = None) -> T:
+        """Replaces `tensor` by that of rank `src`, bit for bit, and returns it.
+
+        tensor: NumPy array or torch tensor of any dtype, shape and strides, the same on every rank.
+        timeout: seconds; by default the communicator's.
+        It is the sum of the tensor's bits with the others' zeros, which are not sent: rank `src` sends what of it is
+        not zero, and all receive that.
+        Raises UnsupportedDtype for an array of Python objects, else what `allreduce` raises.
+        """
+        return self.broadcast_async(tensor, src, timeout=timeout).result()
+
+    def broadcast_async(self, tensor: T, src: int, *, timeout: float | None = None) -> Handle[T]:
+        """Starts what `broadcast` does and returns at once. The tensor must not be touched until the handle is done."""
+        gives = self._rank_argument("src", src) == self._rank
         limit = self._time_limit(timeout)
-        if op not in REDUCE_OPS:
-            raise ValueError(f"op={op!r}: accepted are {', '.join(REDUCE_OPS)}")
         self._engine.check()
-        reducible = open_tensor(tensor)
-        if op == "average" and reducible.dtype == "int32":
-            raise UnsupportedDtype("op='average' of int32, whose average is no integer: use op='sum' and divide")
-        name = f"allreduce ({op}) of {reducible.work.size} {reducible.dtype}"
-        handle = Handle(tensor, name, self._engine)
-        divisor = self._world_size if op == "average" else 1
-        operation = Operation(reducible.work, dtype=reducible.dtype, reduce_op=op, divisor=divisor)
+        words = Words(tensor, read=gives)
+        return self._move(f"broadcast from {src}", words, tensor, limit, _nothing if gives else words.write_back)
 
-        def end(error: BaseException | None) -> None:
-            handle.complete(error or _write_back(reducible, 1 if operation.divided else divisor))
-            self._under_way.discard(handle)
+    def all_gather(self, tensor: T, *, out: T | None = None, timeout: float | None = None) -> T:
+        """Returns the tensors of all ranks, bit for bit: shape (world_size, *tensor.shape).
 
-        self._under_way.add(handle)
-        try:
-            self._engine.submit(operation, name=name, timeout=limit, on_end=end)
-        except BaseException:
-            self._under_way.discard(handle)
-            raise
-        return handle
+        tensor: NumPy array or torch tensor of any dtype, shape and strides, the same on every rank; it may be a part of
+        `out`. out: where to write the result; by default a new array or tensor. timeout: seconds.
+        It is one sum of tensors that hold zeros outside the rank's own part: a rank sends what of its own tensor is not
+        zero, and receives that of all.
+        Raises UnsupportedDtype for an array of Python objects, else what `allreduce` raises.
+        """
+        return self.all_gather_async(tensor, out=out, timeout=timeout).result()
+
+    def all_gather_async(self, tensor: T, *, out: T | None = None, timeout: float | None = None) -> Handle[T]:
+        """Starts what `all_gather` does and returns at once. `out` must not be touched until the handle is done."""
+        limit = self._time_limit(timeout)
+        self._engine.check()
+        result = output_for(out, tensor, (self._world_size, *shape_of(tensor)))
+        own = bytes_of(tensor)
+        words = Words(result, read=False)
+        words.put(self._rank * own.size, own)
+        return self._move("all_gather", words, result, limit, words.write_back)
 
     def barrier(self, timeout: float | None = None) -> None:
-        """Returns when all ranks have called it. `timeout`: seconds; by default the communicator's."""
+        """Returns when all ranks have called it. `timeout`: seconds; by default the communicator's.
+
+        It is an allreduce of nothing: one packet each way. It does not wait for earlier collectives' results.
+        """
+        self.barrier_async(timeout).result()
+
+    def barrier_async(self, timeout: float | None = None) -> Handle[None]:
+        """Starts what `barrier` does and returns at once; the handle is done when all ranks have called it."""
         limit = self._time_limit(timeout)
         self._engine.check()
-        try:
-            with self._barrier_lock:
-                self._seat.session.barrier(limit)
-        except P4ReduceError as error:
-            # A rank that missed one barrier would meet the others in the wrong one.
-            self._engine.fail(error)
-            raise
+        return self._start(Operation(np.zeros(0, np.int32), reduce_op="barrier"), None, "barrier", limit, _nothing)
 
     def stats(self) -> Stats:
         """What was done so far."""
@@ -218,11 +320,124 @@ class Communicator:
     def _time_limit(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else settings.seconds("timeout", timeout)
 
+    def _rank_argument(self, name: str, rank: int) -> int:
+        return settings.integer(name, rank, 0, self._world_size - 1)
 
-def _write_back(reducible: Reducible, divisor: int) -> Exception | None:
+    def _reduce(
+        self,
+        collective: str,
+        source: Any,
+        result: T,
+        op: str,
+        factor: float,
+        timeout: float | None,
+        at_end: Callable[[], None] = _nothing,
+    ) -> Handle[T]:
+        """Replaces `source` by its reduction, calls `at_end`, and gives `result` to the handle."""
+        limit = self._time_limit(timeout)
+        if op not in REDUCE_OPS:
+            raise ValueError(f"op={op!r}: accepted are {', '.join(REDUCE_OPS)}")
+        self._engine.check()
+        if op in _FOLDS:
+            return self._fold(collective, source, result, op, factor, limit, at_end)
+        reducible = open_tensor(source)
+        if op == "average" and reducible.dtype == "int32":
+            raise UnsupportedDtype("op='average' of int32, whose average is no integer: use op='sum' and divide")
+        if factor != 1:
+            if reducible.dtype == "int32":
+                raise UnsupportedDtype(f"factor={factor!r} of int32, whose product may be no integer: multiply before")
+            np.multiply(reducible.work, np.float32(settings.number("factor", factor)), out=reducible.work)
+        divisor = self._world_size if op == "average" else 1
+        what = op if collective == "allreduce" else f"{collective} {op}"
+        operation = Operation(reducible.work, dtype=reducible.dtype, reduce_op=what, divisor=divisor)
+
+        def write() -> None:
+            reducible.write_back(1 if operation.divided else divisor)
+            at_end()
+
+        name = f"{collective} ({op}) of {reducible.work.size} {reducible.dtype}"
+        return self._start(operation, result, name, limit, write)
+
+    def _fold(
+        self,
+        collective: str,
+        source: Any,
+        result: T,
+        op: str,
+        factor: float,
+        limit: float,
+        at_end: Callable[[], None],
+    ) -> Handle[T]:
+        """What switches cannot do: gathers the tensors of all ranks, and reduces them here."""
+        name = dtype_name(source)
+        if name.startswith(_NO_ORDER):
+            raise UnsupportedDtype(f"op={op!r} of {name}, which has no order: use op='sum'")
+        if factor != 1:
+            raise ValueError(f"factor={factor!r} with op={op!r}: accepted with sum and average")
+        check_writable(source)
+        gathered = host_zeros(source, (self._world_size, *source.shape))
+        own = bytes_of(source)
+        words = Words(gathered, read=False)
+        words.put(self._rank * own.size, own)
+
+        def write() -> None:
+            words.write_back()
+            assign(source, _FOLDS[op](gathered))
+            at_end()
+
+        return self._move(f"{collective} {op}", words, result, limit, write)
+
+    def _allreduce_sparse(self, tensor: Any, op: str, factor: float, timeout: float | None) -> Handle[Any]:
+        from p4reduce.sparse import SparseRows
+
+        if op not in ("sum", "average"):
+            raise ValueError(f"op={op!r} of a sparse tensor: accepted are sum, average")
+        rows = SparseRows(tensor)
+        counts = rows.counts(self.all_gather(rows.description(), timeout=timeout))
+        numbers = np.zeros(sum(counts), rows.numbers.dtype)
+        words = Words(numbers, read=False)
+        words.put(sum(counts[: self._rank]) * numbers.itemsize, bytes_of(rows.numbers))
+        self._move("rows", words, numbers, self._time_limit(timeout), words.write_back).wait()
+        union = np.unique(numbers)
+        packed = rows.pack(union)
+        return self._reduce("allreduce", packed, tensor, op, factor, timeout, lambda: rows.write_back(union, packed))
+
+    def _move(self, collective: str, words: Words, result: T, limit: float, at_end: Callable[[], None]) -> Handle[T]:
+        """Adds the words of all ranks, of which no two have the same bit set."""
+        # How many bytes the last word holds is not to be seen in the number of words.
+        what = f"{collective} +{words.size % 4}"
+        name = f"{collective} of {words.size} bytes of {words.dtype}"
+        return self._start(Operation(words.work, dtype=words.dtype, reduce_op=what), result, name, limit, at_end)
+
+    def _start(self, operation: Operation, result: T, name: str, limit: float, at_end: Callable[[], None]) -> Handle[T]:
+        """Hands `operation` to the engine, whose thread then calls `at_end`."""
+        handle = Handle(result, name, self._engine)
+
+        def end(error: BaseException | None) -> None:
+            handle.complete(error or _error_of(at_end))
+            self._under_way.discard(handle)
+
+        self._under_way.add(handle)
+        try:
+            self._engine.submit(operation, name=name, timeout=limit, on_end=end)
+        except BaseException:
+            self._under_way.discard(handle)
+            raise
+        return handle
+
+
+# Of arrays and tensors of shape (ranks, ...): the reduction over the first dimension.
+_FOLDS: dict[str, Callable[[Any], Any]] = {
+    "max": lambda gathered: gathered.max(0) if isinstance(gathered, np.ndarray) else gathered.amax(0),
+    "min": lambda gathered: gathered.min(0) if isinstance(gathered, np.ndarray) else gathered.amin(0),
+}
+_NO_ORDER = ("complex", "str", "bytes", "void")
+
+
+def _error_of(at_end: Callable[[], None]) -> Exception | None:
     """Runs in the carrier's thread, which an error in the user's tensor must not end."""
     try:
-        reducible.write_back(divisor)
+        at_end()
     except Exception as error:
         return error
     return None

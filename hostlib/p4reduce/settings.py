@@ -68,6 +68,13 @@ def seconds(name: str, value: object) -> float:
     raise ValueError(f"{name}={value!r}: must be a positive number of seconds")
 
 
+def number(name: str, value: object) -> float:
+    """`value` as a finite float."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    raise ValueError(f"{name}={value!r}: must be a finite number")
+
+
 def _or_environment(name: str, value: int | None, variable: str) -> object:
     if value is not None:
         return value

@@ -2,14 +2,11 @@
 #include "thread.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
 
 #define EVENTS 64
-#define SPIN_NS 50000
 
 static void emit(struct context *context, unsigned port, const uint8_t *frame, size_t length) {
     struct thread *thread = (struct thread *)(void *)context;
@@ -85,29 +82,11 @@ static void end(struct thread *thread) {
     pthread_rwlock_unlock(&thread->native->lock);
 }
 
-static int64_t clock_ns(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
-// Waits for packets: awake at first, as waking up takes a virtual machine long, while others may have the processor.
-static int wait_for_events(const struct thread *thread, struct epoll_event *events) {
-    const int64_t until = clock_ns() + SPIN_NS;
-    do {
-        int count = epoll_wait(thread->poll, events, EVENTS, 0);
-        if (count != 0)
-            return count;
-        sched_yield();
-    } while (clock_ns() < until);
-    return epoll_wait(thread->poll, events, EVENTS, -1);
-}
-
 static void *run(void *argument) {
     struct thread *thread = argument;
     struct epoll_event events[EVENTS];
     while (!atomic_load(&thread->native->stopping)) {
-        int count = wait_for_events(thread, events);
+        int count = epoll_wait(thread->poll, events, EVENTS, -1);
         begin(thread);
         for (int at = 0; at < count; at++) {
             struct port *port = events[at].data.ptr;

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from p4reduce.bench.limit import Traffic, read_bandwidth, traffic
+from p4reduce.bench.limit import Traffic, read_bandwidth, ring, traffic
 
 # Ethernet 8 + 14 + 4 + 12, IPv4 20, UDP 8, aggregation header 18, four keys of 4.
 HEADER = 38 + 28 + 18 + 16
@@ -61,3 +61,10 @@ def test_seconds_are_those_of_the_busier_way() -> None:
 
 def test_memory_is_read() -> None:
     assert read_bandwidth(1, repeat=1) > 1e8
+
+
+def test_a_ring_sends_almost_twice_the_tensor() -> None:
+    # 2 * 2 / 3 of 4344 bytes are 4 segments of 1448, each 1538 bytes on the wire.
+    assert ring(4344, 3) == Traffic(4 * 1538, 4 * 1538, 4)
+    assert ring(4345, 3).rounds == 5
+    assert ring(0, 8) == ring(1000, 1) == Traffic(0, 0, 0)

@@ -73,3 +73,16 @@ def test_when_done_no_reset_is_on_its_way(seed: int, slots: int, loss: float) ->
         now += chance.choice((0.0, RETRY / 20, RETRY / 2))
     assert batch.done
     assert not there
+
+
+def test_acknowledgements_may_come_between_packets() -> None:
+    """Sending takes a while. What is acknowledged meanwhile is not sent again, which would wipe out a round."""
+    batch = ResetBatch(1, 1, SlotRange(0, 2), first_seq=2, lanes=4)
+    first = list(batch.to_send(0.0))
+    again = []
+    for packet in batch.to_send(RETRY):
+        again.append(packet.slot)
+        for earlier in first[1:3]:
+            batch.acknowledged(earlier)
+    assert again == [0, 3]
+    assert batch.missing == (0, 3)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,7 +25,10 @@ FORGOTTEN: list[Communicator] = []
 
 @dataclass(frozen=True)
 class Call:
-    """One allreduce. `density`: share of blocks that are not zero. `strided`: of a tensor that is not contiguous."""
+    """One allreduce.
+
+    density: share of blocks that are not zero. strided: of a tensor that is not contiguous. pause: seconds before it.
+    """
 
     shape: tuple[int, ...] = (5000,)
     dtype: str = "float32"
@@ -32,6 +36,7 @@ class Call:
     density: float = 0.2
     seed: int = 0
     strided: bool = False
+    pause: float = 0.0
 
 
 def make(call: Call, rank: int) -> npt.NDArray[Any]:
@@ -66,6 +71,7 @@ def as_added(call: Call, tensor: Any) -> npt.NDArray[Any]:
 
 def check(call: Call, communicator: Communicator) -> None:
     """Makes the call. Raises AssertionError if a single bit differs."""
+    time.sleep(call.pause)
     tensors = [as_user(call, make(call, rank)) for rank in range(communicator.world_size)]
     inputs = [as_added(call, tensor).copy() for tensor in tensors]
     result = as_added(call, communicator.allreduce(tensors[communicator.rank], op=call.op))  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ def finish(setting: Setting, calls: list[Call], job: str, **options: object) -> 
     with setting.stack.ranks(calls, job=job, **setting.options, **options) as ranks:  # type: ignore[arg-type]
         for rank, last in ranks.wait_for_ends(120).items():
             assert "stats" in last, f"rank {rank} of {job}: {last}"
-            assert last["stats"]["operations"] == len(calls)
+            assert last["stats"]["operations"] == len(calls) + 1  # the last is a barrier
 
 
 def test_every_shape_and_dtype(setting: Setting) -> None:
@@ -93,7 +93,7 @@ def test_ranks_that_differ_are_told(setting: Setting) -> None:
 
 
 def test_a_rank_that_does_not_call_is_named(setting: Setting) -> None:
-    calls = {0: [Call()], 1: []}
+    calls = {0: [Call()], 1: [Call(pause=4.0)]}
     with setting.stack.ranks([], calls_of=calls, job="timeout", world_size=2, timeout=2.0, **setting.options) as ranks:
         last = ranks.wait_for_ends()[0]
         assert last["error"] == "CollectiveTimeout", last

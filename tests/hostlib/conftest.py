@@ -11,7 +11,12 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "protocol"))  # for model_switch
 
+from fake_session import FakeController
+from in_process import join
 from own_network import OwnNetwork, own_network
+from udp_switch import UdpSwitch, udp_switch
+
+from p4reduce import Communicator
 
 
 @pytest.fixture
@@ -19,3 +24,27 @@ def network() -> Iterator[OwnNetwork]:
     """A network namespace of the test's own, with a veth pair."""
     with own_network() as network:
         yield network
+
+
+@pytest.fixture
+def switch() -> Iterator[UdpSwitch]:
+    with udp_switch() as switch:
+        yield switch
+
+
+@pytest.fixture
+def controller(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> FakeController:
+    """What communicators join from now on."""
+    controller = FakeController(switch)
+    monkeypatch.setattr("p4reduce.joining.Session", controller)
+    return controller
+
+
+@pytest.fixture
+def pair(controller: FakeController) -> Iterator[list[Communicator]]:
+    """The two ranks of a job."""
+    assert controller is not None
+    communicators = join(2)
+    yield communicators
+    for communicator in communicators:
+        communicator.close()

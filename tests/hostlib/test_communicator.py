@@ -9,15 +9,15 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
 from fake_session import FakeController, FakeSession
-from udp_switch import UdpSwitch, udp_switch
+from in_process import error_of, join, together
 from waiting import wait_until
 
 from p4reduce import CollectiveTimeout, Communicator, JobAborted, JoinError, MismatchError, P4ReduceError
@@ -25,58 +25,11 @@ from p4reduce import UnsupportedDtype as Unsupported
 from p4reduce.control.client import Ready, Tls
 from p4reduce.protocol.numbers import reference_allreduce
 
-R = TypeVar("R")
-
-
-@pytest.fixture
-def switch() -> Iterator[UdpSwitch]:
-    with udp_switch() as switch:
-        yield switch
-
-
-@pytest.fixture
-def controller(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> FakeController:
-    controller = FakeController(switch)
-    monkeypatch.setattr("p4reduce.joining.Session", controller)
-    return controller
-
-
-def together(communicators: list[Communicator], do: Callable[[Communicator], R]) -> list[R]:
-    """What each rank's `do` gives, all run at once."""
-    with ThreadPoolExecutor(len(communicators)) as pool:
-        return [future.result(60) for future in [pool.submit(do, each) for each in communicators]]
-
-
-def join(world_size: int, **options: Any) -> list[Communicator]:
-    with ThreadPoolExecutor(world_size) as pool:
-        futures = [
-            pool.submit(Communicator, rank=rank, world_size=world_size, **{"timeout": 20.0, **options})
-            for rank in range(world_size)
-        ]
-        return [future.result(60) for future in futures]
-
-
-@pytest.fixture
-def pair(controller: FakeController) -> Iterator[list[Communicator]]:
-    assert controller is not None
-    communicators = join(2)
-    yield communicators
-    for communicator in communicators:
-        communicator.close()
-
 
 def session_of(communicator: Communicator) -> FakeSession:
     session = communicator._seat.session
     assert isinstance(session, FakeSession)
     return session
-
-
-def error_of(call: Callable[[], object]) -> BaseException | None:
-    try:
-        call()
-    except BaseException as error:
-        return error
-    return None
 
 
 def test_allreduce_works_in_place_and_returns_the_tensor(pair: list[Communicator]) -> None:

@@ -18,7 +18,7 @@ from p4reduce.bench import grid, links, report
 from p4reduce.bench.inputs import block_masks
 from p4reduce.bench.limit import read_bandwidth, traffic
 from p4reduce.bench.reducers import why_no_mpi
-from p4reduce.bench.systems import DEFAULT_SLOTS, Setup, measure
+from p4reduce.bench.systems import Setup, measure
 from p4reduce.demo import network
 from p4reduce.errors import P4ReduceError
 from p4reduce.processes import Family
@@ -99,10 +99,7 @@ def allreduce(
     except P4ReduceError as error:
         console.print(f"[red]error:[/] {error}", highlight=False)
         raise typer.Exit(1) from None
-    table = report.table(rows)
-    # Lines that a narrow terminal breaks can still be read, cells that it cuts cannot.
-    wide = Console(width=10_000).measure(table).maximum
-    Console(width=max(wide, console.width)).print(table)
+    report.show(report.table(rows), console)
     if json_file is not None:
         report.write_json(json_file, rows, read, sys.argv[1:])
     if plot is not None:
@@ -161,5 +158,5 @@ def _measure(
 def _limit(case: grid.Case, setup: Setup, rate: int | None, read: float | None) -> float:
     """Seconds: on its link, or, where there is none, to read every worker's tensor once from the common memory."""
     if rate is not None:
-        return traffic(block_masks(case), setup.slots or DEFAULT_SLOTS[setup.target]).seconds(rate)
+        return traffic(block_masks(case), setup.slots_used).seconds(rate)
     return case.workers * case.numel * grid.DTYPES[case.dtype] / (read or 1.0)

@@ -18,6 +18,8 @@ ETHERNET = 8 + 14 + 4 + 12
 AROUND_PAYLOAD = ETHERNET + 20 + 8
 """Bytes on the wire around a UDP payload."""
 AGGREGATION_HEADER = 18
+_TCP_PAYLOAD = 1500 - 20 - 32
+"""Of a full segment, with time stamps."""
 _READ_BYTES = 256 << 20
 
 
@@ -68,6 +70,17 @@ def traffic(
         received=rounds * header + int(union.sum()) * 4 * block_size,
         rounds=rounds,
     )
+
+
+def ring(tensor_bytes: int, workers: int) -> Traffic:
+    """What a ring allreduce of a dense tensor must send over TCP, in full segments, acknowledgements left out.
+
+    2 (n - 1) / n of the tensor each way (Patarasu and Yuan, JPDC 2009): no dense allreduce between hosts needs less.
+    """
+    payload = -(-2 * (workers - 1) * tensor_bytes // workers)
+    segments = -(-payload // _TCP_PAYLOAD)
+    sent = payload + segments * (ETHERNET + 1500 - _TCP_PAYLOAD)
+    return Traffic(sent=sent, received=sent, rounds=segments)
 
 
 def read_bandwidth(readers: int, repeat: int = 5) -> float:

@@ -17,7 +17,8 @@ from p4reduce.bench.reducers import mpi_environment
 from p4reduce.processes import Child, ChildFailed, Family
 from p4reduce.switches import START_UP_S, start_switches
 
-DEFAULT_SLOTS = {"native": 512, "sim": 64, "bmv2": 16}
+_DEFAULT_SLOTS = {"native": 512, "sim": 64, "bmv2": 16}
+_LINK_SLOTS = 64  # fill the links that are emulated here; more wait in the links' queues
 
 Figures = dict[int, dict[str, Any]]
 """What each rank measured, by rank."""
@@ -35,6 +36,12 @@ class Setup:
     timeout: float
     links: Links | None = None
     aggregators: int = 1
+
+    @property
+    def slots_used(self) -> int:
+        """`slots`, or where that is 0, what suits the target and the links."""
+        suits = _DEFAULT_SLOTS[self.target]
+        return self.slots or (min(suits, _LINK_SLOTS) if self.links is not None else suits)
 
 
 @dataclass(frozen=True)
@@ -155,5 +162,5 @@ def rank_command(system: str, cases: Sequence[Case], setup: Setup) -> list[str]:
         sys.executable, "-m", "p4reduce.bench.rank", "--system", system, "--cases",
         json.dumps([asdict(case) for case in cases]), "--repeat", str(setup.repeat),
         "--warm-up", str(setup.warm_up), "--timeout", str(setup.timeout),
-        "--slots", str(setup.slots or DEFAULT_SLOTS[setup.target]),
+        "--slots", str(setup.slots_used),
     ]  # fmt: skip

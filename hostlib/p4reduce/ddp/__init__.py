@@ -1,6 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Communication hooks for `torch.nn.parallel.DistributedDataParallel`."""
+"""Communication hooks for `torch.nn.parallel.DistributedDataParallel`.
 
-from p4reduce.ddp.hooks import AllreduceState, allreduce_hook
+`fp16_wrapper`, `bf16_wrapper` and `noop_hook` are PyTorch's own, which work with the hooks here.
+"""
 
-__all__ = ["AllreduceState", "allreduce_hook"]
+from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_wrapper as bf16_wrapper
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper as fp16_wrapper
+
+from p4reduce.ddp.hooks import allreduce_hook, block_randomk_hook, block_threshold_hook, block_topk_hook
+from p4reduce.ddp.recording import Recorder
+from p4reduce.ddp.states import (
+    AllreduceState,
+    BlockRandomKState,
+    BlockThresholdState,
+    BlockTopKState,
+    SparsifierStats,
+)
+
+__all__ = [
+    "AllreduceState",
+    "BlockRandomKState",
+    "BlockThresholdState",
+    "BlockTopKState",
+    "Recorder",
+    "SparsifierStats",
+    "allreduce_hook",
+    "bf16_wrapper",
+    "block_randomk_hook",
+    "block_threshold_hook",
+    "block_topk_hook",
+    "fp16_wrapper",
+    "noop_hook",
+]

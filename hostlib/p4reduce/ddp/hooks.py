@@ -1,60 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
 """DDP communication hooks that reduce gradient buckets on the switch.
 
+A bucket's reduction starts when DDP calls the hook, and the next bucket's streams behind it, while the backward pass
+goes on. Errors of the communicator (a rank that went, a time-out) are raised by `backward()`.
+
 No `from __future__ import annotations` here: DDP inspects the hooks' annotations as objects.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch._C._distributed_c10d import GradBucket
 
-from p4reduce.communicator import Communicator
+from p4reduce.ddp.states import (
+    AllreduceState,
+    BlockRandomKState,
+    BlockThresholdState,
+    BlockTopKState,
+    SparsifierState,
+)
 from p4reduce.handle import Handle
-
-
-class AllreduceState:
-    """What `allreduce_hook` works with.
-
-    communicator: reduces the buckets; its ranks must be those of DDP's process group.
-    """
-
-    __slots__ = ("_under_way", "communicator")
-
-    def __init__(self, communicator: Communicator) -> None:
-        self.communicator = communicator
-        self._under_way: list[Handle[torch.Tensor]] = []
-
-    def start(self, tensor: torch.Tensor) -> Handle[torch.Tensor]:
-        """Start to average `tensor` over the ranks, in place; errors are raised by the backward pass under way.
-
-        DDP turns an exception in a hook's future into a misleading cast error. So futures always succeed, and the first
-        bucket of a backward pass queues a callback with autograd, which runs before DDP's own: it waits for every
-        bucket and raises what went wrong.
-        """
-        if not self._under_way:
-            engine: Any = torch.autograd.Variable._execution_engine
-            engine.queue_callback(self._finish)
-        handle = self.communicator.allreduce_async(tensor, op="average")
-        self._under_way.append(handle)
-        return handle
-
-    def _finish(self) -> None:
-        handles = list(self._under_way)
-        self._under_way.clear()
-        for handle in handles:
-            handle.wait()
 
 
 def allreduce_hook(state: AllreduceState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average the bucket over all ranks, without loss: blocks that hold only zeros are not sent.
 
-    Use: `model.register_comm_hook(AllreduceState(communicator), allreduce_hook)`. Errors of the communicator (a rank
-    that went, a time-out) are raised by `backward()`.
+    Use: `model.register_comm_hook(AllreduceState(communicator), allreduce_hook)`.
     """
+    return _average(state, bucket.buffer())
+
+
+def block_topk_hook(state: BlockTopKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average what is left of the bucket when each rank sends its largest blocks only: see `BlockTopKState`.
+
+    Use: `ddp.register_comm_hook(BlockTopKState(communicator, ddp, ratio=0.01), block_topk_hook)`.
+    """
+    return _average_some(state, bucket)
+
+
+def block_threshold_hook(state: BlockThresholdState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average what is left of the bucket when each rank sends its blocks above a norm: see `BlockThresholdState`.
+
+    Use: `ddp.register_comm_hook(BlockThresholdState(communicator, ddp, threshold=0.1), block_threshold_hook)`.
+    """
+    return _average_some(state, bucket)
+
+
+def block_randomk_hook(state: BlockRandomKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average what is left of the bucket when all ranks send the same random blocks only: see `BlockRandomKState`.
+
+    Use: `ddp.register_comm_hook(BlockRandomKState(communicator, ddp, ratio=0.01), block_randomk_hook)`.
+    """
+    return _average_some(state, bucket)
+
+
+def _average_some(state: SparsifierState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    return _average(state, state.sparsify(bucket))
+
+
+def _average(state: AllreduceState, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    buffer = bucket.buffer()
     done: Callable[[Handle[torch.Tensor]], object] = lambda _: future.set_result(buffer)  # noqa: E731
     state.start(buffer).add_done_callback(done)
     return future

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Error feedback: what of a parameter's gradients has not been sent yet, to be added to the next one.
+
+Seide et al. ("1-Bit Stochastic Gradient Descent", Interspeech 2014) for the idea; Karimireddy et al. ("Error Feedback
+Fixes SignSGD", ICML 2019) for why training converges with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from p4reduce.ddp.parameters import Parameters
+from p4reduce.errors import P4ReduceError
+
+
+class Residuals:
+    """One float32 tensor a parameter, of its shape, keyed by its name in the model.
+
+    By parameter and not by bucket, because DDP forms its buckets anew after the first iteration, and a run that goes on
+    from a checkpoint may form others.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, torch.Tensor] = {}
+        self.parameters: Parameters | None = None
+        """Of the model; not pickled."""
+
+    def add_to(self, buffer: torch.Tensor, parameters: Sequence[torch.Tensor]) -> None:
+        """Add to a bucket's gradients what was left of earlier ones, and keep the sums; `take` must follow."""
+        for kept, part in self._parts(buffer, parameters):
+            part.copy_(kept.add_(part))
+
+    def take(self, buffer: torch.Tensor, parameters: Sequence[torch.Tensor], *, finite: bool) -> None:
+        """Take what is sent, which the bucket holds now, off what is kept.
+
+        finite: whether all of what is sent is. What is not is sent, and nothing of it kept: an infinity less itself is
+        NaN, and what rounded to an infinity leaves one.
+        """
+        for kept, part in self._parts(buffer, parameters):
+            kept.sub_(part)
+            if not finite:
+                kept.nan_to_num_(0.0, 0.0, 0.0)
+
+    def norm(self) -> float:
+        """The l2 norm of all that is kept."""
+        return float(torch.stack([kept.norm() for kept in self._kept.values()]).norm()) if self._kept else 0.0
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Copies of what is kept, by parameter's name."""
+        return {name: kept.clone() for name, kept in self._kept.items()}
+
+    def load_state_dict(self, kept: Mapping[str, torch.Tensor]) -> None:
+        """Take over what another model of the same parameters kept. Raises ValueError where they differ."""
+        parameters = self._known().by_name
+        for name, tensor in kept.items():
+            if name not in parameters:
+                raise ValueError(f"residual of parameter {name!r}: the model has no parameter of that name")
+            shape = parameters[name].shape
+            if tensor.shape != shape:
+                raise ValueError(
+                    f"residual of parameter {name!r} has shape {tuple(tensor.shape)}: the parameter's is {tuple(shape)}"
+                )
+        self._kept = {name: _zeros_like(parameters[name]).copy_(tensor) for name, tensor in kept.items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "parameters": None}
+
+    def _known(self) -> Parameters:
+        if self.parameters is None:
+            raise P4ReduceError("this state was pickled, which its model is not: set its attribute model")
+        return self.parameters
+
+    def _parts(
+        self, buffer: torch.Tensor, parameters: Sequence[torch.Tensor]
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Each parameter's residual and its part of the buffer, both 1-d, in the order of the parameter's memory."""
+        parts = torch.split_with_sizes(buffer, [parameter.numel() for parameter in parameters])
+        return [
+            (self._of(parameter).as_strided((part.numel(),), (1,)), part)
+            for parameter, part in zip(parameters, parts, strict=True)
+        ]
+
+    def _of(self, parameter: torch.Tensor) -> torch.Tensor:
+        name = self._known().name(parameter)
+        if name not in self._kept:
+            self._kept[name] = _zeros_like(parameter)
+        return self._kept[name]
+
+
+def _zeros_like(parameter: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(parameter, dtype=torch.float32, requires_grad=False)

@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the DDP hooks work with: knobs, what they remember, and statistics."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch._C._distributed_c10d import GradBucket
+
+from p4reduce.communicator import Communicator
+from p4reduce.ddp.parameters import Parameters
+from p4reduce.ddp.residuals import Residuals
+from p4reduce.errors import P4ReduceError
+from p4reduce.handle import Handle
+
+_VERSION = 1  # of state_dict
+
+
+class AllreduceState:
+    """What `allreduce_hook` works with.
+
+    communicator: reduces the buckets; its ranks must be those of DDP's process group. It belongs to its process and is
+    not pickled: a state that was needs its attribute `communicator` set again.
+    """
+
+    def __init__(self, communicator: Communicator) -> None:
+        self.communicator: Communicator | None = communicator
+
+    def start(self, tensor: torch.Tensor) -> Handle[torch.Tensor]:
+        """Start to average `tensor` over the ranks, in place; errors are raised by the backward pass under way.
+
+        DDP turns an exception in a hook's future into a misleading cast error. So futures always succeed, and each
+        bucket queues a callback with autograd, which runs before DDP's own: it waits for the bucket and raises what
+        went wrong.
+        """
+        handle = self._joined().allreduce_async(tensor, op="average")
+        engine: Any = torch.autograd.Variable._execution_engine
+        engine.queue_callback(handle.wait)
+        return handle
+
+    def _joined(self) -> Communicator:
+        if self.communicator is None:
+            raise P4ReduceError("this state was pickled, which its communicator is not: set its attribute communicator")
+        return self.communicator
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "communicator": None}
+
+
+@dataclass(frozen=True)
+class SparsifierStats:
+    """What a rank's sparsifier has done since it was made, also before a checkpoint. What crossed the network stands in
+    the communicator's `stats()`."""
+
+    iterations: int
+    blocks: int
+    """In all buckets, zero or not."""
+    blocks_sent: int
+    """Those of them that had a value other than zero when they were handed to the communicator."""
+    residual_norm: float
+    """The l2 norm of what this rank has yet to send; 0 without error feedback."""
+    seconds: float
+    """Spent in the hook: on error feedback and on choosing."""
+
+    @property
+    def density(self) -> float:
+        """Share of blocks sent."""
+        return self.blocks_sent / self.blocks if self.blocks else 0.0
+
+
+class SparsifierState(AllreduceState):
+    """What all hooks share that send only some blocks of each bucket.
+
+    communicator: as of `AllreduceState`. Its blocks are those among which is chosen: `block_size` consecutive values of
+        a bucket (64, where OmniReduce's are 256), so that what is not chosen is not sent.
+    model: that DDP trains, wrapped or not: what was not sent is kept by parameter.
+    start_iteration: of the backward passes that reduce, the first that leaves blocks out; earlier ones send all, for
+        gradients change fastest at the start.
+    error_feedback: keep what was not sent, and add it to the next gradient. Without it, it is lost.
+
+    Blocks with a NaN or an infinity are always sent, so that all ranks see them. To go on from a checkpoint, save every
+    rank's `state_dict` with the model. In a state that was pickled, set `communicator` and `model` again.
+    """
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        model: torch.nn.Module,
+        *,
+        start_iteration: int = 0,
+        error_feedback: bool = True,
+    ) -> None:
+        super().__init__(communicator)
+        if not isinstance(start_iteration, int) or start_iteration < 0:
+            raise ValueError(f"start_iteration={start_iteration!r}: must be an integer from 0 on")
+        self.start_iteration = start_iteration
+        self.error_feedback = error_feedback
+        self.iteration = 0
+        """Backward passes that have been reduced."""
+        self._residuals = Residuals()
+        self.model = model
+        self._blocks = 0
+        self._blocks_sent = 0
+        self._seconds = 0.0
+
+    @property
+    def model(self) -> torch.nn.Module | None:
+        """That DDP trains; None in a state that was pickled."""
+        return self._model
+
+    @model.setter
+    def model(self, model: torch.nn.Module) -> None:
+        self._model: torch.nn.Module | None = model
+        self._residuals.parameters = Parameters(model)
+
+    def sparsify(self, bucket: GradBucket) -> torch.Tensor:
+        """Set the bucket's blocks to zero that are not to be sent, and keep what they held; gives the buffer."""
+        started = time.perf_counter()
+        buffer, parameters = bucket.buffer(), bucket.parameters()
+        size = self._joined().block_size
+        if self.error_feedback:
+            self._residuals.add_to(buffer, parameters)
+        norms = block_norms(buffer, size)
+        finite, nonzero = norms.isfinite(), norms != 0
+        if self.iteration >= self.start_iteration:
+            chosen = self.choose(norms, bucket) | ~finite
+            clear_blocks(buffer, ~chosen, size)
+            nonzero &= chosen
+        if self.error_feedback:
+            self._residuals.take(buffer, parameters, finite=bool(finite.all()))
+        self._blocks += norms.numel()
+        self._blocks_sent += int(nonzero.count_nonzero())
+        self._seconds += time.perf_counter() - started
+        if bucket.is_last():
+            self.iteration += 1
+        return buffer
+
+    def choose(self, norms: torch.Tensor, bucket: GradBucket) -> torch.Tensor:
+        """Which blocks to send: bool, shape (blocks,). `norms`: of each block, float32, l2."""
+        raise NotImplementedError
+
+    def stats(self) -> SparsifierStats:
+        """What was done so far."""
+        return SparsifierStats(
+            iterations=self.iteration,
+            blocks=self._blocks,
+            blocks_sent=self._blocks_sent,
+            residual_norm=self._residuals.norm(),
+            seconds=self._seconds,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this rank's state remembers: tensors and plain values, which `torch.load(weights_only=True)` takes.
+
+        Each rank has its own. Knobs are not in it.
+        """
+        communicator = self._joined()
+        return {
+            "version": _VERSION,
+            "rank": communicator.rank,
+            "world_size": communicator.world_size,
+            "iteration": self.iteration,
+            "blocks": self._blocks,
+            "blocks_sent": self._blocks_sent,
+            "seconds": self._seconds,
+            "residuals": self._residuals.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the state was that gave `state`: of this rank, among as many; buckets may be others.
+
+        Raises ValueError where they differ: what ranks that are gone had yet to send would be lost unseen.
+        """
+        communicator = self._joined()
+        if state.get("version") != _VERSION:
+            raise ValueError(f"state has version {state.get('version')!r}: accepted is {_VERSION}")
+        saved, here = (state["rank"], state["world_size"]), (communicator.rank, communicator.world_size)
+        if saved != here:
+            raise ValueError(
+                f"state is that of rank {saved[0]} of {saved[1]}, and this is rank {here[0]} of {here[1]}: load each "
+                "rank's own, or start without, which loses what was not sent yet"
+            )
+        self._residuals.load_state_dict(state["residuals"])
+        self.iteration = state["iteration"]
+        self._blocks, self._blocks_sent, self._seconds = state["blocks"], state["blocks_sent"], state["seconds"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_model": None}
+
+
+class BlockTopKState(SparsifierState):
+    """What `block_topk_hook` works with: of each bucket, the blocks with the largest norms are sent.
+
+    ratio: share of a bucket's blocks that is sent, above 0 and up to 1; at least one block of each bucket.
+    by: "norm", or "update ratio": a block's norm over that of the parameters that it would change. These are Block
+        Top-k and Block Top-k Ratio of OmniReduce (Fei et al., SIGCOMM 2021).
+    exact_every: iterations from one exact choice to the next; 1 for always. In between, the blocks are sent whose norm
+        reaches that of the least that the last exact choice took: one comparison a block in place of a selection, as
+        Ok-Topk does with elements (Li and Hoefler, PPoPP 2022).
+    tolerance: a choice by the old threshold that takes less than the share's 1/tolerance or more than `tolerance` times
+        it is made again exactly, so the count never leaves these bounds.
+    The rest is as of `SparsifierState`.
+
+    Each rank chooses its own blocks: the switch adds whatever arrives, and with N ranks up to N times `ratio` return.
+    """
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        model: torch.nn.Module,
+        *,
+        ratio: float = 0.01,
+        by: str = "norm",
+        exact_every: int = 1,
+        tolerance: float = 1.5,
+        start_iteration: int = 0,
+        error_feedback: bool = True,
+    ) -> None:
+        super().__init__(communicator, model, start_iteration=start_iteration, error_feedback=error_feedback)
+        self.ratio = _share(ratio)
+        if by not in ("norm", "update ratio"):
+            raise ValueError(f"by={by!r}: accepted are 'norm' and 'update ratio'")
+        if not isinstance(exact_every, int) or exact_every < 1:
+            raise ValueError(f"exact_every={exact_every!r}: must be an integer from 1 on")
+        if not 1 <= tolerance < math.inf:
+            raise ValueError(f"tolerance={tolerance!r}: must be a number from 1 on")
+        self.by = by
+        self.exact_every = exact_every
+        self.tolerance = tolerance
+        self.exact_choices = 0
+        """How many of the choices, one a bucket and iteration, were made exactly."""
+        self._thresholds: dict[int, float] = {}  # by bucket's index: of other buckets, they miss the count
+
+    def choose(self, norms: torch.Tensor, bucket: GradBucket) -> torch.Tensor:
+        if self.by == "update ratio":
+            norms = norms / _parameter_norms(bucket.parameters(), self._joined().block_size)
+        k = _count(norms, self.ratio)
+        threshold = self._thresholds.get(bucket.index())
+        if threshold is not None and self.iteration % self.exact_every:
+            chosen = norms >= threshold
+            if k / self.tolerance <= int(chosen.count_nonzero()) <= k * self.tolerance:
+                return chosen
+        self.exact_choices += 1
+        values, places = norms.topk(k, sorted=False)
+        self._thresholds[bucket.index()] = float(values.min()) if k else math.inf
+        return torch.zeros_like(norms, dtype=torch.bool).index_fill_(0, places, True)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "thresholds": dict(self._thresholds), "exact_choices": self.exact_choices}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._thresholds, self.exact_choices = dict(state["thresholds"]), state["exact_choices"]
+
+
+class BlockThresholdState(SparsifierState):
+    """What `block_threshold_hook` works with: blocks are sent whose l2 norm reaches `threshold`.
+
+    That is Block Threshold of OmniReduce (Fei et al., SIGCOMM 2021); a threshold for all training compresses less while
+    gradients are large, and bounds what is kept (Sahu et al., NeurIPS 2021). Each rank chooses its own blocks, and a
+    block is chosen or not regardless of the others of its bucket.
+
+    threshold: at least 0, which sends all that is not zero; `SparsifierStats.density` says what one comes to.
+    The rest is as of `SparsifierState`.
+    """
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        model: torch.nn.Module,
+        *,
+        threshold: float,
+        start_iteration: int = 0,
+        error_feedback: bool = True,
+    ) -> None:
+        super().__init__(communicator, model, start_iteration=start_iteration, error_feedback=error_feedback)
+        if not 0 <= threshold < math.inf:
+            raise ValueError(f"threshold={threshold!r}: must be a number from 0 on")
+        self.threshold = threshold
+
+    def choose(self, norms: torch.Tensor, bucket: GradBucket) -> torch.Tensor:  # noqa: ARG002
+        return norms >= self.threshold
+
+
+class BlockRandomKState(SparsifierState):
+    """What `block_randomk_hook` works with: of each bucket, blocks drawn at random are sent.
+
+    That is Block Random-k of OmniReduce (Fei et al., SIGCOMM 2021). All ranks draw the same blocks, from a seed that
+    they share, the iteration and the bucket. Nothing of a gradient decides here, so there is no reason for ranks to
+    differ, and one against it: the sum has no more blocks than each rank sent, where N ranks that draw alone would
+    receive up to N times as many.
+
+    ratio: share of a bucket's blocks that is sent, above 0 and up to 1; at least one block of each bucket.
+    seed: the same on all ranks.
+    The rest is as of `SparsifierState`.
+    """
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        model: torch.nn.Module,
+        *,
+        ratio: float = 0.01,
+        seed: int = 0,
+        start_iteration: int = 0,
+        error_feedback: bool = True,
+    ) -> None:
+        super().__init__(communicator, model, start_iteration=start_iteration, error_feedback=error_feedback)
+        self.ratio = _share(ratio)
+        if not isinstance(seed, int) or seed < 0:
+            raise ValueError(f"seed={seed!r}: must be an integer from 0 on")
+        self.seed = seed
+
+    def choose(self, norms: torch.Tensor, bucket: GradBucket) -> torch.Tensor:
+        rng = np.random.default_rng([self.seed, self.iteration, bucket.index()])
+        drawn = rng.choice(norms.numel(), _count(norms, self.ratio), replace=False, shuffle=False)
+        places = torch.from_numpy(drawn).to(norms.device)
+        return torch.zeros_like(norms, dtype=torch.bool).index_fill_(0, places, True)
+
+
+def block_norms(buffer: torch.Tensor, block_size: int) -> torch.Tensor:
+    """l2 norms of the blocks of a 1-d buffer, the last of which may be shorter: float32, shape (blocks,)."""
+    whole = buffer.numel() // block_size
+    rows = buffer[: whole * block_size].view(whole, block_size)
+    norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float32)
+    rest = buffer[whole * block_size :]
+    return torch.cat([norms, torch.linalg.vector_norm(rest, dtype=torch.float32)[None]]) if rest.numel() else norms
+
+
+def clear_blocks(buffer: torch.Tensor, mask: torch.Tensor, block_size: int) -> None:
+    """Set the blocks of the mask to zero."""
+    whole = buffer.numel() // block_size
+    buffer[: whole * block_size].view(whole, block_size).masked_fill_(mask[:whole, None], 0)
+    buffer[whole * block_size :].masked_fill_(mask[whole:], 0)
+
+
+def _parameter_norms(parameters: Sequence[torch.Tensor], block_size: int) -> torch.Tensor:
+    """Of the parameters' blocks, as a bucket lays them out; nothing is zero, to be divided by."""
+    flat = torch.cat([parameter.detach().as_strided((parameter.numel(),), (1,)) for parameter in parameters])
+    return block_norms(flat, block_size).clamp_(min=torch.finfo(torch.float32).tiny)
+
+
+def _count(norms: torch.Tensor, ratio: float) -> int:
+    return min(norms.numel(), max(1, math.ceil(ratio * norms.numel())))
+
+
+def _share(ratio: float) -> float:
+    if not 0 < ratio <= 1:
+        raise ValueError(f"ratio={ratio!r}: must be a number above 0 and up to 1")
+    return ratio

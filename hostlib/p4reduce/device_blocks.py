@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Triton kernels that find the blocks of a tensor that are not zero, on the device, and pack them.
+
+So only those cross the bus to the host: a byte for each block, and the values of the non-zero ones.
+"""
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from p4reduce.protocol.blocks import ZERO
+
+_ROWS = 16  # blocks of each program
+
+
+@triton.jit
+def _scan(
+    bits, exponents, size, blocks, IS_FLOAT: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr
+):
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, WIDTH)
+    places = rows[:, None] * BLOCK + columns[None, :]
+    values = tl.load(bits + places, (columns[None, :] < BLOCK) & (places < size), other=0)
+    if IS_FLOAT:
+        # As integers, the magnitudes of IEEE numbers are in the order of their values.
+        largest = tl.max(values & 0x7FFFFFFF, axis=1)
+        found = tl.where(largest == 0, 0, tl.maximum(largest >> 23, 1))
+    else:
+        found = tl.max((values != 0).to(tl.int32), axis=1) * 255
+    tl.store(exponents + rows, found.to(tl.uint8), rows < blocks)
+
+
+@triton.jit
+def _pack(bits, chosen, packed, size, count, BLOCK: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, WIDTH)
+    within = (rows[:, None] < count) & (columns[None, :] < BLOCK)
+    blocks = tl.load(chosen + rows, rows < count, other=0)
+    places = blocks[:, None] * BLOCK + columns[None, :]
+    values = tl.load(bits + places, within & (places < size), other=0)
+    tl.store(packed + rows[:, None] * BLOCK + columns[None, :], values, within)
+
+
+def _shape(block_size: int) -> dict[str, int]:
+    """What kernels are compiled for; their arrays have widths that are powers of two."""
+    return {"BLOCK": block_size, "WIDTH": triton.next_power_of_2(block_size), "ROWS": _ROWS}
+
+
+def scan(flat: torch.Tensor, block_size: int) -> torch.Tensor:
+    """The largest biased exponent in each block, as `protocol.blocks.Blocks.scan` has it: uint8, on the device.
+
+    flat: float32 or int32, of one dimension, contiguous.
+    """
+    blocks = -(-flat.numel() // block_size)
+    exponents = torch.empty(blocks, dtype=torch.uint8, device=flat.device)
+    if blocks:
+        _scan[(triton.cdiv(blocks, _ROWS),)](
+            flat.view(torch.int32), exponents, flat.numel(), blocks,
+            IS_FLOAT=flat.dtype == torch.float32, **_shape(block_size),
+        )  # fmt: skip
+    return exponents
+
+
+def pack(flat: torch.Tensor, chosen: torch.Tensor, block_size: int) -> torch.Tensor:
+    """The chosen blocks, padded with zeros: shape (blocks, block_size), in the host's memory, of the tensor's dtype.
+
+    flat: as for `scan`. chosen: numbers of blocks, int64, on its device. Returns when they are there.
+    """
+    packed = torch.empty((chosen.numel(), block_size), dtype=flat.dtype, pin_memory=flat.is_cuda)
+    if chosen.numel():
+        # The kernel writes into the pinned memory itself.
+        _pack[(triton.cdiv(chosen.numel(), _ROWS),)](
+            flat.view(torch.int32), chosen, packed.view(torch.int32), flat.numel(), chosen.numel(),
+            **_shape(block_size),
+        )  # fmt: skip
+    if flat.is_cuda:
+        torch.cuda.current_stream(flat.device).synchronize()
+    return packed
+
+
+def copy_nonzero(flat: torch.Tensor, host: torch.Tensor, block_size: int) -> None:
+    """Copies `flat`, as for `scan`, into `host`, of the same shape and dtype and full of zeros, by non-zero blocks.
+
+    Of float32, blocks that hold only -0 count as zero.
+    """
+    exponents = scan(flat, block_size)
+    chosen = (exponents != ZERO).nonzero().view(-1)
+    packed = pack(flat, chosen, block_size)
+    numbers = chosen.cpu()
+    whole = flat.numel() // block_size
+    ragged = bool(numbers.numel()) and int(numbers[-1]) == whole  # the last block, of fewer values
+    last = numbers.numel() - ragged
+    host[: whole * block_size].view(-1, block_size)[numbers[:last]] = packed[:last]
+    if ragged:
+        host[whole * block_size :] = packed[last, : flat.numel() - whole * block_size]

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`p4reduce analyze` as a user runs it, against the measures taken directly."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from p4reduce.analyze.measures import block_mask, expected, measure
+from p4reduce.analyze.recordings import Facts, path_of, write
+
+RANKS, ITERATIONS = 2, (100, 200, 300)
+BUCKETS = [["head"], ["rows", "odd"]]
+
+
+def gradient(iteration: int, rank: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng([iteration, rank])
+    rows = np.zeros((500, 64), np.float32)
+    rows[random.choice(500, 40, replace=False)] = 1
+    return {"head": np.ones(1000, np.float32), "rows": rows.reshape(-1), "odd": np.zeros(77, np.float32)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for iteration in ITERATIONS:
+        # DDP forms its buckets anew: the same parameters, in another order.
+        buckets = BUCKETS if iteration == ITERATIONS[0] else [["odd", "rows"], ["head"]]
+        for rank in range(RANKS):
+            facts = Facts(rank, RANKS, iteration, buckets)
+            write(path_of(tmp_path / "gradients", iteration, rank), facts, gradient(iteration, rank))
+    return tmp_path / "gradients"
+
+
+def analyze(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "p4reduce", "analyze", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+
+
+def figures(folder: Path, *arguments: object) -> dict[str, Any]:
+    path = folder.parent / "found" / "figures.json"
+    done = analyze(folder, "--json", path, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    made: dict[str, Any] = json.loads(path.read_text())
+    return made
+
+
+def masks(pool: list[tuple[int, int]], names: list[str]) -> np.ndarray:
+    return np.stack([np.concatenate([gradient(*one)[name] for name in names]) != 0 for one in pool])
+
+
+def test_figures_are_the_averaged_measures(folder: Path) -> None:
+    found = figures(folder, "--link", "1gbit", "--block-sizes", "64,256")
+    assert (found["ranks"], found["workers"], found["iterations"]) == (RANKS, RANKS, list(ITERATIONS))
+    assert [row["block_size"] for row in found["rows"]] == [1, 64, 256]
+    for size, row in ((64, found["rows"][1]), (256, found["rows"][2])):
+        by_iteration, times = [], []
+        for iteration in ITERATIONS:
+            layout = BUCKETS if iteration == ITERATIONS[0] else [["odd", "rows"], ["head"]]
+            pool = [(iteration, rank) for rank in range(RANKS)]
+            buckets = [masks(pool, names) for names in layout]
+            by_iteration.append(measure(np.concatenate([block_mask(bucket, size) for bucket in buckets], axis=1)))
+            times.append(expected(buckets, size, 1e9))
+        for name in ("density", "union", "overlap", "densification", "skew"):
+            assert row["measures"][name] == pytest.approx(np.mean([getattr(one, name) for one in by_iteration]))
+        assert row["expected"]["ring_s"] == pytest.approx(times[0].ring_s)
+        assert row["expected"]["switch_s"] == pytest.approx(np.mean([one.switch_s for one in times]))
+        assert row["expected"]["speed_up"] == pytest.approx(
+            sum(one.ring_s for one in times) / sum(one.switch_s for one in times)
+        )
+    assert found["rows"][0]["expected"] is None
+    by_name = {one["name"]: one for one in found["parameters"]}
+    assert by_name["rows"]["elements"]["density"] == pytest.approx(40 / 500)
+    assert by_name["rows"]["blocks"]["density"] == pytest.approx(40 / 500)
+    assert by_name["odd"]["blocks"]["overlap"] is None
+
+
+def test_other_iterations_stand_in_for_more_workers(folder: Path) -> None:
+    found = figures(folder, "--workers", "3")
+    pools = [
+        [(100, 0), (100, 1), (200, 0)],
+        [(200, 0), (200, 1), (300, 0)],
+        [(300, 0), (300, 1), (100, 0)],
+    ]
+    unions = [measure(masks(pool, ["head", "rows", "odd"])).union for pool in pools]
+    assert found["rows"][0]["measures"]["workers"] == 3
+    assert found["rows"][0]["measures"]["union"] == pytest.approx(np.mean(unions))
+    done = analyze(folder, "--workers", 7)
+    assert done.returncode == 1
+    assert "make at most 6" in " ".join(done.stdout.split())
+
+
+def test_tables_say_what_the_figures_say(folder: Path) -> None:
+    done = analyze(folder, "--parameters", 2)
+    assert done.returncode == 0, done.stderr
+    for said in ("blocks of 64", "densification", "speed-up", "10gbit", "rows", "head"):
+        assert said in done.stdout
+    assert "odd" not in done.stdout
+
+
+def test_an_iteration_that_a_rank_lacks_is_left_out_and_named(folder: Path) -> None:
+    path_of(folder, 200, 1).unlink()
+    done = analyze(folder)
+    assert "iteration 200 is left out: not all 2 ranks recorded it" in done.stdout
+    for iteration in (100, 300):
+        path_of(folder, iteration, 0).unlink()
+    done = analyze(folder)
+    assert done.returncode == 1
+    assert "no iteration was recorded by all 2 ranks" in done.stdout
+
+
+def test_other_parameters_are_refused(folder: Path) -> None:
+    write(path_of(folder, 300, 1), Facts(1, 2, 300, BUCKETS), {"head": np.ones(7, np.float32)})
+    done = analyze(folder)
+    assert done.returncode == 1
+    assert "do not hold the same parameters" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--link", "fast"], "--link fast: accepted are rates"),
+        (["--block-sizes", "64,100"], "--block-sizes 64,100: accepted are 32, 64, 128, 256"),
+    ],
+)
+def test_options_are_checked(folder: Path, options: list[str], said: str) -> None:
+    done = analyze(folder, *options)
+    assert done.returncode == 1
+    assert said in " ".join(done.stdout.split())

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Buckets as DDP hands them to hooks, without DDP, and a communicator that only says who it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+BLOCK = 64
+
+
+@dataclass
+class Bucket:
+    """Some parameters' gradients in one buffer, each in the order of its parameter's memory."""
+
+    data: torch.Tensor
+    of: list[torch.Tensor]
+    number: int = 0
+    last: bool = True
+
+    def buffer(self) -> torch.Tensor:
+        return self.data
+
+    def parameters(self) -> list[torch.Tensor]:
+        return self.of
+
+    def index(self) -> int:
+        return self.number
+
+    def is_last(self) -> bool:
+        return self.last
+
+
+def communicator(rank: int = 0, world_size: int = 2) -> Any:
+    return SimpleNamespace(rank=rank, world_size=world_size, block_size=BLOCK)
+
+
+def model(**shapes: tuple[int, ...]) -> torch.nn.Module:
+    """With parameters of these shapes, all zero."""
+    made = torch.nn.Module()
+    for name, shape in shapes.items():
+        made.register_parameter(name, torch.nn.Parameter(torch.zeros(shape)))
+    return made
+
+
+def in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements of a dense tensor, 1-d, on its own memory."""
+    return tensor.detach().as_strided((tensor.numel(),), (1,))
+
+
+def step(
+    state: Any,
+    parameters: Mapping[str, torch.Tensor],
+    gradients: Mapping[str, torch.Tensor],
+    buckets: Sequence[Sequence[str]],
+    dtype: torch.dtype = torch.float32,
+) -> dict[str, torch.Tensor]:
+    """One backward pass: gives what is sent of each parameter's gradient. `buckets`: names, in their order."""
+    sent = {}
+    for number, names in enumerate(buckets):
+        flat = torch.cat([in_memory_order(gradients[name]) for name in names]).to(dtype)
+        bucket: Any = Bucket(flat, [parameters[name] for name in names], number, number == len(buckets) - 1)
+        with torch.no_grad():
+            buffer = state.sparsify(bucket)
+        for name, part in zip(names, buffer.split([parameters[name].numel() for name in names]), strict=True):
+            sent[name] = torch.empty_like(parameters[name], dtype=dtype, requires_grad=False)
+            in_memory_order(sent[name]).copy_(part)
+    return sent

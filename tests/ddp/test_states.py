@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the sparsifiers send, and that nothing of a gradient is lost: without DDP and without a network."""
+
+from __future__ import annotations
+
+import copy
+import io
+import itertools
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p4reduce.ddp import BlockRandomKState, BlockThresholdState, BlockTopKState
+from p4reduce.ddp.states import block_norms
+from p4reduce.errors import P4ReduceError
+
+from .buckets import BLOCK, communicator, model, step
+
+Make = Callable[..., Any]
+
+STATES: dict[str, Make] = {
+    "top-k": lambda m, **more: BlockTopKState(communicator(), m, ratio=0.25, **more),
+    "reused": lambda m, **more: BlockTopKState(communicator(), m, ratio=0.25, exact_every=3, **more),
+    "update ratio": lambda m, **more: BlockTopKState(communicator(), m, ratio=0.25, by="update ratio", **more),
+    "threshold": lambda m, **more: BlockThresholdState(communicator(), m, threshold=400.0, **more),
+    "random-k": lambda m, **more: BlockRandomKState(communicator(), m, ratio=0.25, seed=3, **more),
+}
+SHAPES = {"a": (37,), "b": (3, 5, 2, 2), "c": (300,), "d": (), "e": (128, 5)}
+
+every_state = pytest.mark.parametrize("make", STATES.values(), ids=list(STATES))
+
+
+def random(seed: int, parameters: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Integers, so that their sums are exact, of very different size from one parameter to the next."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: torch.randint(-(4**i), 4**i + 1, parameter.shape, generator=generator).float()
+        for i, (name, parameter) in enumerate(parameters.items(), start=2)
+    }
+
+
+def cut(names: list[str], at: list[int]) -> list[list[str]]:
+    places = sorted({0, len(names), *(place % len(names) for place in at)})
+    return [names[one:other] for one, other in itertools.pairwise(places)]
+
+
+def one_vector(blocks: int) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    made = model(a=(blocks * BLOCK,))
+    return made, dict(made.named_parameters())
+
+
+def vector(norms: list[float]) -> dict[str, torch.Tensor]:
+    """A gradient whose blocks have these norms."""
+    rows = torch.zeros(len(norms), BLOCK)
+    rows[:, 7] = torch.tensor(norms)
+    return {"a": rows.view(-1)}
+
+
+def chosen(sent: torch.Tensor) -> list[int]:
+    return block_norms(sent, BLOCK).nonzero().view(-1).tolist()
+
+
+@every_state
+@settings(deadline=None, max_examples=30)
+@given(
+    orders=st.lists(
+        st.tuples(st.permutations(list(SHAPES)), st.lists(st.integers(0, 4), max_size=2)), min_size=1, max_size=6
+    ),
+    seed=st.integers(0, 1000),
+)
+def test_what_was_sent_and_what_is_kept_are_the_gradients(
+    make: Make, orders: list[tuple[list[str], list[int]]], seed: int
+) -> None:
+    made = model(**SHAPES)
+    parameters = dict(made.named_parameters())
+    state = make(made)
+    given_ = {name: torch.zeros(shape) for name, shape in SHAPES.items()}
+    sent = copy.deepcopy(given_)
+    for number, (names, at) in enumerate(orders):
+        gradients = random(seed + number, parameters)
+        passed = step(state, parameters, gradients, cut(names, at))
+        for name in SHAPES:
+            given_[name] += gradients[name]
+            sent[name] += passed[name]
+    kept = state.state_dict()["residuals"]
+    for name in SHAPES:
+        assert torch.equal(sent[name] + kept[name], given_[name]), name
+    assert state.stats().iterations == len(orders)
+
+
+@every_state
+def test_without_error_feedback_nothing_is_kept(make: Make) -> None:
+    made, parameters = one_vector(40)
+    state = make(made, error_feedback=False)
+    gradient = vector([float(norm) for norm in range(1, 41)])
+    first = step(state, parameters, gradient, [["a"]])["a"]
+    again = step(state, parameters, vector([0.0] * 40), [["a"]])["a"]
+    assert not again.any()
+    assert torch.equal(first, torch.where(first != 0, gradient["a"], 0))
+    assert state.stats().residual_norm == 0
+    assert state.state_dict()["residuals"] == {}
+
+
+@every_state
+def test_all_is_sent_before_the_start_iteration(make: Make) -> None:
+    made, parameters = one_vector(40)
+    state = make(made, start_iteration=2)
+    gradient = vector([float(norm) for norm in range(1, 41)])
+    for iteration in range(4):
+        sent = step(state, parameters, gradient, [["a"]])["a"]
+        assert torch.equal(sent, gradient["a"]) == (iteration < 2)
+        assert (state.stats().residual_norm == 0) == (iteration < 2)
+
+
+def test_the_largest_blocks_are_sent() -> None:
+    made, parameters = one_vector(10)
+    state = BlockTopKState(communicator(), made, ratio=0.25)
+    sent = step(state, parameters, vector([3, 1, 4, 1, 5, 9, 2, 6, 5.5, 3]), [["a"]])["a"]
+    assert chosen(sent) == [5, 7, 8]  # 2.5 of 10, rounded up
+    # What was left waits: 5 is the largest of the old, and nothing new is larger than 2.
+    sent = step(state, parameters, vector([0] * 9 + [1]), [["a"]])["a"]
+    assert chosen(sent) == [2, 4, 9]
+    assert state.stats().density == 6 / 20
+
+
+def test_update_ratio_weighs_blocks_by_their_parameters() -> None:
+    made, parameters = one_vector(4)
+    with torch.no_grad():
+        parameters["a"].view(4, BLOCK)[:, 0] = torch.tensor([10.0, 1.0, 0.1, 100.0])
+    state = BlockTopKState(communicator(), made, ratio=0.5, by="update ratio")
+    assert chosen(step(state, parameters, vector([20, 3, 1, 50]), [["a"]])["a"]) == [1, 2]
+    with torch.no_grad():
+        parameters["a"].zero_()
+    # A block of parameters that are zero still has a place: any gradient changes it without bounds.
+    assert len(chosen(step(state, parameters, vector([1, 1, 1, 1]), [["a"]])["a"])) == 2
+
+
+def test_blocks_that_reach_the_threshold_are_sent() -> None:
+    made, parameters = one_vector(5)
+    state = BlockThresholdState(communicator(), made, threshold=2.0)
+    assert chosen(step(state, parameters, vector([1, 2, 3, 0.5, 0]), [["a"]])["a"]) == [1, 2]
+    assert chosen(step(state, parameters, vector([1, 0, 0, 1, 0]), [["a"]])["a"]) == [0]
+
+
+def test_random_blocks_are_the_same_on_all_ranks_and_others_in_each_iteration() -> None:
+    rounds = []
+    for rank in range(3):
+        made, parameters = one_vector(100)
+        state = BlockRandomKState(communicator(rank), made, ratio=0.1, seed=5)
+        gradient = vector([float(rank + 1)] * 100)
+        rounds.append([tuple(chosen(step(state, parameters, gradient, [["a"]])["a"])) for _ in range(5)])
+    assert rounds[0] == rounds[1] == rounds[2]
+    assert len(set(rounds[0])) == 5
+    assert {len(places) for places in rounds[0]} == {10}
+    made, parameters = one_vector(100)
+    other = BlockRandomKState(communicator(), made, ratio=0.1, seed=6)
+    assert tuple(chosen(step(other, parameters, vector([1.0] * 100), [["a"]])["a"])) != rounds[0][0]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 10_000),
+    drift=st.floats(0.0, 0.6),
+    ratio=st.sampled_from([0.02, 0.1, 0.5]),
+    tolerance=st.sampled_from([1.0, 1.25, 2.0]),
+)
+def test_a_reused_threshold_keeps_the_count_within_its_bounds(
+    seed: int, drift: float, ratio: float, tolerance: float
+) -> None:
+    made, parameters = one_vector(200)
+    state = BlockTopKState(communicator(), made, ratio=ratio, exact_every=5, tolerance=tolerance)
+    generator = torch.Generator().manual_seed(seed)
+    k = math.ceil(ratio * 200)
+    for iteration in range(15):
+        scale = math.exp(drift * iteration * (-1) ** seed)
+        norms = (scale * torch.rand(200, generator=generator)).tolist()
+        count = len(chosen(step(state, parameters, vector(norms), [["a"]])["a"]))
+        assert k / tolerance <= count <= k * tolerance
+        if iteration % 5 == 0:
+            assert count == k
+
+
+def test_a_threshold_is_reused() -> None:
+    made, parameters = one_vector(200)
+    state = BlockTopKState(communicator(), made, ratio=0.1, exact_every=5, error_feedback=False)
+    generator = torch.Generator().manual_seed(0)
+    counts = [
+        len(chosen(step(state, parameters, vector(torch.rand(200, generator=generator).tolist()), [["a"]])["a"]))
+        for _ in range(15)
+    ]
+    assert state.exact_choices < 8
+    assert len(set(counts)) > 1
+
+
+@every_state
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_sent_at_once_and_never_kept(make: Make, bad: float) -> None:
+    made, parameters = one_vector(40)
+    state = make(made)
+    gradient = vector([1e3 * norm for norm in range(1, 41)])
+    gradient["a"][2 * BLOCK] = bad
+    gradient["a"][31 * BLOCK + 5] = bad
+    sent = step(state, parameters, gradient, [["a"]])["a"]
+    assert not sent[2 * BLOCK].isfinite()
+    assert not sent[31 * BLOCK + 5].isfinite()
+    assert sent.isfinite().count_nonzero() == 40 * BLOCK - 2
+    kept = state.state_dict()["residuals"]["a"]
+    assert kept.isfinite().all()
+    good = sent.isfinite()
+    assert torch.equal((sent + kept)[good], gradient["a"][good])
+
+
+@every_state
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_what_rounding_takes_is_kept(make: Make, dtype: torch.dtype) -> None:
+    made, parameters = one_vector(40)
+    state = make(made)
+    generator = torch.Generator().manual_seed(1)
+    total, sent = torch.zeros(40 * BLOCK), torch.zeros(40 * BLOCK)
+    for _ in range(4):
+        gradient = torch.randint(-1000, 1000, (40 * BLOCK,), generator=generator).to(dtype)
+        total += gradient
+        passed = step(state, parameters, {"a": gradient}, [["a"]], dtype)["a"]
+        assert passed.dtype == dtype
+        sent += passed
+    assert torch.equal(sent + state.state_dict()["residuals"]["a"], total)
+
+
+def test_an_overflow_of_float16_is_sent_and_not_kept() -> None:
+    made, parameters = one_vector(1)
+    state = BlockTopKState(communicator(), made, ratio=1.0)
+    state.load_state_dict({**state.state_dict(), "residuals": {"a": torch.full((BLOCK,), 60_000.0)}})
+    sent = step(state, parameters, {"a": torch.full((BLOCK,), 10_000.0)}, [["a"]], torch.float16)["a"]
+    assert sent.isinf().all()
+    assert not state.state_dict()["residuals"]["a"].any()
+
+
+def test_residuals_have_the_shape_of_their_parameter_whatever_its_memory() -> None:
+    made = model(a=(4, 8, 4, 4), b=(64,))
+    made.to(memory_format=torch.channels_last)
+    parameters = dict(made.named_parameters())
+    assert not parameters["a"].is_contiguous()
+    state = BlockThresholdState(communicator(), made, threshold=1e9)
+    gradient = torch.arange(512.0).view(4, 8, 4, 4)
+    laid_out = {"a": gradient.to(memory_format=torch.channels_last), "b": torch.ones(64)}
+    step(state, parameters, laid_out, [["b", "a"]])
+    saved = state.state_dict()
+    assert torch.equal(saved["residuals"]["a"], gradient)
+    # The same model in another memory format goes on with the same.
+    other = model(a=(4, 8, 4, 4), b=(64,))
+    resumed = BlockThresholdState(communicator(), other, threshold=0.0)
+    resumed.load_state_dict(saved)
+    nothing = {"a": torch.zeros(4, 8, 4, 4), "b": torch.zeros(64)}
+    assert torch.equal(step(resumed, dict(other.named_parameters()), nothing, [["a"], ["b"]])["a"], gradient)
+
+
+@every_state
+def test_a_checkpoint_goes_on_with_other_buckets(make: Make) -> None:
+    made = model(**SHAPES)
+    parameters = dict(made.named_parameters())
+    state = make(made)
+    for number in range(3):
+        step(state, parameters, random(number, parameters), [["e", "d"], ["c", "b", "a"]])
+    file = io.BytesIO()
+    torch.save(state.state_dict(), file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    other = model(**SHAPES)
+    resumed = make(other)
+    resumed.load_state_dict(saved)
+    assert resumed.stats() == state.stats()
+    gradients = random(9, parameters)
+    sent = step(resumed, dict(other.named_parameters()), gradients, [["a", "e"], ["c"], ["d", "b"]])
+    kept = resumed.state_dict()["residuals"]
+    for name in SHAPES:
+        assert torch.equal(sent[name] + kept[name], saved["residuals"][name] + gradients[name])
+
+
+@every_state
+def test_a_checkpoint_with_the_same_buckets_sends_the_same(make: Make) -> None:
+    made = model(**SHAPES)
+    parameters = dict(made.named_parameters())
+    state, buckets = make(made), [["e", "d"], ["c", "b", "a"]]
+    for number in range(4):
+        step(state, parameters, random(number, parameters), buckets)
+    resumed = make(made)
+    resumed.load_state_dict(state.state_dict())
+    for number in range(4, 8):
+        gradients = random(number, parameters)
+        one, other = (step(each, parameters, gradients, buckets) for each in (state, resumed))
+        assert all(torch.equal(one[name], other[name]) for name in SHAPES)
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused() -> None:
+    made = model(a=(10,))
+    state = BlockRandomKState(communicator(rank=1), made)
+    step(state, dict(made.named_parameters()), {"a": torch.ones(10)}, [["a"]])
+    saved = state.state_dict()
+    with pytest.raises(ValueError, match="that of rank 1 of 2, and this is rank 0 of 2"):
+        BlockRandomKState(communicator(rank=0), made).load_state_dict(saved)
+    with pytest.raises(ValueError, match="that of rank 1 of 2, and this is rank 1 of 3"):
+        BlockRandomKState(communicator(rank=1, world_size=3), made).load_state_dict(saved)
+    with pytest.raises(ValueError, match="parameter 'a': the model has no parameter of that name"):
+        BlockRandomKState(communicator(rank=1), model(b=(10,))).load_state_dict(saved)
+    with pytest.raises(ValueError, match=r"'a' has shape \(10,\): the parameter's is \(2, 5\)"):
+        BlockRandomKState(communicator(rank=1), model(a=(2, 5))).load_state_dict(saved)
+    with pytest.raises(ValueError, match="version 7: accepted is 1"):
+        state.load_state_dict({**saved, "version": 7})
+
+
+@every_state
+def test_pickled_without_the_handles_of_its_process(make: Make) -> None:
+    made, parameters = one_vector(40)
+    state = make(made)
+    step(state, parameters, vector([1e3 * norm for norm in range(40)]), [["a"]])
+    revived = pickle.loads(pickle.dumps(state))
+    assert revived.communicator is None
+    assert revived.model is None
+    with pytest.raises(P4ReduceError, match="set its attribute communicator"):
+        step(revived, parameters, vector([0] * 40), [["a"]])
+    revived.communicator = communicator()
+    with pytest.raises(P4ReduceError, match="set its attribute model"):
+        step(revived, parameters, vector([0] * 40), [["a"]])
+    revived.model = made
+    assert revived.stats() == state.stats()
+    one, other = (step(each, parameters, vector([1.0] * 40), [["a"]])["a"] for each in (state, revived))
+    assert torch.equal(one, other)
+
+
+def test_a_parameter_of_another_model_is_refused() -> None:
+    state = BlockRandomKState(communicator(), model(a=(4,)))
+    other = dict(model(a=(4,)).named_parameters())
+    with pytest.raises(ValueError, match="none of the given model's"):
+        step(state, other, {"a": torch.ones(4)}, [["a"]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "knobs", "message"),
+    [
+        (BlockTopKState, {"ratio": 0}, "ratio=0: must be a number above 0"),
+        (BlockTopKState, {"ratio": 1.5}, "ratio=1.5"),
+        (BlockTopKState, {"ratio": math.nan}, "ratio=nan"),
+        (BlockTopKState, {"by": "max"}, "by='max': accepted are 'norm' and 'update ratio'"),
+        (BlockTopKState, {"exact_every": 0}, "exact_every=0: must be an integer from 1 on"),
+        (BlockTopKState, {"tolerance": 0.5}, "tolerance=0.5: must be a number from 1 on"),
+        (BlockTopKState, {"start_iteration": -1}, "start_iteration=-1: must be an integer from 0 on"),
+        (BlockThresholdState, {"threshold": -1.0}, "threshold=-1.0: must be a number from 0 on"),
+        (BlockThresholdState, {"threshold": math.inf}, "threshold=inf"),
+        (BlockRandomKState, {"ratio": -0.1}, "ratio=-0.1"),
+        (BlockRandomKState, {"seed": -1}, "seed=-1: must be an integer from 0 on"),
+    ],
+)
+def test_knobs_are_checked(kind: Make, knobs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kind(communicator(), model(a=(4,)), **knobs)

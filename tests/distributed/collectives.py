@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Under torchrun: every collective of torch.distributed on the backend, held against what it must give.
+
+Prints a JSON object for each check that passed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from saying import say
+
+from p4reduce.protocol.numbers import reference_allreduce
+
+DTYPES = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "uint8", "bool", "complex64"]
+CHECKS: list[Callable[[int, int], None]] = []
+
+
+def check(function: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    CHECKS.append(function)
+    return function
+
+
+def inputs(size: int, *shape: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    """The tensor of each rank."""
+    made = []
+    for rank in range(size):
+        generator = torch.Generator().manual_seed(rank + 1)
+        bits = torch.randint(0, 256, (*shape, 16), generator=generator, dtype=torch.int16).to(torch.uint8)
+        if dtype == torch.bool:
+            made.append(bits[..., 0] > 127)
+        elif dtype.is_floating_point or dtype.is_complex:
+            made.append(torch.randn(*shape, generator=generator, dtype=torch.complex64).real.contiguous().to(dtype))
+        else:
+            made.append(bits[..., 0].to(dtype))
+    return made
+
+
+def same(result: torch.Tensor, expected: torch.Tensor) -> None:
+    assert result.dtype == expected.dtype
+    assert torch.equal(result, expected), (result, expected)
+
+
+@check
+def all_reduce_has_the_bits_of_the_reference(rank: int, size: int) -> None:
+    for op, name in ((dist.ReduceOp.SUM, "sum"), (dist.ReduceOp.AVG, "avg")):
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            tensors = inputs(size, 300, dtype=dtype)
+            expected = reference_allreduce([tensor.float().numpy() for tensor in tensors], name)
+            dist.all_reduce(tensors[rank], op)
+            same(tensors[rank], torch.from_numpy(expected).to(dtype))
+
+
+@check
+def all_reduce_of_other_dtypes_and_operations(rank: int, size: int) -> None:
+    for dtype in (torch.int32, torch.int64, torch.float64, torch.uint8):
+        tensors = inputs(size, 50, dtype=dtype)
+        for op, fold in (
+            (dist.ReduceOp.SUM, lambda all_: all_.sum(0, dtype=all_.dtype)),
+            (dist.ReduceOp.MAX, lambda all_: all_.amax(0)),
+            (dist.ReduceOp.MIN, lambda all_: all_.amin(0)),
+            (dist.ReduceOp.PRODUCT, lambda all_: all_.prod(0, dtype=all_.dtype)),
+        ):
+            tensor = tensors[rank].clone()
+            dist.all_reduce(tensor, op)
+            same(tensor, fold(torch.stack(tensors)))
+
+
+@check
+def premultiplied_sum(_: int, size: int) -> None:
+    tensor = torch.full((10,), 3.0)
+    dist.all_reduce(tensor, dist._make_nccl_premul_sum(0.5))
+    same(tensor, torch.full((10,), 1.5 * size))
+
+
+@check
+def sparse_all_reduce(rank: int, size: int) -> None:
+    tensor = torch.sparse_coo_tensor([[1, 3 + rank]], torch.ones(2, 64), (1000, 64), check_invariants=True)
+    dist.all_reduce(tensor)
+    assert tensor.is_coalesced()
+    assert tensor.indices().tolist() == [[1, *range(3, 3 + size)]]
+    same(tensor.values()[0], torch.full((64,), float(size)))
+    double = torch.eye(3, dtype=torch.float64).to_sparse()  # by Gloo
+    dist.all_reduce(double)
+    same(double.to_dense(), torch.eye(3, dtype=torch.float64) * size)
+
+
+@check
+def broadcast_and_all_gather_are_bit_exact(rank: int, size: int) -> None:
+    for name in DTYPES:
+        tensors = inputs(size, 7, 9, dtype=getattr(torch, name))
+        gathered = [torch.empty_like(tensor) for tensor in tensors]
+        dist.all_gather(gathered, tensors[rank])
+        into = torch.empty(size * 7, 9, dtype=tensors[0].dtype)
+        dist.all_gather_into_tensor(into, tensors[rank])
+        for got, expected in zip(gathered, tensors, strict=True):
+            same(got, expected)
+        same(into, torch.cat(tensors))
+        mine = tensors[rank].clone()
+        dist.broadcast(mine, size - 1)
+        same(mine, tensors[size - 1])
+
+
+@check
+def reduce_and_reduce_scatter(rank: int, size: int) -> None:
+    expected = torch.arange(size * 6).float() * size
+    tensor = torch.arange(size * 6).float()
+    dist.reduce(tensor, 1)
+    same(tensor, expected if rank == 1 else expected / size)
+    part = torch.empty(6)
+    dist.reduce_scatter_tensor(part, torch.arange(size * 6).float())
+    same(part, expected.view(size, 6)[rank])
+    dist.reduce_scatter(part, list(torch.arange(size * 6).float().view(size, 6)), dist.ReduceOp.MAX)
+    same(part, expected.view(size, 6)[rank] / size)
+    doubles = torch.empty(3, dtype=torch.float64)
+    dist.reduce_scatter_tensor(doubles, torch.arange(size * 3, dtype=torch.float64))  # by Gloo
+    same(doubles, torch.arange(size * 3, dtype=torch.float64).view(size, 3)[rank] * size)
+
+
+@check
+def what_gloo_does(rank: int, size: int) -> None:
+    other = (rank + 1) % size
+    got = torch.empty(3)
+    works = dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, torch.full((3,), float(rank)), other), dist.P2POp(dist.irecv, got, (rank - 1) % size)]
+    )
+    for work in works:
+        work.wait()
+    same(got, torch.full((3,), float((rank - 1) % size)))
+    if rank == 0:
+        dist.send(torch.ones(2), 1)
+    elif rank == 1:
+        dist.recv(got[:2], 0)
+    exchanged = torch.empty(size)
+    dist.all_to_all_single(exchanged, torch.full((size,), float(rank)))
+    same(exchanged, torch.arange(size).float())
+    collected = [torch.empty(1) for _ in range(size)] if rank == 0 else None
+    dist.gather(torch.tensor([float(rank)]), collected)
+    assert collected is None or torch.cat(collected).tolist() == list(range(size))
+    dist.scatter(got[:1], [torch.tensor([float(each)]) for each in range(size)] if rank == 0 else None)
+    assert got[0] == rank
+
+
+@check
+def objects(rank: int, size: int) -> None:
+    everyone: list[Any] = [None] * size
+    dist.all_gather_object(everyone, {"rank": rank, "text": "x" * rank})
+    assert everyone == [{"rank": each, "text": "x" * each} for each in range(size)]
+    told = [rank, "from", rank]
+    dist.broadcast_object_list(told, 1)
+    assert told == [1, "from", 1]
+
+
+@check
+def work_handles_and_futures(_: int, size: int) -> None:
+    tensors = [torch.ones(1000) for _ in range(4)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    futures = [work.get_future().then(lambda future: future.value()[0] * 2) for work in works]
+    for tensor, work, future in zip(tensors, works, futures, strict=True):
+        assert work.wait(timedelta(seconds=20))
+        same(future.wait(), torch.full((1000,), 2.0 * size))
+        assert work.is_completed()
+        assert work.is_success()
+        assert work.exception() is None
+        assert work.result()[0] is tensor
+    for work in (
+        dist.barrier(async_op=True),
+        dist.broadcast(tensors[0], 0, async_op=True),
+        dist.all_gather([torch.empty(1000)] * size, tensors[0], async_op=True),
+    ):
+        work.wait()
+
+
+@check
+def groups_have_jobs_of_their_own(rank: int, size: int) -> None:
+    alone = [dist.new_group([each]) for each in range(size)][rank]
+    both = dist.new_group(list(range(size)), timeout=timedelta(seconds=30))
+    tensor = torch.ones(5)
+    dist.all_reduce(tensor, group=alone)
+    same(tensor, torch.ones(5))
+    # On two groups at once, in different orders.
+    groups = [both, dist.group.WORLD]
+    tensors = [torch.ones(5), torch.ones(5)]
+    works = [dist.all_reduce(tensors[i], group=groups[i], async_op=True) for i in ([0, 1] if rank else [1, 0])]
+    for work in works:
+        work.wait()
+    same(torch.cat(tensors), torch.full((10,), float(size)))
+    names = {group.communicator()._job for group in (alone, *groups)}
+    assert len(names) == 3
+    dist.destroy_process_group(both)
+    dist.destroy_process_group(alone)
+
+
+@check
+def functional_collectives(rank: int, size: int) -> None:
+    same(functional.all_reduce(torch.ones(4), "sum", dist.group.WORLD) + 0, torch.full((4,), float(size)))
+    gathered = functional.all_gather_tensor(torch.full((2,), rank), 0, dist.group.WORLD) + 0
+    same(gathered, torch.arange(size).repeat_interleave(2))
+    scattered = functional.reduce_scatter_tensor(torch.ones(size * 2), "avg", 0, dist.group.WORLD) + 0
+    same(scattered, torch.ones(2))
+
+
+@check
+def coalesced(rank: int, size: int) -> None:
+    tensors = [torch.ones(3), torch.ones(5)]
+    with dist._coalescing_manager():
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    same(torch.cat(tensors), torch.full((8,), float(size)))
+    outs = [torch.empty(size * 2), torch.empty(size)]
+    with dist._coalescing_manager():
+        for out in outs:
+            dist.all_gather_into_tensor(out, torch.full((out.numel() // size,), float(rank)))
+    same(outs[1], torch.arange(size).float())
+
+
+def main() -> None:
+    """Needs nothing but the backend's name: it is imported with torch."""
+    dist.init_process_group("p4reduce")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    assert (dist.get_backend(), size) == ("p4reduce", int(os.environ["WORLD_SIZE"]))
+    for function in CHECKS:
+        function(rank, size)
+        say({"rank": rank, "passed": function.__name__})
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend under torchrun, on real switches."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.stack import Stack
+
+from .conftest import RANKS, torchrun
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("engine", ["c", "python"])
+def test_every_collective(stack: Stack, engine: str) -> None:
+    from .collectives import CHECKS
+
+    events = torchrun("collectives.py", controller=stack.controller, environment={"P4REDUCE_BACKEND": engine})
+    passed = sorted((event["rank"], event["passed"]) for event in events)
+    assert passed == sorted((rank, function.__name__) for rank in range(RANKS) for function in CHECKS)
+
+
+def test_training(native_stack: Stack, tmp_path: Path) -> None:
+    events = torchrun("training.py", str(tmp_path), controller=native_stack.controller)
+    kinds = ["DDP", "DDP, sparse gradients", "DDP, sparse gradients, hook", "FSDP2", "checkpoint"]
+    passed = sorted((event["rank"], event["passed"]) for event in events)
+    assert passed == sorted((rank, kind) for rank in range(RANKS) for kind in kinds)
+
+
+def test_failures(native_stack: Stack) -> None:
+    events = torchrun("failures.py", controller=native_stack.controller)
+    first = ["mismatch", "future", "result", "timeout", "afterwards", "wait", "DDP", "the other groups"]
+    second = ["mismatch", "future", "result", "the other groups"]
+    assert [event["passed"] for event in events if event["rank"] == 0] == first
+    assert [event["passed"] for event in events if event["rank"] == 1] == second
+
+
+def alone(program: str, **environment: str) -> str:
+    """Runs a program as the only rank, and returns what it printed on both of its outputs."""
+    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **place, **environment}, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+STORE = "store = dist.TCPStore('127.0.0.1', 0, 1, is_master=True); "
+
+
+def test_a_controller_that_is_not_there_is_named() -> None:
+    program = f"""
+import torch, torch.distributed as dist
+{STORE}
+try:
+    dist.init_process_group("p4reduce", store=store, rank=0, world_size=1)
+except dist.DistBackendError as error:
+    print(f"{{type(error.__cause__).__name__}}: {{error}}")
+"""
+    said = alone(program, P4REDUCE_CONTROLLER="127.0.0.1:9")
+    assert "JoinError: JoinError: " in said
+    assert "127.0.0.1:9" in said
+
+
+def test_wrong_options_are_refused() -> None:
+    program = f"""
+import torch, torch.distributed as dist
+{STORE}
+dist.init_process_group("p4reduce", store=store, rank=0, world_size=1, pg_options={{}})
+"""
+    assert "pg_options is a dict: accepted is p4reduce.distributed.Options" in alone(program)
+
+
+def test_options_are_the_communicators(native_stack: Stack) -> None:
+    program = f"""
+import torch, torch.distributed as dist
+from p4reduce.distributed import Options
+{STORE}
+options = Options(controller={native_stack.controller!r}, slots=3)
+dist.init_process_group("p4reduce", store=store, rank=0, world_size=1, pg_options=options)
+tensor = torch.ones(3)
+dist.all_reduce(tensor)
+print(tensor.tolist(), dist.group.WORLD.communicator()._seat.membership.slots, "slots")
+dist.destroy_process_group()
+"""
+    assert "[1.0, 1.0, 1.0] 3 slots" in alone(program, P4REDUCE_CONTROLLER="nowhere:1")
+
+
+def test_torch_knows_the_backend_and_pays_nothing_for_it() -> None:
+    program = """
+import sys, torch, torch.distributed as dist
+print("known", "p4reduce" in dist.Backend.backend_list)
+print("loaded", sorted(name for name in ("grpc", "p4reduce.communicator", "p4reduce.fastpath") if name in sys.modules))
+"""
+    said = alone(program, P4REDUCE_CONTROLLER="nowhere:1")
+    assert "known True" in said
+    assert "loaded []" in said

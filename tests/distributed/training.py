@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Under torchrun: DDP, DDP with sparse gradients, FSDP2 and a distributed checkpoint on the backend.
+
+Each is trained beside a model of one process that sees the batches of all ranks. Prints a JSON object for each that
+ended with the same parameters. Argument: a folder for the checkpoint.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as checkpoint
+from saying import say
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from p4reduce import Communicator
+from p4reduce.ddp import AllreduceState, allreduce_hook
+
+STEPS, BATCH, WORDS, WIDTH = 5, 8, 500, 16
+
+
+class Model(torch.nn.Module):
+    """Of word numbers, shape (batch, 4), a number each."""
+
+    def __init__(self, sparse: bool = False) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(WORDS, WIDTH, sparse=sparse)
+        self.hidden = torch.nn.Linear(4 * WIDTH, 32)
+        self.out = torch.nn.Linear(32, 1)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = torch.relu(self.hidden(self.embedding(words).flatten(1)))
+        return torch.as_tensor(self.out(hidden))
+
+
+def model(sparse: bool = False) -> Model:
+    torch.manual_seed(1)
+    return Model(sparse)
+
+
+def batch(step: int, rank: int) -> torch.Tensor:
+    return torch.randint(0, WORDS, (BATCH, 4), generator=torch.Generator().manual_seed(100 * step + rank))
+
+
+def loss_of(network: Any, words: torch.Tensor) -> torch.Tensor:
+    return torch.as_tensor((network(words).squeeze(1) - words.float().mean(1) / WORDS).square().mean())
+
+
+def train(network: torch.nn.Module, rank: int, finish: Callable[[], None] = lambda: None) -> None:
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss_of(network, batch(step, rank)).backward()
+        finish()
+        optimizer.step()
+
+
+def alone(size: int) -> dict[str, torch.Tensor]:
+    """What one process makes of all ranks' batches."""
+    network = model()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss_of(network, torch.cat([batch(step, rank) for rank in range(size)])).backward()
+        optimizer.step()
+    return dict(network.state_dict())
+
+
+def compare(what: str, got: dict[str, Any], expected: dict[str, torch.Tensor]) -> None:
+    start = model().state_dict()
+    for name, tensor in expected.items():
+        assert not torch.equal(tensor, start[name]), "training changes every parameter"
+        torch.testing.assert_close(got[name], tensor, rtol=1e-5, atol=1e-6)
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, [tensor.tolist() for tensor in got.values()])
+    assert all(one == everyone[0] for one in everyone), "all ranks have the same bits"
+    say({"rank": dist.get_rank(), "passed": what})
+
+
+def main() -> None:
+    dist.init_process_group("p4reduce")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    expected = alone(size)
+
+    network = DistributedDataParallel(model())
+    train(network, rank)
+    compare("DDP", network.module.state_dict(), expected)
+
+    network = DistributedDataParallel(model(sparse=True))
+    train(network, rank)
+    assert network.module.embedding.weight.grad.layout == torch.sparse_coo
+    compare("DDP, sparse gradients", network.module.state_dict(), expected)
+
+    with Communicator(job=f"hook of {dist.group.WORLD.communicator()._job}") as communicator:
+        network = DistributedDataParallel(model(sparse=True))
+        network.register_comm_hook(AllreduceState(communicator), allreduce_hook)
+        train(network, rank)
+        compare("DDP, sparse gradients, hook", network.module.state_dict(), expected)
+
+    mesh = init_device_mesh("cpu", (size,))
+    sharded = model()
+    for module in (sharded.embedding, sharded.hidden, sharded.out, sharded):
+        fully_shard(module, mesh=mesh)
+    train(sharded, rank)
+    compare("FSDP2", {name: part.full_tensor() for name, part in sharded.state_dict().items()}, expected)
+
+    checkpoint.save({"model": sharded.state_dict()}, checkpoint_id=sys.argv[1])
+    restored = model()
+    for module in (restored.embedding, restored.hidden, restored.out, restored):
+        fully_shard(module, mesh=mesh)
+    state = {"model": restored.state_dict()}
+    checkpoint.load(state, checkpoint_id=sys.argv[1])
+    restored.load_state_dict(state["model"])
+    compare("checkpoint", {name: part.full_tensor() for name, part in restored.state_dict().items()}, expected)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every collective, over a model of the switch and with both engines: what is moved arrives bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from fake_session import FakeController
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from in_process import error_of, join, together
+
+from p4reduce import CollectiveTimeout, Communicator, MismatchError
+from p4reduce import UnsupportedDtype as Unsupported
+from p4reduce.backends import NAMES
+from p4reduce.protocol.numbers import reference_allreduce
+
+SIZE = 3
+
+
+@pytest.fixture(params=NAMES)
+def trio(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Communicator]]:
+    if request.param == "c":
+        from p4reduce.fastpath.library import LibraryError, find
+
+        try:
+            find()
+        except LibraryError as error:
+            pytest.skip(f"needs the C library: {error}")
+    monkeypatch.setenv("P4REDUCE_BACKEND", request.param)
+    request.getfixturevalue("controller")
+    communicators = join(SIZE)
+    yield communicators
+    for communicator in communicators:
+        communicator.close()
+
+
+@pytest.fixture
+def everyone(controller: FakeController) -> Iterator[list[Communicator]]:
+    assert controller is not None
+    communicators = join(SIZE)
+    yield communicators
+    for communicator in communicators:
+        communicator.close()
+
+
+# hypothesis may use one job for all its examples: they leave nothing behind.
+examples = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+
+DTYPES = [
+    "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex128", ">f8", ">i2",
+    "datetime64[s]", "S5",
+]  # fmt: skip
+TORCH_DTYPES = [
+    "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "uint8", "bool", "complex64", "float8_e5m2",
+]  # fmt: skip
+
+
+@st.composite
+def same_shaped(draw: st.DrawFn) -> list[npt.NDArray[Any]]:
+    """One array a rank, of any bits, all of one shape, dtype and order of memory."""
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    shape = tuple(draw(st.lists(st.integers(0, 9), max_size=3)))
+    size = int(np.prod(shape)) * dtype.itemsize
+    step = draw(st.sampled_from([1, -1]))
+    order = draw(st.sampled_from("CF"))
+    arrays = []
+    for rank in range(SIZE):
+        seed = draw(st.integers(0, 2**32 - 1))
+        bits = np.random.default_rng([seed, rank]).integers(0, 256, size, np.uint8)
+        bits[: int(draw(st.floats(0, 1)) * size)] = 0
+        if dtype == np.bool_:
+            bits &= 1
+        array = np.array(bits.view(dtype).reshape(shape), order=order)
+        arrays.append(array[::step] if shape else array)
+    return arrays
+
+
+def bits(array: Any) -> bytes:
+    """Of the elements in row-major order."""
+    if isinstance(array, np.ndarray):
+        return array.astype(array.dtype.newbyteorder("=")).tobytes()
+    import torch
+
+    return bytes(array.detach().resolve_conj().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+
+
+@examples
+@given(arrays=same_shaped(), src=st.integers(0, SIZE - 1))
+def test_broadcast_is_bit_exact(everyone: list[Communicator], arrays: list[npt.NDArray[Any]], src: int) -> None:
+    expected = bits(arrays[src])
+    results = together(everyone, lambda each: each.broadcast(arrays[each.rank], src))
+    for array, result in zip(arrays, results, strict=True):
+        assert result is array
+        assert bits(array) == expected
+
+
+@examples
+@given(arrays=same_shaped())
+def test_all_gather_is_bit_exact(everyone: list[Communicator], arrays: list[npt.NDArray[Any]]) -> None:
+    before = [bits(array) for array in arrays]
+    results = together(everyone, lambda each: each.all_gather(arrays[each.rank]))
+    for array, result in zip(arrays, results, strict=True):
+        assert result.shape == (SIZE, *array.shape)
+        assert bits(result) == b"".join(before)
+    assert [bits(array) for array in arrays] == before
+
+
+@pytest.mark.parametrize("dtype", TORCH_DTYPES)
+def test_torch_tensors_are_moved_bit_by_bit(trio: list[Communicator], dtype: str) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    kind = getattr(torch, dtype)
+    random = np.random.default_rng(1)
+    for shape in ((), (0,), (1,), (5, 7), (700,)):
+        size = int(np.prod(shape)) * torch.empty(0, dtype=kind).element_size()
+        raw = [random.integers(0, 2 if dtype == "bool" else 256, size, np.uint8) for _ in trio]
+        tensors = [torch.empty(shape, dtype=kind) for _ in trio]
+        for tensor, each in zip(tensors, raw, strict=True):
+            tensor.view(-1).view(torch.uint8).copy_(torch.from_numpy(each))
+        expected = b"".join(bits(tensor) for tensor in tensors)
+        for result in together(trio, lambda each: each.all_gather(tensors[each.rank])):  # noqa: B023
+            assert bits(result) == expected
+        views = [tensor.t() if len(shape) == 2 else tensor for tensor in tensors]
+        wanted = bits(views[1])
+        together(trio, lambda each: each.broadcast(views[each.rank], 1))  # noqa: B023
+        assert [bits(view) for view in views] == [wanted] * SIZE
+
+
+def test_signed_zeros_nans_and_infinities_arrive(trio: list[Communicator]) -> None:
+    odd = np.array([0x80000000, 0x7FC00001, 0xFFC12345, 0x7F800001, 0x7F800000, 0xFF800000, 1], np.uint32)
+    arrays = [odd.view(np.float32).copy() if rank == 2 else np.full(7, np.nan, np.float32) for rank in range(SIZE)]
+    together(trio, lambda each: each.broadcast(arrays[each.rank], 2))
+    for array in arrays:
+        assert array.view(np.uint32).tolist() == odd.tolist()
+
+
+def test_conjugated_views_are_moved_as_what_they_show(everyone: list[Communicator]) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    tensors = [torch.tensor([1 + 2j, 3 - 4j]).conj() for _ in everyone]
+    tensors[1] = tensors[1].resolve_conj()
+    together(everyone, lambda each: each.broadcast(tensors[each.rank], 0))
+    for tensor in tensors:
+        assert tensor.tolist() == [1 - 2j, 3 + 4j]
+
+
+def test_empty_tensors_of_odd_strides_are_moved(everyone: list[Communicator]) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    empty = torch.from_numpy(np.zeros(0))
+    assert empty.stride() == (0,), "which torch refuses to view as bytes"
+    for result in together(everyone, lambda each: each.all_gather(empty)):
+        assert result.shape == (SIZE, 0)
+
+
+def test_broadcast_sends_no_zeros_of_others(trio: list[Communicator]) -> None:
+    arrays = [np.random.default_rng(rank).standard_normal(64 * 30) for rank in range(SIZE)]
+    together(trio, lambda each: each.broadcast(arrays[each.rank], 0))
+    assert [each.stats().blocks_sent for each in trio] == [60, 0, 0]
+    assert [each.stats().blocks_received for each in trio] == [60] * SIZE
+
+
+def test_all_gather_sends_only_ones_own(trio: list[Communicator]) -> None:
+    arrays = [np.ones(64 * 10, np.float32) for _ in range(SIZE)]
+    together(trio, lambda each: each.all_gather(arrays[each.rank]))
+    assert [each.stats().blocks_sent for each in trio] == [10] * SIZE
+
+
+def floats(shape: tuple[int, ...]) -> list[npt.NDArray[np.float32]]:
+    return [np.random.default_rng([7, rank]).standard_normal(shape).astype(np.float32) for rank in range(SIZE)]
+
+
+@pytest.mark.parametrize("op", ["sum", "average"])
+def test_reduce_scatter_gives_each_its_part(trio: list[Communicator], op: Any) -> None:
+    arrays = floats((SIZE, 50, 3))
+    before = [array.copy() for array in arrays]
+    expected = reference_allreduce(arrays, "avg" if op == "average" else "sum")
+    results = together(trio, lambda each: each.reduce_scatter(arrays[each.rank], op))
+    for rank, result in enumerate(results):
+        np.testing.assert_array_equal(result.view(np.int32), expected[rank].view(np.int32))
+        np.testing.assert_array_equal(arrays[rank], before[rank])
+
+
+def test_reduce_changes_the_destination_alone(trio: list[Communicator]) -> None:
+    arrays = floats((200,))
+    before = [array.copy() for array in arrays]
+    expected = reference_allreduce(arrays)
+    together(trio, lambda each: each.reduce(arrays[each.rank], 1))
+    np.testing.assert_array_equal(arrays[1].view(np.int32), expected.view(np.int32))
+    for rank in (0, 2):
+        np.testing.assert_array_equal(arrays[rank], before[rank])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8", "bool", ">i4", "float16"])
+@pytest.mark.parametrize(("op", "fold"), [("max", np.maximum), ("min", np.minimum)])
+def test_extremes(trio: list[Communicator], dtype: str, op: Any, fold: Any) -> None:
+    arrays = [(np.random.default_rng([3, rank]).integers(0, 250, (6, 35)) - 0).astype(dtype).T for rank in range(SIZE)]
+    expected = fold.reduce(arrays)
+    scattered = together(trio, lambda each: each.reduce_scatter(np.stack([arrays[each.rank]] * SIZE), op))
+    reduced = [array.copy() for array in arrays]
+    together(trio, lambda each: each.reduce(reduced[each.rank], 2, op))
+    together(trio, lambda each: each.allreduce(arrays[each.rank], op))
+    for result in [*arrays, *scattered, reduced[2]]:
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_extremes_of_torch_tensors_and_nans(trio: list[Communicator]) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    tensors = [torch.tensor([rank, -rank, 5], dtype=torch.bfloat16) for rank in range(SIZE)]
+    tensors[1][2] = float("nan")
+    together(trio, lambda each: each.allreduce(tensors[each.rank], "max"))
+    for tensor in tensors:
+        assert tensor[:2].tolist() == [2, 0]
+        assert tensor[2].isnan()
+
+
+def test_premultiplied_sum(trio: list[Communicator]) -> None:
+    arrays = floats((300,))
+    scaled = [array * np.float32(rank + 0.5) for rank, array in enumerate(arrays)]
+    expected = reference_allreduce(scaled)
+    together(trio, lambda each: each.allreduce(arrays[each.rank], factor=each.rank + 0.5))
+    for array in arrays:
+        np.testing.assert_array_equal(array.view(np.int32), expected.view(np.int32))
+
+
+def test_all_of_them_asynchronously(trio: list[Communicator]) -> None:
+    def work(each: Communicator) -> list[Any]:
+        handles: list[Any] = [
+            each.broadcast_async(np.full(5, each.rank, np.int64), 2),
+            each.all_gather_async(np.array(each.rank)),
+            each.barrier_async(),
+            each.reduce_scatter_async(np.ones((SIZE, 4), np.float32)),
+            each.reduce_async(np.ones(3, np.int32), 0),
+            each.allreduce_async(np.full(2, each.rank), "max"),
+        ]
+        return [handle.result(20) for handle in handles]
+
+    for rank, results in enumerate(together(trio, work)):
+        broadcast, gathered, barrier, part, reduced, largest = results
+        assert broadcast.tolist() == [2] * 5
+        assert gathered.tolist() == [0, 1, 2]
+        assert barrier is None
+        assert part.tolist() == [3] * 4
+        assert reduced.tolist() == [3 if rank == 0 else 1] * 3
+        assert largest.tolist() == [2, 2]
+
+
+def test_outputs_may_be_given_and_hold_the_input(trio: list[Communicator]) -> None:
+    outs = [np.full((SIZE, 4), 9.0) for _ in trio]
+    for rank, out in enumerate(outs):
+        out[rank] = rank + 1
+    results = together(trio, lambda each: each.all_gather(outs[each.rank][each.rank], out=outs[each.rank]))
+    for out, result in zip(outs, results, strict=True):
+        assert result is out
+        assert out.tolist() == [[1.0] * 4, [2.0] * 4, [3.0] * 4]
+    parts = [np.zeros((2, 2), np.float32)[:, 0] for _ in trio]
+    together(trio, lambda each: each.reduce_scatter(np.ones((SIZE, 2), np.float32), out=parts[each.rank]))
+    assert [part.tolist() for part in parts] == [[3, 3]] * SIZE
+
+
+Calls = list[Callable[[Communicator], object]]
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [lambda each: each.broadcast(np.ones(3), 0), lambda each: each.broadcast(np.ones(3), 1)],
+        [lambda each: each.broadcast(np.ones(3, np.uint8), 0), lambda each: each.broadcast(np.ones(4, np.uint8), 0)],
+        [lambda each: each.broadcast(np.ones(3, np.int64), 0), lambda each: each.broadcast(np.ones(3), 0)],
+        [lambda each: each.all_gather(np.ones(3)), lambda each: each.allreduce(np.ones(9), "max")],
+        [lambda each: each.allreduce(np.ones(9), "min"), lambda each: each.allreduce(np.ones(9), "max")],
+        [lambda each: each.reduce(np.ones(3, "f"), 0), lambda each: each.reduce(np.ones(3, "f"), 1)],
+        [lambda each: each.reduce_scatter(np.ones((3, 1), "f")), lambda each: each.allreduce(np.ones((3, 1), "f"))],
+        [lambda each: each.barrier(), lambda each: each.allreduce(np.ones(0, np.int32))],
+    ],
+)
+def test_ranks_that_call_different_things_are_told(everyone: list[Communicator], calls: Calls) -> None:
+    errors = together(everyone, lambda each: error_of(lambda: calls[each.rank > 0](each)))
+    assert [type(error) for error in errors] == [MismatchError] * SIZE
+
+
+def test_a_rank_that_does_not_call_is_named(everyone: list[Communicator]) -> None:
+    with pytest.raises(CollectiveTimeout, match=r"broadcast from 0 of 24 bytes of float64 did not end .* ranks 1, 2"):
+        everyone[0].broadcast(np.ones(3), 0, timeout=0.3)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda each: each.broadcast(np.ones(3), 3), ValueError, r"src=3: must be an integer from 0 to 2"),
+        (lambda each: each.reduce(np.ones(3, "f"), -1), ValueError, r"dst=-1: must be an integer from 0 to 2"),
+        (lambda each: each.broadcast(np.array([each]), 0), Unsupported, "dtype object: Python objects and structures"),
+        (lambda each: each.all_gather(np.zeros(2, "i4,f4")), Unsupported, "Python objects and structures"),
+        (lambda each: each.broadcast([1.0], 0), TypeError, "is a list: accepted are numpy.ndarray and torch.Tensor"),
+        (lambda each: each.all_gather(1.0), TypeError, "is a float: accepted are numpy.ndarray and torch.Tensor"),
+        (lambda each: each.reduce_scatter(np.ones((2, 2), "f")), ValueError, r"shape \(2, 2\): .* number of ranks, 3"),
+        (lambda each: each.reduce_scatter(np.ones((), "f")), ValueError, r"shape \(\): .* number of ranks, 3"),
+        (lambda each: each.reduce_scatter(np.ones((3, 2))), Unsupported, "float64"),
+        (lambda each: each.all_gather(np.ones(2), out=np.ones((2, 3))), ValueError, r"out is .* must be .*\(3, 2\)"),
+        (lambda each: each.all_gather(np.ones(2), out=np.ones((3, 2), "f")), ValueError, r"out is float32 of shape"),
+        (lambda each: each.all_gather(np.ones(2), out=[]), TypeError, r"out is a list|is a list"),
+        (lambda each: each.allreduce(np.ones(3, complex), "max"), Unsupported, "op='max' of complex128"),
+        (lambda each: each.allreduce(np.ones(3), "max", factor=2), ValueError, "factor=2 with op='max'"),
+        (lambda each: each.allreduce(np.ones(3, np.int32), factor=2), Unsupported, "factor=2 of int32"),
+        (lambda each: each.allreduce(np.ones(3, "f"), factor=np.inf), ValueError, "factor=inf: must be a finite"),
+        (lambda each: each.allreduce(np.ones(3, "f"), "product"), ValueError, "accepted are sum, average, max, min"),
+    ],
+)
+def test_wrong_calls_are_refused_and_change_nothing(
+    everyone: list[Communicator], call: Any, kind: type[Exception], message: str
+) -> None:
+    for each in everyone:
+        with pytest.raises(kind, match=message):
+            call(each)
+    together(everyone, lambda each: each.barrier())
+
+
+def test_what_cannot_be_written_to_may_be_given(everyone: list[Communicator]) -> None:
+    frozen = np.arange(5.0)
+    frozen.flags.writeable = False
+    arrays = [frozen, np.zeros(5), np.zeros(5)]
+    together(everyone, lambda each: each.broadcast(arrays[each.rank], 0))
+    assert arrays[2].tolist() == arrays[0].tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="read-only"):
+        everyone[1].broadcast(frozen, 0)

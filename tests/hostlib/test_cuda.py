@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA tensors, over a model of the switch."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from in_process import together
+
+from p4reduce import Communicator
+from p4reduce.protocol.numbers import reference_allreduce
+
+torch = pytest.importorskip("torch", reason="needs torch")
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+
+
+def tensors(*shape: int) -> list[Any]:
+    made = [np.random.default_rng(rank).standard_normal(shape).astype(np.float32) for rank in range(2)]
+    for array in made:
+        array.reshape(-1)[100:400] = 0
+    return made
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "whole"])
+def test_every_collective(pair: list[Communicator], packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if packed:
+        pytest.importorskip("triton", reason="needs triton")
+    else:
+        monkeypatch.setattr("p4reduce.cuda._triton_works", lambda _: False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # kernels that do not work
+        arrays = tensors(2, 3001)
+        expected = torch.from_numpy(reference_allreduce(arrays))
+        on_device = [torch.from_numpy(array).cuda() for array in arrays]
+        for result in together(pair, lambda each: each.allreduce(on_device[each.rank].clone())):
+            assert result.is_cuda
+            assert torch.equal(result.cpu(), expected)
+        for rank, part in enumerate(together(pair, lambda each: each.reduce_scatter(on_device[each.rank]))):
+            assert torch.equal(part.cpu(), expected[rank])
+        for result in together(pair, lambda each: each.all_gather(on_device[each.rank].t())):
+            assert torch.equal(result.cpu(), torch.stack([torch.from_numpy(array.T) for array in arrays]))
+        for result in together(pair, lambda each: each.allreduce(on_device[each.rank].clone(), "max")):
+            assert torch.equal(result.cpu(), torch.from_numpy(np.maximum(*arrays)))
+        zeros = [torch.full((130,), -0.0 if rank else 3.0, device="cuda") for rank in range(2)]
+        for result in together(pair, lambda each: each.broadcast(zeros[each.rank], 1)):
+            assert result.view(torch.int32).tolist() == [-(2**31)] * 130
+        sparse = [torch.eye(3).to_sparse().cuda() for _ in pair]
+        for result in together(pair, lambda each: each.allreduce(sparse[each.rank])):
+            assert torch.equal(result.to_dense().cpu(), torch.eye(3) * 2)
+
+
+def test_streams_are_waited_for(pair: list[Communicator]) -> None:
+    """What a stream is still computing is reduced, and another stream sees the result."""
+    streams = [torch.cuda.Stream() for _ in pair]
+
+    def work(each: Communicator) -> Any:
+        with torch.cuda.stream(streams[each.rank]):
+            tensor = torch.zeros(1_000_000, device="cuda")
+            torch.cuda._sleep(100_000_000)
+            tensor += 1
+            each.allreduce(tensor)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            return float(tensor.sum())
+
+    assert together(pair, work) == [2_000_000.0] * 2

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Triton kernels, in Triton's interpreter where there is no GPU: they find what the protocol's own scan finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_np
+
+from p4reduce.protocol.blocks import Blocks
+
+torch = pytest.importorskip("torch", reason="needs torch")
+kernels = pytest.importorskip("p4reduce.device_blocks", reason="needs triton", exc_type=ImportError)
+
+BLOCK_SIZES = [1, 3, 64, 100]
+
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> tuple[Any, int]:
+    """Any bits, with blocks of zeros and of -0 among them, and a block size."""
+    block_size = draw(st.sampled_from(BLOCK_SIZES))
+    dtype = draw(st.sampled_from([np.float32, np.int32]))
+    odd = st.sampled_from([0, 1, 2**31, 0x7F800000, 0x7FC00001, 0xFFFFFFFF, 0x3F800000])
+    bits = draw(st_np.arrays(np.uint32, draw(st.integers(0, 700)), elements=odd | st.integers(0, 2**32 - 1)))
+    for block in draw(st.sets(st.integers(0, 700))):
+        bits[block * block_size : (block + 1) * block_size] = draw(st.sampled_from([0, 2**31]))
+    return torch.from_numpy(bits.view(dtype)), block_size
+
+
+@settings(deadline=None, max_examples=60)
+@given(tensors())
+def test_the_scan_is_the_protocols(case: tuple[Any, int]) -> None:
+    tensor, block_size = case
+    expected = Blocks(tensor.numpy(), block_size).scan()
+    np.testing.assert_array_equal(kernels.scan(tensor.to(DEVICE), block_size).cpu().numpy(), expected)
+
+
+@settings(deadline=None, max_examples=60)
+@given(tensors())
+def test_what_is_not_zero_is_copied(case: tuple[Any, int]) -> None:
+    tensor, block_size = case
+    host = torch.zeros_like(tensor)
+    kernels.copy_nonzero(tensor.to(DEVICE), host, block_size)
+    expected = tensor.clone().numpy()
+    blocks = Blocks(expected, block_size)
+    blocks.clear(blocks.scan() == 0)
+    np.testing.assert_array_equal(host.numpy().view(np.uint32), expected.view(np.uint32))
+
+
+def test_only_what_is_not_zero_is_packed() -> None:
+    tensor = torch.zeros(64 * 1000, device=DEVICE)
+    tensor[64 * 7], tensor[-1] = 1.5, -2.5
+    chosen = kernels.scan(tensor, 64).nonzero().view(-1)
+    packed = kernels.pack(tensor, chosen, 64)
+    assert chosen.tolist() == [7, 999]
+    assert packed.shape == (2, 64)
+    assert (packed[0, 0], packed[1, 63], packed.abs().sum()) == (1.5, -2.5, 4)

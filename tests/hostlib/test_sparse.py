@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sparse tensors over a model of the switch: the same bits as the dense reduction of the rows that anyone has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_session import FakeController
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from in_process import error_of, join, together
+
+from p4reduce import Communicator, MismatchError, UnsupportedDtype
+from p4reduce.protocol.numbers import reference_allreduce
+
+torch = pytest.importorskip("torch", reason="needs torch")
+
+SIZE = 3
+
+
+@pytest.fixture
+def trio(controller: FakeController) -> Iterator[list[Communicator]]:
+    assert controller is not None
+    communicators = join(SIZE)
+    yield communicators
+    for communicator in communicators:
+        communicator.close()
+
+
+examples = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+
+
+@st.composite
+def same_shaped(draw: st.DrawFn) -> list[Any]:
+    """One sparse tensor a rank, of the same shape; rows may come more than once, and in any order."""
+    sparse = draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
+    dense = draw(st.lists(st.integers(0, 70), max_size=2))
+    tensors = []
+    for _ in range(SIZE):
+        count = draw(st.integers(0, 8))
+        generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+        indices = torch.stack([torch.randint(0, size, (count,), generator=generator) for size in sparse])
+        tensors.append(
+            torch.sparse_coo_tensor(
+                indices,
+                torch.randn(count, *dense, generator=generator),
+                (*sparse, *dense),
+                check_invariants=True,
+            )
+        )
+    return tensors
+
+
+def rows_of(tensor: Any, union: Any) -> Any:
+    """The dense values of these rows: shape (rows, *dense dimensions)."""
+    return tensor.detach().to_dense()[tuple(union)]
+
+
+@examples
+@given(tensors=same_shaped(), op=st.sampled_from(["sum", "average"]))
+def test_the_sum_has_the_bits_of_the_dense_one(trio: list[Communicator], tensors: list[Any], op: Any) -> None:
+    shape, sparse_dim = tensors[0].shape, tensors[0].sparse_dim()
+    every = torch.cat([tensor._indices() for tensor in tensors], 1)
+    union = torch.sparse_coo_tensor(every, torch.ones(every.shape[1]), shape[:sparse_dim]).coalesce().indices()
+    expected = reference_allreduce(
+        [rows_of(tensor, union).contiguous().numpy() for tensor in tensors], "avg" if op == "average" else "sum"
+    )
+    results = together(trio, lambda each: each.allreduce(tensors[each.rank], op))
+    for tensor, result in zip(tensors, results, strict=True):
+        assert result is tensor
+        assert tensor.is_coalesced()
+        assert (tensor.shape, tensor.sparse_dim()) == (shape, sparse_dim)
+        assert torch.equal(tensor.indices(), union)
+        np.testing.assert_array_equal(tensor.values().numpy().view(np.int32), expected.view(np.int32))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32"])
+def test_other_dtypes(trio: list[Communicator], dtype: str) -> None:
+    tensors = [torch.eye(5).to(getattr(torch, dtype)).to_sparse() for _ in trio]
+    together(trio, lambda each: each.allreduce(tensors[each.rank]))
+    for tensor in tensors:
+        assert tensor.dtype == getattr(torch, dtype)
+        assert torch.equal(tensor.to_dense(), torch.eye(5).to(tensor.dtype) * SIZE)
+
+
+def test_gradients_of_an_embedding(trio: list[Communicator]) -> None:
+    words = [[1, 5, 5], [5, 900], [2]]
+    tables = [torch.nn.Embedding(1000, 64, sparse=True) for _ in trio]
+    for table, chosen in zip(tables, words, strict=True):
+        table(torch.tensor(chosen)).sum().backward()
+    gradients = [table.weight.grad for table in tables]
+    dense = sum(gradient.to_dense() for gradient in gradients)
+    together(trio, lambda each: each.allreduce(gradients[each.rank]))
+    for gradient in gradients:
+        assert gradient.indices().tolist() == [[1, 2, 5, 900]]
+        assert torch.equal(gradient.to_dense(), dense)
+
+
+def test_only_ones_own_rows_are_sent(trio: list[Communicator]) -> None:
+    """A tensor that would take terabytes dense; each rank has ten rows of its own, of one block each."""
+    rows = 2**33
+    tensors = [
+        torch.sparse_coo_tensor(torch.arange(10)[None] * SIZE + rank + rows - 100, torch.ones(10, 64), (rows, 64))
+        for rank in range(SIZE)
+    ]
+    together(trio, lambda each: each.allreduce(tensors[each.rank]))
+    assert [tensor.indices().shape[1] for tensor in tensors] == [30] * SIZE
+    # One block of the description, one or two of the numbers, and the ten of the rows.
+    assert all(12 <= each.stats().blocks_sent <= 13 for each in trio)
+
+
+def test_asynchronously(trio: list[Communicator]) -> None:
+    tensors = [torch.eye(4).to_sparse() for _ in trio]
+
+    def work(each: Communicator) -> Any:
+        first = each.allreduce_async(np.ones(100, np.float32))
+        second = each.allreduce_async(tensors[each.rank], "average")
+        first.wait(20)
+        return second.result(20)
+
+    for result in together(trio, work):
+        assert torch.equal(result.to_dense(), torch.eye(4))
+
+
+def test_empty_ones(trio: list[Communicator]) -> None:
+    for shape in ((5, 64), (0, 3), (4,)):
+        tensors = [torch.sparse_coo_tensor(size=shape) for _ in trio]
+        together(trio, lambda each: each.allreduce(tensors[each.rank]))  # noqa: B023
+        assert [(tensor._nnz(), tuple(tensor.shape)) for tensor in tensors] == [(0, shape)] * SIZE
+
+
+def test_different_shapes_are_told_and_change_nothing(trio: list[Communicator]) -> None:
+    shapes = [(4, 5), (4, 5), (5, 4)]
+    errors = together(trio, lambda each: error_of(lambda: each.allreduce(torch.zeros(shapes[each.rank]).to_sparse())))
+    for error in errors:
+        assert isinstance(error, MismatchError)
+        assert "rank 2: (5, 4), sparse_dim 2" in str(error)
+    together(trio, lambda each: each.barrier())
+
+
+def test_sparse_and_dense_do_not_meet(trio: list[Communicator]) -> None:
+    tensors = [torch.eye(4), torch.eye(4), torch.eye(4).to_sparse()]
+    errors = together(trio, lambda each: error_of(lambda: each.allreduce(tensors[each.rank])))
+    assert [type(error) for error in errors] == [MismatchError] * SIZE
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda each: each.allreduce(torch.eye(3).to_sparse(), "max"), ValueError, "op='max' of a sparse tensor"),
+        (lambda each: each.allreduce(torch.eye(3).double().to_sparse()), UnsupportedDtype, "float64: supported are"),
+        (lambda each: each.allreduce(torch.eye(3).to_sparse_csr()), TypeError, "layout torch.sparse_csr: accepted"),
+        (lambda each: each.broadcast(torch.eye(3).to_sparse(), 0), TypeError, "layout torch.sparse_coo: accepted"),
+    ],
+)
+def test_wrong_calls_are_refused_and_change_nothing(
+    trio: list[Communicator], call: Any, kind: type[Exception], message: str
+) -> None:
+    for each in trio:
+        with pytest.raises(kind, match=message):
+            call(each)
+    together(trio, lambda each: each.barrier())
