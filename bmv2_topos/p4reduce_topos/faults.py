@@ -53,8 +53,9 @@ class Ranks:
             missing = [rank for rank in self.children if not settled(rank)]
             if not missing:
                 return
-            if time.monotonic() > deadline or (dead := over & set(missing)):
-                first = min(dead) if time.monotonic() <= deadline else missing[0]
+            dead = over & set(missing)
+            if dead or time.monotonic() > deadline:
+                first = min(dead or missing)
                 tail = self.children[first].tail()
                 raise P4ReduceError(
                     f"no {what} of ranks {missing} within {seconds:g} s; rank {first}: {self.events[first][-1:]} {tail}"
