@@ -21,6 +21,9 @@ COMMANDS = {
     "controller": Command("p4reduce_controller.cli:controller", "controller", "Serve jobs on a P4Runtime switch."),
     "status": Command("p4reduce_controller.cli:status", "controller", "Show a controller's jobs, slots and counters."),
     "bench": Command("p4reduce.bench.cli:bench", "demo", "Measure allreduce and training beside Gloo and MPI."),
+    "topo": Command(
+        "p4reduce_topos.cli:topo", "topos", "Run networks of switches in Mininet, and experiments on them."
+    ),
     "analyze": Command(
         "p4reduce.analyze.cli:analyze", "", "Say how sparse recorded gradients are, and what that gains."
     ),
