@@ -22,6 +22,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce import Communicator
+from p4reduce.backends import backend
 from p4reduce.bench.reducers import Gloo, P4Reduce, Reducer
 from p4reduce.bench.trainings import HOOKS, RECORDED, Run
 from p4reduce.bench.workloads import Workload, make
@@ -103,6 +104,7 @@ class Ranks:
             "held_out_loss": held_out,
             "traffic": {name: (after[name] - before[name]) / counted for name in after},
             "batch": workload.batch,
+            "backend": backend().name,
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
         }
 

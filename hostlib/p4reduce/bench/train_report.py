@@ -29,6 +29,8 @@ class Row:
     hook: str
     target: str | None
     """None: no switch took part."""
+    backend: str | None
+    """The engine of the ranks, "c" or "python", where a switch took part."""
     workers: int
     link_gbps: float | None
     seed: int
@@ -64,6 +66,7 @@ def row(run: Run, figures: Mapping[int, Mapping[str, Any]], training: Training, 
         system=run.system,
         hook=HOOKS[run.system],
         target=target if run.system.startswith("p4reduce") else None,
+        backend=ranks[0]["backend"] if run.system.startswith("p4reduce") else None,
         workers=training.workers,
         link_gbps=link / 1e9 if link else None,
         seed=run.seed,
@@ -95,8 +98,9 @@ def table(rows: Sequence[Row]) -> Table:
             sent = _mean(some, lambda one: one.tx_bytes)
             base_speed = _mean(base, lambda one: one.steps_per_s) if base else None
             base_loss = _mean(base, lambda one: one.final_loss) if base else None
+            name = f"{system} ({some[0].target}, {some[0].backend})" if some[0].target else system
             made.add_row(
-                model, system, some[0].hook, str(some[0].workers), str(len(some)), _number(speed),
+                model, name, some[0].hook, str(some[0].workers), str(len(some)), _number(speed),
                 _number(_mean(some, lambda one: one.samples_per_s)),
                 _number(speed / base_speed if speed and base_speed else None),
                 _number(sent / 1e6 if sent is not None else None),

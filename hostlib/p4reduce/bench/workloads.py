@@ -337,7 +337,7 @@ class Resnet:
         return _ResidualNetwork(self._widths, self._classes)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, fused=True)
+        return torch.optim.SGD(model.parameters(), lr=0.005, momentum=0.9, fused=True)
 
     def draw(self, samples: int, generator: torch.Generator) -> Batch:
         classes = torch.randint(0, self._classes, (samples,), generator=generator)
