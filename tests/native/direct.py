@@ -20,6 +20,8 @@ _PACKET_IN = struct.Struct("!HI")
 class Direct:
     """What `tests.dataplane.traffic` needs of a switch, by calls into the data plane."""
 
+    can_be_leaf = True
+
     def __init__(self, name: str, plane: DataPlane, program: Program) -> None:
         self.name, self.plane, self.program = name, plane, program
         self.lanes, self.block_size, self.halves = program.lanes, program.block_size, program.halves
