@@ -14,7 +14,7 @@ C_SOURCES   := CMakeLists.txt $(wildcard hostlib/csrc/CMakeLists.txt hostlib/csr
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench fuzz test lint p4 proto clean
+.PHONY: help setup demo bench fuzz test lint p4 p4-tofino proto clean
 
 help:  ## list what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -75,6 +75,9 @@ lint: setup  ## style and types
 
 p4: setup  ## compile the P4 program again (needs p4c)
 	$(BIN)/python p4src/compile.py
+
+p4-tofino: setup  ## compile it for Tofino and show what it takes (needs p4c with its Tofino backend)
+	$(BIN)/python p4src/tofino.py $(ARGS)
 
 proto: setup  ## generate the control service's stubs again
 	$(BIN)/python hostlib/p4reduce/control/generate.py

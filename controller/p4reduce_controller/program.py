@@ -76,7 +76,12 @@ class Program:
     def __init__(self, schema: fy.P4Schema) -> None:
         self.schema = schema
         self.layout = _layout_of(schema)
-        self._tables = {key: _find(schema.tables, suffix, "table") for key, suffix in _TABLES.items()}
+        there = [table.name for table in schema.tables]
+        self._tables = {
+            key: _find(schema.tables, suffix, "table")
+            for key, suffix in _TABLES.items()
+            if key != "uplinks" or any(name.endswith(suffix) for name in there)  # a program can be that of a root only
+        }
         self._counters = {key: _find(schema.counters, suffix, "counter") for key, suffix in _COUNTERS.items()}
         cells = schema.counters[self._counters["outcomes"]].size
         if cells != len(OUTCOMES):
@@ -114,6 +119,8 @@ class Program:
         """The way to the parent, where there is one."""
         if job.parent is None:
             return []
+        if "uplinks" not in self._tables:
+            raise PipelineError("its program cannot be that of a leaf: it has no table `uplinks`")
         port, to, worker = job.parent.port, job.parent.endpoint, job.parent.worker
         way = {"port": port, "mac": to.mac, "ip": to.ip, "udp_port": to.udp_port, "worker": worker}
         return [self._entry("uplinks", {"job": job.job}, "uplink", **way)]
@@ -205,14 +212,18 @@ def _layout_of(schema: fy.P4Schema) -> Layout:
     block = {index for _, index, _ in values}
     halves = {size for _, _, size in values}
     if not values or len(halves) != 1 or len(values) != len(lanes) * len(block):
-        raise PipelineError("its P4Info lacks the registers laneI.valueJ.sums of the aggregator, or some of them")
+        raise PipelineError(
+            "its P4Info lacks the registers laneI.valueJ.sums (or pairJ) of the aggregator, or some of them"
+        )
     return Layout(lanes=len(lanes), block_size=len(block), slots=halves.pop() // 2)
 
 
-def _sums(schema: fy.P4Schema) -> Iterator[tuple[int, int, int]]:
+def _sums(schema: fy.P4Schema) -> Iterator[tuple[int, tuple[int, int], int]]:
+    """Lane, name of the value and cells of every sum; a cell of a pair's register holds two."""
     for register in schema.registers:
-        if found := re.search(r"\.lane(\d+)\.value(\d+)\.sums$", register.name):
-            yield int(found[1]), int(found[2]), register.size
+        if found := re.search(r"\.lane(\d+)\.(value|pair)(\d+)\.sums$", register.name):
+            for word in range(2 if found[2] == "pair" else 1):
+                yield int(found[1]), (int(found[3]), word), register.size
 
 
 __all__ = ["FLOOD_GROUP", "PipelineError", "Program", "load_schema"]

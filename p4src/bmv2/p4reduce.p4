@@ -4,8 +4,7 @@
 #include <v1model.p4>
 
 #include "../include/constants.p4"
-#include "../include/headers.p4"
-#include "../include/metadata.p4"
+#include "metadata.p4"
 #include "parser.p4"
 #include "checksums.p4"
 #include "drop_simulator.p4"
@@ -26,7 +25,6 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     Forwarding() forwarding;
 
     bit<1> lost = 0;
-    bit<1> is_own = 0;
 
     apply {
         meta.ingress_port = standard.ingress_port;
@@ -52,9 +50,9 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             if (lost == 1) {
                 meta.drop = 1;
             } else {
-                own_address.apply(hdr, meta, is_own);
-                to_forwarding = ~is_own;
-                to_aggregator = is_own & (hdr.aggregation.isValid() ? 1w1 : 1w0);
+                own_address.apply(hdr, meta);
+                to_forwarding = ~meta.own;
+                to_aggregator = meta.own & (hdr.aggregation.isValid() ? 1w1 : 1w0);
             }
         }
         if (to_aggregator == 1) {

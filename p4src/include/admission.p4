@@ -5,8 +5,8 @@ control Admission(in headers_t hdr, inout metadata_t meta) {
         meta.worker_bit = worker_bit;
         meta.full_bitmap = full_bitmap;
         meta.job_group = group;
-        meta.half = (bit<32>)pool_base + (bit<32>)hdr.aggregation.slot;
-        meta.pool_halves = pool_halves;
+        meta.half = pool_base + hdr.aggregation.slot;
+        meta.room = pool_halves |-| hdr.aggregation.slot;
     }
 
     table jobs {
@@ -26,7 +26,7 @@ control Admission(in headers_t hdr, inout metadata_t meta) {
     apply {
         if (!jobs.apply().hit) {
             meta.outcome = OUTCOME_NOT_ADMITTED;
-        } else if (hdr.aggregation.slot >= meta.pool_halves || hdr.aggregation.slot[0:0] != hdr.aggregation.seq[0:0]) {
+        } else if (meta.room == 0 || hdr.aggregation.slot[0:0] != hdr.aggregation.seq[0:0]) {
             meta.outcome = OUTCOME_BAD_SLOT;
         }
     }

@@ -36,30 +36,36 @@ const bit<4> OP_QUERY  = 6;
 const bit<4> OP_ABORT  = 7;
 const bit<4> OP_HELLO  = 8;
 
+@noWarn("unused")  // Tofino asks its registers without taking a minimum
 const bit<32> NO_KEY = 0xFFFFFFFF;
 
 // A switch that has a parent counts it as a worker of its own, the last one.
+@noWarn("unused")
 const bit<8>  PARENT = 31;
+@noWarn("unused")
 const bit<32> PARENT_BIT = 0x80000000;
+@noWarn("unused")
 const bit<8>  NOBODY = 255;  // in `worker` on the way down: none of this switch's workers
 
 // What became of a packet to the aggregator: the index into the counter `outcomes`.
-const bit<32> OUTCOME_STARTED      = 0;   // newer round: the half started over
-const bit<32> OUTCOME_ADDED        = 1;   // added to a round under way
-const bit<32> OUTCOME_COMPLETED    = 2;   // filled the bitmap (counted besides STARTED, ADDED or STORED)
-const bit<32> OUTCOME_STALE        = 3;   // of an older round: dropped
-const bit<32> OUTCOME_MISMATCH     = 4;   // fingerprint differs, here or elsewhere: ERROR to all
-const bit<32> OUTCOME_AHEAD        = 5;   // already counted, others awaited: STATUS to the sender
-const bit<32> OUTCOME_REPLAYED     = 6;   // already complete: RESULT to the sender
-const bit<32> OUTCOME_NOT_ADMITTED = 7;   // no such member of a job: dropped
-const bit<32> OUTCOME_BAD_SLOT     = 8;   // slot outside the job's pool, or of the wrong half: dropped
-const bit<32> OUTCOME_MALFORMED    = 9;   // truncated, wrong version, length or lanes: dropped
-const bit<32> OUTCOME_FORBIDDEN    = 10;  // an op that its sender may not use: dropped
-const bit<32> OUTCOME_HELLO        = 11;  // told to the controller
-const bit<32> OUTCOME_RESET        = 12;
-const bit<32> OUTCOME_QUERY        = 13;
-const bit<32> OUTCOME_SENT_UP      = 14;  // partial sums to the parent (the first time counted besides STARTED or ADDED)
-const bit<32> OUTCOME_STORED       = 15;  // the parent's RESULT taken (counted besides COMPLETED)
+const bit<8>  OUTCOME_STARTED      = 0;   // newer round: the half started over
+const bit<8>  OUTCOME_ADDED        = 1;   // added to a round under way
+const bit<8>  OUTCOME_COMPLETED    = 2;   // filled the bitmap (counted besides STARTED, ADDED or STORED)
+const bit<8>  OUTCOME_STALE        = 3;   // of an older round: dropped
+const bit<8>  OUTCOME_MISMATCH     = 4;   // fingerprint differs, here or elsewhere: ERROR to all
+const bit<8>  OUTCOME_AHEAD        = 5;   // already counted, others awaited: STATUS to the sender
+const bit<8>  OUTCOME_REPLAYED     = 6;   // already complete: RESULT to the sender
+const bit<8>  OUTCOME_NOT_ADMITTED = 7;   // no such member of a job: dropped
+const bit<8>  OUTCOME_BAD_SLOT     = 8;   // slot outside the job's pool, or of the wrong half: dropped
+const bit<8>  OUTCOME_MALFORMED    = 9;   // truncated, wrong version, length or lanes: dropped
+const bit<8>  OUTCOME_FORBIDDEN    = 10;  // an op that its sender may not use: dropped
+const bit<8>  OUTCOME_HELLO        = 11;  // told to the controller
+const bit<8>  OUTCOME_RESET        = 12;
+const bit<8>  OUTCOME_QUERY        = 13;
+@noWarn("unused")
+const bit<8>  OUTCOME_SENT_UP      = 14;  // partial sums to the parent (the first time counted besides STARTED or ADDED)
+@noWarn("unused")
+const bit<8>  OUTCOME_STORED       = 15;  // the parent's RESULT taken (counted besides COMPLETED)
 #define OUTCOMES 16
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;

@@ -101,7 +101,9 @@ header packet_in_h {
     bit<32> bitmap;
 }
 
+// ARCHITECTURE_HEADERS is what an architecture puts ahead of a packet for itself.
 struct headers_t {
+    ARCHITECTURE_HEADERS
     packet_out_h    packet_out;
     packet_in_h     packet_in;
     ethernet_h      ethernet;
@@ -113,5 +115,20 @@ struct headers_t {
     key_h[LANES]    keys;
     values_h[LANES] values;
 }
+
+// What a deparser sends of them, packet-in first.
+#define EMIT_FRAME \
+        pkt.emit(hdr.packet_in); \
+        pkt.emit(hdr.ethernet); \
+        pkt.emit(hdr.arp); \
+        pkt.emit(hdr.ipv4); \
+        pkt.emit(hdr.icmp); \
+        pkt.emit(hdr.udp); \
+        pkt.emit(hdr.aggregation); \
+        pkt.emit(hdr.keys); \
+        pkt.emit(hdr.values);
+
+#define IPV4_FIELDS { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification, \
+    hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst }
 
 #endif

@@ -4,8 +4,8 @@
 
 #include "headers.p4"
 
-// What the logic files see and decide. The architecture's own metadata stays in its top file, which fills this in and
-// acts on it.
+// What the logic files see and decide. The architecture's top file fills this in and acts on it; ARCHITECTURE_METADATA is
+// what its own files add.
 struct metadata_t {
     // Where the packet came from and shall go.
     port_t  ingress_port;
@@ -17,13 +17,15 @@ struct metadata_t {
     bit<1>  truncated;       // shorter than its headers say
     bit<1>  bad_checksum;    // of the IPv4 header
 
-    // Its destination, when that is the switch itself.
+    // The address that it is for, and whether that is the switch's own.
+    ipv4_t  address;
+    bit<1>  own;
     mac_t   switch_mac;
 
     // The sender's membership, from the job's entry.
     bit<32> worker_bit;
     bit<32> full_bitmap;
-    bit<16> pool_halves;
+    bit<16> room;            // halves of the pool from this one on: 0 when it is outside
     bit<16> job_group;
 
     // The switch above this one in the job's tree, if there is one.
@@ -37,8 +39,8 @@ struct metadata_t {
     bit<8>  member;          // who sent the packet, as the job's entries have it
 
     // The slot half and what happened there.
-    bit<32> half;
-    bit<32> outcome;
+    bit<16> half;
+    bit<8>  outcome;
     bit<1>  complete;
     bit<1>  send_up;         // the partial sums, to the parent
     bit<32> seq;
@@ -46,9 +48,7 @@ struct metadata_t {
     bit<32> fingerprint;
     bit<8>  present;         // lanes that any worker has sent values of
     bit<8>  envoy;           // the worker whose packet was the last to be added
-    bit<32> keep;            // all ones: go on from the stored sums and keys; 0: start over
-    bit<8>  add;             // lanes whose values are to be added
-    bit<8>  touch;           // lanes whose registers are to be read and written
+    ARCHITECTURE_METADATA
 }
 
 #endif

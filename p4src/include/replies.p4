@@ -25,6 +25,7 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
         meta.multicast_group = meta.job_group;
     }
 
+#ifdef LEAF
     // From this switch, as a worker of its parent.
     action to_parent(bit<4> op) {
         hdr.aggregation.op = op;
@@ -44,6 +45,7 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
     action name_worker() {
         hdr.aggregation.worker = hdr.aggregation.worker == meta.parent_worker ? meta.envoy : NOBODY;
     }
+#endif
 
     action to_controller() {
         meta.egress_port = CPU_PORT;
@@ -72,28 +74,33 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         if (meta.complete == 1) {
+#ifdef LEAF
             if (meta.from_parent == 1) {
                 name_worker();
             }
+#endif
             turn_around(OP_RESULT);
             to_group();
             hdr.aggregation.present = hdr.aggregation.active;
+#ifdef LEAF
         } else if (meta.send_up == 1) {
             to_parent(OP_DATA);
             hdr.aggregation.present = hdr.aggregation.active & meta.present;
 #define LEAVE_OUT(i) if (meta.present[i:i] == 0) { hdr.values[i].setInvalid(); }
             FOR_EACH_LANE(LEAVE_OUT)
+#endif
         } else if (meta.outcome == OUTCOME_REPLAYED) {
             turn_around(OP_RESULT);
             to_sender();
             hdr.aggregation.present = hdr.aggregation.active;
         } else if (meta.outcome == OUTCOME_AHEAD) {
+#ifdef LEAF
             if (meta.from_parent == 1) {
                 name_worker();
                 to_group();
-            } else {
-                to_sender();
-            }
+            } else
+#endif
+            to_sender();
             turn_around(OP_STATUS);
             without_values(meta.bitmap);
         } else if (meta.outcome == OUTCOME_MISMATCH) {
@@ -103,12 +110,15 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
                 without_values(hdr.aggregation.fingerprint);
                 hdr.aggregation.fingerprint = meta.fingerprint;
             }
+#ifdef LEAF
+            if (meta.from_parent == 1) {
+                hdr.aggregation.worker = NOBODY;
+            }
             if (meta.parent_bit != 0 && meta.from_parent == 0) {
                 to_parent(OP_ERROR);
-            } else {
-                if (meta.from_parent == 1) {
-                    hdr.aggregation.worker = NOBODY;
-                }
+            } else
+#endif
+            {
                 turn_around(OP_ERROR);
                 to_group();
             }

@@ -18,7 +18,6 @@ control Uplink(in headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        meta.member = hdr.aggregation.worker;
         if (uplinks.apply().hit && meta.ingress_port == meta.parent_port && hdr.ipv4.src == meta.parent_ip
             && hdr.udp.src_port == meta.parent_udp_port) {
             meta.from_parent = 1;

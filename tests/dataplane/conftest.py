@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tofino.builds import PROFILES, TofinoSwitch
+
 from .switch import Switch
 from .targets import Unavailable
 
@@ -21,13 +23,15 @@ PLANES = [
     pytest.param("native-eth", marks=pytest.mark.root),
     pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root]),
 ]
+TOFINO = [pytest.param(profile, marks=[pytest.mark.p4c, pytest.mark.slow]) for profile in PROFILES]
 
 
-@pytest.fixture(scope="session", params=PLANES)
+@pytest.fixture(scope="session", params=[*PLANES, *TOFINO])
 def running_switch(request: pytest.FixtureRequest) -> Iterator[Switch]:
     with ExitStack() as running:
         try:
-            switch = running.enter_context(Switch(request.param))
+            switch = TofinoSwitch(request.param) if request.param in PROFILES else Switch(request.param)
+            running.enter_context(switch)
         except Unavailable as missing:
             pytest.skip(str(missing))
         yield switch

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
 
 from . import frames
 from .frames import NO_KEY, NOBODY, PARENT, Aggregation, Host, Values
@@ -110,6 +111,8 @@ class Job:
 
     def start(self) -> Job:
         """Entries, group and slot halves, as the controller does."""
+        if self.parent and not self.switch.can_be_leaf:
+            pytest.skip("the program for Tofino can be the root of a tree only")
         ranks = range(self.size)
         self.switch.insert(*map(self.admission, ranks), *map(self.delivery, ranks))
         if self.parent:

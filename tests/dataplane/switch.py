@@ -127,6 +127,10 @@ class HalfState:
 class Switch:
     """Use as a context manager; `reset` takes back everything that a test has set."""
 
+    can_be_leaf = True  # of a tree of switches
+    guards_keys = True  # against other keys of a worker that is counted already
+    entered_alone = "started"  # as what the only packet of a round counts, besides completed
+
     def __init__(self, target: str, compiled: Path = COMPILED) -> None:
         self.name = target
         self.program = Program(compiled / "p4info.txtpb", compiled / "p4reduce.json")

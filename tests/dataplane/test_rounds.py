@@ -124,6 +124,8 @@ def test_who_lost_the_result_gets_it_again(switch: Switch) -> None:
 
 
 def test_a_replay_takes_nothing_from_the_packet_that_asks(switch: Switch) -> None:
+    if not switch.guards_keys:
+        pytest.skip("Tofino 1 has no stage left to know who is counted before it takes the minimum")
     job = Job(switch, 2).start()
     keys = tuple(0x500 + lane for lane in range(switch.lanes))
     packets = [job.packet(rank, 2, values=values_of(rank, switch, [0]), keys=keys) for rank in range(2)]

@@ -35,15 +35,19 @@ class Step:
 
 
 class Setup:
-    """Four jobs, one of them below a spine, and a small network around them, the same on every switch."""
+    """Four jobs, one of them below a spine (where the switch can be), and a network around them, always the same."""
 
     def __init__(self, switch: Switch) -> None:
         self.jobs = [
             Job(switch, 3, number=1, pool_base=0, slots=2, first_seq=2),
             Job(switch, 1, number=2, pool_base=4, slots=1, first_seq=2**32 - 6),
             Job(switch, 6, number=3, generation=9, pool_base=8, slots=2, first_seq=2**31 - 6),
-            Job(switch, 2, number=4, pool_base=12, slots=2, parent=Member(switch.ports[2], SPINE), index=1),
         ]
+        self.leaf: Job | None = None
+        if switch.can_be_leaf:
+            parent = Member(switch.ports[2], SPINE)
+            self.leaf = Job(switch, 2, number=4, pool_base=12, slots=2, parent=parent, index=1)
+            self.jobs.append(self.leaf)
 
     @property
     def halves(self) -> list[int]:
@@ -81,6 +85,7 @@ class Traffic:
     def __init__(self, setup: Setup, seed: int, lanes: int, block_size: int, halves: int) -> None:
         self._random = Random(seed)
         self._jobs = setup.jobs
+        self._leaf = setup.leaf
         self._lanes, self._block_size, self._halves = lanes, block_size, halves
         self._rounds = {(job.number, slot): job.first_seq for job in setup.jobs for slot in range(job.slots)}
         self._history: list[tuple[int, bytes]] = []
@@ -88,7 +93,7 @@ class Traffic:
         self._deaf = False
         self._kinds: list[tuple[Callable[[], Step], int]] = [
             (self._data, 44),
-            (self._from_parent, 8),
+            (self._from_parent, 8 if setup.leaf else 0),
             (self._mutated, 22),
             (self._repeated, 6),
             (self._foreign, 10),
@@ -157,7 +162,8 @@ class Traffic:
     def _from_parent(self) -> Step:
         """A RESULT, STATUS or ERROR from the spine, now and then something else; or such a packet from a worker."""
         random = self._random
-        job, packet = self._packet(self._jobs[3])
+        assert self._leaf is not None
+        job, packet = self._packet(self._leaf)
         op = random.choices([frames.RESULT, frames.STATUS, frames.ERROR, frames.DATA], [12, 4, 1, 1])[0]
         if op != frames.RESULT and random.random() < 0.9:
             packet = replace(packet, active=0, values={})

@@ -68,7 +68,7 @@ CHANGES = {
     ),
     "pool": (
         "include/admission.p4",
-        "hdr.aggregation.slot >= meta.pool_halves ||",
+        "meta.room == 0 ||",
         "",
         "test_jobs.py::test_a_slot_outside_the_pool_is_dropped",
     ),

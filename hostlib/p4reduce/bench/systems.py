@@ -78,9 +78,9 @@ def _run(system: str, cases: Sequence[Case], setup: Setup) -> Iterator[Figures]:
         environment = {"WORLD_SIZE": str(workers), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         try:
             if system == "p4reduce":
-                environment["P4REDUCE_CONTROLLER"] = _start_switch(family, workers, setup)
+                environment["P4REDUCE_CONTROLLER"] = start_switch(family, workers, setup)
             else:
-                environment |= _rendezvous(setup.links)
+                environment |= rendezvous(setup.links)
             ranks = _start_ranks(family, system, cases, setup, environment)
         except ChildFailed as error:
             raise _NeverStarted(str(error)) from None
@@ -103,7 +103,7 @@ def collect(family: Family, ranks: Sequence[Child], world: int, cases: int, sile
         raise ChildFailed("the ranks ended early")
 
 
-def _start_switch(family: Family, workers: int, setup: Setup) -> str:
+def start_switch(family: Family, workers: int, setup: Setup) -> str:
     """Start the target's switches and their controller; gives the controller's address."""
     if setup.target == "bmv2":
         ports, address = [f"{port}=eth:port{port}" for port in range(1, workers + 1)], "10.0.0.254:31314"
@@ -118,7 +118,7 @@ def _start_switch(family: Family, workers: int, setup: Setup) -> str:
     return str(controller.first(START_UP_S)["listen"])
 
 
-def _rendezvous(links: Links | None) -> dict[str, str]:
+def rendezvous(links: Links | None) -> dict[str, str]:
     """Where torch's ranks meet."""
     if links is not None:
         return {"MASTER_ADDR": links.address(0), "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": INTERFACE}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// LEAF: it can be below another switch (include/uplink.p4)
+// keep: all ones: go on from the stored sums and keys; 0: start over
+// add: lanes whose values are to be added
+// touch: lanes whose registers are to be read and written
+#define LEAF
+#define ARCHITECTURE_HEADERS
+#define ARCHITECTURE_METADATA bit<32> keep; bit<8> add; bit<8> touch;
+
+#include "../include/headers.p4"
+#include "../include/metadata.p4"

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every parser does with a frame once it knows where that begins: include it in the parser. CHECK_IPV4 is what the
+// architecture's parser does about the checksum of an IPv4 header; nothing where it does not do that.
+    state parse_packet_out {
+        pkt.extract(hdr.packet_out);
+        transition parse_ethernet;
+    }
+
+    state parse_ethernet {
+        pkt.extract(hdr.ethernet);
+        transition select(hdr.ethernet.type) {
+            ETHERTYPE_IPV4: parse_ipv4;
+            ETHERTYPE_ARP: parse_arp;
+            default: accept;
+        }
+    }
+
+    state parse_arp {
+        pkt.extract(hdr.arp);
+        meta.address = hdr.arp.target_ip;
+        transition accept;
+    }
+
+    // A header with options, or a fragment, is forwarded but never ours.
+    state parse_ipv4 {
+        pkt.extract(hdr.ipv4);
+        meta.address = hdr.ipv4.dst;
+        CHECK_IPV4
+        transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.flags[0:0], hdr.ipv4.fragment_offset,
+                hdr.ipv4.protocol) {
+            (4, 5, 0, 0, PROTOCOL_UDP): parse_udp;
+            (4, 5, 0, 0, PROTOCOL_ICMP): parse_icmp;
+            default: accept;
+        }
+    }
+
+    state parse_icmp {
+        pkt.extract(hdr.icmp);
+        transition accept;
+    }
+
+    state parse_udp {
+        pkt.extract(hdr.udp);
+        transition select(hdr.udp.dst_port) {
+            AGGREGATION_PORT: parse_aggregation;
+            default: accept;
+        }
+    }
+
+    state parse_aggregation {
+        pkt.extract(hdr.aggregation);
+        meta.member = hdr.aggregation.worker;
+#define EXTRACT_KEY(i) pkt.extract(hdr.keys[i]);
+        FOR_EACH_LANE(EXTRACT_KEY)
+        transition lane_0;
+    }
+
+#define LANE_STATES(i, next) \
+    state lane_##i { transition select(hdr.aggregation.present[i:i]) { 1: values_##i; default: lane_##next; } } \
+    state values_##i { pkt.extract(hdr.values[i]); transition lane_##next; }
+    LANE_STATES(0, 1)
+#if LANES >= 2
+    LANE_STATES(1, 2)
+#endif
+#if LANES >= 4
+    LANE_STATES(2, 3)
+    LANE_STATES(3, 4)
+#endif
+#if LANES >= 8
+    LANE_STATES(4, 5)
+    LANE_STATES(5, 6)
+    LANE_STATES(6, 7)
+    LANE_STATES(7, 8)
+#endif
+#define LAST_STATE_(n) state lane_##n { transition accept; }
+#define LAST_STATE(n) LAST_STATE_(n)
+    LAST_STATE(LANES)

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loses packets on purpose: a port that the controller gives a threshold loses threshold / 2^32 of what crosses it in
+// this direction, in steps of 2^-15. 2^32 - 1 loses everything. Lost is what `margin` is not 0 for.
+control DropSimulator(in port_t port, out bit<16> margin) {
+    Counter<bit<64>, port_t>(512, CounterType_t.PACKETS_AND_BYTES) losses;
+    Random<bit<15>>() random;
+
+    bit<16> limit = 0;
+    bit<16> draw = 0;
+
+    action lose(bit<32> threshold) {
+        limit = threshold[31:16];
+    }
+
+    table loss_rates {
+        key = { port : exact @name("port"); }
+        actions = { lose; @defaultonly NoAction; }
+        default_action = NoAction;
+        size = 512;
+    }
+
+    apply {
+        draw[15:1] = random.get();  // even, so always below the largest limit
+        loss_rates.apply();
+        margin = limit |-| draw;
+        if (margin != 0) {
+            losses.count(port);
+        }
+    }
+}

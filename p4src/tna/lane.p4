@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// The registers of a lane: the smallest key that the workers have announced, and the sums of its block.
+
+// A packet of a sender that the bitmap shows already.
+#define COUNTED(w) 32w1 << w &&& 32w1 << w, 32w1 << w &&& 32w1 << w
+
+control Key(inout bit<32> announced, in metadata_t meta) {
+    Register<bit<32>, bit<16>>(HALVES, 0) keys;
+
+    RegisterAction<bit<32>, bit<16>, bit<32>>(keys) set_key = {
+        void apply(inout bit<32> stored, out bit<32> least) {
+            least = 0;
+            stored = announced;
+        }
+    };
+    RegisterAction<bit<32>, bit<16>, bit<32>>(keys) lower_key = {
+        void apply(inout bit<32> stored, out bit<32> least) {
+            stored = min(stored, announced);
+            least = stored;
+        }
+    };
+    RegisterAction<bit<32>, bit<16>, bit<32>>(keys) read_key = {
+        void apply(inout bit<32> stored, out bit<32> least) {
+            least = stored;
+        }
+    };
+
+    @hidden action start() { set_key.execute(meta.half); }
+    @hidden action lower() { announced = lower_key.execute(meta.half); }
+    @hidden action read() { announced = read_key.execute(meta.half); }
+    @hidden table keep {
+        key = {
+            meta.step  : ternary;
+            meta.newer : ternary;
+            meta.live  : ternary;
+            meta.same  : ternary;
+#ifdef GUARDED_KEYS
+            meta.worker_bit : ternary;
+            meta.bitmap     : ternary;
+#endif
+        }
+        actions = { start; lower; read; @defaultonly NoAction; }
+        const entries = {
+#ifdef GUARDED_KEYS
+            (STEP_QUERY, _, _, _, _, _) : read();
+            (STEP_DATA,  1, _, _, _, _) : start();
+#define KNOWN_ROW(w) (STEP_DATA, 0, 1, 1, COUNTED(w)) : read();
+            REPEAT_32(KNOWN_ROW)
+            (STEP_DATA,  0, 1, 1, _, _) : lower();
+#else
+            (STEP_QUERY, _, _, _) : read();
+            (STEP_DATA,  1, _, _) : start();
+            (STEP_DATA,  0, 1, 1) : lower();
+#endif
+        }
+        const default_action = NoAction;
+        size = 64;
+    }
+
+    apply {
+        keep.apply();
+    }
+}
+
+// The table that drives a register of sums. A lane without values in the packet comes with zeros, so adding reads it.
+#ifdef SECOND_PASS
+#define HARVEST_ACTION harvest;
+#define HARVEST_ENTRY (STEP_HARVEST, _, _, _, _, _, _) : harvest();
+#else
+#define HARVEST_ACTION
+#define HARVEST_ENTRY
+#endif
+#define READ_ROW(w) (STEP_DATA, 0, 1, 1, _, COUNTED(w)) : read();
+#define SUMS_TABLE \
+    @hidden table sum { \
+        key = { \
+            meta.step       : ternary; \
+            meta.newer      : ternary; \
+            meta.live       : ternary; \
+            meta.same       : ternary; \
+            active          : ternary; \
+            meta.worker_bit : ternary; \
+            meta.bitmap     : ternary; \
+        } \
+        actions = { start; add; read; HARVEST_ACTION NoAction; } \
+        const entries = { \
+            HARVEST_ENTRY \
+            (_,          _, _, _, 0, _, _) : NoAction(); \
+            (STEP_QUERY, _, _, _, _, _, _) : read(); \
+            (STEP_DATA,  1, _, _, _, _, _) : start(); \
+            REPEAT_32(READ_ROW) \
+            (STEP_DATA,  0, 1, 1, _, _, _) : add(); \
+        } \
+        const default_action = NoAction; \
+        size = 64; \
+    }
+
+#ifdef PAIRS
+#include "pair.p4"
+#define FOR_EACH_REGISTER(m) FOR_EACH_PAIR(m)
+#define SUM_INSTANCE(i, j) Pair() pair##i;
+#define APPLY_SUM(i, j) pair##i.apply(values.v##i, values.v##j, active, meta);
+#else
+#include "single.p4"
+#define FOR_EACH_REGISTER(m) FOR_EACH_VALUE(m)
+#define SUM_INSTANCE(i) Value() value##i;
+#define APPLY_SUM(i) value##i.apply(values.v##i, active, meta);
+#endif
+
+control Lane(inout values_h values, in bit<8> active, in metadata_t meta) {
+    FOR_EACH_REGISTER(SUM_INSTANCE)
+
+    apply {
+        FOR_EACH_REGISTER(APPLY_SUM)
+    }
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef P4REDUCE_TNA_METADATA_P4
+#define P4REDUCE_TNA_METADATA_P4
+
+// From ingress to egress: what a parser cannot see in the packet.
+header bridge_h {
+    bit<1> bridged;          // by L2: not back to where it came from
+    bit<1> update_checksum;  // of an IPv4 header that was right
+    bit<1> aggregation;      // of ours, and not a packet-in
+    bit<4> padding;
+    PortId_t ingress_port;
+}
+
+#ifdef SECOND_PASS
+// From the first pass to the second: where the sums are and where the answer goes then.
+header harvest_h {
+    bit<16> half;
+    bit<16> multicast_group;
+    bit<7>  padding;
+    PortId_t egress_port;    // where there is no group
+}
+#define ARCHITECTURE_HEADERS bridge_h bridge; harvest_h harvest;
+#else
+#define ARCHITECTURE_HEADERS bridge_h bridge;
+#endif
+
+// What is to be done at the slot half; 0: nothing.
+const bit<3> STEP_DATA    = 1;
+const bit<3> STEP_RESET   = 2;
+const bit<3> STEP_QUERY   = 3;
+const bit<3> STEP_HARVEST = 4;  // of the second pass
+
+// Only a stateful ALU compares 32 bits with 32 bits. So those give answers of one bit each, and tables with constant
+// entries decide.
+//   margin          not 0: the drop simulator loses the packet
+//   step            what is to be done at the slot half
+//   newer           than the half's round
+//   live            of the round that is under way in the half, or complete
+//   same            of the same operation
+//   others          full bitmap without the sender
+//   missing         0: only the sender was missing
+//   lacking         0: nobody was missing
+//   cell            of the counter of outcomes
+//   update_checksum as bridged
+#define ARCHITECTURE_METADATA \
+    bit<16> margin; bit<3> step; bit<1> newer; bit<1> live; bit<1> same; \
+    bit<32> others; bit<32> missing; bit<32> lacking; bit<8> cell; bit<1> update_checksum;
+
+#include "../include/headers.p4"
+#include "../include/metadata.p4"
+
+#endif

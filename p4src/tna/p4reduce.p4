@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// The aggregator as a switch program for the Tofino Native Architecture. docs/tofino.md explains how it fits.
+#if __TARGET_TOFINO__ == 1
+#include <tna.p4>
+#else
+#include <t2na.p4>
+#endif
+
+#include "../include/constants.p4"
+#include "profile.p4"
+#include "metadata.p4"
+#include "parser.p4"
+#include "drop_simulator.p4"
+#include "../include/own_address.p4"
+#include "../include/forwarding.p4"
+#include "../include/admission.p4"
+#include "slot_state.p4"
+#include "lane.p4"
+#include "../include/replies.p4"
+#include "aggregation.p4"
+#include "../include/delivery.p4"
+
+control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t intrinsic,
+        in ingress_intrinsic_metadata_from_parser_t parsed, inout ingress_intrinsic_metadata_for_deparser_t deparser,
+        inout ingress_intrinsic_metadata_for_tm_t traffic_manager) {
+    DropSimulator() drop_simulator;
+    OwnAddress() own_address;
+    Aggregation() aggregation;
+    Forwarding() forwarding;
+
+#ifdef SECOND_PASS
+    @hidden action send_round() {
+        hdr.harvest.setValid();
+        hdr.harvest.half = meta.half;
+        hdr.harvest.multicast_group = meta.multicast_group;
+        hdr.harvest.padding = 0;
+        hdr.harvest.egress_port = meta.egress_port;
+        traffic_manager.ucast_egress_port = meta.ingress_port[8:7] ++ (bit<7>)RECIRCULATION_PORT;
+        traffic_manager.bypass_egress = 1;
+    }
+#endif
+
+    @hidden action send() {
+        hdr.bridge.setValid();
+        hdr.bridge.bridged = meta.bridged;
+        hdr.bridge.update_checksum = meta.update_checksum;
+        hdr.bridge.padding = 0;
+        hdr.bridge.ingress_port = meta.ingress_port;
+    }
+
+    apply {
+        bit<1> to_forwarding = 0;
+#ifdef SECOND_PASS
+        bit<1> again = 0;
+#endif
+
+#ifdef SECOND_PASS
+        if (meta.step == STEP_HARVEST) {
+            meta.egress_port = hdr.harvest.egress_port;
+            meta.multicast_group = hdr.harvest.multicast_group;
+            hdr.harvest.setInvalid();
+        } else
+#endif
+        if (meta.from_cpu == 1) {
+            if (hdr.packet_out.through_pipeline == 0) {
+                meta.egress_port = hdr.packet_out.egress_port;
+            } else if (!hdr.aggregation.isValid()) {
+                to_forwarding = 1;
+            } else if (hdr.aggregation.op == OP_ABORT) {
+                meta.multicast_group = hdr.packet_out.multicast_group;
+            } else {
+                meta.own = 1;
+            }
+            hdr.packet_out.setInvalid();
+        } else {
+            drop_simulator.apply(meta.ingress_port, meta.margin);
+            own_address.apply(hdr, meta);
+            if (meta.own == 0) {
+                to_forwarding = 1;
+            }
+        }
+        if (hdr.aggregation.isValid()) {
+            aggregation.apply(hdr, meta, parsed.parser_err);
+        }
+        if (to_forwarding == 1) {
+            forwarding.apply(hdr, meta);
+        }
+
+#ifdef SECOND_PASS
+        if (hdr.values[0].isValid() && (meta.complete == 1 || meta.outcome == OUTCOME_REPLAYED
+            || meta.outcome == OUTCOME_QUERY)) {
+            again = 1;
+        }
+#endif
+        if (meta.step == STEP_HARVEST || (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5 && meta.bad_checksum == 0)) {
+            meta.update_checksum = 1;
+        }
+        if (meta.margin != 0 || meta.drop == 1) {
+            deparser.drop_ctl = 1;
+#ifdef SECOND_PASS
+        } else if (again == 1) {
+            send_round();
+#endif
+        } else {
+            send();
+            if (hdr.packet_in.isValid()) {
+                hdr.bridge.update_checksum = 0;
+                hdr.bridge.aggregation = 0;
+            } else if (hdr.aggregation.isValid()) {
+                hdr.bridge.aggregation = 1;
+            } else {
+                hdr.bridge.aggregation = 0;
+            }
+            if (meta.multicast_group != 0) {
+                traffic_manager.mcast_grp_a = meta.multicast_group;
+            } else {
+                traffic_manager.ucast_egress_port = meta.egress_port;
+            }
+        }
+    }
+}
+
+control SwitchEgress(inout headers_t hdr, inout metadata_t meta, in egress_intrinsic_metadata_t intrinsic,
+        in egress_intrinsic_metadata_from_parser_t parsed, inout egress_intrinsic_metadata_for_deparser_t deparser,
+        inout egress_intrinsic_metadata_for_output_port_t output) {
+    DropSimulator() drop_simulator;
+    Delivery() delivery;
+
+    apply {
+        delivery.apply(hdr, intrinsic.egress_rid);
+        if (meta.bridged == 1 && intrinsic.egress_port == meta.ingress_port) {
+            deparser.drop_ctl = 1;
+        } else if (intrinsic.egress_port != CPU_PORT) {
+            drop_simulator.apply(intrinsic.egress_port, meta.margin);
+            if (meta.margin != 0) {
+                deparser.drop_ctl = 1;
+            }
+        }
+    }
+}
+
+Pipeline(IngressParser(), SwitchIngress(), IngressDeparser(), EgressParser(), SwitchEgress(), EgressDeparser()) pipe;
+
+@pkginfo(name="p4reduce", version="1.0.0")
+Switch(pipe) main;

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+parser IngressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out ingress_intrinsic_metadata_t intrinsic) {
+    Checksum() ipv4_checksum;
+
+    state start {
+        meta = {...};
+        pkt.extract(intrinsic);
+        pkt.advance(PORT_METADATA_SIZE);
+        meta.ingress_port = intrinsic.ingress_port;
+        transition select(intrinsic.ingress_port) {
+            CPU_PORT: parse_from_controller;
+#ifdef SECOND_PASS
+            RECIRCULATION_PORT &&& 0x7F: parse_harvest;
+#endif
+            default: parse_ethernet;
+        }
+    }
+
+    state parse_from_controller {
+        meta.from_cpu = 1;
+        transition parse_packet_out;
+    }
+
+#ifdef SECOND_PASS
+    state parse_harvest {
+        pkt.extract(hdr.harvest);
+        meta.step = STEP_HARVEST;
+        meta.half = hdr.harvest.half;
+        transition select(hdr.harvest.egress_port) {
+            CPU_PORT: parse_packet_in;
+            default: parse_answer;
+        }
+    }
+
+    state parse_packet_in {
+        pkt.extract(hdr.packet_in);
+        transition parse_answer;
+    }
+
+    state parse_answer {
+        pkt.extract(hdr.ethernet);
+        pkt.extract(hdr.ipv4);
+        pkt.extract(hdr.udp);
+        transition parse_aggregation;
+    }
+#endif
+
+    // verify() is true where the checksum is wrong.
+#define CHECK_IPV4 ipv4_checksum.add(hdr.ipv4); meta.bad_checksum = (bit<1>)ipv4_checksum.verify();
+#include "../include/parser_states.p4"
+}
+
+control IngressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
+        in ingress_intrinsic_metadata_for_deparser_t deparser) {
+    apply {
+        pkt.emit(hdr.bridge);
+#ifdef SECOND_PASS
+        pkt.emit(hdr.harvest);
+#endif
+        EMIT_FRAME
+    }
+}
+
+// Keys and values leave as they are.
+parser EgressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out egress_intrinsic_metadata_t intrinsic) {
+    state start {
+        meta = {...};
+        pkt.extract(intrinsic);
+        pkt.extract(hdr.bridge);
+        meta.bridged = hdr.bridge.bridged;
+        meta.update_checksum = hdr.bridge.update_checksum;
+        meta.ingress_port = hdr.bridge.ingress_port;
+        transition parse_ethernet;
+    }
+
+    state parse_ethernet {
+        pkt.extract(hdr.ethernet);
+        transition select(hdr.ethernet.type, hdr.bridge.update_checksum, hdr.bridge.aggregation) {
+            (ETHERTYPE_IPV4, 1, _): parse_ipv4;
+            (ETHERTYPE_IPV4, _, 1): parse_ipv4;
+            default: accept;
+        }
+    }
+
+    state parse_ipv4 {
+        pkt.extract(hdr.ipv4);
+        transition select(hdr.bridge.aggregation) {
+            1: parse_aggregation;
+            default: accept;
+        }
+    }
+
+    state parse_aggregation {
+        pkt.extract(hdr.udp);
+        pkt.extract(hdr.aggregation);
+        transition accept;
+    }
+}
+
+// Only a header whose checksum was right is ever rewritten: a wrong one is bridged as it came, for its receiver to see.
+control EgressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
+        in egress_intrinsic_metadata_for_deparser_t deparser) {
+    Checksum() ipv4_checksum;
+
+    apply {
+        if (meta.update_checksum == 1) {
+            hdr.ipv4.checksum = ipv4_checksum.update(IPV4_FIELDS);
+        }
+        pkt.emit(hdr.ethernet);
+        pkt.emit(hdr.ipv4);
+        pkt.emit(hdr.udp);
+        pkt.emit(hdr.aggregation);
+    }
+}

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random traffic comes out of the program for Tofino as it does of the one for BMv2, byte for byte."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import zlib
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.dataplane.fuzz import describe, outcome
+from tests.dataplane.switch import LOSSES_IN, LOSSES_OUT, OUTCOME_NAMES, OUTCOMES, Switch
+from tests.dataplane.targets import Unavailable
+from tests.dataplane.traffic import Setup, Step, Traffic
+from tests.p4src.build import P4SRC
+
+from .builds import PROFILES, TofinoSwitch, bmv2, build, tofino
+
+pytestmark = pytest.mark.p4c
+
+
+class Faithful(Traffic):
+    """A worker announces the same keys each time that it sends its packet of a round.
+
+    Tofino 1 has no stage left to tell who is counted before it takes the minimum, so there another key would count.
+    """
+
+    def _frame(self, kind: str, port: int, frame: bytes) -> Step:
+        keys = slice(60, 60 + 4 * self._lanes)
+        if len(frame) >= keys.stop:
+            worker_job, slot_seq = frame[45:48], frame[50:56]
+            least = [zlib.crc32(worker_job + slot_seq + bytes([lane])) for lane in range(self._lanes)]
+            frame = frame[: keys.start] + struct.pack(f"!{self._lanes}I", *least) + frame[keys.stop :]
+        return super()._frame(kind, port, frame)
+
+
+def state(switch: Switch, setup: Setup) -> dict[str, object]:
+    """Slot halves and counters. Where Tofino counts otherwise, what both can tell.
+
+    A round's last packet is completed only for Tofino; and it counts bytes at egress as they are there.
+    """
+    outcomes = {OUTCOME_NAMES[cell]: count for cell, count in switch.client.read_counters(OUTCOMES).items()}
+    entered = [outcomes.pop(name, (0, 0)) for name in ("started", "added")]
+    if isinstance(switch, TofinoSwitch):
+        entered.append(outcomes.get("completed", (0, 0)))
+    outcomes["entered"] = (sum(packets for packets, _ in entered), sum(size for _, size in entered))
+    return {
+        "halves": [switch.query(half) for half in setup.halves],
+        "outcomes": outcomes,
+        "lost at ingress": switch.client.read_counters(LOSSES_IN),
+        "lost at egress": {port: packets for port, (packets, _) in switch.client.read_counters(LOSSES_OUT).items()},
+    }
+
+
+def difference(left: TofinoSwitch, right: Switch, frames: int, seed: int) -> str | None:
+    """What the two do differently first, given the same traffic; None: nothing."""
+    right.can_be_leaf = left.can_be_leaf
+    setups = {switch: Setup(switch) for switch in (left, right)}
+    for switch, setup in setups.items():
+        setup.install(switch)
+    kind = Traffic if left.guards_keys else Faithful
+    traffic = kind(setups[left], seed, left.lanes, left.block_size, left.halves)
+    for index in range(frames):
+        step = next(traffic)
+        tofino_does, bmv2_does = (outcome(switch, step) for switch in (left, right))
+        if tofino_does != bmv2_does:
+            return (
+                f"seed {seed}, step {index}: {step.what}\nTofino\n{describe(tofino_does)}\nBMv2\n{describe(bmv2_does)}"
+            )
+    left_state, right_state = (state(switch, setups[switch]) for switch in (left, right))
+    return None if left_state == right_state else f"state at the end\nTofino\n{left_state}\nBMv2\n{right_state}"
+
+
+@pytest.mark.parametrize(
+    ("frames", "seed"),
+    [(600, 1), (600, 2), *(pytest.param(5000, seed, marks=pytest.mark.slow) for seed in range(3, 7))],
+)
+@pytest.mark.parametrize("profile", PROFILES)
+def test_as_bmv2(profile: str, frames: int, seed: int) -> None:
+    with ExitStack() as running:
+        try:
+            left = running.enter_context(TofinoSwitch(profile))
+            right = running.enter_context(Switch("sim", bmv2(tofino.PROFILES[profile].block_size)))
+        except Unavailable as missing:
+            pytest.skip(str(missing))
+        found = difference(left, right, frames, seed)
+        assert found is None, found
+        if frames >= 5000:
+            assert (
+                len(right.counts()) == len(OUTCOME_NAMES) - 2
+            )  # every kind that there is without a parent has happened
+
+
+# Name -> file, what stands there, what takes its place: each must show.
+CHANGES = {
+    "newer": ("slot_state.p4", "- (int<32>)than > 0)", "- (int<32>)than >= 0)"),
+    "reset": ("slot_state.p4", "round.live = hdr.aggregation.seq + 1;", "round.live = hdr.aggregation.seq;"),
+    "same operation": (
+        "slot_state.p4",
+        "(STEP_DATA,  0, 1, 1) : count_worker();",
+        "(STEP_DATA,  0, 1, _) : count_worker();",
+    ),
+    "counted": ("lane.p4", "            REPEAT_32(READ_ROW) \\\n", ""),
+    "second sums": ("pair.p4", "result = sum.second;", "result = sum.first;"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_shows(tmp_path: Path, name: str) -> None:
+    file, there, instead = CHANGES[name]
+    try:
+        right_program = bmv2(64)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    sources = tmp_path / "p4src"
+    shutil.copytree(P4SRC, sources, ignore=shutil.ignore_patterns("compiled", "__pycache__"))
+    changed = sources / "tna" / file
+    text = changed.read_text()
+    assert text.count(there) == 1, f"{file} has changed: {there!r} stands there {text.count(there)} times"
+    changed.write_text(text.replace(there, instead))
+    try:
+        program = build("tofino1-64", sources)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    with TofinoSwitch("tofino1-64", program) as left, Switch("sim", right_program) as right:
+        assert difference(left, right, 600, 1) is not None
