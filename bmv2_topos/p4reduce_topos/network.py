@@ -343,6 +343,7 @@ class Network:
 
     def prompt(self) -> None:
         """Mininet's, until the user leaves it."""
+        setLogLevel("output")
         CLI(self.mininet)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import time
 
 import pytest
 
@@ -73,8 +74,13 @@ def test_other_traffic_crosses_the_same_switches(start: Start, topology: Topolog
             said = network.mininet[first].cmd("ping", "-c", "1", "-W", "5", topology.ip(host))
             assert " 1 received" in said, f"{host}: {said}"
         network.mininet[last].cmd("iperf3", "-s", "-1", "-D")
-        said = network.mininet[first].cmd("iperf3", "-c", topology.ip(last), "-n", "20M", "-J")
-        assert json.loads(said)["end"]["sum_received"]["bytes"] > 1 << 20
+        deadline = time.monotonic() + 20
+        while True:
+            said = json.loads(network.mininet[first].cmd("iperf3", "-c", topology.ip(last), "-n", "20M", "-J"))
+            if "error" not in said or time.monotonic() > deadline:  # the server may not listen yet
+                break
+        assert "error" not in said, said
+        assert said["end"]["sum_received"]["bytes"] > 1 << 20
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
