@@ -35,7 +35,7 @@ class Step:
 
 
 class Setup:
-    """Four jobs, one of them below a spine (where the switch can be), and a network around them, the same on every one."""
+    """Four jobs, one of them below a spine (where the switch can be), and a network around them, always the same."""
 
     def __init__(self, switch: Switch) -> None:
         self.jobs = [
