@@ -7,6 +7,8 @@ PIP    := $(BIN)/python -m pip install -q --disable-pip-version-check
 # The CPU build of torch is enough here and gigabytes smaller; where its index is out of reach, the default index serves.
 TORCH       ?= torch==2.13.0
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+# Commands and the Debian packages that they come with. On a Debian machine root gets what is missing; others do without.
+TOOLS       := mnexec:mininet ifconfig:net-tools ip:iproute2 ping:iputils-ping iperf3:iperf3 spin:spin
 C_SOURCES   := CMakeLists.txt $(wildcard hostlib/csrc/CMakeLists.txt hostlib/csrc/*.[ch] targets/csrc/CMakeLists.txt targets/csrc/*.[ch])
 # Options for the demo: make demo ARGS="--workers 2 --drop-rate 0.05"
 ARGS   ?=
@@ -17,7 +19,7 @@ ARGS   ?=
 help:  ## list what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-setup: $(VENV)/.ready  ## install everything into .venv
+setup: $(VENV)/.ready $(VENV)/.tools  ## install everything into .venv; as root also tools for tests, where apt-get has them
 
 $(VENV)/.ready: pyproject.toml Makefile $(C_SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -25,6 +27,16 @@ $(VENV)/.ready: pyproject.toml Makefile $(C_SOURCES)
 	$(PIP) 'scikit-build-core>=0.11' cmake ninja
 	$(PIP) --no-build-isolation -e '.[dev]'
 	touch $@
+
+$(VENV)/.tools: Makefile
+	@mkdir -p $(VENV); missing=; for tool in $(TOOLS); do \
+	    command -v $${tool%%:*} >/dev/null || missing="$$missing $${tool#*:}"; done; \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    export DEBIAN_FRONTEND=noninteractive; \
+	    { apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing >/dev/null; } \
+	        || echo "not installed:$$missing; tests that need them are skipped"; \
+	elif [ -n "$$missing" ]; then echo "not here, and tests that need them are skipped:$$missing"; fi
+	@touch $@
 
 demo: setup  ## train a language model whose gradients the P4 program adds up
 	$(BIN)/p4reduce demo $(ARGS)

@@ -20,7 +20,10 @@ COMMANDS = {
     "switch": Command("p4reduce_targets.cli:switch", "targets", "Run a switch on this machine: sim, native or BMv2."),
     "controller": Command("p4reduce_controller.cli:controller", "controller", "Serve jobs on a P4Runtime switch."),
     "status": Command("p4reduce_controller.cli:status", "controller", "Show a controller's jobs, slots and counters."),
-    "bench": Command("p4reduce.bench.cli:bench", "demo", "Measure allreduce beside Gloo and MPI."),
+    "bench": Command("p4reduce.bench.cli:bench", "demo", "Measure allreduce and training beside Gloo and MPI."),
+    "topo": Command(
+        "p4reduce_topos.cli:topo", "topos", "Run networks of switches in Mininet, and experiments on them."
+    ),
     "analyze": Command(
         "p4reduce.analyze.cli:analyze", "", "Say how sparse recorded gradients are, and what that gains."
     ),

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-MARK = "P4REDUCE_TEST_RUN"
+from tests.bench.processes import MARK, marked
+
 SMALL = ("--workers", "2", "--numel", "4096", "--density", "1,0.1,0", "--repeat", "2")
 FIELDS = {"system", "target", "workers", "numel", "dtype", "density", "overlap", "sparsity", "link_gbps", "median_s",
           "min_s", "max_s", "limit_s", "tx_bytes", "rx_bytes", "packets", "retransmissions", "wrong"}  # fmt: skip
@@ -43,19 +44,6 @@ def bench(folder: Path, *arguments: str) -> list[dict[str, Any]]:
     assert made["version"] == 1
     rows: list[dict[str, Any]] = made["rows"]
     return rows
-
-
-def marked(mark: str) -> list[int]:
-    """Processes that run with our mark in their environment."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
 
 
 @pytest.mark.parametrize("target", ["native", "sim"])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections.abc import Iterator
 
@@ -129,9 +130,11 @@ def test_a_cable_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("target", ["sim", "native"])
+@pytest.mark.parametrize("target", ["sim", "native", pytest.param("bmv2", marks=pytest.mark.bmv2)])
 def test_frames_between_switches(target: str) -> None:
     """Leaves and spine on cables; a rank's HELLO to the other leaf crosses its own, which counts."""
+    if target == "bmv2" and shutil.which("simple_switch_grpc") is None:
+        pytest.skip("needs simple_switch_grpc")
     with contextlib.closing(Namespace()) as namespace:
         with namespace.entered():
             network.run("ip", "link", "set", "lo", "up")

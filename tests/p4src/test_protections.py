@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -206,17 +207,21 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_protection_taken_out_is_noticed(tmp_path: Path, name: str) -> None:
-    if shutil.which("p4c-bm2-ss") is None:
-        pytest.skip("p4c-bm2-ss is not on PATH")
-    file, there, instead, test = CHANGES[name]
-    sources = tmp_path / "p4src"
+def changed(name: str, sources: Path) -> ModuleType:
+    """Makes `sources` a copy of the program's sources without that protection, and gives its compiler."""
+    file, there, instead, _ = CHANGES[name]
     shutil.copytree(P4SRC, sources, ignore=shutil.ignore_patterns("compiled", "__pycache__"))
     text = (sources / file).read_text()
     assert text.count(there) == 1, f"{file} has changed: {there!r} stands there {text.count(there)} times"
     (sources / file).write_text(text.replace(there, instead))
-    compiler(sources).compile_program(tmp_path / "compiled", BUILDS.get(name, SMALL))
+    return compiler(sources)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_protection_taken_out_is_noticed(tmp_path: Path, name: str) -> None:
+    if shutil.which("p4c-bm2-ss") is None:
+        pytest.skip("p4c-bm2-ss is not on PATH")
+    changed(name, tmp_path / "p4src").compile_program(tmp_path / "compiled", BUILDS.get(name, SMALL))
     command = [
         sys.executable,
         "-m",
@@ -226,7 +231,7 @@ def test_a_protection_taken_out_is_noticed(tmp_path: Path, name: str) -> None:
         "no:cacheprovider",
         "-m",
         "not bmv2",
-        f"tests/dataplane/{test}",
+        f"tests/dataplane/{CHANGES[name][3]}",
     ]
     environment = {**os.environ, "P4REDUCE_COMPILED": str(tmp_path / "compiled")}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=250)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +15,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from p4reduce.bench import grid, links, report
+from p4reduce.analyze import recordings
+from p4reduce.analyze.analysis import Analysis, analyze
+from p4reduce.bench import grid, links, report, train_report, trainings
 from p4reduce.bench.inputs import block_masks
 from p4reduce.bench.limit import read_bandwidth, traffic
 from p4reduce.bench.reducers import why_no_mpi
@@ -22,7 +25,7 @@ from p4reduce.bench.systems import Setup, measure
 from p4reduce.demo import network
 from p4reduce.errors import P4ReduceError
 from p4reduce.processes import Family
-from p4reduce.protocol.constants import MAX_AGGREGATORS, MAX_WORKERS
+from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, MAX_AGGREGATORS, MAX_WORKERS
 from p4reduce.switches import check_aggregators, describe
 
 bench = typer.Typer(
@@ -108,6 +111,89 @@ def allreduce(
     if any(row.wrong for row in rows):
         console.print("[red]some sums are wrong: see #wrong above[/]")
         raise typer.Exit(1)
+
+
+@bench.command()
+def train(
+    model: Annotated[str, typer.Option(help=f"Some of {','.join(trainings.MODELS)}.")] = ",".join(trainings.MODELS),
+    systems: Annotated[str, typer.Option(help=f"Some of {','.join(trainings.HOOKS)}.")] = ",".join(trainings.HOOKS),
+    workers: Annotated[int, typer.Option(min=2, max=MAX_WORKERS, help="How many train together.")] = 2,
+    steps: Annotated[int, typer.Option(min=2, help="Of each training.")] = 50,
+    warm_up: Annotated[int, typer.Option(min=0, help="Steps that are trained, but not timed.")] = 2,
+    repeat: Annotated[int, typer.Option(min=1, help="Trainings of each model and system, with seeds 1, 2, ...")] = 1,
+    ratio: Annotated[float, typer.Option(help="Share of blocks that p4reduce-topk sends.")] = 0.01,
+    link: Annotated[str | None, typer.Option(help="Rate of each worker's link, such as 200mbit: needs root.")] = None,
+    target: Annotated[str, typer.Option(help="The switch: native or sim.")] = "native",
+    slots: Annotated[int, typer.Option(min=0, max=512, help="Packets under way; 0: what suits the target.")] = 0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds for one step.")] = 120.0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all rows there.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a plot there.")] = None,
+) -> None:
+    """Train small models in the shape of OmniReduce's with DDP, on synthetic data: throughput, loss and sparsity."""
+    console = Console()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        if target not in (accepted := ("native", "sim")):
+            raise P4ReduceError(f"--target {target}: accepted are {', '.join(accepted)}")
+        if warm_up >= steps:
+            raise P4ReduceError(f"--warm-up {warm_up}: must be less than --steps {steps}")
+        if not 0 < ratio <= 1:
+            raise P4ReduceError(f"--ratio {ratio:g}: must be above 0 and up to 1")
+        models = grid.choices("--model", model, trainings.MODELS)
+        runs = trainings.plan(models, grid.choices("--systems", systems, trainings.HOOKS), range(1, repeat + 1))
+        rate = grid.bits_per_second(link) if link is not None else None
+        if rate is not None:
+            links.enter()
+        with Family() as family, tempfile.TemporaryDirectory(prefix="p4reduce-") as folder:
+            made = links.Links(family, workers, rate) if rate is not None else None
+            setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=warm_up, timeout=timeout,
+                          links=made)  # fmt: skip
+            training = trainings.Training(workers, steps, warm_up, ratio, Path(folder))
+            rows = _train(runs, training, setup, rate, console)
+            analyses = _analyses(runs, training, rate)
+    except KeyboardInterrupt:
+        console.print("stopped: nothing is left running")
+        raise typer.Exit(130) from None
+    except P4ReduceError as error:
+        console.print(f"[red]error:[/] {error}", highlight=False)
+        raise typer.Exit(1) from None
+    report.show(train_report.table(rows), console)
+    if analyses:
+        report.show(train_report.sparsity_table(analyses), console)
+    if json_file is not None:
+        train_report.write_json(json_file, rows, analyses, sys.argv[1:])
+    if plot is not None:
+        train_report.plot(plot, rows)
+        console.print(f"plot: {plot}")
+
+
+def _train(
+    runs: Sequence[trainings.Run], training: trainings.Training, setup: Setup, rate: int | None, console: Console
+) -> list[train_report.Row]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    rows = []
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("starting", total=len(runs) * training.steps)
+        for event in trainings.train(runs, training, setup):
+            if isinstance(event, trainings.Step):
+                progress.update(bar, advance=1, description=f"{event.run}: loss {event.loss:.4f}")
+                continue
+            row = train_report.row(event.run, event.figures, training, setup.target, rate)
+            rows.append(row)
+            loss = "" if row.final_loss is None else f", held-out loss {row.final_loss:.5f}"
+            progress.console.print(f"{event.run}: {row.steps_per_s:.3g} steps/s{loss}", highlight=False, markup=False)
+    return rows
+
+
+def _analyses(runs: Sequence[trainings.Run], training: trainings.Training, rate: int | None) -> dict[str, Analysis]:
+    """By model, where gradients were recorded."""
+    return {
+        run.model: analyze(
+            recordings.find([training.folder / run.model]), workers=None, block_sizes=[1, DEFAULT_BLOCK_SIZE],
+            bits_per_second=rate or 10**9, step=lambda: None,
+        )
+        for run in runs if run.recorded
+    }  # fmt: skip
 
 
 def _workers(part: str) -> float:

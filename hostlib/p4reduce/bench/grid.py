@@ -104,9 +104,9 @@ def elements(text: str, dtype: str) -> int:
     return number * (_BINARY if binary else _DECIMAL)[unit] // DTYPES[dtype]
 
 
-def bits_per_second(text: str) -> int:
+def bits_per_second(text: str, option: str = "--link") -> int:
     """A link's rate: "200mbit" or "1gbit"."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg])bit", text.strip().lower())
     if match is None or (rate := round(float(match[1]) * _DECIMAL[match[2]])) < 1000:
-        raise P4ReduceError(f"--link {text}: accepted are rates such as 200mbit, 1gbit and 2.5gbit, from 1kbit on")
+        raise P4ReduceError(f"{option} {text}: accepted are rates such as 200mbit, 1gbit and 2.5gbit, from 1kbit on")
     return rate

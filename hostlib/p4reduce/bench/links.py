@@ -70,13 +70,15 @@ class Links:
             run("ip", "link", "set", end, "master", bridge, "up")
             run(*inside, "ip", "address", "add", f"{address}/24", "dev", name)
             run(*inside, "ip", "link", "set", name, "up")
-        run(*self._shape(f"port{worker + 1}"))
-        run(*inside, *self._shape(INTERFACE))
+        run(*shape(f"port{worker + 1}", self.rate))
+        run(*inside, *shape(INTERFACE, self.rate))
         return pid
 
-    def _shape(self, interface: str) -> list[str]:
-        burst = max(_BURST_LEAST, int(self.rate / 8 * _BURST_S))
-        options = {"rate": f"{self.rate}bit", "burst": burst, "limit": _QUEUE, "overhead": _PREAMBLE_TO_GAP,
-                   "peakrate": _PEAK, "mtu": _FRAME}  # fmt: skip
-        written = [str(part) for option in options.items() for part in option]
-        return ["tc", "qdisc", "add", "dev", interface, "root", "tbf", *written]
+
+def shape(interface: str, rate: int, queue: int = _QUEUE) -> list[str]:
+    """The command that lets `interface` send no more than `rate` bits a second, and `queue` bytes wait for that."""
+    burst = max(_BURST_LEAST, int(rate / 8 * _BURST_S))
+    options = {"rate": f"{rate}bit", "burst": burst, "limit": queue, "overhead": _PREAMBLE_TO_GAP,
+               "peakrate": _PEAK, "mtu": _FRAME}  # fmt: skip
+    written = [str(part) for option in options.items() for part in option]
+    return ["tc", "qdisc", "add", "dev", interface, "root", "tbf", *written]

@@ -20,8 +20,11 @@ from p4reduce.bench.inputs import tensors
 from p4reduce.bench.reducers import Reducer, open_reducer
 
 
-def measure(reducer: Reducer, case: Case, repeat: int, warm_up: int) -> dict[str, Any]:
-    """Seconds of each repetition; what a repetition sent and received on average; elements that were wrong, of all."""
+def measure(reducer: Reducer, case: Case, repeat: int, warm_up: int, late: float = 0.0) -> dict[str, Any]:
+    """Seconds of each repetition; what a repetition sent and received on average; elements that were wrong, of all.
+
+    late: seconds after which this rank calls. All ranks' times begin when the first can.
+    """
     own, expected = tensors(case, reducer.rank)
     wrong = 0
     seconds = []
@@ -31,6 +34,7 @@ def measure(reducer: Reducer, case: Case, repeat: int, warm_up: int) -> dict[str
         reducer.barrier()
         before = reducer.traffic()
         started = time.perf_counter()
+        time.sleep(late)
         result = reducer.reduce(work)
         elapsed = time.perf_counter() - started
         after = reducer.traffic()
@@ -57,6 +61,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, required=True)
     parser.add_argument("--timeout", type=float, required=True)
     parser.add_argument("--slots", type=int, default=0)
+    parser.add_argument("--late", type=float, default=0.0, help="seconds that this rank is late, each time")
     parser.add_argument("--interface", default=None, help="toward the switch, for transports that need to know")
     parser.add_argument("--counted", default=None, help="the interface whose traffic is this rank's alone")
     options = parser.parse_args()
@@ -64,7 +69,7 @@ def main() -> None:
     try:
         with open_reducer(options) as reducer:
             for number, fields in enumerate(options.cases):
-                figures = measure(reducer, Case(**fields), options.repeat, options.warm_up)
+                figures = measure(reducer, Case(**fields), options.repeat, options.warm_up, options.late)
                 report({"rank": reducer.rank, "case": number, **figures})
     except Exception as error:
         message = f"{type(error).__name__}: {error}".splitlines()[0]

@@ -60,7 +60,7 @@ def open_reducer(options: argparse.Namespace) -> Iterator[Reducer]:
 
         dist.init_process_group("gloo", timeout=timedelta(seconds=options.timeout))
         try:
-            yield (GlooSparse if options.system == "gloo-sparse" else Gloo)(options.counted)
+            yield {"gloo": Gloo, "gloo-sparse": GlooSparse, "server": Server}[options.system](options.counted)
         finally:
             dist.destroy_process_group()
 
@@ -109,6 +109,16 @@ class P4Reduce:
         }
 
 
+def interface_counts(name: str) -> tuple[int, int, int, int]:
+    """Bytes and packets received, bytes and packets sent, as the kernel counts. Raises P4ReduceError."""
+    for line in Path("/proc/thread-self/net/dev").read_text().splitlines():
+        interface, _, rest = line.partition(":")
+        if interface.strip() == name:
+            fields = [int(field) for field in rest.split()]
+            return fields[0], fields[1], fields[8], fields[9]
+    raise P4ReduceError(f"there is no interface {name}")
+
+
 class _Other:
     """What the systems that do not count their packets have in common: the interface counts them."""
 
@@ -120,13 +130,9 @@ class _Other:
     def traffic(self) -> dict[str, int]:
         if self._counted is None:
             return {}
-        for line in Path("/proc/self/net/dev").read_text().splitlines():
-            name, _, rest = line.partition(":")
-            if name.strip() == self._counted:
-                fields = [int(field) for field in rest.split()]
-                received, sent = fields[0] + _PREAMBLE_TO_GAP * fields[1], fields[8] + _PREAMBLE_TO_GAP * fields[9]
-                return {"tx_bytes": sent, "rx_bytes": received, "packets": fields[9]}
-        raise P4ReduceError(f"there is no interface {self._counted}")
+        bytes_in, packets_in, bytes_out, packets_out = interface_counts(self._counted)
+        sent, received = bytes_out + _PREAMBLE_TO_GAP * packets_out, bytes_in + _PREAMBLE_TO_GAP * packets_in
+        return {"tx_bytes": sent, "rx_bytes": received, "packets": packets_out}
 
 
 class Gloo(_Other):
@@ -185,6 +191,26 @@ class GlooSparse(Gloo):
         summed = result.coalesce()
         dense[summed.indices()[0].numpy()] = summed.values().float().numpy()
         return dense.reshape(-1)
+
+
+class Server(Gloo):
+    """A host that adds up what all workers send to it, and sends them the sum: one more rank, the last."""
+
+    def reduce(self, work: Any) -> Any:
+        server = self._dist.get_world_size() - 1
+        if self.rank != server:
+            self._dist.send(work, server)
+            self._dist.recv(work, server)
+            return work
+        parts = [self._torch.empty_like(work) for _ in range(server)]
+        arriving = [self._dist.irecv(part, worker) for worker, part in enumerate(parts)]
+        total = self._torch.zeros_like(work)
+        for part, arrival in zip(parts, arriving, strict=True):
+            arrival.wait()
+            total += part
+        for leaving in [self._dist.isend(total, worker) for worker in range(server)]:
+            leaving.wait()
+        return total
 
 
 class Mpi(_Other):

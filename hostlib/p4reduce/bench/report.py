@@ -50,7 +50,7 @@ class Row:
 
 
 def row(
-    system: str, target: str, case: Case, figures: Figures | Failed, limit_s: float, bits_per_second: int | None
+    system: str, target: str, case: Case, figures: Figures | Failed, limit_s: float | None, bits_per_second: int | None
 ) -> Row:
     """A repetition takes as long as its slowest rank. Bandwidths are nccl-tests', in GB/s."""
     what = asdict(case)
@@ -78,7 +78,7 @@ def row(
         median_s=median,
         min_s=min(seconds),
         max_s=max(seconds),
-        over_limit=median / limit_s,
+        over_limit=median / limit_s if limit_s else None,
         algbw_gbps=algorithm,
         busbw_gbps=algorithm * 2 * (case.workers - 1) / case.workers,
         wrong=sum(rank["wrong"] for rank in ranks),
@@ -128,11 +128,15 @@ def _whole(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
+def machine() -> dict[str, object]:
+    """Where it is measured, and how busy that is."""
+    return {"cpus": os.cpu_count(), "system": platform.platform(), "load": os.getloadavg()[2]}
+
+
 def write_json(path: Path, rows: Sequence[Row], read_gb_per_s: float | None, command: Sequence[str]) -> None:
     """One object: version, command, machine, rows."""
-    machine = {"cpus": os.cpu_count(), "system": platform.platform(), "load": os.getloadavg()[2],
-               "read_gb_per_s": read_gb_per_s}  # fmt: skip
-    made = {"version": VERSION, "command": list(command), "machine": machine, "rows": [asdict(one) for one in rows]}
+    here = {**machine(), "read_gb_per_s": read_gb_per_s}
+    made = {"version": VERSION, "command": list(command), "machine": here, "rows": [asdict(one) for one in rows]}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(made, indent=1) + "\n")
 

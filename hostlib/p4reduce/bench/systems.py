@@ -34,7 +34,7 @@ class Setup:
     repeat: int
     warm_up: int
     timeout: float
-    links: Links | None
+    links: Links | None = None
     aggregators: int = 1
 
     @property
@@ -78,31 +78,32 @@ def _run(system: str, cases: Sequence[Case], setup: Setup) -> Iterator[Figures]:
         environment = {"WORLD_SIZE": str(workers), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         try:
             if system == "p4reduce":
-                environment["P4REDUCE_CONTROLLER"] = _start_switch(family, workers, setup)
+                environment["P4REDUCE_CONTROLLER"] = start_switch(family, workers, setup)
             else:
-                environment |= _rendezvous(setup.links)
+                environment |= rendezvous(setup.links)
             ranks = _start_ranks(family, system, cases, setup, environment)
         except ChildFailed as error:
             raise _NeverStarted(str(error)) from None
-        yield from _collect(family, ranks, workers, len(cases), setup)
+        silence = START_UP_S + setup.timeout * (setup.repeat + setup.warm_up)
+        yield from collect(family, ranks, workers, len(cases), silence)
 
 
-def _collect(family: Family, ranks: Sequence[Child], workers: int, cases: int, setup: Setup) -> Iterator[Figures]:
+def collect(family: Family, ranks: Sequence[Child], world: int, cases: int, silence: float) -> Iterator[Figures]:
+    """What `world` ranks report, case by case. Raises ChildFailed, also when nothing comes for `silence` seconds."""
     reported: list[Figures] = [{} for _ in range(cases)]
-    silence = START_UP_S + setup.timeout * (setup.repeat + setup.warm_up)
     done = 0
     for _, event in family.events(ranks, silence):
         if "error" in event:
             raise (_NeverStarted if event["case"] < 0 else ChildFailed)(event["error"])
         reported[event["case"]][event["rank"]] = event
-        while done < cases and len(reported[done]) == workers:
+        while done < cases and len(reported[done]) == world:
             yield reported[done]
             done += 1
     if done < cases:
         raise ChildFailed("the ranks ended early")
 
 
-def _start_switch(family: Family, workers: int, setup: Setup) -> str:
+def start_switch(family: Family, workers: int, setup: Setup) -> str:
     """Start the target's switches and their controller; gives the controller's address."""
     if setup.target == "bmv2":
         ports, address = [f"{port}=eth:port{port}" for port in range(1, workers + 1)], "10.0.0.254:31314"
@@ -117,7 +118,7 @@ def _start_switch(family: Family, workers: int, setup: Setup) -> str:
     return str(controller.first(START_UP_S)["listen"])
 
 
-def _rendezvous(links: Links | None) -> dict[str, str]:
+def rendezvous(links: Links | None) -> dict[str, str]:
     """Where torch's ranks meet."""
     if links is not None:
         return {"MASTER_ADDR": links.address(0), "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": INTERFACE}
@@ -134,12 +135,7 @@ def _start_ranks(
     bmv2 = system == "p4reduce" and setup.target == "bmv2"
     commands, environments = [], []
     for rank in range(workers):
-        command = [
-            sys.executable, "-m", "p4reduce.bench.rank", "--system", system, "--cases",
-            json.dumps([asdict(case) for case in cases]), "--repeat", str(setup.repeat),
-            "--warm-up", str(setup.warm_up), "--timeout", str(setup.timeout),
-            "--slots", str(setup.slots_used),
-        ]  # fmt: skip
+        command = rank_command(system, cases, setup)
         if bmv2:
             command += ["--interface", f"worker{rank}"]
         if setup.links is not None:
@@ -158,3 +154,13 @@ def _start_ranks(
         ]
     family.children.extend(ranks)
     return ranks
+
+
+def rank_command(system: str, cases: Sequence[Case], setup: Setup) -> list[str]:
+    """What runs one rank; torchrun's variables tell it which."""
+    return [
+        sys.executable, "-m", "p4reduce.bench.rank", "--system", system, "--cases",
+        json.dumps([asdict(case) for case in cases]), "--repeat", str(setup.repeat),
+        "--warm-up", str(setup.warm_up), "--timeout", str(setup.timeout),
+        "--slots", str(setup.slots_used),
+    ]  # fmt: skip

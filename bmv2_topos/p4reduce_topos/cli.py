@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `p4reduce topo`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from p4reduce.bench import grid
+from p4reduce.bench.grid import Case
+from p4reduce.bench.systems import Setup
+from p4reduce.demo import network as private
+from p4reduce.errors import P4ReduceError
+from p4reduce_topos.catalogue import TOPOLOGIES
+from p4reduce_topos.model import Topology, Wire
+
+if TYPE_CHECKING:
+    from p4reduce_topos.measuring import Measured
+
+topo = typer.Typer(help="Networks in Mininet.", no_args_is_help=True, pretty_exceptions_enable=False)
+
+_WIRE = "rate=100mbit,queue=64kB,delay=5ms,jitter=1ms,loss=0.01,duplicate=0.01,corrupt=0.01"
+
+Target = Annotated[str, typer.Option(help="What runs every switch: native, sim or bmv2.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@topo.callback()
+def root() -> None:
+    """Networks in Mininet: topologies, experiments, faults. As root; each in a network namespace of its own."""
+
+
+@topo.command("list")
+def list_topologies() -> None:
+    """Show the topologies and their diagrams."""
+    for name, build in TOPOLOGIES.items():
+        module = inspect.getmodule(build)
+        options = ", ".join(_shape_of(build)) or "none"
+        typer.echo(f"{name}  (--shape: {options})\n\n{module.__doc__ if module else ''}\n")
+
+
+@topo.command()
+def run(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(TOPOLOGIES)}.")],
+    target: Target = "native",
+    workers: Annotated[int, typer.Option(min=1, max=32)] = 4,
+    edge: Annotated[str, typer.Option(help=f"What the hosts' links do, as {_WIRE}.")] = "",
+    core: Annotated[str, typer.Option(help="The same for links between switches.")] = "",
+    shape: Annotated[str, typer.Option(help="Of the topology, as leaves=2,spines=2: see p4reduce topo list.")] = "",
+    system: Annotated[str, typer.Option(help="p4reduce, gloo, gloo-sparse, or server: one host adds up.")] = "p4reduce",
+    numel: Annotated[str, typer.Option(help="Elements, or a size such as 1MiB.")] = "1MiB",
+    density: Annotated[float, typer.Option(min=0, max=1, help="Share of blocks that are not zero.")] = 0.1,
+    overlap: Annotated[str, typer.Option(help=f"Of the workers' blocks: {', '.join(grid.OVERLAPS)}.")] = "random",
+    repeat: Annotated[int, typer.Option(min=1, help="Reductions that are measured.")] = 3,
+    slots: Annotated[int, typer.Option(min=1, max=512, help="Packets under way.")] = 16,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds for one reduction.")] = 60.0,
+    drop_rate: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of packets that the switches lose, at every port and way.")
+    ] = 0.0,
+    fault: Annotated[str, typer.Option(help="What goes wrong meanwhile, or `list`.")] = "",
+    cli: Annotated[bool, typer.Option("--cli", help="Mininet's prompt, in place of a measurement.")] = False,
+    pcap: Annotated[Path | None, typer.Option(help="A folder for a capture of every switch port.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set up a network, and reduce on it: every sum is held against the exact one.
+
+    With --fault the ranks come out of it as they must: with right sums, or an error that says what happened.
+    """
+    if fault == "list":
+        from p4reduce_topos.faults import FAULTS
+
+        for one, known in FAULTS.items():
+            typer.echo(f"{one:24} {known.summary} Ends in: {known.outcome}.")
+        return
+
+    def work(console: Console) -> None:
+        from p4reduce_topos.measuring import measure
+        from p4reduce_topos.network import Network
+
+        topology = build(name, workers, edge, core, shape)
+        if fault:
+            _suffer(console, topology, target, fault, pcap, as_json=as_json)
+            return
+        case = Case(workers, grid.elements(numel, "float32"), "float32", density, overlap, "block")
+        setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=1, timeout=timeout)
+        options = ["--drop-rate", str(drop_rate)] if drop_rate else []
+        with (
+            console.status(f"{name}: starting") as status,
+            Network(topology, target, controller_options=options, pcap=pcap) as network,
+        ):
+            if cli:
+                console.print(f"[bold]{name}[/]: workers {', '.join(topology.workers)}; leave the prompt with Ctrl-D")
+                status.stop()
+                network.prompt()
+                return
+            measured = measure(network, system, case, setup)
+        if as_json:
+            print(json.dumps(measured.as_dict()))
+        else:
+            console.print(_table(topology, measured))
+        if measured.row.wrong:
+            raise P4ReduceError(f"{measured.row.wrong} elements are wrong")
+
+    as_command(work, as_json=as_json, inputs=lambda: _check(name, target, system, overlap, fault))
+
+
+@topo.command()
+def experiment(
+    name: Annotated[str, typer.Argument(help="Which, or `list`.")],
+    target: Target = "native",
+    repeat: Annotated[int, typer.Option(min=1, help="Reductions at each point.")] = 5,
+    out: Annotated[Path, typer.Option(help="The folder for the figures (JSON) and the plot.")] = Path("out/topo"),
+    as_json: AsJson = False,
+) -> None:
+    """Measure time and bytes while one thing changes. Goes on where it stopped: the figures so far are in --out."""
+    from p4reduce_topos import congestion
+    from p4reduce_topos.experiments import EXPERIMENTS
+
+    if name == "list":
+        for one, known in EXPERIMENTS.items():
+            typer.echo(f"{one:12} {known.summary} {', '.join(f'{value:g}' for value in known.values)}")
+        typer.echo(f"{'congestion':12} {congestion.SUMMARY}")
+        return
+
+    def inputs() -> None:
+        for option, value, accepted in (
+            ("NAME", name, (*EXPERIMENTS, "congestion")),
+            ("--target", target, grid.TARGETS),
+        ):
+            if value not in accepted:
+                raise P4ReduceError(f"{option} {value}: accepted are {', '.join(accepted)}")
+
+    def work(console: Console) -> None:
+        vary = _share if name == "congestion" else _vary
+        rows, wrong = vary(name, target, repeat, out, console)
+        if as_json:
+            print(json.dumps(rows))
+        console.print(f"figures: {out / name}.json, plot: {out / name}.png")
+        if wrong:
+            raise P4ReduceError(f"{wrong} elements are wrong")
+
+    as_command(work, as_json=as_json, inputs=inputs)
+
+
+def _vary(name: str, target: str, repeat: int, out: Path, console: Console) -> tuple[list[dict[str, Any]], int]:
+    """The figures of every point, and how many elements were wrong."""
+    from p4reduce_topos.experiments import EXPERIMENTS, plot, run
+
+    known = EXPERIMENTS[name]
+    rows = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task(name, total=len(known.points()))
+        for point, measured in run(known, out / f"{name}.json", target, repeat):
+            rows.append((point, measured))
+            value = getattr(point, known.varied)
+            said = f"{point.system}, {known.varied} {value:g}: {measured['median_s'] * 1e3:.4g} ms"
+            progress.console.print(said, highlight=False)
+            progress.update(bar, advance=1)
+    plot(out / f"{name}.png", name, known, rows)
+    return [{**asdict(point), **measured} for point, measured in rows], sum(one["wrong"] for _, one in rows)
+
+
+def _share(name: str, target: str, repeat: int, out: Path, console: Console) -> tuple[list[dict[str, Any]], int]:
+    """The same of the congestion experiment, which is one network and has no points."""
+    from p4reduce.bench.report import machine
+    from p4reduce_topos.congestion import plot, run
+
+    with console.status(name):
+        found = run(target, repeat)
+    rows: list[dict[str, Any]] = [{"run": one, **asdict(shares)} for one, shares in found.items()]
+    plot(out / f"{name}.png", found)
+    (out / f"{name}.json").write_text(json.dumps({"machine": machine(), "target": target, "rows": rows}, indent=1))
+    for row in rows:
+        said = f"{row['run']}: TCP {row['tcp'] / 1e6:.1f} Mbit/s, aggregation {row['aggregation'] / 1e6:.1f} Mbit/s"
+        console.print(said, highlight=False)
+    return rows, sum(row["wrong"] for row in rows)
+
+
+def as_command(work: Callable[[Console], None], *, as_json: bool, inputs: Callable[[], None]) -> None:
+    """Checks the inputs, goes into a network of our own, works there, and ends as a command should."""
+    console = Console(stderr=as_json)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        inputs()
+        from p4reduce_topos.network import check_tools
+
+        check_tools()
+        private.enter()
+        work(console)
+    except KeyboardInterrupt:
+        console.print("stopped: nothing is left running")
+        raise typer.Exit(130) from None
+    except (P4ReduceError, ValueError) as error:
+        console.print(f"[red]error:[/] {error}", highlight=False)
+        raise typer.Exit(1) from None
+
+
+def build(name: str, workers: int, edge: str, core: str, shape: str) -> Topology:
+    """Raises P4ReduceError or ValueError for what is not accepted."""
+    make = TOPOLOGIES[name]
+    options: dict[str, object] = {"workers": workers, "edge": wire("--edge", edge)}
+    if core:
+        if "core" not in inspect.signature(make).parameters:
+            raise P4ReduceError(f"--core {core}: {name} has no links between switches")
+        options["core"] = wire("--core", core)
+    for key, value in _pairs("--shape", shape):
+        if key not in _shape_of(make) or not value.isdigit():
+            accepted = ", ".join(f"{one}=NUMBER" for one in _shape_of(make)) or "nothing"
+            raise P4ReduceError(f"--shape {shape}: accepted for {name} is {accepted}")
+        options[key] = int(value)
+    return make(**options)
+
+
+def wire(option: str, text: str) -> Wire:
+    """What "rate=100mbit,delay=5ms,queue=64kB,loss=0.01" says. Raises P4ReduceError or ValueError."""
+    made: dict[str, float] = {}
+    for key, value in _pairs(option, text):
+        time = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s)", value)
+        size = re.fullmatch(r"(\d+)(|k|M)B", value)
+        share = re.fullmatch(r"\d*\.?\d+", value)
+        if key == "rate":
+            made[key] = grid.bits_per_second(value, option)
+        elif key in ("delay", "jitter") and time:
+            made[key] = float(time[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[time[2]]
+        elif key == "queue" and size:
+            made[key] = int(size[1]) * {"": 1, "k": 1000, "M": 1_000_000}[size[2]]
+        elif key in ("loss", "duplicate", "corrupt") and share:
+            made[key] = float(value)
+        else:
+            raise P4ReduceError(f"{option} {text}: accepted are some of {_WIRE}")
+    return Wire(**made)  # type: ignore[arg-type]
+
+
+def run_module(name: str) -> None:
+    """`python -m` of a topology's module: the command for it."""
+    from p4reduce.cli import main
+
+    sys.argv[1:] = ["topo", "run", name, *sys.argv[1:]]
+    main()
+
+
+def _pairs(option: str, text: str) -> list[tuple[str, str]]:
+    pairs = [part.strip().partition("=") for part in text.split(",") if part.strip()]
+    if not all(equals for _, equals, _ in pairs):
+        raise P4ReduceError(f"{option} {text}: accepted is NAME=VALUE, several with commas between")
+    return [(key, value) for key, _, value in pairs]
+
+
+def _shape_of(make: Callable[..., Topology]) -> list[str]:
+    """The parameters that this topology has beside those that all have."""
+    return [name for name, one in inspect.signature(make).parameters.items() if one.kind is one.KEYWORD_ONLY]
+
+
+def _check(name: str, target: str, system: str, overlap: str, fault: str) -> None:
+    from p4reduce_topos.faults import FAULTS
+    from p4reduce_topos.measuring import SYSTEMS
+
+    for option, value, accepted in (
+        ("NAME", name, tuple(TOPOLOGIES)),
+        ("--target", target, grid.TARGETS),
+        ("--system", system, SYSTEMS),
+        ("--overlap", overlap, grid.OVERLAPS),
+        ("--fault", fault, ("", *FAULTS)),
+    ):
+        if value not in accepted:
+            raise P4ReduceError(f"{option} {value}: accepted are {', '.join(filter(None, accepted))}")
+
+
+def _suffer(console: Console, topology: Topology, target: str, fault: str, pcap: Path | None, *, as_json: bool) -> None:
+    from p4reduce_topos.faults import FAULTS, LEASE_S, prepared, suffer, verdict
+    from p4reduce_topos.network import Network
+
+    known = FAULTS[fault]
+    lease = ["--lease", str(LEASE_S)]
+    with (
+        console.status(f"{topology.name}: {known.summary}"),
+        Network(prepared(known, topology), target, controller_options=lease, pcap=pcap) as network,
+    ):
+        ends = suffer(network, known)
+    if as_json:
+        print(json.dumps({"fault": fault, "expected": known.outcome, "ranks": ends}))
+    else:
+        for rank, end in ends.items():
+            console.print(f"rank {rank}: {end}", highlight=False, markup=False)
+    if wrong := verdict(known, ends):
+        raise P4ReduceError(f"{fault} must end in {known.outcome}, but: {'; '.join(wrong)}")
+
+
+def _table(topology: Topology, measured: Measured) -> Table:
+    made = Table(title=f"{topology.name}: allreduce, sum", caption="bytes: of one reduction, on the wire")
+    made.add_column("")
+    made.add_column("", justify="right")
+    names = ("system", "target", "workers", "numel", "density", "median_s", "min_s", "max_s", "tx_bytes", "rx_bytes",
+             "packets", "retransmissions", "wrong")  # fmt: skip
+    between = {way: count for way, count in measured.carried.items() if set(way.split(">")) <= set(topology.switches)}
+    for key, value in {**{key: getattr(measured.row, key) for key in names}, **between}.items():
+        if value is not None:
+            made.add_row(key, f"{value:.4g}" if isinstance(value, float) else str(value))
+    return made

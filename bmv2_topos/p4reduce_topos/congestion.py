@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An aggregation and a TCP connection share a bottleneck: what each gets, beside what it gets alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from p4reduce.bench.grid import Case
+from p4reduce.bench.systems import Setup
+from p4reduce.processes import Child
+from p4reduce_topos import bottleneck
+from p4reduce_topos.measuring import measure
+from p4reduce_topos.model import Wire
+from p4reduce_topos.network import Network
+
+SUMMARY = "Aggregation beside TCP on one slow link."
+RATE, QUEUE = 100_000_000, 250_000  # bits a second; bytes, 20 ms of them
+WORKERS = 4
+_ALONE_S, _LONGEST_S = 5.0, 600.0
+_CASE = Case(WORKERS, 1 << 20, "float32", 1.0, "all", "block")
+_SAMPLE_S = 0.1
+_BUSY = 10_000  # bytes from one worker in a sample: the aggregation is under way
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Bits a second that cross the bottleneck from left to right, headers included. wrong: elements of sums."""
+
+    tcp: float
+    aggregation: float
+    wrong: int = 0
+
+
+def run(target: str, repeat: int, slots: int = 64) -> dict[str, Shares]:
+    """The runs "TCP alone", "aggregation alone" and "both". Raises P4ReduceError."""
+    setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=1, timeout=120)
+    topology = bottleneck.build(WORKERS, core=Wire(rate=RATE, queue=QUEUE), pairs=1)
+    with Network(topology, target, controller_options=["--lease", "30"]) as network:
+        tcp = _tcp(network)
+        with _Sampler(network) as sampler:
+            time.sleep(_ALONE_S)
+        alone = Shares(sampler.rates()[0], 0.0)
+        network.stop(tcp)
+        with _Sampler(network) as sampler:
+            wrong = measure(network, "p4reduce", _CASE, setup).row.wrong
+        aggregation = Shares(*sampler.rates(busy=True), wrong or 0)
+        tcp = _tcp(network)
+        with _Sampler(network) as sampler:
+            wrong = measure(network, "p4reduce", _CASE, setup).row.wrong
+        both = Shares(*sampler.rates(busy=True), wrong or 0)
+        network.stop(tcp)
+    return {"TCP alone": alone, "aggregation alone": aggregation, "both": both}
+
+
+def _tcp(network: Network) -> Child:
+    """From x1 to y1, until it is stopped."""
+    network.mininet["y1"].cmd("iperf3", "-s", "-1", "-D")
+    command = ["iperf3", "-c", network.topology.ip("y1"), "-t", str(round(_LONGEST_S))]
+    return network.start("x1", "iperf3", command)
+
+
+class _Sampler:
+    """Reads counters while its block is under way."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._samples: list[tuple[float, int, int, int]] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample)  # in our network namespace, as threads are
+
+    def _sample(self) -> None:
+        carried = self._network.carried
+        while not self._over.wait(_SAMPLE_S):
+            tcp, link, worker = carried("x1", "s1"), carried("s1", "s2"), carried("h1", "s1")
+            self._samples.append((time.monotonic(), tcp, link, worker))
+
+    def rates(self, *, busy: bool = False) -> tuple[float, float]:
+        """Of TCP and of the aggregation, on average. busy: only of the time in which workers send."""
+        samples = self._samples
+        if busy:
+            pairs = enumerate(pairwise(samples))
+            during = [at for at, (one, other) in pairs if other[3] - one[3] > _BUSY]
+            samples = samples[during[0] : during[-1] + 2]
+        first, last = samples[0], samples[-1]
+        seconds, tcp, link = last[0] - first[0], last[1] - first[1], last[2] - first[2]
+        return 8 * tcp / seconds, max(0.0, 8 * (link - tcp) / seconds)
+
+    def __enter__(self) -> _Sampler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def plot(path: Path, found: dict[str, Shares]) -> None:
+    """A bar for each run, its parts on top of each other."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(5, 4), layout="constrained")
+    tcp = [one.tcp / 1e6 for one in found.values()]
+    axis.bar(list(found), tcp, label="TCP")
+    axis.bar(list(found), [one.aggregation / 1e6 for one in found.values()], bottom=tcp, label="aggregation")
+    axis.axhline(RATE / 1e6, color="black", linewidth=1)
+    axis.set(ylabel="Mbit/s", title="one link")
+    axis.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)

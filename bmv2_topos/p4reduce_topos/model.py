@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topology as data, and what follows from it: ports, addresses, forwarding, aggregation trees.
+
+    Topology(
+        name="two-racks",
+        hosts=("h1", "h2", "h3", "h4"),
+        switches=("leaf1", "leaf2", "spine1"),
+        links=(Link("h1", "leaf1"), ..., Link("leaf1", "spine1", Wire(rate=10**9)), ...),
+        workers=("h1", "h2", "h3", "h4"),   # rank 0 is at h1
+        roots=("spine1",),
+    )
+
+Of a node's links the first in `links` is at its port 1, and so on; the interface is `NODE-ethPORT`. Hosts are 10.0.0.1,
+10.0.0.2 ... and switches 10.0.255.1, 10.0.255.2 ..., all in one /16 that is bridged: no router is needed. A MAC address
+is 02:00 and the four bytes of the IP address.
+
+`topology.forwarding(switch)` has the port of every other node's MAC: next hops of shortest paths, those of equal length
+dealt out by destination. `topology.flood_ports(switch)` are the ports on a spanning tree, so that what is flooded does
+not run in circles. `topology.tree(root)` is the aggregation tree below a root: for each switch of it the one above, and
+for each worker its switch. Several roots share a job's slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from ipaddress import IPv4Address, IPv4Network
+
+NETWORK = IPv4Network("10.0.0.0/16")
+MOST_HOSTS, MOST_SWITCHES = 254, 254
+LONGEST_NAME = 9  # an interface's name has 15 characters at most, and "-eth" and a port of two digits are six
+
+
+@dataclass(frozen=True)
+class Wire:
+    """What a link does to packets, each way.
+
+    rate: bits a second, 0 for as fast as the machine is. queue: bytes that may wait for the rate. delay: seconds.
+    jitter: one packet in ten takes up to so many seconds more, and is overtaken. loss, duplicate, corrupt: shares of
+    the packets.
+    """
+
+    rate: int = 0
+    delay: float = 0.0
+    queue: int = 1_000_000
+    jitter: float = 0.0
+    loss: float = 0.0
+    duplicate: float = 0.0
+    corrupt: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError, which names what is accepted."""
+        if self.rate != 0 and not 8_000 <= self.rate <= 10**12:
+            raise ValueError(f"rate={self.rate}: 0 or 8000 to 10^12 bits a second are accepted")
+        for name in ("delay", "jitter"):
+            if not 0 <= getattr(self, name) <= 10:
+                raise ValueError(f"{name}={getattr(self, name)}: 0 to 10 seconds are accepted")
+        if not 2000 <= self.queue <= 10**9:
+            raise ValueError(f"queue={self.queue}: 2000 to 10^9 bytes are accepted")
+        for name in ("loss", "duplicate", "corrupt"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}={getattr(self, name)}: 0 to 1 is accepted")
+
+    @property
+    def impairments(self) -> dict[str, float]:
+        """What is not as on a plain cable, but for the rate."""
+        names = ("delay", "jitter", "loss", "duplicate", "corrupt")
+        return {name: value for name in names if (value := getattr(self, name))}
+
+
+PLAIN = Wire()
+
+
+@dataclass(frozen=True)
+class Link:
+    """A cable between two nodes."""
+
+    a: str
+    b: str
+    wire: Wire = PLAIN
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        return self.a, self.b
+
+    def other(self, node: str) -> str:
+        """The end that is not `node`."""
+        return self.b if node == self.a else self.a
+
+
+@dataclass(frozen=True)
+class Tree:
+    """An aggregation tree. switch_of: worker -> its switch.
+
+    above: switch -> the next toward the root, for all but the root itself.
+    """
+
+    root: str
+    above: Mapping[str, str]
+    switch_of: Mapping[str, str]
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """The root last, and every switch before the one above it."""
+        depth = {self.root: 0}
+        for switch in self.above:
+            at, path = switch, []
+            while at not in depth:
+                path.append(at)
+                at = self.above[at]
+            for steps, one in enumerate(reversed(path), start=depth[at] + 1):
+                depth[one] = steps
+        return tuple(sorted(depth, key=lambda switch: -depth[switch]))
+
+    def below(self, switch: str) -> tuple[str, ...]:
+        """Whose packets a switch adds up: its workers in rank order, then switches."""
+        workers = tuple(worker for worker, its in self.switch_of.items() if its == switch)
+        return workers + tuple(lower for lower, upper in self.above.items() if upper == switch)
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A connected network. `workers` are hosts in rank order, other hosts make other traffic."""
+
+    name: str
+    hosts: tuple[str, ...]
+    switches: tuple[str, ...]
+    links: tuple[Link, ...]
+    workers: tuple[str, ...]
+    roots: tuple[str, ...]
+    _at: dict[str, list[Link]] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError naming what does not fit."""
+        nodes = [*self.hosts, *self.switches]
+        if repeated := sorted({node for node in nodes if nodes.count(node) > 1}):
+            raise ValueError(f"{self.name}: the name {repeated[0]} is there twice")
+        if long := [node for node in nodes if not 1 <= len(node) <= LONGEST_NAME]:
+            raise ValueError(f"{self.name}: the name {long[0]!r} has not 1 to {LONGEST_NAME} characters")
+        if len(self.hosts) > MOST_HOSTS or len(self.switches) > MOST_SWITCHES:
+            raise ValueError(f"{self.name}: up to {MOST_HOSTS} hosts and {MOST_SWITCHES} switches are accepted")
+        self._at.update({node: [] for node in nodes})
+        pairs: set[frozenset[str]] = set()
+        for link in self.links:
+            for end in link.ends:
+                if end not in self._at:
+                    raise ValueError(f"{self.name}: a link leads to {end!r}, which is no node")
+                self._at[end].append(link)
+            if len(set(link.ends)) == 1 or frozenset(link.ends) in pairs:
+                raise ValueError(f"{self.name}: one link between two nodes is accepted, not {link.a} to {link.b} again")
+            pairs.add(frozenset(link.ends))
+        for host in self.hosts:
+            if len(self._at[host]) != 1 or self._at[host][0].other(host) not in self.switches:
+                raise ValueError(f"{self.name}: host {host} must have one link, to a switch")
+        for what, some, among in (("worker", self.workers, self.hosts), ("root", self.roots, self.switches)):
+            if strange := sorted(set(some) - set(among)):
+                raise ValueError(f"{self.name}: {what} {strange[0]} is not among {', '.join(among)}")
+            if not some or len(set(some)) != len(some):
+                raise ValueError(f"{self.name}: there must be a {what}, and none twice")
+        if unreached := sorted(set(nodes) - set(self._distances(self.roots[0]))):
+            raise ValueError(f"{self.name}: there is no way from {self.roots[0]} to {unreached[0]}")
+
+    # Ports and addresses.
+
+    def ports(self, node: str) -> dict[int, str]:
+        """Port number -> the node at the other end."""
+        return {port: link.other(node) for port, link in enumerate(self._at[node], start=1)}
+
+    def port(self, node: str, neighbour: str) -> int:
+        """The port of `node` where `neighbour` is. Raises KeyError when they have no link."""
+        for port, other in self.ports(node).items():
+            if other == neighbour:
+                return port
+        raise KeyError(f"{node} has no link to {neighbour}")
+
+    def interface(self, node: str, neighbour: str) -> str:
+        return f"{node}-eth{self.port(node, neighbour)}"
+
+    def link(self, a: str, b: str) -> Link:
+        """The link between two nodes. Raises KeyError when there is none."""
+        return self._at[a][self.port(a, b) - 1]
+
+    def ip(self, node: str) -> str:
+        base = NETWORK.network_address
+        if node in self.hosts:
+            return str(base + 1 + self.hosts.index(node))
+        return str(base + 255 * 256 + 1 + self.switches.index(node))
+
+    def mac(self, node: str) -> str:
+        return (b"\x02\x00" + IPv4Address(self.ip(node)).packed).hex(":")
+
+    # Ways.
+
+    def forwarding(self, switch: str) -> dict[str, int]:
+        """MAC address -> port, for every other node."""
+        nodes = enumerate([*self.hosts, *self.switches])
+        ways = ((index, node, self._nearer(switch, node)) for index, node in nodes if node != switch)
+        return {self.mac(node): self.port(switch, nearer[index % len(nearer)]) for index, node, nearer in ways}
+
+    def flood_ports(self, switch: str) -> tuple[int, ...]:
+        """Ports on the spanning tree of all nodes."""
+        spanned = self._spanning_tree
+        return tuple(port for port, other in self.ports(switch).items() if frozenset((switch, other)) in spanned)
+
+    def tree(self, root: str) -> Tree:
+        """Every worker's shortest way to the root, without switches that no worker needs."""
+        switch_of = {worker: self._at[worker][0].other(worker) for worker in self.workers}
+        above: dict[str, str] = {}
+        for at in switch_of.values():
+            while at != root and at not in above:
+                above[at] = self._nearer(at, root)[0]
+                at = above[at]
+        return Tree(root, above, switch_of)
+
+    @cached_property
+    def aggregating(self) -> tuple[str, ...]:
+        """The switches that add up: those of the tree below the root, or the roots alone where there are several."""
+        return self.roots if len(self.roots) > 1 else self.tree(self.roots[0]).switches
+
+    @cached_property
+    def _to(self) -> dict[str, dict[str, int]]:
+        """For each node, the distances of all others to it."""
+        return {node: self._distances(node) for node in self._at}
+
+    def _nearer(self, start: str, end: str) -> list[str]:
+        """The neighbours of `start` that are on a shortest way to `end`."""
+        distances = self._to[end]
+        return [other for other in self.ports(start).values() if distances[other] < distances[start]]
+
+    def _distances(self, start: str) -> dict[str, int]:
+        """Breadth first; a host is an end, never on the way."""
+        distances = {start: 0}
+        waiting = [start]
+        for node in waiting:
+            if node == start or node in self.switches:
+                for link in self._at[node]:
+                    other = link.other(node)
+                    if other not in distances:
+                        distances[other] = distances[node] + 1
+                        waiting.append(other)
+        return distances
+
+    @cached_property
+    def _spanning_tree(self) -> frozenset[frozenset[str]]:
+        root = self.roots[0]
+        return frozenset(frozenset((node, self._nearer(node, root)[0])) for node in self._at if node != root)
+
+
+__all__ = ["NETWORK", "PLAIN", "Link", "Topology", "Tree", "Wire"]

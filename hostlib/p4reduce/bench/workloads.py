@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small models in the shape of OmniReduce's workloads (Fei et al., SIGCOMM 2021), and data that they can learn.
+
+All data is synthetic: drawn from a hidden model that has the same structure as what it stands for, so that a loss that
+falls means something. Rows of tables are 64 or 128 floats wide and other sizes mostly multiples of 64, so that rows
+line up with blocks in DDP's buckets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Batch = tuple[Tensor, ...]
+
+_EPS = 1e-4  # with Adagrad's 1e-10 a first step is a gradient's sign, and the last digits of a sum decide about it
+_HIDDEN_SEED = 7  # of what the data is drawn from: the same in all runs
+
+
+class Model(Protocol):
+    """A module whose call gives the mean loss of a batch: float32, 0-d."""
+
+    def __call__(self, *batch: Tensor) -> Tensor: ...
+
+
+class Workload(Protocol):
+    """A model with its data and its optimizer."""
+
+    batch: int
+    """Samples of a rank and a step."""
+    held_out: int
+    """Samples on which the loss is taken in the end."""
+
+    def model(self) -> nn.Module:
+        """A fresh one, drawn from torch's global generator; it is a `Model`."""
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """The usual one for such a model."""
+
+    def draw(self, samples: int, generator: torch.Generator) -> Batch:
+        """Samples to train on."""
+
+    def draw_held_out(self, samples: int, generator: torch.Generator) -> Batch:
+        """Samples to measure the loss on."""
+
+
+def _hidden() -> torch.Generator:
+    return torch.Generator().manual_seed(_HIDDEN_SEED)
+
+
+class _Zipf:
+    """Numbers below `count`, of which k comes with a probability proportional to 1 / (k + 1)^exponent."""
+
+    def __init__(self, count: int, exponent: float) -> None:
+        weights = torch.arange(1, count + 1, dtype=torch.float64) ** -exponent
+        self._sums = weights.cumsum(0) / weights.sum()
+        self._last = count - 1
+
+    def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        drawn = torch.rand(shape, generator=generator, dtype=torch.float64)
+        return torch.searchsorted(self._sums, drawn).clamp_(max=self._last)
+
+
+class _ClickModel(nn.Module):
+    """DeepLight's (Deng et al., WSDM 2021): a field-weighted factorisation machine beside a deep network."""
+
+    offsets: Tensor
+
+    def __init__(self, fields: int, values: int, width: int) -> None:
+        super().__init__()
+        self.register_buffer("offsets", torch.arange(fields) * values, persistent=False)
+        self.table = nn.Embedding(fields * values, width)
+        nn.init.normal_(self.table.weight, std=0.05)
+        self.strengths = nn.Parameter(torch.ones(fields, fields) / fields)
+        self.deep = nn.Sequential(
+            nn.Linear(fields * width, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1, bias=False)
+        )
+
+    def forward(self, ids: Tensor, clicks: Tensor) -> Tensor:
+        rows = self.table(ids + self.offsets)
+        products = rows @ rows.transpose(1, 2)
+        logits = (products * self.strengths.triu(1)).sum((1, 2)) + self.deep(rows.flatten(1)).squeeze(1)
+        return functional.binary_cross_entropy_with_logits(logits, clicks)
+
+
+class Recommender:
+    """Click prediction: nearly all of the model is one table, of which a batch touches few rows.
+
+    Ids follow Zipf's law in each field; a click's log-odds are a factorisation machine of hidden vectors.
+    """
+
+    batch = 128
+    held_out = 8192
+    _fields, _values, _width, _rank = 8, 16_384, 64, 4
+
+    def __init__(self) -> None:
+        hidden = _hidden()
+        self._ids = _Zipf(self._values, 1.1)
+        self._vectors = torch.randn(self._fields, self._values, self._rank, generator=hidden) * 0.5
+        self._biases = torch.randn(self._fields, self._values, generator=hidden) * 0.7
+
+    def model(self) -> nn.Module:
+        return _ClickModel(self._fields, self._values, self._width)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.Adagrad(model.parameters(), lr=0.02, eps=_EPS, fused=True)
+
+    def draw(self, samples: int, generator: torch.Generator) -> Batch:
+        ids = self._ids.draw((samples, self._fields), generator)
+        places = (torch.arange(self._fields), ids)
+        vectors = self._vectors[places]
+        pairs = (vectors.sum(1).square() - vectors.square().sum(1)).sum(1) / 2
+        odds = pairs + self._biases[places].sum(1)
+        return ids, torch.bernoulli(torch.sigmoid(odds), generator=generator)
+
+    draw_held_out = draw
+
+
+class _NeuralFiltering(nn.Module):
+    """NeuMF (He et al., WWW 2017): generalised matrix factorisation beside a multi-layer perceptron."""
+
+    def __init__(self, users: int, items: int, width: int) -> None:
+        super().__init__()
+        self.users, self.items = nn.Embedding(users, 2 * width), nn.Embedding(items, 2 * width)
+        for table in (self.users, self.items):
+            nn.init.normal_(table.weight, std=0.05)
+        self.deep = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+        self.output = nn.Linear(2 * width, 1, bias=False)
+
+    def forward(self, users: Tensor, items: Tensor, labels: Tensor) -> Tensor:
+        (user, deep_user), (item, deep_item) = self.users(users).chunk(2, 1), self.items(items).chunk(2, 1)
+        joined = torch.cat([user * item, self.deep(torch.cat([deep_user, deep_item], 1))], 1)
+        return functional.binary_cross_entropy_with_logits(self.output(joined).squeeze(1), labels)
+
+
+class Ncf:
+    """Collaborative filtering: for each item that a user chose, four drawn at random that stand for those not chosen.
+
+    Users and what they are offered follow Zipf's law; of eight offers a user chooses that with the best hidden score.
+    """
+
+    batch = 5120
+    held_out = 20_480
+    _users, _items, _width, _rank, _offers, _negatives = 16_384, 8192, 64, 8, 8, 4
+
+    def __init__(self) -> None:
+        hidden = _hidden()
+        self._user_ids, self._item_ids = _Zipf(self._users, 0.6), _Zipf(self._items, 0.9)
+        self._tastes = torch.randn(self._users, self._rank, generator=hidden)
+        self._features = torch.randn(self._items, self._rank, generator=hidden)
+
+    def model(self) -> nn.Module:
+        return _NeuralFiltering(self._users, self._items, self._width)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.Adam(model.parameters(), lr=2e-3, fused=True)
+
+    def draw(self, samples: int, generator: torch.Generator) -> Batch:
+        positives = samples // (1 + self._negatives)
+        users = self._user_ids.draw((positives,), generator)
+        offers = self._item_ids.draw((positives, self._offers), generator)
+        scores = (self._features[offers] @ self._tastes[users][:, :, None]).squeeze(2)
+        chosen = offers.gather(1, scores.argmax(1, keepdim=True)).squeeze(1)
+        others = torch.randint(0, self._items, (positives * self._negatives,), generator=generator)
+        labels = torch.cat([torch.ones(positives), torch.zeros(others.numel())])
+        return users.repeat(1 + self._negatives), torch.cat([chosen, others]), labels
+
+    draw_held_out = draw
+
+
+class _MarkovText:
+    """Text of a hidden Markov model: each state has words of its own, by Zipf's law, frequent ones numbered low."""
+
+    def __init__(self, vocabulary: int, states: int) -> None:
+        self._states = states
+        self._next = torch.softmax(3 * torch.randn(states, states, generator=_hidden()), 1)
+        self._ranks = _Zipf(vocabulary // states, 1.0)
+
+    def draw(self, samples: int, length: int, generator: torch.Generator) -> Tensor:
+        """int64, shape (samples, length)."""
+        states = [torch.randint(0, self._states, (samples,), generator=generator)]
+        for _ in range(length - 1):
+            states.append(torch.multinomial(self._next[states[-1]], 1, generator=generator).squeeze(1))
+        return self._ranks.draw((samples, length), generator) * self._states + torch.stack(states, 1)
+
+
+class _LanguageModel(nn.Module):
+    """Jozefowicz et al.'s (2016): an LSTM with projection between two word tables, trained with sampled softmax."""
+
+    def __init__(self, vocabulary: int, width: int, states: int, samples: int) -> None:
+        super().__init__()
+        self.words, self.output = nn.Embedding(vocabulary, width), nn.Embedding(vocabulary, width)
+        for table in (self.words, self.output):
+            nn.init.normal_(table.weight, std=0.1)
+        self.lstm = nn.LSTM(width, states, num_layers=2, proj_size=width, batch_first=True)
+        self.samples = samples
+
+    def forward(self, text: Tensor, samples: Tensor) -> Tensor:
+        """Mean loss of predicting text[:, 1:] among the target and `samples`, or among all words where those are none.
+
+        Logits are less the logarithm of how probably a word is sampled (Jean et al., ACL 2015).
+        """
+        states = self.lstm(self.words(text[:, :-1]))[0].flatten(0, 1)
+        targets = text[:, 1:].flatten()
+        if not samples.numel():
+            return functional.cross_entropy(states @ self.output.weight.T, targets)
+        count = targets.numel()
+        candidates = torch.cat([targets, samples])
+        rows = self.output(candidates)
+        correction = self._log_inclusion(candidates)
+        own = (states * rows[:count]).sum(1) - correction[:count]
+        others = (states @ rows[count:].T - correction[count:]).masked_fill(samples == targets[:, None], -torch.inf)
+        return functional.cross_entropy(torch.cat([own[:, None], others], 1), torch.zeros(count, dtype=torch.int64))
+
+    def _log_inclusion(self, words: Tensor) -> Tensor:
+        chances = torch.log1p(1 / (words + 1.0)) / math.log(self.output.num_embeddings + 1)
+        return torch.log(-torch.expm1(self.samples * torch.log1p(-chances)))
+
+
+class Lstm:
+    """A language model of many words: its tables' gradients have the rows of a batch's words and of samples only."""
+
+    batch = 16
+    held_out = 64
+    _vocabulary, _width, _states, _length, _samples = 32_768, 64, 128, 20, 1024
+
+    def __init__(self) -> None:
+        self._text = _MarkovText(self._vocabulary, 32)
+
+    def model(self) -> nn.Module:
+        return _LanguageModel(self._vocabulary, self._width, self._states, self._samples)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.Adagrad(model.parameters(), lr=0.02, eps=_EPS, fused=True)
+
+    def draw(self, samples: int, generator: torch.Generator) -> Batch:
+        uniform = torch.rand(self._samples, generator=generator, dtype=torch.float64)
+        words = (torch.exp(uniform * math.log(self._vocabulary + 1)) - 1).long().clamp_(max=self._vocabulary - 1)
+        return self._text.draw(samples, self._length + 1, generator), torch.unique(words)
+
+    def draw_held_out(self, samples: int, generator: torch.Generator) -> Batch:
+        return self._text.draw(samples, self._length + 1, generator), torch.empty(0, dtype=torch.int64)
+
+
+class _Encoder(nn.Module):
+    """BERT's (Devlin et al., NAACL 2019), with the word table as output layer too."""
+
+    def __init__(self, vocabulary: int, length: int, width: int, layers: int) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        for table in (self.words, self.places):
+            nn.init.normal_(table.weight, std=0.05)
+        layer = nn.TransformerEncoderLayer(
+            width, 2, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerEncoder(layer, layers, nn.LayerNorm(width), enable_nested_tensor=False)
+
+    def forward(self, text: Tensor, masked: Tensor) -> Tensor:
+        """Mean loss of telling the words at `masked`, bool, which are hidden behind the vocabulary's last word."""
+        shown = text.masked_fill(masked, self.words.num_embeddings - 1)
+        states = self.layers(self.words(shown) + self.places.weight)[masked]
+        return functional.cross_entropy(states @ self.words.weight.T, text[masked])
+
+
+class Bert:
+    """A masked language model: every parameter has a gradient, so nothing is zero by itself."""
+
+    batch = 8
+    held_out = 256
+    _vocabulary, _length, _width, _layers, _masked = 8192, 32, 128, 2, 0.15
+
+    def __init__(self) -> None:
+        self._text = _MarkovText(self._vocabulary, 32)
+
+    def model(self) -> nn.Module:
+        return _Encoder(self._vocabulary, self._length, self._width, self._layers)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(model.parameters(), lr=2e-3, fused=True)
+
+    def draw(self, samples: int, generator: torch.Generator) -> Batch:
+        text = self._text.draw(samples, self._length, generator)
+        masked = torch.rand(text.shape, generator=generator) < self._masked
+        masked[0, 0] = True  # a mean needs one at least
+        return text, masked
+
+    draw_held_out = draw
+
+
+class _ResidualBlock(nn.Module):
+    def __init__(self, before: int, after: int) -> None:
+        super().__init__()
+        stride = 1 if before == after else 2
+        self.body = nn.Sequential(
+            nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.GroupNorm(8, after), nn.ReLU(),
+            nn.Conv2d(after, after, 3, 1, 1, bias=False), nn.GroupNorm(8, after),
+        )  # fmt: skip
+        self.shortcut = nn.Identity() if before == after else nn.Conv2d(before, after, 1, stride, bias=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return functional.relu(self.body(images) + self.shortcut(images))
+
+
+class _ResidualNetwork(nn.Module):
+    """He et al.'s (CVPR 2016), with group normalisation (Wu and He, ECCV 2018), which needs nothing of other ranks."""
+
+    def __init__(self, widths: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        blocks = [_ResidualBlock(before, after) for before, after in pairwise((widths[0], *widths))]
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, widths[0], 3, 1, 1, bias=False), nn.GroupNorm(8, widths[0]), nn.ReLU(), *blocks,
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], classes),
+        )  # fmt: skip
+
+    def forward(self, images: Tensor, classes: Tensor) -> Tensor:
+        return functional.cross_entropy(self.layers(images), classes)
+
+
+class Resnet:
+    """Image classification: a class is a smooth pattern, shifted in each image, under noise."""
+
+    batch = 8
+    held_out = 256
+    _side, _classes, _widths = 16, 10, (64, 128, 256)
+
+    def __init__(self) -> None:
+        coarse = torch.randn(self._classes, 3, 4, 4, generator=_hidden())
+        self._patterns = functional.interpolate(coarse, size=(self._side, self._side), mode="bicubic")
+
+    def model(self) -> nn.Module:
+        return _ResidualNetwork(self._widths, self._classes)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, fused=True)
+
+    def draw(self, samples: int, generator: torch.Generator) -> Batch:
+        classes = torch.randint(0, self._classes, (samples,), generator=generator)
+        shifts = torch.randint(0, 4, (samples, 2), generator=generator).tolist()
+        images = torch.stack(
+            [self._patterns[one].roll(shift, (1, 2)) for one, shift in zip(classes.tolist(), shifts, strict=True)]
+        )
+        return images + torch.randn(images.shape, generator=generator), classes
+
+    draw_held_out = draw
+
+
+WORKLOADS: dict[str, Callable[[], Any]] = {
+    "recommender": Recommender,
+    "ncf": Ncf,
+    "lstm": Lstm,
+    "bert": Bert,
+    "resnet": Resnet,
+}
+
+
+def make(name: str) -> Workload:
+    """The workload of that name."""
+    made: Workload = WORKLOADS[name]()
+    return made

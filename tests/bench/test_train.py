@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`p4reduce bench train` as a user runs it: tiny trainings."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from p4reduce.bench import trainings, workloads
+from tests.bench.processes import MARK, marked
+
+FIELDS = {"model", "system", "hook", "workers", "link_gbps", "seed", "steps_per_s", "samples_per_s", "final_loss",
+          "tx_bytes", "losses", "ends"}  # fmt: skip
+STEPS = 6
+TABLES = {"recommender", "ncf", "lstm"}
+"""Models whose gradients are mostly those of tables."""
+
+
+def start(mark: str, *arguments: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "p4reduce", "bench", "train", *arguments]
+    environment = {**os.environ, MARK: mark}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+    )
+
+
+def train(folder: Path, *arguments: str) -> dict[str, Any]:
+    """Run it to its end; gives what it wrote."""
+    file = folder / "train.json"
+    process = start("", *arguments, "--json", str(file))
+    output, _ = process.communicate(timeout=280)
+    assert process.returncode == 0, output
+    made: dict[str, Any] = json.loads(file.read_text())
+    assert made["version"] == 1
+    return made
+
+
+def test_the_models_are_those_of_the_command() -> None:
+    assert tuple(workloads.WORKLOADS) == trainings.MODELS
+
+
+@pytest.mark.parametrize("model", trainings.MODELS)
+def test_all_systems_train_it(tmp_path: Path, model: str) -> None:
+    plot = tmp_path / "made" / "plot.png"
+    made = train(tmp_path, "--model", model, "--steps", str(STEPS), "--plot", str(plot))
+    rows = {row["system"]: row for row in made["rows"]}
+    assert list(rows) == list(trainings.HOOKS)
+    for system, row in rows.items():
+        assert row.keys() >= FIELDS
+        assert (row["model"], row["hook"], row["workers"]) == (model, trainings.HOOKS[system], 2)
+        assert len(row["losses"]) == len(row["ends"]) == STEPS
+        assert row["ends"] == sorted(row["ends"])
+        assert row["steps_per_s"] > 0
+    gloo, ours, sparse, noop = rows.values()
+    assert ours["losses"] == pytest.approx(gloo["losses"], rel=1e-4)
+    assert ours["final_loss"] == pytest.approx(gloo["final_loss"], rel=1e-4)
+    assert noop["final_loss"] is None
+    assert 0 < sparse["tx_bytes"] < ours["tx_bytes"] < 4.5 * ours["parameters"]
+    by_size = {one["block_size"]: one for one in made["gradients"]}
+    assert 0 < by_size[1]["density"] <= by_size[64]["density"] <= 1
+    assert (by_size[64]["density"] < 0.25) == (model in TABLES)
+    assert 1 <= by_size[64]["densification"] <= 2
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("model", trainings.MODELS)
+def test_it_learns(model: str) -> None:
+    """One rank alone, on batches that it has not seen before."""
+    torch.manual_seed(1)
+    workload = workloads.make(model)
+    net = workload.model()
+    optimizer = workload.optimizer(net)
+    generator = torch.Generator().manual_seed(1)
+    held_out = workload.draw_held_out(workload.held_out // 4, torch.Generator().manual_seed(0))
+
+    def loss() -> float:
+        with torch.no_grad():
+            return float(net(*held_out))
+
+    before = loss()
+    for _ in range(40):
+        optimizer.zero_grad()
+        net(*workload.draw(workload.batch, generator)).backward()
+        optimizer.step()
+    assert loss() < before * LEARNT[model]
+
+
+LEARNT = {"recommender": 0.98, "ncf": 0.98, "lstm": 0.9, "bert": 0.9, "resnet": 0.8}
+
+
+@pytest.mark.root
+def test_on_a_link_all_bytes_are_counted(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("needs root and iproute2, for network namespaces")
+    made = train(tmp_path, "--model", "bert", "--systems", "gloo,p4reduce,noop", "--steps", "4", "--link", "400mbit")
+    gloo, ours, _ = made["rows"]
+    for row in (gloo, ours):
+        assert row["link_gbps"] == 0.4
+        assert 4 * row["parameters"] < row["tx_bytes"] < 4.8 * row["parameters"]
+        assert 1 / row["steps_per_s"] > row["tx_bytes"] * 8 / 400e6 * 0.9
+    assert ours["losses"] == pytest.approx(gloo["losses"], rel=1e-4)
+
+
+def test_nothing_is_left_when_it_is_interrupted() -> None:
+    mark = str(uuid.uuid4())
+    process = start(mark, "--model", "ncf", "--systems", "p4reduce", "--steps", "100000")
+    deadline = time.monotonic() + 100
+    while len(marked(mark)) < 5:  # bench, switch, controller, two ranks
+        assert time.monotonic() < deadline, f"processes: {marked(mark)}"
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    try:
+        output, _ = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "nothing is left running" in output
+    deadline = time.monotonic() + 5
+    while marked(mark):
+        assert time.monotonic() < deadline, f"left over: {marked(mark)}"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--model", "vgg"), "accepted are recommender, ncf, lstm, bert, resnet"),
+        (("--systems", "nccl"), "accepted are gloo, p4reduce, p4reduce-topk, noop"),
+        (("--target", "bmv2"), "accepted are native, sim"),
+        (("--ratio", "0"), "must be above 0 and up to 1"),
+        (("--steps", "2", "--warm-up", "2"), "must be less than --steps 2"),
+        (("--link", "fast"), "accepted are rates"),
+    ],
+)
+def test_wrong_options_say_what_is_accepted(arguments: tuple[str, ...], message: str) -> None:
+    process = start("", *arguments)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert message in " ".join(output.split())

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python runs this as it starts, where this folder is on PYTHONPATH: P4REDUCE_WITHOUT names what to take out."""
+
+import os
+from dataclasses import replace
+from importlib import import_module
+from math import inf
+from typing import Any
+
+PORTS = range(1, 9)
+
+
+def admitted_everywhere(program: Any, job: Any) -> list[Any]:
+    """The workers' admission entries, for every port of the switch."""
+    return [
+        entry
+        for port in PORTS
+        for entry in admissions(program, replace(job, workers=tuple(replace(one, port=port) for one in job.workers)))
+    ]
+
+
+# Name -> all that it takes: where each part is, and what takes its place.
+PROTECTIONS: dict[str, list[tuple[str, str, str, Any]]] = {
+    "ranks that are lost": [("p4reduce_controller.jobs", "Jobs", "lost", lambda *_, **__: None)],
+    "time-outs": [("p4reduce.protocol.worker", "Worker", "tick", lambda worker, _: setattr(worker, "_earliest", inf))],
+    "switches that are lost": [("p4reduce_controller.service", "Service", "connected", lambda *_: None)],
+    "controllers that are lost": [("p4reduce.control.client", "Session", "_end", lambda *_: None)],
+    "ports that are admitted": [("p4reduce_controller.program", "Program", "admissions", admitted_everywhere)],
+    # Either is enough.
+    "leases": [
+        ("p4reduce_controller.jobs", "Jobs", "tick", lambda *_: None),
+        ("p4reduce.control.client", "Session", "_controller_is_silent", lambda _: False),
+    ],
+}
+
+for module, owner, name, instead in PROTECTIONS.get(os.environ.get("P4REDUCE_WITHOUT", ""), []):
+    where = getattr(import_module(module), owner)
+    admissions = getattr(where, name)
+    setattr(where, name, instead)

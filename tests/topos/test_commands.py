@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`p4reduce topo` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from p4reduce.errors import P4ReduceError
+from p4reduce_topos.cli import build, wire
+from p4reduce_topos.model import Wire
+
+TIMEOUT_S = 200
+
+
+def topo(*arguments: str, module: str = "p4reduce") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", module, *(("topo",) if module == "p4reduce" else ()), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+
+def test_the_topologies_are_listed_with_their_diagrams() -> None:
+    said = topo("list")
+    assert said.returncode == 0
+    assert "leaf-spine  (--shape: leaves, spines)" in said.stdout
+    assert "h1 ──┐" in said.stdout
+
+
+def test_what_a_wire_does() -> None:
+    text = "rate=100mbit, delay=5ms,jitter=500us,queue=64kB,loss=0.01,duplicate=.5"
+    expected = Wire(rate=10**8, delay=0.005, jitter=0.0005, queue=64_000, loss=0.01, duplicate=0.5)
+    assert wire("--edge", text) == expected
+    assert wire("--edge", "") == Wire()
+
+
+@pytest.mark.parametrize("text", ["rate", "rate=fast", "delay=5", "loss=-1", "loss=2", "colour=red", "queue=5mbit"])
+def test_what_no_wire_does(text: str) -> None:
+    with pytest.raises((P4ReduceError, ValueError), match="accepted"):
+        wire("--edge", text)
+
+
+def test_shapes() -> None:
+    assert len(build("leaf-spine", 4, "", "", "leaves=4,spines=3").switches) == 7
+    for name, core, shape in (("star", "rate=1mbit", ""), ("star", "", "leaves=2"), ("tree", "", "depth=two")):
+        with pytest.raises(P4ReduceError, match=r"--core|--shape .* accepted"):
+            build(name, 4, "", core, shape)
+
+
+@pytest.mark.mininet
+@pytest.mark.root
+@pytest.mark.usefixtures("mininet")
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("run", "ring"), "accepted are star, two-racks"),
+        (("run", "star", "--target", "tofino"), "accepted are native"),
+        (("run", "star", "--fault", "flood"), "accepted are worker-killed"),
+        (("run", "star", "--edge", "rate=1"), "--edge 1: accepted are rates"),
+        (("experiment", "luck"), "accepted are workers"),
+    ],
+)
+def test_what_is_not_accepted_is_named(arguments: tuple[str, ...], named: str) -> None:
+    said = topo(*arguments)
+    assert said.returncode == 1
+    assert named in " ".join(said.stdout.split()), said
+
+
+@pytest.mark.mininet
+@pytest.mark.root
+@pytest.mark.usefixtures("mininet")
+def test_a_run() -> None:
+    said = topo("--workers", "2", "--numel", "4096", "--json", module="p4reduce_topos.star")
+    assert said.returncode == 0, said
+    made = json.loads(said.stdout)
+    assert made["wrong"] == 0
+    assert made["carried"]["h1>s1"] > 4096 * 4 * 0.1
+
+
+@pytest.mark.mininet
+@pytest.mark.root
+@pytest.mark.usefixtures("mininet")
+def test_a_fault() -> None:
+    said = topo("run", "star", "--workers", "2", "--fault", "other-shape", "--json")
+    assert said.returncode == 0, said
+    assert {end["error"] for end in json.loads(said.stdout)["ranks"].values()} == {"MismatchError"}
+
+
+@pytest.mark.mininet
+@pytest.mark.root
+@pytest.mark.usefixtures("mininet")
+def test_the_prompt() -> None:
+    command = [sys.executable, "-m", "p4reduce", "topo", "run", "star", "--workers", "2", "--cli"]
+    asked = "h1 ping -c 1 h2\nh2 ping -c 1 10.0.255.1\nexit\n"
+    said = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert said.returncode == 0, said
+    assert said.stdout.count(" 0% packet loss") == 2, said
+
+
+@pytest.mark.mininet
+@pytest.mark.root
+@pytest.mark.usefixtures("mininet")
+def test_a_capture(tmp_path: Path) -> None:
+    if shutil.which("dumpcap") is None and shutil.which("tcpdump") is None:
+        pytest.skip("needs dumpcap or tcpdump on PATH")
+    said = topo("run", "star", "--workers", "2", "--numel", "4096", "--pcap", str(tmp_path / "made"), "--json")
+    assert said.returncode == 0, said
+    files = {file.name: file.read_bytes() for file in (tmp_path / "made").iterdir()}
+    assert sorted(files) == ["s1-eth1.pcap", "s1-eth2.pcap"]
+    # Both ways of the port: to and from the aggregation's UDP port of 10.0.255.1.
+    switch, port = bytes([10, 0, 255, 1]), (31314).to_bytes(2, "big")
+    for frames in files.values():
+        assert switch + b"\n\x00\x00" in frames
+        assert port in frames

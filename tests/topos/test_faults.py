@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each fault ends in right sums or in the error that it must end in; without the protection for it, it does not."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p4reduce.errors import P4ReduceError
+from p4reduce_topos import star
+from p4reduce_topos.faults import FAULTS, LEASE_S, Event, Fault, prepared, suffer, verdict
+
+from ..p4src.test_protections import SMALL, changed
+from .conftest import Start
+
+pytestmark = [pytest.mark.mininet, pytest.mark.root]
+
+MUTANTS = Path(__file__).with_name("mutants")
+
+
+def ends(
+    start: Start, fault: Fault, lease: float = LEASE_S, controller_options: Sequence[str] = (), **options: Any
+) -> dict[int, Event]:
+    topology = prepared(fault, star.build(3, others=1))
+    controller = ["--lease", str(lease), *controller_options]
+    with start(topology, controller_options=controller, **options) as network:
+        return suffer(network, fault)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_it_ends_well(start: Start, name: str) -> None:
+    assert verdict(FAULTS[name], ends(start, FAULTS[name])) == []
+
+
+def comes_out_wrong(start: Start, name: str, **options: Any) -> list[str]:
+    """What the fault's verdict is, or that a rank did not end in time."""
+    try:
+        return verdict(FAULTS[name], ends(start, FAULTS[name], **options))
+    except P4ReduceError as error:
+        return [str(error)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "protection", "lease"),
+    [
+        ("worker-killed", "ranks that are lost", 60.0),
+        ("link-down", "time-outs", LEASE_S),
+        ("switch-restarted", "switches that are lost", LEASE_S),
+        ("controller-restarted", "controllers that are lost", LEASE_S),
+        ("worker-partitioned", "leases", LEASE_S),
+        ("controller-partitioned", "leases", LEASE_S),
+        ("forged", "ports that are admitted", LEASE_S),
+    ],
+)
+def test_without_the_protection_it_does_not(
+    start: Start, monkeypatch: pytest.MonkeyPatch, name: str, protection: str, lease: float
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(MUTANTS))
+    monkeypatch.setenv("P4REDUCE_WITHOUT", protection)
+    monkeypatch.setenv("P4REDUCE_BACKEND", "python")
+    assert comes_out_wrong(start, name, lease=lease)
+
+
+def test_without_the_frames_check_sequence_it_does_not(start: Start) -> None:
+    assert comes_out_wrong(start, "corrupted", unchecked=True)
+
+
+def test_with_a_shorter_lease_a_worker_that_pauses_is_given_up(start: Start) -> None:
+    said = comes_out_wrong(start, "worker-paused", lease=1.0)
+    assert said
+    assert all("JobAborted" in line for line in said), said
+
+
+@pytest.mark.p4c
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "change"), [("duplicated", "seen"), ("reordered", "stale"), ("other-shape", "fingerprint")]
+)
+def test_without_the_switchs_protection_it_does_not(start: Start, tmp_path: Path, name: str, change: str) -> None:
+    """The switch runs a program that lacks it: see tests/p4src/test_protections.py."""
+    if shutil.which("p4c-bm2-ss") is None:
+        pytest.skip("p4c-bm2-ss is not on PATH")
+    changed(change, tmp_path / "p4src").compile_program(tmp_path / "compiled", SMALL)
+    pipeline = ["--pipeline", str(tmp_path / "compiled")]
+    assert comes_out_wrong(start, name, target="sim", controller_options=pipeline)
