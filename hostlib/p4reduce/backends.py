@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass
 from typing import Literal
 
 from p4reduce.carrier import Carrier
 from p4reduce.engine import Engine
 from p4reduce.fastpath.engine import NativeEngine, link_of
-from p4reduce.fastpath.library import LibraryError
+from p4reduce.fastpath.library import LibraryError, UnusableLibraryError
 from p4reduce.fastpath.numbers import simd_in_use
 from p4reduce.protocol import Membership, Worker
 from p4reduce.transport import Transport
@@ -45,6 +46,8 @@ def select_backend(name: str | None = None) -> Backend:
         try:
             return Backend("c", "the C library is installed", simd_in_use())
         except LibraryError as error:
+            if isinstance(error, UnusableLibraryError):
+                warnings.warn(f"{error}; p4reduce runs in Python, which is slower: install it anew", stacklevel=2)
             return Backend("python", str(error))
     if name == "c":
         return Backend("c", why, simd_in_use())

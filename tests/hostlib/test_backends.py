@@ -52,7 +52,8 @@ def test_c_is_used_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_without_the_library_python_is_used_and_says_why(broken_library: Path) -> None:
-    backend = p4reduce.backend()
+    with pytest.warns(UserWarning, match="cannot be loaded.*in Python, which is slower"):
+        backend = p4reduce.backend()
     assert backend.name == "python"
     assert backend.why.startswith(f"the C library {broken_library} cannot be loaded: ")
 

@@ -63,6 +63,10 @@ class LibraryError(P4ReduceError):
     """The C library cannot be used; the message says why."""
 
 
+class UnusableLibraryError(LibraryError):
+    """There is one, but not one for this Python: of another version, or damaged."""
+
+
 @cache
 def library() -> Any:
     """The C library. Raises LibraryError where there is none that fits."""
@@ -71,10 +75,10 @@ def library() -> Any:
         loaded = ctypes.CDLL(str(path))
         functions = {name: _declared(getattr(loaded, name), *types) for name, types in _FUNCTIONS.items()}
     except (OSError, AttributeError) as error:
-        raise LibraryError(f"the C library {path} cannot be loaded: {error}") from error
+        raise UnusableLibraryError(f"the C library {path} cannot be loaded: {error}") from error
     abi = functions["p4reduce_abi"]()
     if abi != c.ABI:
-        raise LibraryError(f"the C library {path} has ABI {abi}, this Python needs {c.ABI}")
+        raise UnusableLibraryError(f"the C library {path} has ABI {abi}, this Python needs {c.ABI}")
     return SimpleNamespace(**functions)  # only these, as calling one without its types would be memory corruption
 
 
