@@ -67,7 +67,7 @@ def test_every_shape_and_dtype(stack: Stack, slots: int) -> None:
     with stack.ranks(SHAPES, job="shapes", world_size=2, slots=slots) as ranks:
         for rank, last in ranks.wait_for_ends(120).items():
             assert "stats" in last, f"rank {rank} of shapes: {last}"
-            assert last["stats"]["operations"] == len(SHAPES)
+            assert last["stats"]["operations"] == len(SHAPES) + 1  # the last is a barrier
     worked = [now - then for then, now in zip(before, added(stack), strict=True)]
     assert all(worked) if slots != 1 else worked[0] > 0 == sum(worked[1:]), worked
 
@@ -141,7 +141,7 @@ def test_ranks_that_differ_are_told(stack: Stack) -> None:
 
 @pytest.mark.usefixtures("backend")
 def test_a_rank_that_does_not_call_is_named(stack: Stack) -> None:
-    calls = {0: [Call((20_000,))], 1: []}
+    calls = {0: [Call((20_000,))], 1: [Call((20_000,), pause=4.0)]}
     with stack.ranks([], calls_of=calls, job="timeout", world_size=2, timeout=2.0) as ranks:
         last = ranks.wait_for_ends()[0]
         assert last["error"] == "CollectiveTimeout", last
