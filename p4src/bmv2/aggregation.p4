@@ -45,7 +45,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
                 }
             }
         } else if (hdr.aggregation.op == OP_RESET || hdr.aggregation.op == OP_QUERY) {
-            meta.half = hdr.aggregation.slot;
+            meta.half = (half_t)hdr.aggregation.slot;
             meta.outcome = meta.half < HALVES ? OUTCOME_STARTED : OUTCOME_BAD_SLOT;
         }
 
@@ -58,8 +58,8 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
             }
             if (asks == 1 || meta.outcome == OUTCOME_STARTED || meta.outcome == OUTCOME_ADDED
                 || meta.outcome == OUTCOME_STORED) {
-#define APPLY_LANE(i) key##i.apply(hdr.keys[i].key, (bit<32>)meta.half, meta.keep); \
-                lane##i.apply(hdr.values[i], meta.add[i:i], meta.touch[i:i], (bit<32>)meta.half, meta.keep);
+#define APPLY_LANE(i) key##i.apply(hdr.keys[i].key, meta.half, meta.keep); \
+                lane##i.apply(hdr.values[i], meta.add[i:i], meta.touch[i:i], meta.half, meta.keep);
                 FOR_EACH_LANE(APPLY_LANE)
             }
         }

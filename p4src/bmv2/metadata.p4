@@ -7,5 +7,7 @@
 #define ARCHITECTURE_HEADERS
 #define ARCHITECTURE_METADATA bit<32> keep; bit<8> add; bit<8> touch;
 
+typedef bit<32> half_t;  // what indexes a register
+
 #include "../include/headers.p4"
 #include "../include/metadata.p4"

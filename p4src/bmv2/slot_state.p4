@@ -9,10 +9,10 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
     bit<16> partial;
 
     action read() {
-        seqs.read(meta.seq, (bit<32>)meta.half);
-        bitmaps.read(meta.bitmap, (bit<32>)meta.half);
-        fingerprints.read(meta.fingerprint, (bit<32>)meta.half);
-        partials.read(partial, (bit<32>)meta.half);
+        seqs.read(meta.seq, meta.half);
+        bitmaps.read(meta.bitmap, meta.half);
+        fingerprints.read(meta.fingerprint, meta.half);
+        partials.read(partial, meta.half);
         meta.envoy = partial[15:8];
         meta.present = partial[7:0];
     }
@@ -24,9 +24,9 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
         meta.add = hdr.aggregation.present;
         meta.touch = hdr.aggregation.active;
         meta.present = hdr.aggregation.present;
-        seqs.write((bit<32>)meta.half, hdr.aggregation.seq);
-        bitmaps.write((bit<32>)meta.half, meta.bitmap);
-        fingerprints.write((bit<32>)meta.half, hdr.aggregation.fingerprint);
+        seqs.write(meta.half, hdr.aggregation.seq);
+        bitmaps.write(meta.half, meta.bitmap);
+        fingerprints.write(meta.half, hdr.aggregation.fingerprint);
     }
 
     action add() {
@@ -35,7 +35,7 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
         meta.add = hdr.aggregation.present;
         meta.touch = hdr.aggregation.present;
         meta.present = meta.present | hdr.aggregation.present;
-        bitmaps.write((bit<32>)meta.half, meta.bitmap);
+        bitmaps.write(meta.half, meta.bitmap);
     }
 
     action store() {
@@ -43,7 +43,7 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
         meta.bitmap = meta.full_bitmap;
         meta.keep = 0;
         meta.add = hdr.aggregation.present;
-        bitmaps.write((bit<32>)meta.half, meta.bitmap);
+        bitmaps.write(meta.half, meta.bitmap);
     }
 
     apply {
@@ -53,8 +53,8 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
         if (hdr.aggregation.op == OP_RESET) {
             meta.outcome = OUTCOME_RESET;
             meta.bitmap = 0;
-            seqs.write((bit<32>)meta.half, hdr.aggregation.seq);
-            bitmaps.write((bit<32>)meta.half, meta.bitmap);
+            seqs.write(meta.half, hdr.aggregation.seq);
+            bitmaps.write(meta.half, meta.bitmap);
         } else if (hdr.aggregation.op == OP_QUERY) {
             meta.outcome = OUTCOME_QUERY;
             meta.touch = hdr.aggregation.active;
@@ -86,7 +86,7 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
             }
 
             if (meta.outcome == OUTCOME_STARTED || meta.outcome == OUTCOME_ADDED) {
-                partials.write((bit<32>)meta.half, hdr.aggregation.worker ++ meta.present);
+                partials.write(meta.half, hdr.aggregation.worker ++ meta.present);
                 meta.complete = meta.bitmap == meta.full_bitmap ? 1w1 : 1w0;
                 meta.send_up = meta.bitmap == all_workers ? ~meta.complete : 1w0;
             } else if (meta.outcome == OUTCOME_STORED) {

@@ -5,7 +5,7 @@ control Admission(in headers_t hdr, inout metadata_t meta) {
         meta.worker_bit = worker_bit;
         meta.full_bitmap = full_bitmap;
         meta.job_group = group;
-        meta.half = pool_base + hdr.aggregation.slot;
+        meta.half = (half_t)(pool_base + hdr.aggregation.slot);
         meta.room = pool_halves |-| hdr.aggregation.slot;
     }
 

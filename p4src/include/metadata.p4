@@ -39,7 +39,7 @@ struct metadata_t {
     bit<8>  member;          // who sent the packet, as the job's entries have it
 
     // The slot half and what happened there.
-    bit<16> half;
+    half_t half;
     bit<8>  outcome;
     bit<1>  complete;
     bit<1>  send_up;         // the partial sums, to the parent

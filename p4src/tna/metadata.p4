@@ -46,6 +46,8 @@ const bit<3> STEP_HARVEST = 4;  // of the second pass
     bit<16> margin; bit<3> step; bit<1> newer; bit<1> live; bit<1> same; \
     bit<32> others; bit<32> missing; bit<32> lacking; bit<8> cell; bit<1> update_checksum;
 
+typedef bit<16> half_t;
+
 #include "../include/headers.p4"
 #include "../include/metadata.p4"
 

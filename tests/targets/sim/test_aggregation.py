@@ -83,7 +83,7 @@ def test_a_round_and_its_replays(switch: Switch) -> None:
     values = {(rank, lane): some_values(10 * rank + lane) for rank in range(WORKERS) for lane in (0, 2)}
     assert send(switch, 1, data(1, {0: values[1, 0]})) == []
     status = data(1, op=frames.STATUS)
-    status = Aggregation(**{**vars(status), "keys": (0b010, 0, 0, 0)})
+    status = Aggregation(**{**vars(status), "active": 0, "keys": (0b010, 0, 0, 0)})
     assert send(switch, 1, data(1, {0: values[1, 0]})) == [answer(1, status)]
     assert send(switch, 0, data(0)) == []
     results = send(switch, 2, data(2, {0: values[2, 0], 2: values[2, 2]}))
@@ -107,7 +107,7 @@ def test_next_round_forgets_the_last(switch: Switch) -> None:
 
 def test_packets_that_change_nothing(switch: Switch) -> None:
     assert send(switch, 0, data(0)) == []
-    error = Aggregation(**{**vars(data(1, op=frames.ERROR)), "fingerprint": 5, "keys": (6, 0, 0, 0)})
+    error = Aggregation(**{**vars(data(1, op=frames.ERROR)), "active": 0, "fingerprint": 5, "keys": (6, 0, 0, 0)})
     assert send(switch, 1, data(1, fingerprint=6)) == [answer(rank, error) for rank in range(WORKERS)]
     for odd in (
         data(1, generation=3),
