@@ -101,7 +101,7 @@ def test_ranks_that_differ_are_told_in_both_racks(stack: Stack, odd: int) -> Non
 @pytest.mark.usefixtures("backend")
 def test_the_rack_of_a_rank_that_does_not_call_is_named(stack: Stack) -> None:
     """Its own rack knows which rank it is; the other one, that it is not one of theirs."""
-    calls = {1: []}
+    calls = {1: [Call((20_000,), pause=6.0)]}
     with stack.ranks(
         [Call((20_000,))], calls_of=calls, job="timeout", present=[0, 1, 2, 3], timeout=3.0, at=stack.names[1:]
     ) as ranks:
