@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench.processes import MARK, marked
+from tests.interruption import MARK, interrupt
 
 SMALL = ("--workers", "2", "--numel", "4096", "--density", "1,0.1,0", "--repeat", "2")
 FIELDS = {"system", "target", "workers", "numel", "dtype", "density", "overlap", "sparsity", "link_gbps", "median_s",
@@ -110,21 +109,7 @@ def test_links_are_as_fast_as_asked_and_gone_afterwards(tmp_path: Path) -> None:
 def test_nothing_is_left_when_it_is_interrupted(how: signal.Signals) -> None:
     mark = str(uuid.uuid4())
     process = start(mark, "--workers", "2", "--repeat", "100000", "--systems", "p4reduce")
-    deadline = time.monotonic() + 60
-    while len(marked(mark)) < 5:  # bench, switch, controller, two ranks
-        assert time.monotonic() < deadline, f"processes: {marked(mark)}"
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.1)
-    process.send_signal(how)
-    try:
-        process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert process.returncode == 128 + how
-    deadline = time.monotonic() + 5
-    while marked(mark):
-        assert time.monotonic() < deadline, f"left over: {marked(mark)}"
-        time.sleep(0.05)
+    interrupt(process, mark, how)
 
 
 @pytest.mark.parametrize(

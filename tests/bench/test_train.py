@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 import torch
 
 from p4reduce.bench import trainings, workloads
-from tests.bench.processes import MARK, marked
+from tests.interruption import MARK, interrupt
 
 FIELDS = {"model", "system", "hook", "workers", "link_gbps", "seed", "steps_per_s", "samples_per_s", "final_loss",
           "tx_bytes", "losses", "ends"}  # fmt: skip
@@ -116,22 +115,7 @@ def test_on_a_link_all_bytes_are_counted(tmp_path: Path) -> None:
 def test_nothing_is_left_when_it_is_interrupted() -> None:
     mark = str(uuid.uuid4())
     process = start(mark, "--model", "ncf", "--systems", "p4reduce", "--steps", "100000")
-    deadline = time.monotonic() + 100
-    while len(marked(mark)) < 5:  # bench, switch, controller, two ranks
-        assert time.monotonic() < deadline, f"processes: {marked(mark)}"
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    try:
-        output, _ = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert process.returncode == 130
-    assert "nothing is left running" in output
-    deadline = time.monotonic() + 5
-    while marked(mark):
-        assert time.monotonic() < deadline, f"left over: {marked(mark)}"
-        time.sleep(0.05)
+    assert "nothing is left running" in interrupt(process, mark, signal.SIGINT)
 
 
 @pytest.mark.parametrize(

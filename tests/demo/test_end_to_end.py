@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from typing import Any
 import pytest
 
 from p4reduce_targets.native.library import LibraryMissing, library
+from tests.interruption import MARK, interrupt
 
-MARK = "P4REDUCE_TEST_RUN"
 SMALL = ("--workers", "2", "--steps", "4", "--json")
 
 
@@ -35,19 +34,6 @@ def demo(folder: Path, *arguments: str) -> dict[str, Any]:
     assert process.returncode == 0, errors
     summary: dict[str, Any] = json.loads(output)
     return summary
-
-
-def marked(mark: str) -> list[int]:
-    """Processes that run with our mark in their environment."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
 
 
 def test_several_switches_share_the_gradients(tmp_path: Path) -> None:
@@ -98,21 +84,7 @@ def test_bmv2_gives_the_bits_that_sim_gives(tmp_path: Path) -> None:
 def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, how: signal.Signals) -> None:
     mark = str(uuid.uuid4())
     process = start(tmp_path, mark, "--workers", "2", "--steps", "100000")
-    deadline = time.monotonic() + 60
-    while len(marked(mark)) < 5:  # demo, switch, controller, two workers
-        assert time.monotonic() < deadline, f"processes: {marked(mark)}"
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.1)
-    process.send_signal(how)
-    try:
-        process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert process.returncode == 128 + how
-    deadline = time.monotonic() + 5
-    while marked(mark):
-        assert time.monotonic() < deadline, f"left over: {marked(mark)}"
-        time.sleep(0.05)
+    interrupt(process, mark, how)
 
 
 def test_wrong_options_are_told_from_failures(tmp_path: Path) -> None:
