@@ -11,6 +11,7 @@
 enum { MAX_CARRIED_DOUBLINGS = 6, VALUES_ALIGNMENT = 64 };
 
 #define NEVER ((double)INFINITY)
+#define NO_LIMIT 0
 
 static double smaller(double one, double other) {
     return one < other ? one : other;
@@ -34,9 +35,41 @@ static bool in_queue(const p4reduce_worker *worker, const struct slot *slot, dou
     return now < worker->progress_at + worker->timer.timeout && worker->answered_through <= slot->sent_at;
 }
 
+static bool asks(const struct slot *slot) {
+    return slot->waiting && !slot->polling && slot->transmissions > 1;
+}
+
+// Whether a packet that was sent once is to wait. Where no round ends, who is late is likelier than a loss, so a few
+// packets ask first: one, and one more with each time-out that nothing answers. `asking`: sent again, not answered.
+static bool held(p4reduce_worker *worker, unsigned asking, double now) {
+    if (worker->window == NO_LIMIT) {
+        if (now < worker->progress_at + worker->timer.timeout)
+            return false;
+        worker->window = 1;
+    }
+    if (now < worker->held_until)
+        return true;
+    if (asking < worker->window)
+        return false;
+    worker->window++;
+    worker->held_until = now + worker->timer.timeout;
+    return true;
+}
+
+static void release(p4reduce_worker *worker, const struct slot *slot, double now) {
+    // An answer at once to a packet that asked, which the switch had not seen before: others are lost as well.
+    if (worker->window != NO_LIMIT && asks(slot) && worker->timer.measured &&
+        now < slot->sent_at + worker->timer.timeout) {
+        worker->answered_through = slot->sent_at;
+        worker->held_until = worker->earliest = now;
+    }
+    worker->window = NO_LIMIT;
+}
+
 static void answered(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, double now) {
     worker->stats.rounds++;
     worker->progress_at = now;
+    release(worker, slot, now);
     if (slot->transmissions == 1) {
         if (slot->sent_at > worker->answered_through)
             worker->answered_through = slot->sent_at;
@@ -75,6 +108,10 @@ static void take_status(p4reduce_worker *worker, struct slot *slot, const struct
     if (slot->transmissions == 2 && packet->worker == worker->index) {
         timer_measure(&worker->timer, now - slot->sent_at);
         worker->groups_arrive |= slot->grouped; // as the first had been counted
+    }
+    if (worker->window != NO_LIMIT && asks(slot)) {
+        worker->window = 1;
+        worker->held_until = now + worker->timer.timeout;
     }
     slot->polling = true;
     slot->seen = packet_key(packet, 0);
@@ -250,8 +287,8 @@ static void take_result(p4reduce_worker *worker, struct slot *slot, const struct
 
 // Ends of the job.
 
-// Fails everything. The packet of the slot to keep, if any, is still sent.
-static void end(p4reduce_worker *worker, const p4reduce_error *error, const struct slot *keep) {
+// Fails everything. Packets that wait for answers are still sent, where `insist`.
+static void end(p4reduce_worker *worker, const p4reduce_error *error, bool insist) {
     if (worker->failure.status != P4REDUCE_OK)
         return;
     worker->failure = *error;
@@ -259,11 +296,11 @@ static void end(p4reduce_worker *worker, const p4reduce_error *error, const stru
     worker->oldest = worker->newest = NULL;
     for (uint32_t index = 0; index < worker->membership.slots; index++) {
         worker->slots[index].task = NULL;
-        if (&worker->slots[index] != keep)
-            worker->slots[index].waiting = false;
+        worker->slots[index].waiting &= insist;
     }
     worker->polling = 0;
-    worker->earliest = keep != NULL && keep->waiting ? keep->deadline : NEVER;
+    if (!insist)
+        worker->earliest = NEVER;
     while (task != NULL) {
         struct task *next = task->next;
         end_task(task, &worker->failure);
@@ -306,11 +343,9 @@ static void take_mismatch(p4reduce_worker *worker, const struct packet *packet) 
                "elements, dtype and reduction",
                who, other, held, index, packet->seq, worker->membership.rank,
                used ? here : "no operation is under way");
-    // Only the packets of ranks that differ make the switch say so. They go on sending, lest another rank whose ERROR
-    // was lost waits for ever.
-    struct slot *slot = index < worker->membership.slots ? &worker->slots[index] : NULL;
-    const bool differs = slot != NULL && slot->task != NULL && slot->task->fingerprint == other;
-    end(worker, &error, differs ? slot : NULL);
+    // Only packets that differ make the switch say so, and whose do is not known here. All go on, lest another rank whose
+    // ERROR was lost waits for ever.
+    end(worker, &error, true);
 }
 
 static void take_abort(p4reduce_worker *worker, const struct packet *packet) {
@@ -321,7 +356,7 @@ static void take_abort(p4reduce_worker *worker, const struct packet *packet) {
     error_fill(&error, P4REDUCE_ABORTED, "job %" PRIu32 " was aborted: %s has left it (reason %" PRIu32 ")", m->job,
                who, packet_key(packet, 0));
     error.rank = packet->worker;
-    end(worker, &error, NULL);
+    end(worker, &error, false);
 }
 
 // What the engine calls.
@@ -342,7 +377,7 @@ void worker_submit(p4reduce_worker *worker, struct task *task, double now) {
 }
 
 void worker_fail(p4reduce_worker *worker, const p4reduce_error *error) {
-    end(worker, error, NULL);
+    end(worker, error, false);
 }
 
 void worker_sent(p4reduce_worker *worker, uint32_t count) {
@@ -390,13 +425,20 @@ void p4reduce_worker_tick(p4reduce_worker *worker, double now) {
     if (now < worker->earliest)
         return;
     worker->earliest = NEVER;
+    unsigned asking = 0;
+    for (uint32_t index = 0; index < worker->membership.slots; index++)
+        asking += asks(&worker->slots[index]);
     for (uint32_t index = 0; index < worker->membership.slots; index++) {
         struct slot *slot = &worker->slots[index];
         if (!slot->waiting)
             continue;
         if (slot->deadline <= now && !slot->polling && in_queue(worker, slot, now)) {
             slot->deadline = worker->progress_at + worker->timer.timeout;
+        } else if (slot->deadline <= now && slot->transmissions == 1 && held(worker, asking, now)) {
+            worker->earliest = smaller(worker->earliest, worker->held_until);
+            continue;
         } else if (slot->deadline <= now) {
+            asking += slot->transmissions == 1;
             slot->transmissions++;
             slot->sent_at = now;
             worker->stats.retransmissions++;
@@ -562,7 +604,7 @@ p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *membership, cons
     worker->streams = m->slots * m->lanes;
     worker->max_absent_lanes = (unsigned)(MAX_GROWTH / worker->layout.lane_length);
     worker->earliest = NEVER;
-    worker->progress_at = worker->answered_through = -NEVER;
+    worker->progress_at = worker->answered_through = worker->held_until = -NEVER;
     worker->stats.size = sizeof worker->stats;
     worker->failure.size = sizeof worker->failure;
     worker->failure.rank = -1;
