@@ -59,7 +59,7 @@ static bool held(p4reduce_worker *worker, unsigned asking, double now) {
 static void release(p4reduce_worker *worker, const struct slot *slot, double now) {
     // An answer at once to a packet that asked, which the switch had not seen before: others are lost as well.
     if (worker->window != NO_LIMIT && asks(slot) && worker->timer.measured &&
-        now < slot->sent_at + worker->timer.timeout) {
+        now < slot->sent_at + 2 * worker->timer.smoothed) {
         worker->answered_through = slot->sent_at;
         worker->held_until = worker->earliest = now;
     }
@@ -246,7 +246,7 @@ static uint8_t agree(const p4reduce_worker *worker, struct slot *slot, const str
 // Puts this rank's values into the packet. Returns the lanes that it then has.
 static uint8_t contribute(p4reduce_worker *worker, struct slot *slot, uint8_t own) {
     uint8_t present = own, absent = slot->active & (uint8_t)~own;
-    while ((unsigned)__builtin_popcount(absent) > worker->max_absent_lanes) {
+    while (lanes_in(absent) > worker->max_absent_lanes) {
         uint8_t first = absent & (uint8_t)-absent; // zeros, so that the switch has room for the sums
         absent ^= first;
         present |= first;
@@ -264,8 +264,8 @@ static uint8_t contribute(p4reduce_worker *worker, struct slot *slot, uint8_t ow
         memset(wire + 4 * count, 0, worker->layout.lane_length - 4 * count);
         wire += worker->layout.lane_length;
     }
-    worker->stats.blocks_sent += (unsigned)__builtin_popcount(own);
-    worker->stats.blocks_filled += (unsigned)__builtin_popcount(present ^ own);
+    worker->stats.blocks_sent += lanes_in(own);
+    worker->stats.blocks_filled += lanes_in(present ^ own);
     return present;
 }
 

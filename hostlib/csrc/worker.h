@@ -81,7 +81,7 @@ void worker_sent(p4reduce_worker *worker, uint32_t count);
 
 // How many lanes a slot's packet carries: what its length depends on.
 static inline unsigned slot_lanes(const struct slot *slot) {
-    return (unsigned)__builtin_popcount(slot->present);
+    return lanes_in(slot->present);
 }
 
 #endif

@@ -34,11 +34,6 @@ class RetransmissionTimer:
         self.variation = 0.0
 
     @property
-    def measured(self) -> bool:
-        """Whether a round trip was measured."""
-        return self.smoothed is not None
-
-    @property
     def estimate(self) -> float:
         """The round trip as it is known."""
         return self.timing.initial if self.smoothed is None else self.smoothed

@@ -383,7 +383,7 @@ class Worker:
 
     def _release(self, slot: _Slot, now: float) -> None:
         # An answer at once to a packet that asked, which the switch had not seen before: others are lost as well.
-        at_once = self._timer.measured and now < slot.sent_at + self._timer.timeout
+        at_once = self._timer.smoothed is not None and now < slot.sent_at + 2 * self._timer.smoothed
         if self._window != _NO_LIMIT and slot.asks and at_once:
             self._answered_through = slot.sent_at
             self._held_until = self._earliest = now
