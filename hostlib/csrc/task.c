@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { CACHE_LINE_BYTES = 64 };
+
 static const char *type_name(uint32_t type) {
     return type == P4REDUCE_FLOAT32 ? "float32" : "int32";
 }
@@ -75,8 +77,11 @@ struct task *task_new(const p4reduce_membership *membership, const p4reduce_requ
     task->blocks = blocks;
     task->streams = streams;
     task->length = length;
-    task->exponents = malloc(length * streams);
-    task->groups = malloc((length / ROWS_A_GROUP + 1) * streams);
+    task->width = ((size_t)streams / CACHE_LINE_BYTES + 2) * CACHE_LINE_BYTES;
+    if (task->width % (2 * CACHE_LINE_BYTES) == 0)
+        task->width += CACHE_LINE_BYTES;
+    task->exponents = malloc(length * task->width);
+    task->groups = malloc((length / ROWS_A_GROUP + 1) * task->width);
     if ((task->exponents == NULL && length > 0) || task->groups == NULL)
         goto no_memory;
     return task;
@@ -110,7 +115,7 @@ static void scan_row(struct task *task) {
     const uint32_t blocks = left < task->streams ? (uint32_t)left : task->streams;
     const uint64_t first_value = begin * task->block_size, values_left = task->request.count - first_value;
     const uint64_t row_values = (uint64_t)blocks * task->block_size;
-    uint8_t *row = task->exponents + begin;
+    uint8_t *row = task->exponents + task->scanned * task->width;
     bool negative_zeros = numbers_scan(&task->numbers, (const uint8_t *)task->request.data + 4 * first_value,
                                        values_left < row_values ? values_left : row_values, task->block_size, row);
     memset(row + blocks, BLOCK_ZERO, task->streams - blocks);
@@ -119,7 +124,7 @@ static void scan_row(struct task *task) {
     for (uint32_t stream = 0; negative_zeros && stream < blocks; stream++)
         if (row[stream] == BLOCK_ZERO)
             clear(task, begin + stream);
-    uint8_t *group = task->groups + task->scanned / ROWS_A_GROUP * task->streams;
+    uint8_t *group = task->groups + task->scanned / ROWS_A_GROUP * task->width;
     if (task->scanned % ROWS_A_GROUP == 0)
         memset(group, BLOCK_ZERO, task->streams);
     for (uint32_t stream = 0; stream < blocks; stream++)
@@ -129,10 +134,10 @@ static void scan_row(struct task *task) {
 
 // The first scanned row at or after `row` in which the stream's block is not zero; `scanned` or more if there is none.
 static uint64_t find_nonzero(const struct task *task, uint32_t stream, uint64_t row) {
-    while (row < task->scanned && task->exponents[row * task->streams + stream] == BLOCK_ZERO) {
+    while (row < task->scanned && task->exponents[row * task->width + stream] == BLOCK_ZERO) {
         row++;
         while (row % ROWS_A_GROUP == 0 && row < task->scanned &&
-               task->groups[row / ROWS_A_GROUP * task->streams + stream] == BLOCK_ZERO)
+               task->groups[row / ROWS_A_GROUP * task->width + stream] == BLOCK_ZERO)
             row += ROWS_A_GROUP;
     }
     return row;
@@ -142,7 +147,7 @@ uint32_t task_next_key(struct task *task, uint32_t stream, uint64_t number) {
     for (;;) {
         number = find_nonzero(task, stream, number);
         if (number < task->scanned)
-            return (uint32_t)number << 8 | (255u - task->exponents[number * task->streams + stream]);
+            return (uint32_t)number << 8 | (255u - task->exponents[number * task->width + stream]);
         if (task->scanned == task->length)
             return NO_KEY;
         number = task->scanned;
