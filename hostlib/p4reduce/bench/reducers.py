@@ -248,6 +248,7 @@ def mpi_environment(interface: str) -> dict[str, str]:
         "OMPI_MCA_btl": "tcp,self",
         "OMPI_MCA_btl_tcp_if_include": interface,
         "MPIR_CVAR_NOLOCAL": "1",
+        "MPIR_CVAR_CH4_NETMOD": "ofi",  # UCX does not reach the own machine over loopback
         "UCX_TLS": "tcp,self",
         "UCX_NET_DEVICES": interface,
         "FI_PROVIDER": "tcp",
