@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker.h"
 
+#include "membership.h"
 #include "structures.h"
 
 #include <inttypes.h>
@@ -308,14 +309,6 @@ static void end(p4reduce_worker *worker, const p4reduce_error *error, bool insis
     }
 }
 
-static unsigned workers_here(const p4reduce_membership *m) {
-    return m->peer_count ? m->peer_count : m->world_size;
-}
-
-static unsigned rank_of(const p4reduce_membership *m, unsigned index) {
-    return m->peer_count ? m->peers[index] : index;
-}
-
 static size_t describe_task(const struct task *task, const char *before, char *text, size_t room) {
     return (size_t)snprintf(text, room, "%soperation %" PRIu32 ", <%s of %" PRIu64 " %s>, has %08" PRIx32, before,
                             task->counter, task->reduce_op, task->request.count, task->dtype, task->fingerprint);
@@ -333,8 +326,8 @@ static void take_mismatch(p4reduce_worker *worker, const struct packet *packet) 
     if (!used && worker->oldest != NULL)
         used = describe_task(worker->oldest, "", here, sizeof here);
     char who[40] = "a rank at another switch";
-    if (packet->worker < workers_here(&worker->membership))
-        snprintf(who, sizeof who, "rank %u", rank_of(&worker->membership, packet->worker));
+    if (packet->worker < membership_workers(&worker->membership))
+        snprintf(who, sizeof who, "rank %u", membership_rank(&worker->membership, packet->worker));
     p4reduce_error error;
     error_fill(&error, P4REDUCE_MISMATCH,
                "ranks call different operations: %s came with fingerprint %08" PRIx32
@@ -479,7 +472,7 @@ static void add_rank(uint32_t awaited[8], unsigned rank) {
 
 int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]) {
     const p4reduce_membership *m = &worker->membership;
-    const uint32_t here = UINT32_MAX >> (32 - workers_here(m));
+    const uint32_t here = UINT32_MAX >> (32 - membership_workers(m));
     uint32_t missing = 0;
     bool asked = false;
     for (uint32_t index = 0; index < m->slots; index++) {
@@ -490,9 +483,9 @@ int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]) 
         }
     }
     memset(awaited, 0, 8 * sizeof *awaited);
-    for (unsigned index = 0; index < workers_here(m); index++)
+    for (unsigned index = 0; index < membership_workers(m); index++)
         if (missing >> index & 1)
-            add_rank(awaited, rank_of(m, index));
+            add_rank(awaited, membership_rank(m, index));
     if (missing || !asked || m->peer_count == 0)
         return missing != 0;
     for (unsigned rank = 0; rank < m->world_size; rank++)
@@ -532,44 +525,6 @@ size_t p4reduce_worker_hello(const p4reduce_worker *worker, uint64_t nonce, uint
 
 // Making one.
 
-static p4reduce_status check_membership(const p4reduce_membership *m, p4reduce_error *error) {
-    const struct {
-        const char *name;
-        uint32_t value, least, most;
-    } fields[] = {
-        {"job", m->job, 0, UINT16_MAX},
-        {"generation", m->generation, 0, UINT16_MAX},
-        {"world_size", m->world_size, 1, MAX_RANKS},
-        {"rank", m->rank, 0, m->world_size - 1},
-        {"slots", m->slots, 1, 0x8000},
-        {"lanes", m->lanes, 1, MAX_LANES},
-        {"block_size", m->block_size, 1, 1024},
-    };
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        if (fields[i].value < fields[i].least || fields[i].value > fields[i].most)
-            return error_tell(error, P4REDUCE_INVALID, "%s is %" PRIu32 ": accepted are %" PRIu32 " to %" PRIu32,
-                              fields[i].name, fields[i].value, fields[i].least, fields[i].most);
-    if (m->first_seq % 2)
-        return error_tell(error, P4REDUCE_INVALID,
-                          "first_seq is %" PRIu32 ": accepted are even numbers: slots start in half 0", m->first_seq);
-    const uint32_t here = workers_here(m);
-    const uint32_t most = here == m->world_size ? MAX_WORKERS : PARENT;
-    if (here > most)
-        return error_tell(error, P4REDUCE_INVALID,
-                          "%" PRIu32 " of %" PRIu32 " ranks are at one switch: accepted are up to %" PRIu32, here,
-                          m->world_size, most);
-    bool found = m->peer_count == 0, twice = false;
-    for (uint32_t i = 0; i < m->peer_count; i++) {
-        found |= m->peers[i] == m->rank;
-        twice |= m->peers[i] >= m->world_size || memchr(m->peers, m->peers[i], i) != NULL;
-    }
-    if (!found || twice)
-        return error_tell(error, P4REDUCE_INVALID,
-                          "peers are not those of rank %" PRIu32 ": accepted are ranks of %" PRIu32 ", it among them",
-                          m->rank, m->world_size);
-    return P4REDUCE_OK;
-}
-
 static p4reduce_status take_timing(struct timer *timer, const p4reduce_timing *theirs, p4reduce_error *error) {
     p4reduce_timing t = {.initial = 0.02, .margin = 0.01, .ceiling = 1.0, .poll = 0.25};
     if (theirs != NULL && !structure_in(&t, sizeof t, theirs))
@@ -594,7 +549,7 @@ p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *membership, cons
         goto failed;
     }
     const p4reduce_membership *m = &worker->membership;
-    if (check_membership(m, error) != P4REDUCE_OK || take_timing(&worker->timer, timing, error) != P4REDUCE_OK)
+    if (membership_check(m, error) != P4REDUCE_OK || take_timing(&worker->timer, timing, error) != P4REDUCE_OK)
         goto failed;
     worker->index = (uint8_t)m->rank;
     for (uint32_t i = 0; i < m->peer_count; i++)
