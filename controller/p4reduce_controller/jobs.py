@@ -78,7 +78,6 @@ class Member:
     nonce: int
     switch: str = ""  # the name of the one that it says it is at
     heard: dict[int, Heard] = field(default_factory=dict)  # by the number of the switch, one in each tree
-    barrier: int = 0  # the latest that it has reached
     leaving: bool = False
     told: pb.Waiting | None = None
 
@@ -102,7 +101,6 @@ class Job:
     state: State = State.GATHERING
     members: dict[int, Member] = field(default_factory=dict)
     placements: dict[int, Placement] = field(default_factory=dict)
-    barriers_done: int = 0
     leave_deadline: float | None = None
     why: pb.Abort | None = None
 
@@ -192,18 +190,6 @@ class Jobs:
     def heartbeat(self, session: Session, now: float) -> None:
         if session in self._seats:
             self._seats[session][1].last_sign = now
-
-    def barrier(self, session: Session, number: int, now: float) -> None:
-        self.heartbeat(session, now)
-        if session not in self._seats:
-            return
-        job, member = self._seats[session]
-        member.barrier = max(member.barrier, number)
-        reached = min(other.barrier for other in job.members.values())
-        if len(job.members) == job.world_size and reached > job.barriers_done:
-            job.barriers_done = reached
-            for other in job.members.values():
-                self._tell(other.session, pb.ServerMessage(barrier_done=pb.BarrierDone(id=reached)))
 
     def leave(self, session: Session, now: float) -> None:
         self.heartbeat(session, now)
@@ -488,10 +474,7 @@ class Jobs:
             notice = pb.Waiting(what=pb.Waiting.LEAVE, ranks=job.without(lambda member: member.leaving))
             waiting = [member for member in job.members.values() if member.leaving]
         else:
-            next_one = job.barriers_done + 1
-            waiting = [member for member in job.members.values() if member.barrier >= next_one]
-            missing = job.without(lambda member: member.barrier >= next_one)
-            notice = pb.Waiting(what=pb.Waiting.BARRIER, ranks=missing, barrier_id=next_one)
+            return
         for member in waiting:
             if member.told != notice:
                 member.told = notice

@@ -303,8 +303,6 @@ class Service(rpc.JobsServicer):
         if kind == "heartbeat":
             self._jobs.heartbeat(stream, now)
             stream.outgoing.put_nowait((pb.ServerMessage(heartbeat=pb.Heartbeat()), False))
-        elif kind == "barrier":
-            self._jobs.barrier(stream, message.barrier.id, now)
         elif kind == "leave":
             self._jobs.leave(stream, now)
         else:

@@ -18,7 +18,7 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.client import Session, Tls
-from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError, P4ReduceError
+from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 
 from .conftest import DEADLINE, ScriptedController
 
@@ -129,37 +129,14 @@ def test_a_controller_that_answers_heartbeats_is_alive(controller: ScriptedContr
     session.close()
 
 
-def test_barriers_are_numbered(controller: ScriptedController) -> None:
-    session = ready(controller)
-    for number in (1, 2):
-        controller.script.send.put(pb.ServerMessage(barrier_done=pb.BarrierDone(id=number)))
-        session.barrier(timeout=DEADLINE)
-        assert controller.script.next_but_heartbeats().barrier.id == number
-    session.close()
-
-
-def test_a_barrier_that_takes_too_long_names_who_is_awaited(controller: ScriptedController) -> None:
-    session = ready(controller)
-    waiting = pb.Waiting(what=pb.Waiting.BARRIER, ranks=[0], barrier_id=1)
-    controller.script.send.put(pb.ServerMessage(waiting=waiting))
-    with pytest.raises(CollectiveTimeout, match=r"barrier 1 not reached by all within 0.3 s: .*: 0") as caught:
-        session.barrier(timeout=0.3)
-    assert caught.value.awaited == (0,)
-    session.close()
-
-
-def test_an_abort_reaches_callback_property_and_calls(controller: ScriptedController) -> None:
+def test_an_abort_reaches_callback_and_property(controller: ScriptedController) -> None:
     heard: list[JobAborted] = []
     session = ready(controller, on_abort=heard.append)
-    waiter = Attempt(session.barrier)
-    controller.script.next_but_heartbeats()
     controller.script.send.put(abort(rank=0))
-    assert isinstance(waiter.error(), JobAborted)
     wait_until(lambda: heard)
     assert session.aborted is heard[0]
+    assert not session.ready
     assert (heard[0].rank, heard[0].reason, str(heard[0])) == (0, "WORKER_LOST", "job 'job': rank 0 was lost")
-    with pytest.raises(JobAborted):
-        session.barrier()
     session.leave()
     session.close()
     assert len(heard) == 1
@@ -220,17 +197,17 @@ def test_leave_waits_for_the_answer(controller: ScriptedController) -> None:
     session.leave()
     assert controller.script.next_but_heartbeats().WhichOneof("message") == "leave"
     session.leave()
-    with pytest.raises(P4ReduceError, match="has left"):
-        session.barrier()
     session.close()
     assert session.aborted is None
     assert not heard
 
 
-def test_leave_has_a_deadline(controller: ScriptedController) -> None:
+def test_leave_has_a_deadline_and_names_who_is_awaited(controller: ScriptedController) -> None:
     session = ready(controller)
-    with pytest.raises(CollectiveTimeout, match="did not let go within"):
+    controller.script.send.put(pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.LEAVE, ranks=[0])))
+    with pytest.raises(CollectiveTimeout, match=r"did not let go within 0\.2 s: ranks that have not left: 0") as caught:
         session.leave(timeout=0.2)
+    assert caught.value.awaited == (0,)
     session.close()
 
 
@@ -261,10 +238,10 @@ def test_close_leaves_no_call_for_the_interpreters_exit(controller: ScriptedCont
 
 def test_close_wakes_those_who_wait(controller: ScriptedController) -> None:
     session = ready(controller)
-    waiter = Attempt(session.barrier)
-    controller.script.next_but_heartbeats()
+    waiter = Attempt(session.leave)
+    assert controller.script.next_but_heartbeats().WhichOneof("message") == "leave"
     session.close()
-    assert "is closed" in str(waiter.error())
+    assert waiter.error() is None
 
 
 def test_close_ends_the_wait_for_others(controller: ScriptedController) -> None:

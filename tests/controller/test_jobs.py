@@ -193,23 +193,6 @@ def test_a_name_is_free_as_soon_as_its_job_is_over_but_its_slots_are_not() -> No
     assert desk.jobs.pools[0].used == 4
 
 
-def test_barriers_are_counted() -> None:
-    desk = Desk()
-    one, two = desk.ready()
-    desk.jobs.barrier(one, 1, desk.now)
-    desk.carry_out()
-    desk.tick()
-    assert desk.told[one][-1].waiting == pb.Waiting(what=pb.Waiting.BARRIER, ranks=[1], barrier_id=1)
-    assert desk.kinds(two)[-1] == "ready"
-    desk.jobs.barrier(two, 1, desk.now)
-    desk.carry_out()
-    assert desk.told[one][-1] == desk.told[two][-1] == pb.ServerMessage(barrier_done=pb.BarrierDone(id=1))
-    desk.jobs.barrier(two, 2, desk.now)
-    desk.jobs.barrier(one, 2, desk.now)
-    desk.carry_out()
-    assert desk.told[one][-1].barrier_done.id == 2
-
-
 def test_all_who_leave_within_the_grace_leave_in_peace() -> None:
     desk = Desk()
     one, two = desk.ready()
@@ -310,11 +293,6 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(data=st.data(), what=st.sampled_from(["heartbeat", "leave"]))
     def speak(self, data: st.DataObject, what: str) -> None:
         getattr(self.desk.jobs, what)(self.some(data), self.desk.now)
-        self.desk.carry_out()
-
-    @rule(data=st.data(), number=st.integers(1, 3))
-    def barrier(self, data: st.DataObject, number: int) -> None:
-        self.desk.jobs.barrier(self.some(data), number, self.desk.now)
         self.desk.carry_out()
 
     @rule(data=st.data())

@@ -22,7 +22,7 @@ import grpc
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, details, explain, may_come, open_channel
-from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError, P4ReduceError
+from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 
 JOIN_TIMEOUT = 60.0
 HELLO_INTERVAL = 0.1
@@ -112,11 +112,9 @@ class Session:
         self._ready: Ready | None = None
         self._left = False
         self._closed = False
-        self._barriers_done = 0
         self._waiting: pb.Waiting | None = None
         self._aborted: JobAborted | None = None
         self._broken: grpc.RpcError | None = None
-        self._barriers = 0
         self._leaving = False
 
     def __enter__(self) -> Session:
@@ -190,22 +188,6 @@ class Session:
                     raise JoinError("the session was closed before the job was ready")
                 if time.monotonic() >= deadline:
                     raise JoinError(f"not ready after {limit:g} s: {self._awaited_text()}")
-
-    def barrier(self, timeout: float = 60.0) -> None:
-        """Waits until every rank is here. Raises CollectiveTimeout naming the missing ranks, or JobAborted."""
-        with self._news:
-            self._check_alive()
-            self._barriers += 1
-            number = self._barriers
-            self._send(pb.ClientMessage(barrier=pb.Barrier(id=number)))
-            self._news.wait_for(lambda: self._barriers_done >= number or self._over(), timeout)
-            if self._barriers_done >= number:
-                return
-            self._check_alive()
-            raise CollectiveTimeout(
-                f"barrier {number} not reached by all within {timeout:g} s: {self._awaited_text()}",
-                awaited=self._waiting.ranks if self._waiting else (),
-            )
 
     def leave(self, timeout: float = 10.0) -> None:
         """Leaves together with all other ranks, and returns when all have, or soon after if some have not.
@@ -307,8 +289,6 @@ class Session:
                 ready = message.ready
                 everything = range(len(self._assigned.aggregators)) if self._assigned else ()
                 self._ready = Ready(tuple(ready.aggregators or everything), tuple(ready.peers))
-            elif kind == "barrier_done":
-                self._barriers_done = max(self._barriers_done, message.barrier_done.id)
             elif kind == "left":
                 self._left = True
             elif kind == "waiting":
@@ -352,12 +332,6 @@ class Session:
     def _over(self) -> bool:
         return self._left or self._closed or self._aborted is not None
 
-    def _check_alive(self) -> None:
-        if self._aborted is not None:
-            raise self._aborted
-        if not self._ready or self._left or self._closed:
-            raise P4ReduceError("this session is not in a running job: it has not become ready, has left or is closed")
-
     def _awaited_text(self) -> str:
         if self._waiting is None:
             return f"no word from the controller at {self.address}"
@@ -366,7 +340,6 @@ class Session:
             pb.Waiting.JOIN: f"ranks that have not joined: {ranks}",
             pb.Waiting.HELLO: f"ranks that the switch has not heard: {ranks}",
             pb.Waiting.SWITCH: "the switch is still being set up",
-            pb.Waiting.BARRIER: f"ranks that are not there: {ranks}",
             pb.Waiting.LEAVE: f"ranks that have not left: {ranks}",
         }[self._waiting.what]
 

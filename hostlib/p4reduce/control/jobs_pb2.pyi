@@ -38,16 +38,14 @@ IN: Direction
 OUT: Direction
 
 class ClientMessage(_message.Message):
-    __slots__ = ("join", "heartbeat", "barrier", "leave")
+    __slots__ = ("join", "heartbeat", "leave")
     JOIN_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
-    BARRIER_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     join: Join
     heartbeat: Heartbeat
-    barrier: Barrier
     leave: Leave
-    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., barrier: _Optional[_Union[Barrier, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
     __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch")
@@ -69,33 +67,25 @@ class Heartbeat(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class Barrier(_message.Message):
-    __slots__ = ("id",)
-    ID_FIELD_NUMBER: _ClassVar[int]
-    id: int
-    def __init__(self, id: _Optional[int] = ...) -> None: ...
-
 class Leave(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class ServerMessage(_message.Message):
-    __slots__ = ("assigned", "ready", "barrier_done", "left", "abort", "waiting", "heartbeat")
+    __slots__ = ("assigned", "ready", "left", "abort", "waiting", "heartbeat")
     ASSIGNED_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
-    BARRIER_DONE_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     assigned: Assigned
     ready: Ready
-    barrier_done: BarrierDone
     left: Left
     abort: Abort
     waiting: Waiting
     heartbeat: Heartbeat
-    def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., barrier_done: _Optional[_Union[BarrierDone, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+    def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
 
 class Endpoint(_message.Message):
     __slots__ = ("ip", "udp_port", "mac", "tree")
@@ -141,12 +131,6 @@ class Ready(_message.Message):
     peers: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, aggregators: _Optional[_Iterable[int]] = ..., peers: _Optional[_Iterable[int]] = ...) -> None: ...
 
-class BarrierDone(_message.Message):
-    __slots__ = ("id",)
-    ID_FIELD_NUMBER: _ClassVar[int]
-    id: int
-    def __init__(self, id: _Optional[int] = ...) -> None: ...
-
 class Left(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -162,26 +146,22 @@ class Abort(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., reason: _Optional[_Union[AbortReason, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Waiting(_message.Message):
-    __slots__ = ("what", "ranks", "barrier_id")
+    __slots__ = ("what", "ranks")
     class For(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         JOIN: _ClassVar[Waiting.For]
         HELLO: _ClassVar[Waiting.For]
         SWITCH: _ClassVar[Waiting.For]
-        BARRIER: _ClassVar[Waiting.For]
         LEAVE: _ClassVar[Waiting.For]
     JOIN: Waiting.For
     HELLO: Waiting.For
     SWITCH: Waiting.For
-    BARRIER: Waiting.For
     LEAVE: Waiting.For
     WHAT_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
-    BARRIER_ID_FIELD_NUMBER: _ClassVar[int]
     what: Waiting.For
     ranks: _containers.RepeatedScalarFieldContainer[int]
-    barrier_id: int
-    def __init__(self, what: _Optional[_Union[Waiting.For, str]] = ..., ranks: _Optional[_Iterable[int]] = ..., barrier_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, what: _Optional[_Union[Waiting.For, str]] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()
