@@ -224,6 +224,9 @@ class Service(rpc.JobsServicer):
                 await switch.reset(placement)
         except SwitchError as error:
             return str(error)
+        except Exception as error:  # or its ranks would wait for it
+            log.exception("installing job %r at the switch at %s", job.name, switch.target)
+            return f"the switch at {switch.target} cannot be set up for it: {type(error).__name__}: {error}"
         return ""
 
     async def _remove(self, job: Job, abort: pb.Abort | None) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import finsy as fy
 from finsy.proto import p4r
 
-from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, Op
+from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, NOBODY, Op
 from p4reduce_controller.aggregator import (
     Direction,
     HalfState,
@@ -43,7 +43,6 @@ CLOSE_TIMEOUT = 3.0
 ABORT_COPIES = 3  # each may be lost on its way; ranks also hear it from the service
 ABORT_SPACING = 0.02
 BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
-NOBODY = 255  # the worker of an ABORT that blames none
 
 
 @dataclass(frozen=True)

@@ -207,6 +207,14 @@ def test_a_switch_that_refuses_a_job_is_quoted(running: Running) -> None:
     wait_until(lambda: running.used() == 0, "the slots to be freed")
 
 
+@pytest.mark.parametrize("what", ["install", "reset"])
+def test_what_nobody_expected_fails_the_job_by_name(running: Running, what: str) -> None:
+    running.switch.fail[what] = KeyError("surprise")
+    for rank in [running.rank(rank, 2) for rank in range(2)]:
+        assert "the switch at fake cannot be set up for it: KeyError: 'surprise'" in str(rank.outcome())
+    wait_until(lambda: running.used() == 0, "the slots to be freed")
+
+
 def test_a_rank_lost_while_resets_are_under_way(running: Running) -> None:
     running.loop.call(running.switch.hold_resets.clear)
     ranks = [running.rank(rank, 2) for rank in range(2)]
