@@ -39,14 +39,18 @@ class FakeSwitch:
         self.cables: dict[int, list[tuple[FakeSwitch, int]]] = {}  # port -> switches there, and their ports
         self._connected = asyncio.Event()
 
+    def expect(self, job: Placement) -> None:
+        self.admitted[job.job] = self.groups[job.job] = job
+        self.log.append("expect")
+
     async def start(self, listener: Listener, timeout: float) -> None:
         assert timeout > 0
         self.listener = listener
         self._connected.set()
         listener.connected(frozenset())
 
-    async def close(self) -> None:
-        self.log.append("close")
+    async def close(self, *, keep: bool = False) -> None:
+        self.log.append("keep" if keep else "close")
 
     async def wait_connected(self) -> None:
         await self._connected.wait()

@@ -274,7 +274,7 @@ def test_a_first_message_that_is_no_join_is_refused(running: Running) -> None:
     with grpc.insecure_channel(running.address) as channel:
         call = rpc.JobsStub(channel).Session(iter([pb.ClientMessage(heartbeat=pb.Heartbeat())]))
         replies = list(call)
-    assert [reply.abort.message for reply in replies] == ["the first message must be Join"]
+    assert [reply.abort.message for reply in replies] == ["the first message must be Join or Rejoin"]
 
 
 def test_status_tells_all(running: Running) -> None:
