@@ -281,13 +281,15 @@ class Service(rpc.JobsServicer):
         installing = self._installing.pop(job.number, None)
         if installing is not None:
             await asyncio.wait([installing])
-        work = [self._remove_from(self._switches[number], one, abort) for number, one in job.placements.items()]
+        # An ABORT says only who went. Where that is nobody, ranks that are away shall hear why when they come back.
+        packet = abort if abort is not None and (abort.HasField("rank") or not job.away) else None
+        work = [self._remove_from(self._switches[number], one, packet) for number, one in job.placements.items()]
         await asyncio.gather(*work)
         self._jobs.freed(job)
 
     async def _remove_from(self, switch: Aggregator, placement: Placement, abort: pb.Abort | None) -> None:
         await self._insist(switch, lambda: switch.fence(placement))
-        # An ABORT says only who went. Where a switch is away, ranks shall hear that first, from the service.
+        # Where a switch is away, ranks shall hear that first, from the service.
         if abort is not None and placement.has_ranks and not self._switches_away():
             worker = abort.rank if abort.HasField("rank") else None
             try:
