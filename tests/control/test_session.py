@@ -16,7 +16,9 @@ from pathlib import Path
 import grpc
 import pytest
 
+from p4reduce.control import client
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.client import Session, Tls
 from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 
@@ -51,9 +53,9 @@ class Attempt(threading.Thread):
         return self._error
 
 
-def joined(controller: ScriptedController, lease: float = 5.0, **options: object) -> Session:
+def joined(controller: ScriptedController, lease: float = 5.0, key: str = "", **options: object) -> Session:
     session = Session(controller.address, **options)  # type: ignore[arg-type]
-    controller.script.assign(lease)
+    controller.script.assign(lease, key)
     session.join("job", 1, 2)
     assert controller.script.next().WhichOneof("message") == "join"
     return session
@@ -261,6 +263,175 @@ def test_close_ends_the_wait_for_the_controller(controller: ScriptedController) 
     controller.script.next()
     session.close()
     assert isinstance(waiter.error(), JoinError)
+
+
+@pytest.mark.parametrize("after", ["created", "started"])
+def test_close_while_the_stream_begins(
+    controller: ScriptedController, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    """Whichever comes first: the reader's thread is not waited for before it has started."""
+    session = Session(controller.address)
+    begun = threading.Event()
+
+    class Slow(threading.Thread):
+        def start(self) -> None:
+            if after == "started":
+                super().start()
+            begun.set()
+            time.sleep(0.2)
+            if after == "created":
+                super().start()
+
+    class Threads:
+        Thread = Slow
+        current_thread = staticmethod(threading.current_thread)
+
+    waiter = Attempt(lambda: session.join("job", 0, 1))
+    monkeypatch.setattr(client, "threading", Threads)
+    assert begun.wait(DEADLINE)
+    session.close()
+    assert isinstance(waiter.error(), JoinError)
+    wait_until(lambda: not [t for t in threading.enumerate() if t.name == "p4reduce-session"])
+
+
+# Coming back to a controller that was restarted.
+
+
+class Restarted:
+    """A controller that keeps its state dies under a session of its job."""
+
+    def __init__(self, controller: ScriptedController, lease: float = 5.0, *, is_ready: bool = True) -> None:
+        self.heard: list[JobAborted] = []
+        make = ready if is_ready else joined
+        self.session = make(controller, lease=lease, key="secret", on_abort=self.heard.append)
+        self.port = controller.port
+        controller.stop()
+
+    def again(self) -> ScriptedController:
+        """Rejoin is the first that it has heard."""
+        later = ScriptedController(port=self.port)
+        rejoin = pb.Rejoin(job=3, generation=9, rank=1, key="secret")
+        assert later.script.next() == pb.ClientMessage(rejoin=rejoin)
+        return later
+
+
+def test_a_restarted_controller_finds_the_rank_back(controller: ScriptedController) -> None:
+    restarted = Restarted(controller, lease=0.8)
+    for _ in range(2):
+        later = restarted.again()
+        later.script.ready()
+        for _ in range(3):
+            assert later.script.next().WhichOneof("message") == "heartbeat"
+        assert restarted.session.aborted is None
+        later.stop()
+    later = restarted.again()
+    later.script.ready()
+    later.script.send.put(abort(rank=0))
+    wait_until(lambda: restarted.heard)
+    assert restarted.heard[0].rank == 0
+    restarted.session.close()
+    later.stop()
+
+
+def test_a_rank_that_still_waits_may_be_ready_when_it_is_back(controller: ScriptedController) -> None:
+    restarted = Restarted(controller, is_ready=False)
+    later = restarted.again()
+    later.script.ready()
+    restarted.session.wait_ready(lambda: None)
+    restarted.session.close()
+    later.stop()
+
+
+def test_a_controller_that_says_no_is_quoted_at_once(controller: ScriptedController) -> None:
+    restarted = Restarted(controller, lease=60.0)
+    later = restarted.again()
+    refusal = pb.Abort(rank=1, reason=pb.JOIN_REFUSED, message="who is that?")
+    later.script.send.put(pb.ServerMessage(abort=refusal))
+    wait_until(lambda: restarted.heard)
+    assert (str(restarted.heard[0]), restarted.heard[0].reason) == ("who is that?", "JOIN_REFUSED")
+    restarted.session.close()
+    later.stop()
+
+
+def test_a_controller_that_does_not_come_back_in_time_is_given_up(controller: ScriptedController) -> None:
+    begun = time.monotonic()
+    restarted = Restarted(controller, lease=0.4)
+    wait_until(lambda: restarted.heard)
+    assert 0.8 <= time.monotonic() - begun < 5
+    assert restarted.heard[0].reason == "CONTROLLER_LOST"
+    assert f"{controller.address} broke" in str(restarted.heard[0])
+    assert "none has let this rank in again for 0.8 s" in str(restarted.heard[0])
+    restarted.session.close()
+    assert len(restarted.heard) == 1
+
+
+def test_a_controller_that_is_back_but_does_not_answer_is_given_up(controller: ScriptedController) -> None:
+    restarted = Restarted(controller, lease=0.6)
+    later = restarted.again()
+    later.script.answers_heartbeats = False
+    wait_until(lambda: restarted.heard)
+    assert restarted.heard[0].reason == "CONTROLLER_LOST"
+    restarted.session.close()
+    later.stop()
+
+
+def test_a_token_that_is_not_accepted_any_more_is_said_at_once(controller: ScriptedController) -> None:
+    restarted = Restarted(controller, lease=60.0)
+
+    class Refusing(rpc.JobsServicer):
+        def Session(self, _: object, context: grpc.ServicerContext) -> None:  # type: ignore[override]
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is wrong")
+
+    server = grpc.server(ThreadPoolExecutor(1))
+    rpc.add_JobsServicer_to_server(Refusing(), server)
+    server.add_insecure_port(f"127.0.0.1:{restarted.port}")
+    server.start()
+    try:
+        wait_until(lambda: restarted.heard)
+        assert "the token is wrong; pass the token" in str(restarted.heard[0])
+        restarted.session.close()
+    finally:
+        server.stop(None).wait(DEADLINE)
+
+
+def test_leaving_has_its_deadline_without_a_controller(controller: ScriptedController) -> None:
+    restarted = Restarted(controller, lease=60.0)
+    begun = time.monotonic()
+    with pytest.raises(CollectiveTimeout, match=r"within 0\.3 s: the connection to the controller at .* broke"):
+        restarted.session.leave(timeout=0.3)
+    assert time.monotonic() - begun < 2
+    restarted.session.close()
+    assert not restarted.heard
+
+
+@pytest.mark.parametrize("said_before", [False, True])
+def test_leaving_is_said_when_the_controller_is_back(controller: ScriptedController, said_before: bool) -> None:
+    if said_before:
+        session = ready(controller, key="secret")
+        waiter = Attempt(session.leave)
+        assert controller.script.next_but_heartbeats().WhichOneof("message") == "leave"
+        controller.stop()
+    else:
+        session = Restarted(controller).session
+        waiter = Attempt(session.leave)
+    later = ScriptedController(port=controller.port)
+    assert later.script.next().WhichOneof("message") == "rejoin"
+    later.script.ready()
+    assert later.script.next_but_heartbeats().WhichOneof("message") == "leave"
+    later.script.send.put(pb.ServerMessage(left=pb.Left()))
+    assert waiter.error() is None
+    assert session.aborted is None
+    session.close()
+    later.stop()
+
+
+def test_closing_ends_the_wait_for_a_controller_that_is_away(controller: ScriptedController) -> None:
+    restarted = Restarted(controller, lease=60.0)
+    begun = time.monotonic()
+    restarted.session.close()
+    wait_until(lambda: not [t for t in threading.enumerate() if t.name == "p4reduce-session"])
+    assert time.monotonic() - begun < 2
+    assert not restarted.heard
 
 
 def test_a_session_is_for_one_job(controller: ScriptedController) -> None:
