@@ -46,18 +46,18 @@ class StateFile:
         self.path = path
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._lock = os.open(f"{path}.lock", flags, 0o600)
+            self._lock = open(os.open(f"{path}.lock", flags, 0o600))  # noqa: SIM115 - until `close`
         except OSError as error:
             raise StateError(f"--state {path}: cannot open {path}.lock: {error.strerror}") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            os.close(self._lock)
+            self._lock.close()
             raise StateError(f"--state {path}: another controller uses it; give each a file of its own") from None
         self._setup: list[str] = []
 
     def close(self) -> None:
-        os.close(self._lock)
+        self._lock.close()
 
     def load(self, switches: Sequence[Aggregator], trees: Trees, now: float) -> tuple[list[Job], dict[int, Heard]]:
         """The jobs, whose ranks have all still to come back, and where switches with a parent were heard by it.
