@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Heard, Layout
 from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.jobs import LEAVE_GRACE, Install, Job, Jobs, Remove, State, Tell
+from p4reduce_controller.jobs import LEAVE_GRACE, Install, Job, Jobs, Remove, State, Tell, _digest
 
 ADDRESS = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 LEASE = 5.0
@@ -206,6 +206,48 @@ def test_all_who_leave_within_the_grace_leave_in_peace() -> None:
     assert desk.kinds(one)[-1] == desk.kinds(two)[-1] == "left"
     assert desk.removals == [Remove(desk.removals[0].job, None)]
     assert (desk.jobs.started, desk.jobs.finished, desk.jobs.aborted) == (1, 1, 0)
+
+
+def restarted(desk: Desk) -> Desk:
+    """Another controller takes up the jobs that are ready."""
+    later = Desk()
+    later.now = desk.now
+    for job in desk.jobs.live:
+        for member in job.members.values():
+            member.session, member.leaving, member.key = None, False, _digest(str(member.rank))
+        job.leave_deadline = None
+    later.jobs.restore(desk.jobs.live, {})
+    later.jobs.expect_returns(later.now)
+    return later
+
+
+def test_the_grace_of_leaving_begins_anew_with_each_rank_that_is_back() -> None:
+    desk = Desk()
+    desk.ready(world_size=3)
+    [job] = desk.jobs.live
+    desk = restarted(desk)
+
+    def back(rank: int) -> str:
+        desk.jobs.rejoin(
+            f"{rank}", pb.Rejoin(job=job.number, generation=job.generation, rank=rank, key=str(rank)), desk.now
+        )
+        desk.carry_out()
+        assert desk.kinds(f"{rank}") == ["ready"]
+        return f"{rank}"
+
+    one = back(0)
+    desk.jobs.leave(one, desk.now)
+    desk.tick(LEAVE_GRACE * 1.5)
+    two = back(1)
+    desk.tick(LEAVE_GRACE * 1.5)
+    three = back(2)
+    desk.keep_alive(one, two)
+    desk.tick(LEAVE_GRACE * 0.9)
+    assert not desk.ended
+    for session in (two, three):
+        desk.jobs.leave(session, desk.now)
+    desk.carry_out()
+    assert [desk.kinds(session)[-1] for session in (one, two, three)] == ["left"] * 3
 
 
 def test_who_leaves_alone_is_blamed() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,6 +91,8 @@ def test_jobs_are_as_they_were(running: Running, file: Path) -> None:
     assert list(map(stable, after)) == list(map(stable, before))
     assert all(now.age_s >= then.age_s for now, then in zip(after, before, strict=True))
     assert changes(running) == done
+    for switch in running.switches:
+        assert switch.admitted.keys() == {1, 2}
     assert [rank.session.aborted for rank in one + two] == [None] * 5
     # A name and a number that are in use, and slots of another job.
     assert "the job is ready" in str(running.rank(0, 2, job="two").outcome())
@@ -175,11 +178,23 @@ def test_a_rank_that_notices_first_takes_its_seat_from_its_old_stream(running: R
     assigned = ranks[0].assigned
     assert assigned is not None
     place = pb.Rejoin(job=assigned.job, generation=assigned.generation, rank=0, key=assigned.rejoin_key)
+    done = threading.Event()
+
+    def messages() -> Iterator[pb.ClientMessage]:
+        yield pb.ClientMessage(rejoin=place)
+        done.wait(10)
+
     with grpc.insecure_channel(running.address) as channel:
-        call = rpc.JobsStub(channel).Session(iter([pb.ClientMessage(rejoin=place)]), timeout=10)
+        call = rpc.JobsStub(channel).Session(messages(), timeout=10)
         assert next(call).WhichOneof("message") == "ready"
         wait_until(lambda: ranks[0].aborted_at, "the old stream to be told")
         assert "back on another stream" in str(ranks[0].session.aborted)
+        ranks[0].session.close()
+        end = time.monotonic() + 0.3
+        wait_until(lambda: time.monotonic() > end, "the end of the old stream to be seen")
+        assert [job.state for job in status(running)] == ["ready"]
+        assert ranks[1].session.aborted is None
+        done.set()
 
 
 def test_a_switch_that_was_restarted_meanwhile_costs_its_jobs(running: Running, file: Path) -> None:
@@ -192,6 +207,7 @@ def test_a_switch_that_was_restarted_meanwhile_costs_its_jobs(running: Running, 
         assert rank.session.aborted is not None
         assert "the switch at fake 1 was restarted and lost the job's state" in str(rank.session.aborted)
         assert rank.session.aborted.reason == "SWITCH_LOST"
+    assert running.switch.aborts == []  # which says nothing of why: ranks would hear that first
     wait_until(lambda: running.used() == 0, "the slots to be freed")
     assert not running.switch.admitted
     assert jobs_in(file) == []
