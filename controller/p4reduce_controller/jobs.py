@@ -336,6 +336,7 @@ class Jobs:
         self._numbers.resume(job.number, job.generation)
         job.placements = self._place(job)
         self._by_number[job.number] = self._by_name[job.name] = job
+        self.started += 1
 
     def expect_returns(self, now: float) -> None:
         """From now on, ranks that are away can come back."""

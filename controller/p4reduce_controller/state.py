@@ -83,7 +83,7 @@ class StateFile:
                 _index(number, len(switches)): _heard(_Part(f"child {number}", one)) for number, one in heard.items()
             }
             return [_job(part, len(switches), now) for part in parts], children
-        except (StateError, ValueError) as error:
+        except (StateError, ValueError, RecursionError) as error:
             raise self.refusal(str(error)) from None
 
     def refusal(self, why: str) -> StateError:

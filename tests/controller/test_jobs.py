@@ -212,13 +212,22 @@ def restarted(desk: Desk) -> Desk:
     """Another controller takes up the jobs that are ready."""
     later = Desk()
     later.now = desk.now
-    for job in desk.jobs.live:
+    kept = [job for job in desk.jobs.live if job.state is State.READY]
+    for job in kept:
         for member in job.members.values():
             member.session, member.leaving, member.key = None, False, _digest(str(member.rank))
         job.leave_deadline = None
-    later.jobs.restore(desk.jobs.live, {})
+    later.jobs.restore(kept, {})
     later.jobs.expect_returns(later.now)
     return later
+
+
+def rejoin(desk: Desk, job: Job, rank: int, attempt: int = 0) -> object:
+    session = (job.name, rank, "back", attempt)
+    message = pb.Rejoin(job=job.number, generation=job.generation, rank=rank, key=str(rank))
+    desk.jobs.rejoin(session, message, desk.now)
+    desk.carry_out()
+    return session
 
 
 def test_the_grace_of_leaving_begins_anew_with_each_rank_that_is_back() -> None:
@@ -227,23 +236,16 @@ def test_the_grace_of_leaving_begins_anew_with_each_rank_that_is_back() -> None:
     [job] = desk.jobs.live
     desk = restarted(desk)
 
-    def back(rank: int) -> str:
-        desk.jobs.rejoin(
-            f"{rank}", pb.Rejoin(job=job.number, generation=job.generation, rank=rank, key=str(rank)), desk.now
-        )
-        desk.carry_out()
-        assert desk.kinds(f"{rank}") == ["ready"]
-        return f"{rank}"
-
-    one = back(0)
+    one = rejoin(desk, job, 0)
     desk.jobs.leave(one, desk.now)
     desk.tick(LEAVE_GRACE * 1.5)
-    two = back(1)
+    two = rejoin(desk, job, 1)
     desk.tick(LEAVE_GRACE * 1.5)
-    three = back(2)
+    three = rejoin(desk, job, 2)
     desk.keep_alive(one, two)
     desk.tick(LEAVE_GRACE * 0.9)
     assert not desk.ended
+    assert all(desk.kinds(session)[0] == "ready" for session in (one, two, three))
     for session in (two, three):
         desk.jobs.leave(session, desk.now)
     desk.carry_out()
@@ -352,6 +354,18 @@ class AnyOrder(RuleBasedStateMachine):
         self.desk.installed()
 
     @rule()
+    def controller_restarts(self) -> None:
+        self.desk = restarted(self.desk)
+        self.sessions = []
+
+    @rule(data=st.data())
+    def rejoin(self, data: st.DataObject) -> None:
+        if ready := [job for job in self.desk.jobs if job.members and all(one.key for one in job.members.values())]:
+            self.attempts += 1
+            job = data.draw(st.sampled_from(ready))
+            self.sessions.append(rejoin(self.desk, job, data.draw(st.integers(0, job.world_size)), self.attempts))
+
+    @rule()
     def removals_end(self) -> None:
         self.desk.removed()
 
@@ -371,7 +385,7 @@ class AnyOrder(RuleBasedStateMachine):
     def only_the_ready_are_admitted(self) -> None:
         for session, messages in self.desk.told.items():
             kinds = [message.WhichOneof("message") for message in messages]
-            assert kinds[0] in ("assigned", "abort")
+            assert kinds[0] in ("assigned", "ready", "abort")
             assert kinds.count("ready") <= 1
             assert ("left" in kinds or "abort" in kinds) == (session in self.desk.ended)
 
