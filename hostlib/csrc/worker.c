@@ -343,12 +343,14 @@ static void take_mismatch(p4reduce_worker *worker, const struct packet *packet) 
 
 static void take_abort(p4reduce_worker *worker, const struct packet *packet) {
     const p4reduce_membership *m = &worker->membership;
-    char who[40];
-    snprintf(who, sizeof who, packet->worker != m->rank ? "rank %u" : "this rank, %u,", packet->worker);
+    char why[64] = "the controller has ended it, and no rank is to blame";
+    if (packet->worker != NOBODY)
+        snprintf(why, sizeof why, packet->worker != m->rank ? "rank %u has left it" : "this rank, %u, has left it",
+                 packet->worker);
     p4reduce_error error;
-    error_fill(&error, P4REDUCE_ABORTED, "job %" PRIu32 " was aborted: %s has left it (reason %" PRIu32 ")", m->job,
-               who, packet_key(packet, 0));
-    error.rank = packet->worker;
+    error_fill(&error, P4REDUCE_ABORTED, "job %" PRIu32 " was aborted: %s (reason %" PRIu32 ")", m->job, why,
+               packet_key(packet, 0));
+    error.rank = packet->worker != NOBODY ? packet->worker : -1;
     end(worker, &error, false);
 }
 

@@ -11,7 +11,7 @@ import pytest
 
 from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError, UnsupportedDtype
 from p4reduce.protocol import Membership, Operation, Timing, Worker
-from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce.protocol.constants import NO_KEY, NOBODY, Op
 from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.packet import NO_VALUES, Codec, Packet
 
@@ -334,6 +334,14 @@ def test_abort_for_this_rank() -> None:
     worker, _, (first, _) = started()
     worker.receive(answer(first, Op.ABORT, worker=1, keys=[1, 0]), 0.001)
     assert str(worker.failure) == "job 5 was aborted: this rank, 1, has left it (reason 1)"
+
+
+def test_abort_that_blames_nobody() -> None:
+    worker, _, (first, _) = started()
+    worker.receive(answer(first, Op.ABORT, worker=NOBODY, keys=[5, 0]), 0.001)
+    assert isinstance(worker.failure, JobAborted)
+    assert worker.failure.rank is None
+    assert str(worker.failure) == "job 5 was aborted: the controller has ended it, and no rank is to blame (reason 5)"
 
 
 def test_ranks_that_disagree_go_on_telling() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.errors import JobAborted, MismatchError
-from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce.protocol.constants import NO_KEY, NOBODY, Op
 from p4reduce.protocol.membership import Membership
 from p4reduce.protocol.numbers import Float32Numbers, Int32Numbers, Numbers
 from p4reduce.protocol.operation import Operation, Task
@@ -457,9 +457,12 @@ class Worker:
 
     def _aborted(self, packet: Packet) -> None:
         m = self.membership
-        who = f"rank {packet.worker}" if packet.worker != m.rank else f"this rank, {m.rank},"
-        message = f"job {m.job} was aborted: {who} has left it (reason {packet.keys[0]})"
-        self._end(JobAborted(message, rank=packet.worker))
+        if packet.worker == NOBODY:
+            why = "the controller has ended it, and no rank is to blame"
+        else:
+            why = f"{f'rank {packet.worker}' if packet.worker != m.rank else f'this rank, {m.rank},'} has left it"
+        message = f"job {m.job} was aborted: {why} (reason {packet.keys[0]})"
+        self._end(JobAborted(message, rank=None if packet.worker == NOBODY else packet.worker))
 
     def _end(self, error: BaseException, *, insist: bool = False) -> None:
         """Fails everything. Packets that wait for answers are still sent, where `insist`."""
