@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every parser does with a frame once it knows where that begins: include it in the parser. CHECK_IPV4 is what the
 // architecture's parser does about the checksum of an IPv4 header; nothing where it does not do that.
-    state parse_packet_out {
-        pkt.extract(hdr.packet_out);
-        transition parse_ethernet;
-    }
-
     state parse_ethernet {
         pkt.extract(hdr.ethernet);
         transition select(hdr.ethernet.type) {

@@ -25,6 +25,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
         inout ingress_intrinsic_metadata_for_tm_t traffic_manager) {
     DropSimulator() drop_simulator;
     OwnAddress() own_address;
+    OwnAnswers() own_answers;
     Aggregation() aggregation;
     Forwarding() forwarding;
 
@@ -40,76 +41,52 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
     }
 #endif
 
-    @hidden action send() {
+    @hidden action send(bit<1> ours, bit<1> update_checksum) {
         hdr.bridge.setValid();
         hdr.bridge.bridged = meta.bridged;
-        hdr.bridge.update_checksum = meta.update_checksum;
+        hdr.bridge.update_checksum = update_checksum;
+        hdr.bridge.aggregation = ours;
         hdr.bridge.padding = 0;
         hdr.bridge.ingress_port = meta.ingress_port;
     }
 
     apply {
-        bit<1> to_forwarding = 0;
-#ifdef SECOND_PASS
-        bit<1> again = 0;
-#endif
-
-#ifdef SECOND_PASS
-        if (meta.step == STEP_HARVEST) {
-            meta.egress_port = hdr.harvest.egress_port;
-            meta.multicast_group = hdr.harvest.multicast_group;
-            hdr.harvest.setInvalid();
-        } else
-#endif
-        if (meta.from_cpu == 1) {
-            if (hdr.packet_out.through_pipeline == 0) {
-                meta.egress_port = hdr.packet_out.egress_port;
-            } else if (!hdr.aggregation.isValid()) {
-                to_forwarding = 1;
-            } else if (hdr.aggregation.op == OP_ABORT) {
+        drop_simulator.apply(meta.from_port, meta.ingress_port, meta.margin);
+        if (meta.from_port == 1) {
+            own_address.apply(meta);
+        } else if (meta.from_cpu == 1 && hdr.aggregation.isValid()) {
+            if (hdr.aggregation.op == OP_ABORT) {
                 meta.multicast_group = hdr.packet_out.multicast_group;
             } else {
                 meta.own = 1;
             }
-            hdr.packet_out.setInvalid();
-        } else {
-            drop_simulator.apply(meta.ingress_port, meta.margin);
-            own_address.apply(hdr, meta);
-            if (meta.own == 0) {
-                to_forwarding = 1;
-            }
         }
-        if (hdr.aggregation.isValid()) {
-            aggregation.apply(hdr, meta, parsed.parser_err);
-        }
-        if (to_forwarding == 1) {
-            forwarding.apply(hdr, meta);
-        }
-
-#ifdef SECOND_PASS
-        if (hdr.values[0].isValid() && (meta.complete == 1 || meta.outcome == OUTCOME_REPLAYED
-            || meta.outcome == OUTCOME_QUERY)) {
-            again = 1;
-        }
-#endif
         if (meta.step == STEP_HARVEST || (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5 && meta.bad_checksum == 0)) {
             meta.update_checksum = 1;
         }
+        if (meta.step == 0) {
+            if (meta.own == 0 && (meta.from_port == 1 || !hdr.aggregation.isValid())) {
+                forwarding.apply(hdr, meta);
+            } else if (meta.own == 1 && !hdr.aggregation.isValid()) {
+                own_answers.apply(hdr, meta);
+            }
+        }
+        aggregation.apply(hdr, meta, parsed.parser_err);
+
         if (meta.margin != 0 || meta.drop == 1) {
             deparser.drop_ctl = 1;
 #ifdef SECOND_PASS
-        } else if (again == 1) {
+        } else if (hdr.values[0].isValid() && (meta.complete == 1 || meta.outcome == OUTCOME_REPLAYED
+            || meta.outcome == OUTCOME_QUERY)) {
             send_round();
 #endif
         } else {
-            send();
             if (hdr.packet_in.isValid()) {
-                hdr.bridge.update_checksum = 0;
-                hdr.bridge.aggregation = 0;
+                send(0, 0);
             } else if (hdr.aggregation.isValid()) {
-                hdr.bridge.aggregation = 1;
+                send(1, meta.update_checksum);
             } else {
-                hdr.bridge.aggregation = 0;
+                send(0, meta.update_checksum);
             }
             if (meta.multicast_group != 0) {
                 traffic_manager.mcast_grp_a = meta.multicast_group;
@@ -131,7 +108,7 @@ control SwitchEgress(inout headers_t hdr, inout metadata_t meta, in egress_intri
         if (meta.bridged == 1 && intrinsic.egress_port == meta.ingress_port) {
             deparser.drop_ctl = 1;
         } else if (intrinsic.egress_port != CPU_PORT) {
-            drop_simulator.apply(intrinsic.egress_port, meta.margin);
+            drop_simulator.apply(1, intrinsic.egress_port, meta.margin);
             if (meta.margin != 0) {
                 deparser.drop_ctl = 1;
             }
