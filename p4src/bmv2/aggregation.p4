@@ -9,6 +9,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
     SlotState() slot_state;
     Replies() replies;
     Lengths() lengths;
+    LeaveOut() leave_out;
 #define LANE_INSTANCES(i) Key() key##i; Lane() lane##i;
     FOR_EACH_LANE(LANE_INSTANCES)
 
@@ -75,5 +76,6 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
         }
         replies.apply(hdr, meta);
         lengths.apply(hdr);
+        leave_out.apply(hdr);
     }
 }

@@ -62,8 +62,8 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
     action without_values(bit<32> word) {
         hdr.aggregation.active = 0;
         hdr.aggregation.present = 0;
-#define DROP_VALUES(i) hdr.values[i].setInvalid(); hdr.keys[i].key = i == 0 ? word : 0;
-        FOR_EACH_LANE(DROP_VALUES)
+#define ONLY_KEY(i) hdr.keys[i].key = i == 0 ? word : 0;
+        FOR_EACH_LANE(ONLY_KEY)
     }
 
     action result() {
@@ -117,8 +117,6 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
         } else if (meta.send_up == 1) {
             to_parent(OP_DATA);
             hdr.aggregation.present = hdr.aggregation.active & meta.present;
-#define LEAVE_OUT(i) if (meta.present[i:i] == 0) { hdr.values[i].setInvalid(); }
-            FOR_EACH_LANE(LEAVE_OUT)
 #endif
         } else if (meta.outcome == OUTCOME_REPLAYED) {
             result_to_sender();
@@ -156,14 +154,22 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// What the answer's headers say of its length.
+// What the answer's headers say of its length: a lane's values are in it if `present` says so.
 control Lengths(inout headers_t hdr) {
     bit<16> length = BARE_LENGTH;
 
     apply {
-#define ADD_LENGTH(i) if (hdr.values[i].isValid()) { length = length + LANE_LENGTH; }
+#define ADD_LENGTH(i) if (hdr.aggregation.present[i:i] == 1) { length = length + LANE_LENGTH; }
         FOR_EACH_LANE(ADD_LENGTH)
         hdr.udp.length = length;
         hdr.ipv4.total_length = length + 20;
+    }
+}
+
+// And the others are not.
+control LeaveOut(inout headers_t hdr) {
+    apply {
+#define LEAVE_OUT(i) if (hdr.aggregation.present[i:i] == 0) { hdr.values[i].setInvalid(); }
+        FOR_EACH_LANE(LEAVE_OUT)
     }
 }

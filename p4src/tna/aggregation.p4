@@ -65,6 +65,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
     }
 
     apply {
+        meta.active = hdr.aggregation.active;
         if (hdr.aggregation.isValid() && meta.step == 0) {
             check.apply();
         }
@@ -87,7 +88,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
 
         slot_state.apply(hdr, meta);
 #define APPLY_LANE(i) key##i.apply(hdr.keys[i].key, meta); \
-        lane##i.apply(hdr.values[i], hdr.aggregation.active, meta);
+        lane##i.apply(hdr.values[i], meta);
         FOR_EACH_LANE(APPLY_LANE)
         decision.apply(meta);
 

@@ -19,12 +19,19 @@ control DropSimulator(in bit<1> on, in port_t port, out bit<16> margin) {
         size = 512;
     }
 
+    // A table, lest the compiler put the difference into every condition on it, where it has no room.
+    @hidden action compare() { margin = limit |-| draw; }
+    @hidden table lots {
+        actions = { compare; }
+        const default_action = compare;
+    }
+
     apply {
         draw[15:1] = random.get();  // even, so always below the largest limit
         if (on == 1) {
             loss_rates.apply();
         }
-        margin = limit |-| draw;
+        lots.apply();
         if (margin != 0) {
             losses.count(port);
         }

@@ -26,18 +26,32 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
     DropSimulator() drop_simulator;
     OwnAddress() own_address;
     OwnAnswers() own_answers;
+    LeaveOut() leave_out;
     Aggregation() aggregation;
     Forwarding() forwarding;
 
 #ifdef SECOND_PASS
-    @hidden action send_round() {
+    @hidden action send_round(port_t port) {
         hdr.harvest.setValid();
         hdr.harvest.half = meta.half;
         hdr.harvest.multicast_group = meta.multicast_group;
-        hdr.harvest.padding = 0;
         hdr.harvest.egress_port = meta.egress_port;
-        traffic_manager.ucast_egress_port = meta.ingress_port[8:7] ++ (bit<7>)RECIRCULATION_PORT;
+        traffic_manager.ucast_egress_port = port;
         traffic_manager.bypass_egress = 1;
+    }
+    // To the recirculation port of the same pipe; the upper two bits of a port's number are its pipe's.
+#define OF_PIPE(n) n << 7 &&& 0x180 : send_round(n << 7 | RECIRCULATION_PORT);
+    @hidden table second_pass {
+        key = { meta.ingress_port : ternary; }
+        actions = { send_round; @defaultonly NoAction; }
+        const entries = {
+            OF_PIPE(0)
+            OF_PIPE(1)
+            OF_PIPE(2)
+            OF_PIPE(3)
+        }
+        const default_action = NoAction;
+        size = 4;
     }
 #endif
 
@@ -46,7 +60,6 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
         hdr.bridge.bridged = meta.bridged;
         hdr.bridge.update_checksum = update_checksum;
         hdr.bridge.aggregation = ours;
-        hdr.bridge.padding = 0;
         hdr.bridge.ingress_port = meta.ingress_port;
     }
 
@@ -64,6 +77,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
         if (meta.step == STEP_HARVEST || (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5 && meta.bad_checksum == 0)) {
             meta.update_checksum = 1;
         }
+        aggregation.apply(hdr, meta, parsed.parser_err);
         if (meta.step == 0) {
             if (meta.own == 0 && (meta.from_port == 1 || !hdr.aggregation.isValid())) {
                 forwarding.apply(hdr, meta);
@@ -71,14 +85,13 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
                 own_answers.apply(hdr, meta);
             }
         }
-        aggregation.apply(hdr, meta, parsed.parser_err);
 
         if (meta.margin != 0 || meta.drop == 1) {
             deparser.drop_ctl = 1;
 #ifdef SECOND_PASS
-        } else if (hdr.values[0].isValid() && (meta.complete == 1 || meta.outcome == OUTCOME_REPLAYED
+        } else if (hdr.aggregation.present == 1 && (meta.complete == 1 || meta.outcome == OUTCOME_REPLAYED
             || meta.outcome == OUTCOME_QUERY)) {
-            send_round();
+            second_pass.apply();
 #endif
         } else {
             if (hdr.packet_in.isValid()) {
@@ -93,6 +106,10 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
             } else {
                 traffic_manager.ucast_egress_port = meta.egress_port;
             }
+        }
+        // After all sums, which the compiler takes for parts of the header that this removes.
+        if (hdr.aggregation.isValid() && meta.own == 1) {
+            leave_out.apply(hdr);
         }
     }
 }
