@@ -8,6 +8,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
     Verdict() verdict;
     SlotState() slot_state;
     Replies() replies;
+    Measure() measure;
     Lengths() lengths;
     LeaveOut() leave_out;
 #define LANE_INSTANCES(i) Key() key##i; Lane() lane##i;
@@ -75,7 +76,8 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
             outcomes.count((bit<32>)OUTCOME_SENT_UP);
         }
         replies.apply(hdr, meta);
-        lengths.apply(hdr);
+        measure.apply(hdr, length);
+        lengths.apply(hdr, length);
         leave_out.apply(hdr);
     }
 }

@@ -13,6 +13,7 @@ parser PacketParser(packet_in pkt, out headers_t hdr, inout metadata_t meta, ino
     }
 
 #define CHECK_IPV4
+#define NOTE_AGGREGATION
 #include "../include/parser_states.p4"
 }
 

@@ -154,19 +154,23 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// What the answer's headers say of its length: a lane's values are in it if `present` says so.
-control Lengths(inout headers_t hdr) {
-    bit<16> length = BARE_LENGTH;
-
+// How long the answer is: a lane's values are in it if `present` says so.
+control Measure(in headers_t hdr, out bit<16> length) {
     apply {
+        length = BARE_LENGTH;
 #define ADD_LENGTH(i) if (hdr.aggregation.present[i:i] == 1) { length = length + LANE_LENGTH; }
         FOR_EACH_LANE(ADD_LENGTH)
+    }
+}
+
+control Lengths(inout headers_t hdr, in bit<16> length) {
+    apply {
         hdr.udp.length = length;
         hdr.ipv4.total_length = length + 20;
     }
 }
 
-// And the others are not.
+// Lanes that are not present are left out.
 control LeaveOut(inout headers_t hdr) {
     apply {
 #define LEAVE_OUT(i) if (hdr.aggregation.present[i:i] == 0) { hdr.values[i].setInvalid(); }

@@ -10,6 +10,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
     SlotState() slot_state;
     Decision() decision;
     Replies() replies;
+    Measure() measure;
     Lengths() lengths;
 #define LANE_INSTANCES(i) Key() key##i; Lane() lane##i;
     FOR_EACH_LANE(LANE_INSTANCES)
@@ -65,7 +66,6 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
     }
 
     apply {
-        meta.active = hdr.aggregation.active;
         if (hdr.aggregation.isValid() && meta.step == 0) {
             check.apply();
         }
@@ -96,8 +96,10 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
             outcomes.count(meta.outcome);
             replies.apply(hdr, meta);
         }
+        bit<16> length;
+        measure.apply(hdr, length);
         if (hdr.aggregation.isValid() && meta.own == 1 && meta.margin == 0) {
-            lengths.apply(hdr);
+            lengths.apply(hdr, length);
         }
     }
 }

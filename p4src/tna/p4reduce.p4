@@ -20,6 +20,23 @@
 #include "aggregation.p4"
 #include "../include/delivery.p4"
 
+// What the sums need up to the last stage, and what is decided beside them. Where the compiler lets another field have the
+// same container later, that field's table has to wait for the last sum.
+#define UNSHARED(field) @pa_no_overlay("ingress", field)
+UNSHARED("meta.active")
+UNSHARED("meta.half")
+UNSHARED("meta.step")
+UNSHARED("meta.newer")
+UNSHARED("meta.live")
+UNSHARED("meta.same")
+UNSHARED("meta.worker_bit")
+UNSHARED("meta.bitmap")
+UNSHARED("meta.outcome")
+UNSHARED("meta.complete")
+// Three tables of one stage write these, so they need three containers.
+@pa_no_pack("ingress", "meta.newer", "meta.live")
+@pa_no_pack("ingress", "meta.newer", "meta.same")
+@pa_no_pack("ingress", "meta.live", "meta.same")
 control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t intrinsic,
         in ingress_intrinsic_metadata_from_parser_t parsed, inout ingress_intrinsic_metadata_for_deparser_t deparser,
         inout ingress_intrinsic_metadata_for_tm_t traffic_manager) {

@@ -68,6 +68,7 @@ parser IngressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out 
 
     // verify() is true where the checksum is wrong.
 #define CHECK_IPV4 ipv4_checksum.add(hdr.ipv4); meta.bad_checksum = (bit<1>)ipv4_checksum.verify();
+#define NOTE_AGGREGATION meta.active = hdr.aggregation.active;
 #include "../include/parser_states.p4"
 }
 
