@@ -150,26 +150,29 @@ def compile_profile(name: str, to: Path, source: Path = SOURCE, **others: int) -
 
 def figures(profile: Profile, pipe: Path, **others: int) -> Figures:
     """Read the reports in the folder of a build's pipe. Raises FileNotFoundError where one is missing."""
-    resources = json.loads((pipe / "logs" / "resources.json").read_text())["resources"]
-    stages = resources["mau"]["mau_stages"]
-    tables = [(stage["stage_number"], table) for stage in stages for table in stage["logical_tables"]["ids"]]
+    resources, phv = (json.loads((pipe / "logs" / name).read_text()) for name in ("resources.json", "phv.json"))
+    stages = resources["resources"]["mau"]["mau_stages"]
     alus = [alu for stage in stages for alu in stage["meter_alus"]["meters"]]
-    containers = {
-        (one["phv_number"]): max(one["bits"], 0) for one in resources["phv_containers"]
-    }
+    containers = [one for one in phv["containers"] if one["container_type"] != "tagalong"]
     return Figures(
-        stages=max(stage for stage, _ in tables) + 1,
-        logical_tables=len(tables),
-        stateful_alus=sum(any(usage["used_for"] == "stateful" for usage in alu["usages"]) for alu in alus),
+        stages=1 + max(stage["stage_number"] for stage in stages if stage["logical_tables"]["ids"]),
+        logical_tables=sum(len(stage["logical_tables"]["ids"]) for stage in stages),
+        stateful_alus=sum(any(usage["used_for"] == "stateful_ram" for usage in alu["usages"]) for alu in alus),
         srams=sum(len(stage["rams"]["srams"]) for stage in stages),
         map_rams=sum(len(stage["map_rams"]["maprams"]) for stage in stages),
         tcams=sum(len(stage["tcams"]["tcams"]) for stage in stages),
         phv_containers=len(containers),
-        phv_bits=sum(containers.values()),
+        phv_bits=sum(_bits_used(one["slices"]) for one in containers),
         header_bytes=14 + 20 + 8 + 18 + 4,
         payload_bytes=4 * profile.block_size,
         slots=others.get("SLOTS", profile.slots),
     )
+
+
+def _bits_used(slices: list[dict[str, Any]]) -> int:
+    """Bits of a container in which there is ever a field."""
+    places = (one["slice_info"] for one in slices)
+    return len({bit for place in places for bit in range(place["lsb"], place["msb"] + 1)})
 
 
 def main() -> int:
