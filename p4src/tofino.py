@@ -50,7 +50,7 @@ class Profile:
 # The memory of the stages that hold the sums sets the slots: docs/tofino.md has the sum.
 PROFILES = {
     "tofino1-64": Profile(tofino=1, block_size=64, slots=10240, cpu_port=64),
-    "tofino1-32": Profile(tofino=1, block_size=32, slots=18432, cpu_port=64),
+    "tofino1-32": Profile(tofino=1, block_size=32, slots=16384, cpu_port=64),
     "tofino2-64": Profile(tofino=2, block_size=64, slots=14336, cpu_port=2),
 }
 
