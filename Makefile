@@ -46,6 +46,7 @@ BENCH := $(BIN)/p4reduce bench allreduce --overlap all --sparsity block $(ARGS)
 bench: setup  ## measure allreduce beside Gloo and MPI, on links of a chosen rate and on this machine (root)
 	$(BENCH) --link 1gbit --workers 2 --numel 25MiB --density 1,0.1,0.01 --json out/bench-1gbit.json --plot out/bench-1gbit.png
 	$(BENCH) --link 200mbit --workers 8 --numel 25MiB --density 1,0.1,0.01 --json out/bench-200mbit.json --plot out/bench-200mbit.png
+	$(BENCH) --link 50mbit --workers 8 --numel 25MiB --density 1,0.1,0.01 --json out/bench-50mbit.json --plot out/bench-50mbit.png
 	$(BENCH) --workers 4 --numel 100MiB --density 1,0.1,0.01,0 --json out/bench-loopback.json --plot out/bench-loopback.png
 
 # The packet parsers of both ends. Inputs that reached something new are kept in build/corpus, for the next time.

@@ -24,7 +24,8 @@ LEASE_S = 5.0
 _TO_COME = 10**6  # rounds
 VICTIM = 1  # the rank that faults are done to
 _UNDER_WAY = 3  # calls that every rank has done before
-_CALLS, _PAUSE_S = 60, 0.02  # so that a fault is over before the last call
+_LEASES_TO_RETURN = 2
+_CALLS = 60
 
 Event = dict[str, Any]
 
@@ -62,8 +63,15 @@ class Ranks:
                 )
             time.sleep(0.01)
 
-    def wait_under_way(self) -> None:
-        self.wait(lambda rank: any(event.get("done", 0) >= _UNDER_WAY for event in self.events[rank]), 60.0, "start")
+    def wait_calls(self, more: int) -> None:
+        """Until every rank has made so many more calls."""
+        for rank, child in self.children.items():
+            self.events[rank] += child.read()
+        wanted = {rank: self._calls(rank) + more for rank in self.children}
+        self.wait(lambda rank: self._calls(rank) >= wanted[rank], 60.0, "call")
+
+    def _calls(self, rank: int) -> int:
+        return max((event.get("done", 0) for event in self.events[rank]), default=0)
 
     def wait_ends(self, seconds: float) -> dict[int, Event]:
         """What each rank said last."""
@@ -89,7 +97,8 @@ class Fault:
     """`act` is called when all ranks reduce. `outcome`: "sums", or the class of the error at every rank that is left.
 
     says: what the errors' texts have in them. seconds: from the act until the last rank has ended. wire: what every
-    host's link does, from the start. options: of the ranks.
+    host's link does, from the start. options: of the ranks. pause: seconds between a rank's calls, so that the fault is
+    over before the last.
     """
 
     summary: str
@@ -99,6 +108,7 @@ class Fault:
     seconds: float = 30.0
     wire: Mapping[str, float] = field(default_factory=dict)
     options: Sequence[str] = ()
+    pause: float = 0.02
 
 
 def kill_worker(_: Network, ranks: Ranks) -> None:
@@ -125,9 +135,19 @@ def restart_switch(network: Network, _: Ranks) -> None:
     network.restart_switch(network.topology.roots[0])
 
 
-def restart_controller(network: Network, _: Ranks) -> None:
+def restart_controller(network: Network, ranks: Ranks) -> None:
+    """Returns when all ranks are back, and go on."""
     network.stop_controller(kill=True)
     network.start_controller()
+    deadline = time.monotonic() + _LEASES_TO_RETURN * LEASE_S
+    while any(member["away"] for job in network.status()["jobs"] for member in job["members"]):
+        if time.monotonic() > deadline:
+            raise P4ReduceError(f"not all ranks are back: {network.status()['jobs']}")
+    ranks.wait_calls(_UNDER_WAY)
+
+
+def kill_controller(network: Network, _: Ranks) -> None:
+    network.stop_controller(kill=True)
 
 
 def partition_worker(network: Network, _: Ranks) -> None:
@@ -164,7 +184,10 @@ FAULTS: dict[str, Fault] = {
         "The switch is restarted, and has lost all its state.", restart_switch, "JobAborted", "restarted", 20.0
     ),
     "controller-restarted": Fault(
-        "The controller is killed and started again.", restart_controller, "JobAborted", "controller", 20.0
+        "The controller is killed and started again.", restart_controller, seconds=60.0, pause=0.2
+    ),
+    "controller-killed": Fault(
+        "The controller is killed and not started again.", kill_controller, "JobAborted", "controller", 20.0
     ),
     "worker-partitioned": Fault(
         "A worker cannot reach the controller any more.", partition_worker, "JobAborted", seconds=15.0
@@ -199,9 +222,9 @@ def prepared(fault: Fault, topology: Topology) -> Topology:
 def suffer(network: Network, fault: Fault) -> dict[int, Event]:
     """How each rank ended that is left. Raises P4ReduceError where one did not in time."""
     calls = _CALLS if fault.outcome == "sums" else 1_000_000
-    with Ranks(network, "--pause", str(_PAUSE_S), "--calls", str(calls), *fault.options) as ranks:
+    with Ranks(network, "--pause", str(fault.pause), "--calls", str(calls), *fault.options) as ranks:
         if not fault.options:
-            ranks.wait_under_way()
+            ranks.wait_calls(_UNDER_WAY)
             fault.act(network, ranks)
         return ranks.wait_ends(fault.seconds)
 

@@ -248,12 +248,12 @@ class Network:
         return f"127.0.0.1:{_FIRST_GRPC_PORT + self.topology.switches.index(switch)}"
 
     def start_controller(self) -> None:
-        """Returns when it serves."""
+        """Returns when it serves. It takes up the jobs of one that was killed."""
         config = self._folder / "controller.toml"
         config.write_text(settings(self.topology, self.grpc))
         self.controller = self.family.start(
             "controller", "p4reduce", "controller", "--config", str(config), "--listen", CONTROLLER, "--insecure",
-            "--json", *self._controller_options,
+            "--state", str(self._folder / "controller.state"), "--json", *self._controller_options,
         )  # fmt: skip
         self.controller.first(START_UP_S)
 

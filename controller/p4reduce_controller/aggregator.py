@@ -123,11 +123,17 @@ class Aggregator(Protocol):
     def problem(self) -> str:
         """Why there is no connection, or ""."""
 
-    async def start(self, listener: Listener, timeout: float) -> None:
-        """Connects, and clears what an earlier controller left. Later losses of the connection are mended."""
+    def expect(self, job: Placement) -> None:
+        """Before `start`: an earlier controller has installed that job, which carries on."""
 
-    async def close(self) -> None:
-        """Takes every entry off the switch, and disconnects."""
+    async def start(self, listener: Listener, timeout: float) -> None:
+        """Connects, and clears what an earlier controller left, but for jobs that were expected.
+
+        Later losses of the connection are mended.
+        """
+
+    async def close(self, *, keep: bool = False) -> None:
+        """Disconnects, after taking every entry off the switch unless they are to stay."""
 
     async def wait_connected(self) -> None: ...
 

@@ -81,6 +81,13 @@ def controller(
         float | None, typer.Option(help="Lose this share of packets, on all --ports, both ways (default 0).")
     ] = None,
     pipeline: Annotated[str | None, typer.Option(help="Directory with p4reduce.json and p4info.txtpb.")] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            help="File for the jobs that run (default none). They carry on when this controller dies, or is ended by "
+            "SIGTERM, and is started again within two leases; without it, they end with it."
+        ),
+    ] = None,
     switch_timeout: Annotated[float, typer.Option(help="Seconds to wait for the switch.")] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, on stderr.")] = False,
@@ -91,6 +98,7 @@ def controller(
     from p4reduce_controller.program import PipelineError
     from p4reduce_controller.run import run
     from p4reduce_controller.service import ListenError
+    from p4reduce_controller.state import StateError
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(message)s")
     try:
@@ -113,10 +121,11 @@ def controller(
             "metrics": metrics,
             "drop_rate": drop_rate,
             "pipeline": pipeline,
+            "state": state,
         }
         settings = s.load(config, options)
         superseded = asyncio.run(run(settings, switch_timeout, lambda service: _say_ready(service, as_json)))
-    except (s.SettingsError, PipelineError, SwitchError, ListenError, OSError) as error:
+    except (s.SettingsError, PipelineError, StateError, SwitchError, ListenError, OSError) as error:
         _fail(str(error))
     if superseded:
         _fail(superseded)

@@ -4,14 +4,17 @@
     gathering --all joined and heard--> installing --switch ready--> ready --all left--> finished
         \\________________________________\\___________________________\\--anything wrong--> aborted
 
-A finished or aborted job holds its number and slots until `freed` says that every switch has forgotten it.
+A finished or aborted job holds its number and slots until `freed` says that every switch has forgotten it. `restore`
+takes up jobs that were ready when an earlier controller ended; their ranks are away until they `rejoin`.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import math
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -28,6 +31,7 @@ DEFAULT_TIMEOUT = 60.0
 LONGEST_TIMEOUT = 86400.0
 LONGEST_NAME = 200
 LEAVE_GRACE = 2.0  # from the first rank's leaving until all must have left
+LEASES_TO_RETURN = 2  # that ranks have to come back to a controller that was restarted
 
 Session = object  # whatever the caller tells its streams apart by
 
@@ -69,16 +73,19 @@ Effect = Tell | Install | Remove
 
 @dataclass
 class Member:
-    """A rank that has joined. Times are seconds on the caller's clock."""
+    """A rank that has joined. Times are seconds on the caller's clock.
+
+    `session` is None while it is away: not back yet since the controller was restarted. `key`: the digest of the secret
+    by which it is known then, or "".
+    """
 
     rank: int
-    session: Session
-    joined: float
+    session: Session | None
     last_sign: float
     nonce: int
+    key: str = ""
     switch: str = ""  # the name of the one that it says it is at
     heard: dict[int, Heard] = field(default_factory=dict)  # by the number of the switch, one in each tree
-    barrier: int = 0  # the latest that it has reached
     leaving: bool = False
     told: pb.Waiting | None = None
 
@@ -97,14 +104,17 @@ class Job:
     slots: int
     ranges: tuple[SlotRange, ...]
     first_seq: int
+    lease: float
     started: float
     deadline: float  # of the gathering
     state: State = State.GATHERING
     members: dict[int, Member] = field(default_factory=dict)
     placements: dict[int, Placement] = field(default_factory=dict)
-    barriers_done: int = 0
     leave_deadline: float | None = None
-    why: pb.Abort | None = None
+
+    @property
+    def away(self) -> list[Member]:
+        return [member for member in self.members.values() if member.session is None]
 
     def without(self, condition: Callable[[Member], bool]) -> list[int]:
         """Ranks that have not joined, or of which the condition does not hold."""
@@ -130,8 +140,12 @@ class Jobs:
         numbers: JobNumbers | None = None,
         first_seq: Callable[[], int] = lambda: secrets.randbits(31) << 1,
         nonce: Callable[[], int] = lambda: secrets.randbits(64),
+        returns: bool = False,
     ) -> None:
-        """`layout`: of every switch. `addresses`: where workers send to, one a switch. `trees`: by default one each."""
+        """`layout`: of every switch. `addresses`: where workers send to, one a switch. `trees`: by default one each.
+
+        `returns`: ranks are given a key, with which they can come back to a later controller that restores the jobs.
+        """
         self.layout = layout
         self.addresses = tuple(addresses)
         self.lease = lease
@@ -142,11 +156,13 @@ class Jobs:
         self._numbers = numbers or JobNumbers()
         self._first_seq = first_seq
         self._nonce = nonce
+        self._returns = returns
         self._by_number: dict[int, Job] = {}  # all that hold slots
         self._by_name: dict[str, Job] = {}  # those that are not over
         self._seats: dict[Session, tuple[Job, Member]] = {}
         self._effects: list[Effect] = []
         self._children: dict[int, Heard] = {}
+        self._aborts: dict[int, tuple[int, pb.Abort]] = {}  # by job number, the latest, with its generation
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self._by_number.values())
@@ -159,6 +175,11 @@ class Jobs:
     def live(self) -> list[Job]:
         """Jobs that are not over."""
         return list(self._by_name.values())
+
+    @property
+    def children(self) -> Mapping[int, Heard]:
+        """Where each switch with a parent was heard by it."""
+        return self._children
 
     def take_effects(self) -> list[Effect]:
         """What is to be done now, in this order. Each effect is given once."""
@@ -193,17 +214,35 @@ class Jobs:
         if session in self._seats:
             self._seats[session][1].last_sign = now
 
-    def barrier(self, session: Session, number: int, now: float) -> None:
-        self.heartbeat(session, now)
-        if session not in self._seats:
+    def rejoin(self, session: Session, rejoin: pb.Rejoin, now: float) -> None:
+        """The rank is back, on a new stream."""
+        job = self._by_number.get(rejoin.job)
+        member = job.members.get(rejoin.rank) if job is not None and job.generation == rejoin.generation else None
+        known = member is not None and bool(member.key) and hmac.compare_digest(_digest(rejoin.key), member.key)
+        if job is None or member is None or not known or job.state is not State.READY:
+            self._tell(session, pb.ServerMessage(abort=self._why_not(rejoin, stranger=not known)), last=True)
             return
-        job, member = self._seats[session]
-        member.barrier = max(member.barrier, number)
-        reached = min(other.barrier for other in job.members.values())
-        if len(job.members) == job.world_size and reached > job.barriers_done:
-            job.barriers_done = reached
-            for other in job.members.values():
-                self._tell(other.session, pb.ServerMessage(barrier_done=pb.BarrierDone(id=reached)))
+        if member.session is not None:  # it noticed the break of its stream before we did
+            del self._seats[member.session]
+            moved = pb.Abort(rank=member.rank, reason=pb.JOIN_REFUSED, message="the rank is back on another stream")
+            self._tell(member.session, pb.ServerMessage(abort=moved), last=True)
+        member.session, member.last_sign, member.told = session, now, None
+        self._seats[session] = (job, member)
+        if job.leave_deadline is not None:  # which those who were away knew nothing of
+            job.leave_deadline = now + LEAVE_GRACE
+        self._tell(session, pb.ServerMessage(ready=self._ready(job, member)))
+
+    def _why_not(self, rejoin: pb.Rejoin, *, stranger: bool) -> pb.Abort:
+        generation, abort = self._aborts.get(rejoin.job, (None, None))
+        if abort is not None and generation == rejoin.generation:
+            return abort
+        what = f"rank {rejoin.rank} cannot come back to job {rejoin.job}, generation {rejoin.generation}"
+        job = self._by_number.get(rejoin.job)
+        if job is None or job.generation != rejoin.generation:
+            why = "the controller that is here now does not know the job"
+        else:
+            why = "its key is not that rank's" if stranger else f"the job is {job.state.value}"
+        return pb.Abort(rank=rejoin.rank, reason=pb.JOIN_REFUSED, message=f"{what}: {why}")
 
     def leave(self, session: Session, now: float) -> None:
         self.heartbeat(session, now)
@@ -266,27 +305,72 @@ class Jobs:
         self._give_back(job.ranges)
         self._numbers.give_back(job.number)
 
+    # Jobs of an earlier run.
+
+    def restore(self, jobs: Iterable[Job], children: Mapping[int, Heard]) -> None:
+        """Takes up jobs that were ready, before there are others. Raises ValueError for those that cannot have been."""
+        self._children = dict(children)
+        for job in sorted(jobs, key=lambda job: job.number):
+            try:
+                self._take_up(job)
+            except (ValueError, Misplaced) as error:
+                raise ValueError(f"job {job.name!r}: {error}") from None
+
+    def _take_up(self, job: Job) -> None:
+        problem = self._problem_of(pb.Join(job=job.name, world_size=job.world_size, slots=job.slots))
+        if problem is not None:
+            raise ValueError(problem)
+        if job.name in self._by_name:
+            raise ValueError("there are two of that name")
+        roots = len(self.trees.roots)
+        for rank, member in job.members.items():
+            at = sorted(map(self.trees.tree, member.heard))
+            if at != list(range(roots)) or not set(member.heard) <= set(self._could_hear(member)):
+                raise ValueError(f"rank {rank} is not at one switch of each of the {roots} trees")
+        if len(self._children) != len(self.trees.uplinks):
+            raise ValueError(f"{len(self._children)} of {len(self.trees.uplinks)} switches with a parent are known")
+        for pool, taken in zip(self.pools, job.ranges, strict=True):
+            if taken.count != slots_at_each(job.slots, roots):
+                raise ValueError(f"slots={job.slots}, of which {taken.count} at each switch")
+            pool.take_at(taken)
+        self._numbers.resume(job.number, job.generation)
+        job.placements = self._place(job)
+        self._by_number[job.number] = self._by_name[job.name] = job
+        self.started += 1
+
+    def expect_returns(self, now: float) -> None:
+        """From now on, ranks that are away can come back."""
+        for job in self.live:
+            for member in job.away:
+                member.last_sign = now
+
     # Events from the clock and from above.
 
     def tick(self, now: float) -> None:
         """Ends what is over time, and tells ranks whom they wait for. Call it every tenth of a second or so."""
         for job in self.live:
-            silent = [m for m in job.members.values() if not m.leaving and now - m.last_sign > self.lease]
-            if silent:
+            seated = [member for member in job.members.values() if member.session is not None]
+            silent = [m for m in seated if not m.leaving and now - m.last_sign > job.lease]
+            patience = LEASES_TO_RETURN * job.lease
+            if gone := [member.rank for member in job.away if now - member.last_sign > patience]:
+                text = f"did not come back within {patience:g} s after the controller was restarted"
+                self._blame(job, gone, pb.LEASE_EXPIRED, text)
+            elif silent:
                 age = max(now - member.last_sign for member in silent)
-                text = f"gave no sign of life for {age:.1f} s, and the lease is {self.lease:g} s"
+                text = f"gave no sign of life for {age:.1f} s, and the lease is {job.lease:g} s"
                 self._blame(job, [member.rank for member in silent], pb.LEASE_EXPIRED, text)
             elif job.state is State.GATHERING and now >= job.deadline:
                 self._give_up_gathering(job, now)
-            elif job.leave_deadline is not None and now >= job.leave_deadline:
+            elif job.leave_deadline is not None and now >= job.leave_deadline and not job.away:
                 leavers = [rank for rank, member in job.members.items() if member.leaving]
                 self._blame(job, leavers, pb.LEFT_EARLY, "left while other ranks stayed")
             else:
                 self._tell_who_waits(job)
 
-    def abort_all(self, reason: pb.AbortReason, why: str) -> None:
+    def abort_all(self, reason: pb.AbortReason, why: str, *, but_ready: bool = False) -> None:
         for job in self.live:
-            self._abort(job, pb.Abort(reason=reason, message=f"job {job.name!r}: {why}"))
+            if not (but_ready and job.state is State.READY):
+                self._abort(job, pb.Abort(reason=reason, message=f"job {job.name!r}: {why}"))
 
     # Joining.
 
@@ -337,7 +421,18 @@ class Jobs:
             self._give_back(ranges)
             raise
         first_seq = self._first_seq() & 0xFFFFFFFE
-        job = Job(join.job, number, generation, join.world_size, slots, tuple(ranges), first_seq, now, math.inf)
+        job = Job(
+            name=join.job,
+            number=number,
+            generation=generation,
+            world_size=join.world_size,
+            slots=slots,
+            ranges=tuple(ranges),
+            first_seq=first_seq,
+            lease=self.lease,
+            started=now,
+            deadline=math.inf,
+        )
         self._by_number[number] = self._by_name[join.job] = job
         self.started += 1
         return job
@@ -351,7 +446,8 @@ class Jobs:
         return f" at the switch {self.addresses[switch]}" if len(self.pools) > 1 else ""
 
     def _seat(self, job: Job, session: Session, join: pb.Join, now: float) -> None:
-        member = Member(join.rank, session, now, now, self._nonce(), switch=join.switch)
+        key = secrets.token_hex(16) if self._returns else ""
+        member = Member(join.rank, session, now, self._nonce(), _digest(key) if key else "", switch=join.switch)
         job.members[join.rank] = member
         # The least patient rank decides: when it gives up, the job cannot come to be.
         job.deadline = min(job.deadline, now + (join.timeout_s or DEFAULT_TIMEOUT))
@@ -366,7 +462,8 @@ class Jobs:
             block_size=self.layout.block_size,
             first_seq=job.first_seq,
             hello_nonce=member.nonce,
-            lease_s=self.lease,
+            lease_s=job.lease,
+            rejoin_key=key,
             aggregators=[self._endpoint(switch) for switch in self._could_hear(member)],
         )
         self._tell(session, pb.ServerMessage(assigned=assigned))
@@ -488,10 +585,7 @@ class Jobs:
             notice = pb.Waiting(what=pb.Waiting.LEAVE, ranks=job.without(lambda member: member.leaving))
             waiting = [member for member in job.members.values() if member.leaving]
         else:
-            next_one = job.barriers_done + 1
-            waiting = [member for member in job.members.values() if member.barrier >= next_one]
-            missing = job.without(lambda member: member.barrier >= next_one)
-            notice = pb.Waiting(what=pb.Waiting.BARRIER, ranks=missing, barrier_id=next_one)
+            return
         for member in waiting:
             if member.told != notice:
                 member.told = notice
@@ -506,7 +600,7 @@ class Jobs:
         if job.state in (State.FINISHED, State.ABORTED):
             return
         installed = job.state is not State.GATHERING
-        job.why = abort
+        self._aborts[job.number] = (job.generation, abort)
         self.aborted += 1
         farewell = pb.ServerMessage(left=pb.Left())
         self._end(job, State.ABORTED, lambda member: farewell if member.leaving else pb.ServerMessage(abort=abort))
@@ -524,11 +618,17 @@ class Jobs:
         job.state = state
         del self._by_name[job.name]
         for member in job.members.values():
-            del self._seats[member.session]
+            self._seats.pop(member.session, None)
             self._tell(member.session, last_words(member), last=True)
 
-    def _tell(self, session: Session, message: pb.ServerMessage, *, last: bool = False) -> None:
-        self._effects.append(Tell(session, message, last))
+    def _tell(self, session: Session | None, message: pb.ServerMessage, *, last: bool = False) -> None:
+        """Who is away is told when it comes back."""
+        if session is not None:
+            self._effects.append(Tell(session, message, last))
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def _ranks(ranks: Iterable[int]) -> str:

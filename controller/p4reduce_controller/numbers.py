@@ -44,6 +44,19 @@ class JobNumbers:
         self._generations[number] = (first, used + 1)
         return number, (first + used) % GENERATIONS
 
+    def resume(self, number: int, generation: int) -> None:
+        """Takes that number, whose generation was given by an earlier run. In ascending order, before any `take`.
+
+        Raises ValueError for a number that is in use, or none.
+        """
+        if not self._fresh <= number <= self._last:
+            raise ValueError(f"job number {number}: {self._fresh} to {self._last} are free")
+        for skipped in range(self._fresh, number):
+            self._generations[skipped] = (self._first_generation(), 0)
+            heapq.heappush(self._free, skipped)
+        self._fresh = number + 1
+        self._generations[number] = (generation, 1)
+
     def give_back(self, number: int) -> None:
         if self._generations[number][1] < GENERATIONS:
             heapq.heappush(self._free, number)

@@ -59,8 +59,19 @@ class SlotPool:
         in_a_row = "" if self.longest == self.free else f", {self.longest} of them in a row"
         raise PoolFull(f"{count} slots asked, {self.free} of {self.slots} free{in_a_row}")
 
+    def take_at(self, wanted: SlotRange) -> None:
+        """That range and no other. Raises ValueError where some of it is not free."""
+        for index, part in enumerate(self._free):
+            if part.first <= wanted.first and wanted.end <= part.end and wanted.count > 0:
+                before = SlotRange(part.first, wanted.first - part.first)
+                after = SlotRange(wanted.end, part.end - wanted.end)
+                self._free[index : index + 1] = [rest for rest in (before, after) if rest.count]
+                self._taken.add(wanted)
+                return
+        raise ValueError(f"slots {wanted.first} to {wanted.end - 1} are not all free")
+
     def give_back(self, taken: SlotRange) -> None:
-        """Frees what `take` gave. Raises ValueError for anything else, so that nothing is freed twice."""
+        """Frees what was taken. Raises ValueError for anything else, so that nothing is freed twice."""
         if taken not in self._taken:
             raise ValueError(f"{taken} is not taken")
         self._taken.remove(taken)

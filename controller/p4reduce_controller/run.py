@@ -14,12 +14,16 @@ from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.program import Program, load_schema
 from p4reduce_controller.service import Service, ServiceConfig, check_listen
 from p4reduce_controller.settings import Settings, SettingsError, read
+from p4reduce_controller.state import StateFile
 from p4reduce_controller.switch import P4RuntimeSwitch
 
 
 @asynccontextmanager
 async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Service]:
-    """A controller that serves. Raises SettingsError, PipelineError, SwitchError, ListenError or OSError."""
+    """A controller that serves. Raises SettingsError, PipelineError, StateError, SwitchError, ListenError or OSError.
+
+    With a state file its jobs outlive it, unless the service is told not to keep them.
+    """
     config = ServiceConfig(
         listen=settings.listen,
         token=settings.token(),
@@ -33,9 +37,18 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
     switches = [P4RuntimeSwitch(one, program) for one in configs]
     addresses = [switch.address for switch in switches]
     trees = settings.trees()
-    jobs = Jobs(program.layout, addresses, trees=trees, lease=settings.lease, default_slots=settings.slots)
-    service = Service(switches, jobs, config)
+    state = StateFile(Path(settings.state)) if settings.state else None
+    jobs = Jobs(
+        program.layout,
+        addresses,
+        trees=trees,
+        lease=settings.lease,
+        default_slots=settings.slots,
+        returns=state is not None,
+    )
+    service = Service(switches, jobs, config, state)
     try:
+        service.restore()
         directions: tuple[Direction, ...] = ("in", "out")
         for number, switch in enumerate(switches):
             await switch.start(service.listener(number), switch_timeout)
@@ -49,17 +62,29 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
     finally:
         await service.close()
         for switch in switches:
-            await switch.close()
+            await switch.close(keep=service.has_kept_jobs)
+        if state is not None:
+            state.close()
 
 
 async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Service], None]) -> str:
-    """Serves until SIGINT or SIGTERM, or until another controller takes a switch over: then the answer says so."""
+    """Serves until SIGINT or SIGTERM, or until another controller takes a switch over: then the answer says so.
+
+    Jobs that a state file has carry on after SIGTERM, but not after SIGINT.
+    """
     task = asyncio.current_task()
     assert task is not None
+    handle = asyncio.get_running_loop().add_signal_handler
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        handle(number, task.cancel)
     try:
         async with running(settings, switch_timeout) as service:
+
+            def end_jobs_too() -> None:
+                service.keeps_jobs = False
+                task.cancel()
+
+            handle(signal.SIGINT, end_jobs_too)
             on_ready(service)
             await service.over.wait()
             return service.superseded_by

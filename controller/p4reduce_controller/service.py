@@ -29,6 +29,7 @@ from p4reduce_controller.aggregator import (
     SwitchUnavailable,
 )
 from p4reduce_controller.jobs import Install, Job, Jobs, Member, Remove, State, Tell
+from p4reduce_controller.state import StateError, StateFile
 
 log = logging.getLogger(__name__)
 
@@ -64,15 +65,22 @@ class _Stream:
 
 
 class Service(rpc.JobsServicer):
-    """`over` is set when another controller has taken a switch: see `superseded_by`."""
+    """`over` is set when another controller has taken a switch: see `superseded_by`.
 
-    def __init__(self, switches: Sequence[Aggregator], jobs: Jobs, config: ServiceConfig) -> None:
+    With a state file, jobs that are ready outlive the service while `keeps_jobs` holds, for the next one to `restore`.
+    """
+
+    def __init__(
+        self, switches: Sequence[Aggregator], jobs: Jobs, config: ServiceConfig, state: StateFile | None = None
+    ) -> None:
+        self.keeps_jobs = state is not None
         self.over = asyncio.Event()
         self.superseded_by = ""
         self.listen = ""
         self._switches = tuple(switches)
         self._jobs = jobs
         self._config = config
+        self._state = state
         self._server: grpc.aio.Server | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -82,6 +90,25 @@ class Service(rpc.JobsServicer):
         self._clock = time.monotonic
 
     # Its own life.
+
+    def restore(self) -> None:
+        """Takes up the jobs of an earlier service, before the switches are started. Raises StateError."""
+        if self._state is None:
+            return
+        jobs, children = self._state.load(self._switches, self._jobs.trees, self._clock())
+        try:
+            self._jobs.restore(jobs, children)
+        except ValueError as error:
+            raise self._state.refusal(str(error)) from None
+        for job in jobs:
+            for number, placement in job.placements.items():
+                self._switches[number].expect(placement)
+            log.info("job %r (%d.%d) carries on: %d ranks", job.name, job.number, job.generation, job.world_size)
+
+    @property
+    def has_kept_jobs(self) -> bool:
+        """Once it is closed: jobs carry on, and the switches have to leave them as they are."""
+        return self.keeps_jobs and bool(self._jobs.live)
 
     async def start(self) -> None:
         """Raises ListenError. Each switch must have been started, with `listener` of its index."""
@@ -100,15 +127,17 @@ class Service(rpc.JobsServicer):
         except RuntimeError as error:
             raise ListenError(f"cannot listen on {self._config.listen}: {error}; is the port taken?") from None
         await server.start()
+        self._jobs.expect_returns(self._clock())
         self._server = server
         self.listen = f"{host}:{port}"
         self._ticker = asyncio.create_task(self._tick(), name="ticks")
         self._ticker.add_done_callback(_report_failure)
 
     async def close(self) -> None:
-        """Aborts all jobs, tells their ranks, and takes them off the switches as far as that can be done soon."""
+        """Aborts all jobs that are not kept, tells their ranks, and takes them off the switches as far as that can be
+        done soon."""
         self._stopping = True
-        self._jobs.abort_all(pb.CONTROLLER_STOPPED, "the controller was stopped")
+        self._jobs.abort_all(pb.CONTROLLER_STOPPED, "the controller was stopped", but_ready=self.keeps_jobs)
         self._carry_out()
         if self._ticker is not None:
             self._ticker.cancel()
@@ -192,7 +221,17 @@ class Service(rpc.JobsServicer):
             elif isinstance(effect, Install):
                 self._installing[effect.job.number] = self._spawn(self._install(effect.job))
             elif isinstance(effect, Remove):
+                try:
+                    self._save()
+                except StateError as error:  # it has a job too many, whose ranks will not come back
+                    log.error("%s", error)
                 self._spawn(self._remove(effect.job, effect.abort))
+
+    def _save(self, *more: Job) -> None:
+        """Those that are ready, and `more`. Raises StateError."""
+        if self._state is not None:
+            ready = [job for job in self._jobs if job.state is State.READY]
+            self._state.save([*ready, *more], self._jobs.children, self._clock())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -207,6 +246,11 @@ class Service(rpc.JobsServicer):
             self._install_on(self._switches[number], job, placement) for number, placement in job.placements.items()
         ]
         problems = [problem for problem in await asyncio.gather(*work) if problem]
+        if not problems and job.state is State.INSTALLING:
+            try:
+                self._save(job)  # before any rank knows that it is ready
+            except StateError as error:
+                problems = [str(error)]
         if problems:
             self._jobs.failed(job, "; ".join(problems))
         else:
@@ -224,6 +268,9 @@ class Service(rpc.JobsServicer):
                 await switch.reset(placement)
         except SwitchError as error:
             return str(error)
+        except Exception as error:  # or its ranks would wait for it
+            log.exception("installing job %r at the switch at %s", job.name, switch.target)
+            return f"the switch at {switch.target} cannot be set up for it: {type(error).__name__}: {error}"
         return ""
 
     async def _remove(self, job: Job, abort: pb.Abort | None) -> None:
@@ -234,13 +281,15 @@ class Service(rpc.JobsServicer):
         installing = self._installing.pop(job.number, None)
         if installing is not None:
             await asyncio.wait([installing])
-        work = [self._remove_from(self._switches[number], one, abort) for number, one in job.placements.items()]
+        # An ABORT says only who went. Where that is nobody, ranks that are away shall hear why when they come back.
+        packet = abort if abort is not None and (abort.HasField("rank") or not job.away) else None
+        work = [self._remove_from(self._switches[number], one, packet) for number, one in job.placements.items()]
         await asyncio.gather(*work)
         self._jobs.freed(job)
 
     async def _remove_from(self, switch: Aggregator, placement: Placement, abort: pb.Abort | None) -> None:
         await self._insist(switch, lambda: switch.fence(placement))
-        # An ABORT says only who went. Where a switch is away, ranks shall hear that first, from the service.
+        # Where a switch is away, ranks shall hear that first, from the service.
         if abort is not None and placement.has_ranks and not self._switches_away():
             worker = abort.rank if abort.HasField("rank") else None
             try:
@@ -276,16 +325,19 @@ class Service(rpc.JobsServicer):
                     return
         finally:
             reader.cancel()
-            self._jobs.lost(stream, self._switches_away())
-            self._carry_out()
+            self._lost(stream)
 
     async def _read(self, stream: _Stream, context: _Context) -> None:
         """Until the client sends no more, which before its Leave means that it is lost."""
         try:
             message = await asyncio.wait_for(context.read(), FIRST_MESSAGE_TIMEOUT)
-            if not isinstance(message, pb.ClientMessage) or message.WhichOneof("message") != "join":
-                raise _ProtocolError("the first message must be Join")
-            self._jobs.join(stream, message.join, self._clock())
+            kind = message.WhichOneof("message") if isinstance(message, pb.ClientMessage) else None
+            if kind == "join":
+                self._jobs.join(stream, message.join, self._clock())
+            elif kind == "rejoin":
+                self._jobs.rejoin(stream, message.rejoin, self._clock())
+            else:
+                raise _ProtocolError("the first message must be Join or Rejoin")
             self._carry_out()
             while isinstance(message := await context.read(), pb.ClientMessage):
                 self._handle(stream, message)
@@ -294,8 +346,12 @@ class Service(rpc.JobsServicer):
             text = str(error) or f"no Join came within {FIRST_MESSAGE_TIMEOUT:g} s"
             abort = pb.Abort(reason=pb.JOIN_REFUSED, message=text)
             stream.outgoing.put_nowait((pb.ServerMessage(abort=abort), True))
-        self._jobs.lost(stream, self._switches_away())
-        self._carry_out()
+        self._lost(stream)
+
+    def _lost(self, stream: _Stream) -> None:
+        if not self._stopping:  # else it was we who ended it
+            self._jobs.lost(stream, self._switches_away())
+            self._carry_out()
 
     def _handle(self, stream: _Stream, message: pb.ClientMessage) -> None:
         now = self._clock()
@@ -303,8 +359,6 @@ class Service(rpc.JobsServicer):
         if kind == "heartbeat":
             self._jobs.heartbeat(stream, now)
             stream.outgoing.put_nowait((pb.ServerMessage(heartbeat=pb.Heartbeat()), False))
-        elif kind == "barrier":
-            self._jobs.barrier(stream, message.barrier.id, now)
         elif kind == "leave":
             self._jobs.leave(stream, now)
         else:
@@ -443,6 +497,7 @@ def _describe(job: Job, now: float) -> pb.Job:
                 rank=member.rank,
                 silent_s=now - member.last_sign,
                 leaving=member.leaving,
+                away=member.session is None,
                 places=[_describe_place(member, switch) for switch in range(len(job.ranges))],
             )
             for _, member in sorted(job.members.items())

@@ -93,6 +93,7 @@ class Settings:
     metrics: str = ""
     drop_rate: float = 0.0
     pipeline: str = ""
+    state: str = ""
 
     @property
     def names(self) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 import finsy as fy
 from finsy.proto import p4r
 
-from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, Op
+from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, NOBODY, Op
 from p4reduce_controller.aggregator import (
     Direction,
     HalfState,
@@ -43,7 +43,6 @@ CLOSE_TIMEOUT = 3.0
 ABORT_COPIES = 3  # each may be lost on its way; ranks also hear it from the service
 ABORT_SPACING = 0.02
 BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
-NOBODY = 255  # the worker of an ABORT that blames none
 
 
 @dataclass(frozen=True)
@@ -136,8 +135,8 @@ class P4RuntimeSwitch:
             await self._stop_keeper()
             raise SwitchUnavailable(f"no switch after {timeout:g} s: {self._problem}") from None
 
-    async def close(self) -> None:
-        if self._link is not None:
+    async def close(self, *, keep: bool = False) -> None:
+        if self._link is not None and not keep:
             with contextlib.suppress(SwitchError, asyncio.TimeoutError):
                 await asyncio.wait_for(self._take_everything_off(), CLOSE_TIMEOUT)
         await self._stop_keeper()
@@ -312,17 +311,26 @@ class P4RuntimeSwitch:
         frame = build(packet, self.address, to)
         await self._linked().send_packet(frame, through_pipeline=0, padding=0, egress_port=port, multicast_group=0)
 
-    async def install(self, job: Placement) -> None:
+    def _entries_of(self, job: Placement) -> list[Entry]:
         program = self._program
-        await self._put(
-            [program.job_group(job), *program.deliveries(job), *program.uplinks(job), *program.admissions(job)],
-            owner=job.job,
-        )
+        return [program.job_group(job), *program.deliveries(job), *program.uplinks(job), *program.admissions(job)]
+
+    def _learned_from(self, job: Placement) -> list[Entry]:
+        """Where its workers are, as hosts."""
         hosts = {worker.sender.mac: worker.port for worker in job.workers}
-        learned = [program.host(mac, port) for mac, port in hosts.items()]
-        learned = [entry for entry in learned if self._canonical(entry)[0] not in self._static]
+        learned = [self._program.host(mac, port) for mac, port in hosts.items()]
+        return [entry for entry in learned if self._canonical(entry)[0] not in self._static]
+
+    def expect(self, job: Placement) -> None:
+        for entry in self._entries_of(job):
+            self._want(entry, job.job)
+        for entry in self._learned_from(job):
+            self._want(entry, None)
+
+    async def install(self, job: Placement) -> None:
+        await self._put(self._entries_of(job), owner=job.job)
         try:
-            await self._try_to_put(learned)
+            await self._try_to_put(self._learned_from(job))
         except SwitchUnavailable:
             raise
         except SwitchError as error:  # frames to an unknown host are flooded, so this is no loss

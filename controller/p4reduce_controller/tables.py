@@ -66,10 +66,11 @@ def _jobs(status: pb.StatusReply) -> Table:
             if member is None:
                 row = [str(rank), "not joined", ""]
             else:
+                sign = "not back yet" if member.away else f"{member.silent_s:.1f} s ago"
                 row = [
                     str(rank),
                     "\n".join(_places(status, member)),
-                    f"{member.silent_s:.1f} s ago{', leaving' if member.leaving else ''}",
+                    f"{sign}{', leaving' if member.leaving else ''}",
                 ]
             table.add_row(*head, *row)
             head = [""] * len(head)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Big-endian numbers at any address.
+// Big-endian numbers at any address, and sets of lanes.
 #ifndef P4REDUCE_BYTES_H
 #define P4REDUCE_BYTES_H
 
@@ -27,6 +27,13 @@ static inline void store_16(uint8_t *to, uint16_t value) {
 static inline void store_32(uint8_t *to, uint32_t value) {
     uint32_t word = htobe32(value);
     memcpy(to, &word, sizeof word);
+}
+
+// How many lanes a set has. The compiler's builtin is a call on processors that may lack an instruction for it.
+static inline unsigned lanes_in(uint8_t set) {
+    unsigned pairs = set - (set >> 1 & 0x55u);
+    unsigned nibbles = (pairs & 0x33) + (pairs >> 2 & 0x33);
+    return (nibbles + (nibbles >> 4)) & 0xF;
 }
 
 #endif

@@ -10,6 +10,7 @@ enum {
     MAX_WORKERS = 32, // of one switch
     MAX_RANKS = 255,  // of a job
     PARENT = 31,      // as which a switch that has a parent counts it
+    NOBODY = 255,     // the worker that a packet names if it is none of those that read it
     MAX_LANES = 8,
     MAX_AGGREGATORS = 32, // over which a job's slots may be dealt
     MAX_GROWTH = 512,     // bytes that the switch's answer may be longer than the packet it is made of

@@ -19,8 +19,10 @@ enum {
     LOST_GROUPS = 8,     // packets of super-packets that seem to be lost, before any has arrived
     SEND_AT = 61,        // packets: a super-packet of the usual size
     MOST_WET_TURNS = 64, // so that a flood of packets cannot keep the engine from its timers
+    GATHERED = 8,        // answers that one wake-up is to find, where they come singly
+    GATHER_SHARE = 4,    // of a round trip, the part that waiting for them may take
 };
-static const double DEFAULT_TIMEOUT_S = 30, SILENCE_S = 3;
+static const double DEFAULT_TIMEOUT_S = 30, SILENCE_S = 3, LEAST_PAUSE_S = 50e-6; // no more than the kernel rounds to
 
 static double clock_now(void) {
     struct timespec time;
@@ -268,6 +270,27 @@ static bool receive_packets(p4reduce_engine *engine) {
     }
 }
 
+// On a slow link answers come singly, and a wake-up for each costs more than the answer: processors that others compute
+// on, and send in small pieces. So where many are on their way, which is when all of a queue is, lets a few gather.
+static void let_answers_gather(p4reduce_engine *engine) {
+    const double now = clock_now();
+    const uint64_t received = engine->worker->stats.packets_received;
+    if (engine->oldest == NULL)
+        engine->gap = 0;
+    else if (received > engine->counted)
+        engine->gap += ((now - engine->counted_at) / (double)(received - engine->counted) - engine->gap) / 8;
+    if (engine->oldest == NULL || received > engine->counted) {
+        engine->counted = received;
+        engine->counted_at = now;
+    }
+    const double pause = GATHERED * engine->gap;
+    if (pause < LEAST_PAUSE_S || GATHER_SHARE * pause > engine->worker->timer.smoothed || engine->link->full)
+        return;
+    struct pollfd news = {.fd = engine->wake, .events = POLLIN};
+    const struct timespec patience = as_timespec(pause);
+    ppoll(&news, 1, &patience, NULL);
+}
+
 static void wait_for_work(p4reduce_engine *engine) {
     struct pollfd descriptors[] = {
         {.fd = engine->link->socket, .events = (short)(engine->link->full ? POLLIN | POLLOUT : POLLIN)},
@@ -302,8 +325,10 @@ static void turn(p4reduce_engine *engine) {
     send_packets(engine);
     if (engine->worker->failure.status != P4REDUCE_OK)
         fail_here(engine, &engine->worker->failure);
-    if (dry && !engine->must_stop)
+    if (dry && !engine->must_stop) {
+        let_answers_gather(engine);
         wait_for_work(engine);
+    }
 }
 
 static void *run(void *context) {

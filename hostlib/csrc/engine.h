@@ -63,6 +63,8 @@ struct p4reduce_engine {
     struct p4reduce_operation *oldest, *newest; // under way
     double oldest_since, busy_since, heard_at, seconds;
     unsigned wet_turns; // in which the link had more than was taken
+    double gap, counted_at; // seconds from one packet to the next, smoothed, and when so many had been `counted`
+    uint64_t counted;
     bool must_stop;
 };
 

@@ -25,7 +25,7 @@ bool packet_decode(const struct layout *layout, const uint8_t *payload, size_t l
     packet->values = payload + layout->bare_length;
     return packet->op >= OP_DATA && packet->op <= OP_HELLO && packet->active >> layout->lanes == 0 &&
            (packet->present & ~packet->active) == 0 &&
-           length == layout->bare_length + (unsigned)__builtin_popcount(packet->present) * layout->lane_length;
+           length == layout->bare_length + lanes_in(packet->present) * layout->lane_length;
 }
 
 void packet_address(uint8_t *payload, enum op op, uint16_t job, uint16_t generation, uint8_t worker) {

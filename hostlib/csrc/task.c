@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The largest power of two whose multiples, as strides, would make all streams meet in the same lines of the cache.
-enum { CACHE_WAY_BYTES = 4096, CACHE_LINE_BYTES = 64 };
+enum { CACHE_LINE_BYTES = 64 };
 
 static const char *type_name(uint32_t type) {
     return type == P4REDUCE_FLOAT32 ? "float32" : "int32";
@@ -77,15 +76,13 @@ struct task *task_new(const p4reduce_membership *membership, const p4reduce_requ
     task->block_size = membership->block_size;
     task->blocks = blocks;
     task->streams = streams;
-    task->used = task->slots * membership->lanes;
     task->length = length;
-    // Streams are searched 8 bytes at a time, which may read over their end.
-    task->stride = (length + 15) / 8 * 8;
-    if (task->stride % CACHE_WAY_BYTES == 0)
-        task->stride += CACHE_LINE_BYTES;
-    task->exponents = calloc(task->used, task->stride);
-    task->row = malloc(streams);
-    if (task->exponents == NULL || task->row == NULL)
+    task->width = ((size_t)streams / CACHE_LINE_BYTES + 2) * CACHE_LINE_BYTES;
+    if (task->width % (2 * CACHE_LINE_BYTES) == 0)
+        task->width += CACHE_LINE_BYTES;
+    task->exponents = malloc(length * task->width);
+    task->groups = malloc((length / ROWS_A_GROUP + 1) * task->width);
+    if ((task->exponents == NULL && length > 0) || task->groups == NULL)
         goto no_memory;
     return task;
 
@@ -98,7 +95,7 @@ no_memory:
 void task_free(struct task *task) {
     if (task != NULL) {
         free(task->exponents);
-        free(task->row);
+        free(task->groups);
         free(task);
     }
 }
@@ -118,38 +115,39 @@ static void scan_row(struct task *task) {
     const uint32_t blocks = left < task->streams ? (uint32_t)left : task->streams;
     const uint64_t first_value = begin * task->block_size, values_left = task->request.count - first_value;
     const uint64_t row_values = (uint64_t)blocks * task->block_size;
-    bool negative_zeros =
-        numbers_scan(&task->numbers, (const uint8_t *)task->request.data + 4 * first_value,
-                     values_left < row_values ? values_left : row_values, task->block_size, task->row);
-    uint8_t *exponents = task->exponents + task->scanned;
-    for (uint32_t stream = 0; stream < blocks; stream++) {
-        exponents[stream * task->stride] = task->row[stream];
-        if (task->row[stream] == BLOCK_ZERO) {
-            task->zeros++;
-            if (negative_zeros)
-                clear(task, begin + stream);
-        }
-    }
+    uint8_t *row = task->exponents + task->scanned * task->width;
+    bool negative_zeros = numbers_scan(&task->numbers, (const uint8_t *)task->request.data + 4 * first_value,
+                                       values_left < row_values ? values_left : row_values, task->block_size, row);
+    memset(row + blocks, BLOCK_ZERO, task->streams - blocks);
+    for (uint32_t stream = 0; stream < blocks; stream++)
+        task->zeros += row[stream] == BLOCK_ZERO;
+    for (uint32_t stream = 0; negative_zeros && stream < blocks; stream++)
+        if (row[stream] == BLOCK_ZERO)
+            clear(task, begin + stream);
+    uint8_t *group = task->groups + task->scanned / ROWS_A_GROUP * task->width;
+    if (task->scanned % ROWS_A_GROUP == 0)
+        memset(group, BLOCK_ZERO, task->streams);
+    for (uint32_t stream = 0; stream < blocks; stream++)
+        group[stream] |= row[stream];
     task->scanned++;
 }
 
-// The first place at or after `from` that is not 0; `end` or more if there is none before it.
-static uint64_t find_nonzero(const uint8_t *bytes, uint64_t from, uint64_t end) {
-    for (; from < end; from += 8) {
-        uint64_t word;
-        memcpy(&word, bytes + from, sizeof word);
-        if (word != 0)
-            return from + (unsigned)__builtin_ctzll(le64toh(word)) / 8;
+// The first scanned row at or after `row` in which the stream's block is not zero; `scanned` or more if there is none.
+static uint64_t find_nonzero(const struct task *task, uint32_t stream, uint64_t row) {
+    while (row < task->scanned && task->exponents[row * task->width + stream] == BLOCK_ZERO) {
+        row++;
+        while (row % ROWS_A_GROUP == 0 && row < task->scanned &&
+               task->groups[row / ROWS_A_GROUP * task->width + stream] == BLOCK_ZERO)
+            row += ROWS_A_GROUP;
     }
-    return end;
+    return row;
 }
 
 uint32_t task_next_key(struct task *task, uint32_t stream, uint64_t number) {
-    const uint8_t *exponents = task->exponents + stream * task->stride;
     for (;;) {
-        number = find_nonzero(exponents, number, task->scanned);
+        number = find_nonzero(task, stream, number);
         if (number < task->scanned)
-            return (uint32_t)number << 8 | (255u - exponents[number]);
+            return (uint32_t)number << 8 | (255u - task->exponents[number * task->width + stream]);
         if (task->scanned == task->length)
             return NO_KEY;
         number = task->scanned;

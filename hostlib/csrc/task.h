@@ -6,7 +6,10 @@
 #include "constants.h"
 #include "numbers.h"
 
-enum { NAME_BYTES = 32 }; // of a dtype or a reduction, with the zero at its end
+enum {
+    NAME_BYTES = 32, // of a dtype or a reduction, with the zero at its end
+    ROWS_A_GROUP = 8,
+};
 
 // Block b is number b / streams of stream b % streams. Blocks are scanned a row at a time, which is one of each stream,
 // shortly before their values are needed: so they are still in the processor's cache then.
@@ -22,13 +25,12 @@ struct task {
     unsigned block_size;
     uint64_t blocks;
     uint32_t streams;   // of the job
-    uint32_t used;      // streams of the slots that it uses
     uint64_t length;    // rows
     uint64_t scanned;   // rows
     uint64_t zeros;     // blocks scanned that are zero
-    size_t stride;      // bytes from one stream to the next in `exponents`
-    uint8_t *exponents; // of the blocks of a stream, one stream after the other; 0 where not scanned yet
-    uint8_t *row;       // exponents of the row that is being scanned
+    size_t width;       // bytes from one row to the next, such that a stream's are not all in the same lines of the cache
+    uint8_t *exponents; // of the blocks, row after row
+    uint8_t *groups;    // for each ROWS_A_GROUP rows one, which has 0 where all of them do: to find the next block by
 };
 
 // 32 bits that identify the job's `counter`-th operation, so that the switch notices ranks that call different things.

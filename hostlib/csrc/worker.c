@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker.h"
 
+#include "membership.h"
 #include "structures.h"
 
 #include <inttypes.h>
@@ -11,6 +12,7 @@
 enum { MAX_CARRIED_DOUBLINGS = 6, VALUES_ALIGNMENT = 64 };
 
 #define NEVER ((double)INFINITY)
+#define NO_LIMIT 0
 
 static double smaller(double one, double other) {
     return one < other ? one : other;
@@ -34,9 +36,41 @@ static bool in_queue(const p4reduce_worker *worker, const struct slot *slot, dou
     return now < worker->progress_at + worker->timer.timeout && worker->answered_through <= slot->sent_at;
 }
 
+static bool asks(const struct slot *slot) {
+    return slot->waiting && !slot->polling && slot->transmissions > 1;
+}
+
+// Whether a packet that was sent once is to wait. Where no round ends, who is late is likelier than a loss, so a few
+// packets ask first: one, and one more with each time-out that nothing answers. `asking`: sent again, not answered.
+static bool held(p4reduce_worker *worker, unsigned asking, double now) {
+    if (worker->window == NO_LIMIT) {
+        if (now < worker->progress_at + worker->timer.timeout)
+            return false;
+        worker->window = 1;
+    }
+    if (now < worker->held_until)
+        return true;
+    if (asking < worker->window)
+        return false;
+    worker->window++;
+    worker->held_until = now + worker->timer.timeout;
+    return true;
+}
+
+static void release(p4reduce_worker *worker, const struct slot *slot, double now) {
+    // An answer at once to a packet that asked, which the switch had not seen before: others are lost as well.
+    if (worker->window != NO_LIMIT && asks(slot) && worker->timer.measured &&
+        now < slot->sent_at + 2 * worker->timer.smoothed) {
+        worker->answered_through = slot->sent_at;
+        worker->held_until = worker->earliest = now;
+    }
+    worker->window = NO_LIMIT;
+}
+
 static void answered(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, double now) {
     worker->stats.rounds++;
     worker->progress_at = now;
+    release(worker, slot, now);
     if (slot->transmissions == 1) {
         if (slot->sent_at > worker->answered_through)
             worker->answered_through = slot->sent_at;
@@ -75,6 +109,10 @@ static void take_status(p4reduce_worker *worker, struct slot *slot, const struct
     if (slot->transmissions == 2 && packet->worker == worker->index) {
         timer_measure(&worker->timer, now - slot->sent_at);
         worker->groups_arrive |= slot->grouped; // as the first had been counted
+    }
+    if (worker->window != NO_LIMIT && asks(slot)) {
+        worker->window = 1;
+        worker->held_until = now + worker->timer.timeout;
     }
     slot->polling = true;
     slot->seen = packet_key(packet, 0);
@@ -209,7 +247,7 @@ static uint8_t agree(const p4reduce_worker *worker, struct slot *slot, const str
 // Puts this rank's values into the packet. Returns the lanes that it then has.
 static uint8_t contribute(p4reduce_worker *worker, struct slot *slot, uint8_t own) {
     uint8_t present = own, absent = slot->active & (uint8_t)~own;
-    while ((unsigned)__builtin_popcount(absent) > worker->max_absent_lanes) {
+    while (lanes_in(absent) > worker->max_absent_lanes) {
         uint8_t first = absent & (uint8_t)-absent; // zeros, so that the switch has room for the sums
         absent ^= first;
         present |= first;
@@ -227,8 +265,8 @@ static uint8_t contribute(p4reduce_worker *worker, struct slot *slot, uint8_t ow
         memset(wire + 4 * count, 0, worker->layout.lane_length - 4 * count);
         wire += worker->layout.lane_length;
     }
-    worker->stats.blocks_sent += (unsigned)__builtin_popcount(own);
-    worker->stats.blocks_filled += (unsigned)__builtin_popcount(present ^ own);
+    worker->stats.blocks_sent += lanes_in(own);
+    worker->stats.blocks_filled += lanes_in(present ^ own);
     return present;
 }
 
@@ -250,8 +288,8 @@ static void take_result(p4reduce_worker *worker, struct slot *slot, const struct
 
 // Ends of the job.
 
-// Fails everything. The packet of the slot to keep, if any, is still sent.
-static void end(p4reduce_worker *worker, const p4reduce_error *error, const struct slot *keep) {
+// Fails everything. Packets that wait for answers are still sent, where `insist`.
+static void end(p4reduce_worker *worker, const p4reduce_error *error, bool insist) {
     if (worker->failure.status != P4REDUCE_OK)
         return;
     worker->failure = *error;
@@ -259,24 +297,16 @@ static void end(p4reduce_worker *worker, const p4reduce_error *error, const stru
     worker->oldest = worker->newest = NULL;
     for (uint32_t index = 0; index < worker->membership.slots; index++) {
         worker->slots[index].task = NULL;
-        if (&worker->slots[index] != keep)
-            worker->slots[index].waiting = false;
+        worker->slots[index].waiting &= insist;
     }
     worker->polling = 0;
-    worker->earliest = keep != NULL && keep->waiting ? keep->deadline : NEVER;
+    if (!insist)
+        worker->earliest = NEVER;
     while (task != NULL) {
         struct task *next = task->next;
         end_task(task, &worker->failure);
         task = next;
     }
-}
-
-static unsigned workers_here(const p4reduce_membership *m) {
-    return m->peer_count ? m->peer_count : m->world_size;
-}
-
-static unsigned rank_of(const p4reduce_membership *m, unsigned index) {
-    return m->peer_count ? m->peers[index] : index;
 }
 
 static size_t describe_task(const struct task *task, const char *before, char *text, size_t room) {
@@ -296,8 +326,8 @@ static void take_mismatch(p4reduce_worker *worker, const struct packet *packet) 
     if (!used && worker->oldest != NULL)
         used = describe_task(worker->oldest, "", here, sizeof here);
     char who[40] = "a rank at another switch";
-    if (packet->worker < workers_here(&worker->membership))
-        snprintf(who, sizeof who, "rank %u", rank_of(&worker->membership, packet->worker));
+    if (packet->worker < membership_workers(&worker->membership))
+        snprintf(who, sizeof who, "rank %u", membership_rank(&worker->membership, packet->worker));
     p4reduce_error error;
     error_fill(&error, P4REDUCE_MISMATCH,
                "ranks call different operations: %s came with fingerprint %08" PRIx32
@@ -306,22 +336,22 @@ static void take_mismatch(p4reduce_worker *worker, const struct packet *packet) 
                "elements, dtype and reduction",
                who, other, held, index, packet->seq, worker->membership.rank,
                used ? here : "no operation is under way");
-    // Only the packets of ranks that differ make the switch say so. They go on sending, lest another rank whose ERROR
-    // was lost waits for ever.
-    struct slot *slot = index < worker->membership.slots ? &worker->slots[index] : NULL;
-    const bool differs = slot != NULL && slot->task != NULL && slot->task->fingerprint == other;
-    end(worker, &error, differs ? slot : NULL);
+    // Only packets that differ make the switch say so, and whose do is not known here. All go on, lest another rank whose
+    // ERROR was lost waits for ever.
+    end(worker, &error, true);
 }
 
 static void take_abort(p4reduce_worker *worker, const struct packet *packet) {
     const p4reduce_membership *m = &worker->membership;
-    char who[40];
-    snprintf(who, sizeof who, packet->worker != m->rank ? "rank %u" : "this rank, %u,", packet->worker);
+    char why[64] = "the controller has ended it, and no rank is to blame";
+    if (packet->worker != NOBODY)
+        snprintf(why, sizeof why, packet->worker != m->rank ? "rank %u has left it" : "this rank, %u, has left it",
+                 packet->worker);
     p4reduce_error error;
-    error_fill(&error, P4REDUCE_ABORTED, "job %" PRIu32 " was aborted: %s has left it (reason %" PRIu32 ")", m->job,
-               who, packet_key(packet, 0));
-    error.rank = packet->worker;
-    end(worker, &error, NULL);
+    error_fill(&error, P4REDUCE_ABORTED, "job %" PRIu32 " was aborted: %s (reason %" PRIu32 ")", m->job, why,
+               packet_key(packet, 0));
+    error.rank = packet->worker != NOBODY ? packet->worker : -1;
+    end(worker, &error, false);
 }
 
 // What the engine calls.
@@ -342,7 +372,7 @@ void worker_submit(p4reduce_worker *worker, struct task *task, double now) {
 }
 
 void worker_fail(p4reduce_worker *worker, const p4reduce_error *error) {
-    end(worker, error, NULL);
+    end(worker, error, false);
 }
 
 void worker_sent(p4reduce_worker *worker, uint32_t count) {
@@ -390,13 +420,20 @@ void p4reduce_worker_tick(p4reduce_worker *worker, double now) {
     if (now < worker->earliest)
         return;
     worker->earliest = NEVER;
+    unsigned asking = 0;
+    for (uint32_t index = 0; index < worker->membership.slots; index++)
+        asking += asks(&worker->slots[index]);
     for (uint32_t index = 0; index < worker->membership.slots; index++) {
         struct slot *slot = &worker->slots[index];
         if (!slot->waiting)
             continue;
         if (slot->deadline <= now && !slot->polling && in_queue(worker, slot, now)) {
             slot->deadline = worker->progress_at + worker->timer.timeout;
+        } else if (slot->deadline <= now && slot->transmissions == 1 && held(worker, asking, now)) {
+            worker->earliest = smaller(worker->earliest, worker->held_until);
+            continue;
         } else if (slot->deadline <= now) {
+            asking += slot->transmissions == 1;
             slot->transmissions++;
             slot->sent_at = now;
             worker->stats.retransmissions++;
@@ -437,7 +474,7 @@ static void add_rank(uint32_t awaited[8], unsigned rank) {
 
 int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]) {
     const p4reduce_membership *m = &worker->membership;
-    const uint32_t here = UINT32_MAX >> (32 - workers_here(m));
+    const uint32_t here = UINT32_MAX >> (32 - membership_workers(m));
     uint32_t missing = 0;
     bool asked = false;
     for (uint32_t index = 0; index < m->slots; index++) {
@@ -448,9 +485,9 @@ int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]) 
         }
     }
     memset(awaited, 0, 8 * sizeof *awaited);
-    for (unsigned index = 0; index < workers_here(m); index++)
+    for (unsigned index = 0; index < membership_workers(m); index++)
         if (missing >> index & 1)
-            add_rank(awaited, rank_of(m, index));
+            add_rank(awaited, membership_rank(m, index));
     if (missing || !asked || m->peer_count == 0)
         return missing != 0;
     for (unsigned rank = 0; rank < m->world_size; rank++)
@@ -490,44 +527,6 @@ size_t p4reduce_worker_hello(const p4reduce_worker *worker, uint64_t nonce, uint
 
 // Making one.
 
-static p4reduce_status check_membership(const p4reduce_membership *m, p4reduce_error *error) {
-    const struct {
-        const char *name;
-        uint32_t value, least, most;
-    } fields[] = {
-        {"job", m->job, 0, UINT16_MAX},
-        {"generation", m->generation, 0, UINT16_MAX},
-        {"world_size", m->world_size, 1, MAX_RANKS},
-        {"rank", m->rank, 0, m->world_size - 1},
-        {"slots", m->slots, 1, 0x8000},
-        {"lanes", m->lanes, 1, MAX_LANES},
-        {"block_size", m->block_size, 1, 1024},
-    };
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        if (fields[i].value < fields[i].least || fields[i].value > fields[i].most)
-            return error_tell(error, P4REDUCE_INVALID, "%s is %" PRIu32 ": accepted are %" PRIu32 " to %" PRIu32,
-                              fields[i].name, fields[i].value, fields[i].least, fields[i].most);
-    if (m->first_seq % 2)
-        return error_tell(error, P4REDUCE_INVALID,
-                          "first_seq is %" PRIu32 ": accepted are even numbers: slots start in half 0", m->first_seq);
-    const uint32_t here = workers_here(m);
-    const uint32_t most = here == m->world_size ? MAX_WORKERS : PARENT;
-    if (here > most)
-        return error_tell(error, P4REDUCE_INVALID,
-                          "%" PRIu32 " of %" PRIu32 " ranks are at one switch: accepted are up to %" PRIu32, here,
-                          m->world_size, most);
-    bool found = m->peer_count == 0, twice = false;
-    for (uint32_t i = 0; i < m->peer_count; i++) {
-        found |= m->peers[i] == m->rank;
-        twice |= m->peers[i] >= m->world_size || memchr(m->peers, m->peers[i], i) != NULL;
-    }
-    if (!found || twice)
-        return error_tell(error, P4REDUCE_INVALID,
-                          "peers are not those of rank %" PRIu32 ": accepted are ranks of %" PRIu32 ", it among them",
-                          m->rank, m->world_size);
-    return P4REDUCE_OK;
-}
-
 static p4reduce_status take_timing(struct timer *timer, const p4reduce_timing *theirs, p4reduce_error *error) {
     p4reduce_timing t = {.initial = 0.02, .margin = 0.01, .ceiling = 1.0, .poll = 0.25};
     if (theirs != NULL && !structure_in(&t, sizeof t, theirs))
@@ -552,7 +551,7 @@ p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *membership, cons
         goto failed;
     }
     const p4reduce_membership *m = &worker->membership;
-    if (check_membership(m, error) != P4REDUCE_OK || take_timing(&worker->timer, timing, error) != P4REDUCE_OK)
+    if (membership_check(m, error) != P4REDUCE_OK || take_timing(&worker->timer, timing, error) != P4REDUCE_OK)
         goto failed;
     worker->index = (uint8_t)m->rank;
     for (uint32_t i = 0; i < m->peer_count; i++)
@@ -562,7 +561,7 @@ p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *membership, cons
     worker->streams = m->slots * m->lanes;
     worker->max_absent_lanes = (unsigned)(MAX_GROWTH / worker->layout.lane_length);
     worker->earliest = NEVER;
-    worker->progress_at = worker->answered_through = -NEVER;
+    worker->progress_at = worker->answered_through = worker->held_until = -NEVER;
     worker->stats.size = sizeof worker->stats;
     worker->failure.size = sizeof worker->failure;
     worker->failure.rank = -1;

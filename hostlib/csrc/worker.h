@@ -52,6 +52,9 @@ struct p4reduce_worker {
     double earliest;              // no deadline is before this
     // When the last round ended, and when the packet was sent that is the latest of those known to be answered.
     double progress_at, answered_through;
+    // While no round ends: how many packets may ask at a time (0: as many as there are), and when the next may.
+    uint32_t window;
+    double held_until;
     struct slot *slots;
     uint8_t *payloads;
     uint32_t *outbox, queued; // slots, in the order in which they are to be sent
@@ -78,7 +81,7 @@ void worker_sent(p4reduce_worker *worker, uint32_t count);
 
 // How many lanes a slot's packet carries: what its length depends on.
 static inline unsigned slot_lanes(const struct slot *slot) {
-    return (unsigned)__builtin_popcount(slot->present);
+    return lanes_in(slot->present);
 }
 
 #endif

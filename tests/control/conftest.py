@@ -51,8 +51,10 @@ class Script(rpc.JobsServicer):
             pass
         return message
 
-    def assign(self, lease: float = 5.0) -> None:
-        assigned = pb.Assigned(job=3, generation=9, worker=1, slots=4, lanes=4, block_size=64, lease_s=lease)
+    def assign(self, lease: float = 5.0, key: str = "") -> None:
+        assigned = pb.Assigned(
+            job=3, generation=9, worker=1, slots=4, lanes=4, block_size=64, lease_s=lease, rejoin_key=key
+        )
         self.send.put(pb.ServerMessage(assigned=assigned))
 
     def ready(self) -> None:

@@ -16,9 +16,11 @@ from pathlib import Path
 import grpc
 import pytest
 
+from p4reduce.control import client
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.client import Session, Tls
-from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError, P4ReduceError
+from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 
 from .conftest import DEADLINE, ScriptedController
 
@@ -51,9 +53,9 @@ class Attempt(threading.Thread):
         return self._error
 
 
-def joined(controller: ScriptedController, lease: float = 5.0, **options: object) -> Session:
+def joined(controller: ScriptedController, lease: float = 5.0, key: str = "", **options: object) -> Session:
     session = Session(controller.address, **options)  # type: ignore[arg-type]
-    controller.script.assign(lease)
+    controller.script.assign(lease, key)
     session.join("job", 1, 2)
     assert controller.script.next().WhichOneof("message") == "join"
     return session
@@ -129,37 +131,14 @@ def test_a_controller_that_answers_heartbeats_is_alive(controller: ScriptedContr
     session.close()
 
 
-def test_barriers_are_numbered(controller: ScriptedController) -> None:
-    session = ready(controller)
-    for number in (1, 2):
-        controller.script.send.put(pb.ServerMessage(barrier_done=pb.BarrierDone(id=number)))
-        session.barrier(timeout=DEADLINE)
-        assert controller.script.next_but_heartbeats().barrier.id == number
-    session.close()
-
-
-def test_a_barrier_that_takes_too_long_names_who_is_awaited(controller: ScriptedController) -> None:
-    session = ready(controller)
-    waiting = pb.Waiting(what=pb.Waiting.BARRIER, ranks=[0], barrier_id=1)
-    controller.script.send.put(pb.ServerMessage(waiting=waiting))
-    with pytest.raises(CollectiveTimeout, match=r"barrier 1 not reached by all within 0.3 s: .*: 0") as caught:
-        session.barrier(timeout=0.3)
-    assert caught.value.awaited == (0,)
-    session.close()
-
-
-def test_an_abort_reaches_callback_property_and_calls(controller: ScriptedController) -> None:
+def test_an_abort_reaches_callback_and_property(controller: ScriptedController) -> None:
     heard: list[JobAborted] = []
     session = ready(controller, on_abort=heard.append)
-    waiter = Attempt(session.barrier)
-    controller.script.next_but_heartbeats()
     controller.script.send.put(abort(rank=0))
-    assert isinstance(waiter.error(), JobAborted)
     wait_until(lambda: heard)
     assert session.aborted is heard[0]
+    assert not session.ready
     assert (heard[0].rank, heard[0].reason, str(heard[0])) == (0, "WORKER_LOST", "job 'job': rank 0 was lost")
-    with pytest.raises(JobAborted):
-        session.barrier()
     session.leave()
     session.close()
     assert len(heard) == 1
@@ -220,17 +199,17 @@ def test_leave_waits_for_the_answer(controller: ScriptedController) -> None:
     session.leave()
     assert controller.script.next_but_heartbeats().WhichOneof("message") == "leave"
     session.leave()
-    with pytest.raises(P4ReduceError, match="has left"):
-        session.barrier()
     session.close()
     assert session.aborted is None
     assert not heard
 
 
-def test_leave_has_a_deadline(controller: ScriptedController) -> None:
+def test_leave_has_a_deadline_and_names_who_is_awaited(controller: ScriptedController) -> None:
     session = ready(controller)
-    with pytest.raises(CollectiveTimeout, match="did not let go within"):
+    controller.script.send.put(pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.LEAVE, ranks=[0])))
+    with pytest.raises(CollectiveTimeout, match=r"did not let go within 0\.2 s: ranks that have not left: 0") as caught:
         session.leave(timeout=0.2)
+    assert caught.value.awaited == (0,)
     session.close()
 
 
@@ -261,10 +240,10 @@ def test_close_leaves_no_call_for_the_interpreters_exit(controller: ScriptedCont
 
 def test_close_wakes_those_who_wait(controller: ScriptedController) -> None:
     session = ready(controller)
-    waiter = Attempt(session.barrier)
-    controller.script.next_but_heartbeats()
+    waiter = Attempt(session.leave)
+    assert controller.script.next_but_heartbeats().WhichOneof("message") == "leave"
     session.close()
-    assert "is closed" in str(waiter.error())
+    assert waiter.error() is None
 
 
 def test_close_ends_the_wait_for_others(controller: ScriptedController) -> None:
@@ -284,6 +263,175 @@ def test_close_ends_the_wait_for_the_controller(controller: ScriptedController) 
     controller.script.next()
     session.close()
     assert isinstance(waiter.error(), JoinError)
+
+
+@pytest.mark.parametrize("after", ["created", "started"])
+def test_close_while_the_stream_begins(
+    controller: ScriptedController, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    """Whichever comes first: the reader's thread is not waited for before it has started."""
+    session = Session(controller.address)
+    begun = threading.Event()
+
+    class Slow(threading.Thread):
+        def start(self) -> None:
+            if after == "started":
+                super().start()
+            begun.set()
+            time.sleep(0.2)
+            if after == "created":
+                super().start()
+
+    class Threads:
+        Thread = Slow
+        current_thread = staticmethod(threading.current_thread)
+
+    waiter = Attempt(lambda: session.join("job", 0, 1))
+    monkeypatch.setattr(client, "threading", Threads)
+    assert begun.wait(DEADLINE)
+    session.close()
+    assert isinstance(waiter.error(), JoinError)
+    wait_until(lambda: not [t for t in threading.enumerate() if t.name == "p4reduce-session"])
+
+
+# Coming back to a controller that was restarted.
+
+
+class Restarted:
+    """A controller that keeps its state dies under a session of its job."""
+
+    def __init__(self, controller: ScriptedController, lease: float = 5.0, *, is_ready: bool = True) -> None:
+        self.heard: list[JobAborted] = []
+        make = ready if is_ready else joined
+        self.session = make(controller, lease=lease, key="secret", on_abort=self.heard.append)
+        self.port = controller.port
+        controller.stop()
+
+    def again(self) -> ScriptedController:
+        """Rejoin is the first that it has heard."""
+        later = ScriptedController(port=self.port)
+        rejoin = pb.Rejoin(job=3, generation=9, rank=1, key="secret")
+        assert later.script.next() == pb.ClientMessage(rejoin=rejoin)
+        return later
+
+
+def test_a_restarted_controller_finds_the_rank_back(controller: ScriptedController) -> None:
+    restarted = Restarted(controller, lease=0.8)
+    for _ in range(2):
+        later = restarted.again()
+        later.script.ready()
+        for _ in range(3):
+            assert later.script.next().WhichOneof("message") == "heartbeat"
+        assert restarted.session.aborted is None
+        later.stop()
+    later = restarted.again()
+    later.script.ready()
+    later.script.send.put(abort(rank=0))
+    wait_until(lambda: restarted.heard)
+    assert restarted.heard[0].rank == 0
+    restarted.session.close()
+    later.stop()
+
+
+def test_a_rank_that_still_waits_may_be_ready_when_it_is_back(controller: ScriptedController) -> None:
+    restarted = Restarted(controller, is_ready=False)
+    later = restarted.again()
+    later.script.ready()
+    restarted.session.wait_ready(lambda: None)
+    restarted.session.close()
+    later.stop()
+
+
+def test_a_controller_that_says_no_is_quoted_at_once(controller: ScriptedController) -> None:
+    restarted = Restarted(controller, lease=60.0)
+    later = restarted.again()
+    refusal = pb.Abort(rank=1, reason=pb.JOIN_REFUSED, message="who is that?")
+    later.script.send.put(pb.ServerMessage(abort=refusal))
+    wait_until(lambda: restarted.heard)
+    assert (str(restarted.heard[0]), restarted.heard[0].reason) == ("who is that?", "JOIN_REFUSED")
+    restarted.session.close()
+    later.stop()
+
+
+def test_a_controller_that_does_not_come_back_in_time_is_given_up(controller: ScriptedController) -> None:
+    begun = time.monotonic()
+    restarted = Restarted(controller, lease=0.4)
+    wait_until(lambda: restarted.heard)
+    assert 0.8 <= time.monotonic() - begun < 5
+    assert restarted.heard[0].reason == "CONTROLLER_LOST"
+    assert f"{controller.address} broke" in str(restarted.heard[0])
+    assert "none has let this rank in again for 0.8 s" in str(restarted.heard[0])
+    restarted.session.close()
+    assert len(restarted.heard) == 1
+
+
+def test_a_controller_that_is_back_but_does_not_answer_is_given_up(controller: ScriptedController) -> None:
+    restarted = Restarted(controller, lease=0.6)
+    later = restarted.again()
+    later.script.answers_heartbeats = False
+    wait_until(lambda: restarted.heard)
+    assert restarted.heard[0].reason == "CONTROLLER_LOST"
+    restarted.session.close()
+    later.stop()
+
+
+def test_a_token_that_is_not_accepted_any_more_is_said_at_once(controller: ScriptedController) -> None:
+    restarted = Restarted(controller, lease=60.0)
+
+    class Refusing(rpc.JobsServicer):
+        def Session(self, _: object, context: grpc.ServicerContext) -> None:  # type: ignore[override]
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is wrong")
+
+    server = grpc.server(ThreadPoolExecutor(1))
+    rpc.add_JobsServicer_to_server(Refusing(), server)
+    server.add_insecure_port(f"127.0.0.1:{restarted.port}")
+    server.start()
+    try:
+        wait_until(lambda: restarted.heard)
+        assert "the token is wrong; pass the token" in str(restarted.heard[0])
+        restarted.session.close()
+    finally:
+        server.stop(None).wait(DEADLINE)
+
+
+def test_leaving_has_its_deadline_without_a_controller(controller: ScriptedController) -> None:
+    restarted = Restarted(controller, lease=60.0)
+    begun = time.monotonic()
+    with pytest.raises(CollectiveTimeout, match=r"within 0\.3 s: the connection to the controller at .* broke"):
+        restarted.session.leave(timeout=0.3)
+    assert time.monotonic() - begun < 2
+    restarted.session.close()
+    assert not restarted.heard
+
+
+@pytest.mark.parametrize("said_before", [False, True])
+def test_leaving_is_said_when_the_controller_is_back(controller: ScriptedController, said_before: bool) -> None:
+    if said_before:
+        session = ready(controller, key="secret")
+        waiter = Attempt(session.leave)
+        assert controller.script.next_but_heartbeats().WhichOneof("message") == "leave"
+        controller.stop()
+    else:
+        session = Restarted(controller).session
+        waiter = Attempt(session.leave)
+    later = ScriptedController(port=controller.port)
+    assert later.script.next().WhichOneof("message") == "rejoin"
+    later.script.ready()
+    assert later.script.next_but_heartbeats().WhichOneof("message") == "leave"
+    later.script.send.put(pb.ServerMessage(left=pb.Left()))
+    assert waiter.error() is None
+    assert session.aborted is None
+    session.close()
+    later.stop()
+
+
+def test_closing_ends_the_wait_for_a_controller_that_is_away(controller: ScriptedController) -> None:
+    restarted = Restarted(controller, lease=60.0)
+    begun = time.monotonic()
+    restarted.session.close()
+    wait_until(lambda: not [t for t in threading.enumerate() if t.name == "p4reduce-session"])
+    assert time.monotonic() - begun < 2
+    assert not restarted.heard
 
 
 def test_a_session_is_for_one_job(controller: ScriptedController) -> None:

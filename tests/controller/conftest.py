@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -15,6 +17,7 @@ from p4reduce_controller.aggregator import Heard
 from p4reduce_controller.frames import Endpoint, hello_nonce
 from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.service import Service, ServiceConfig
+from p4reduce_controller.state import StateFile
 
 from .fake_switch import FakeSwitch
 from .ranks import DEADLINE, Rank, hello_packet
@@ -65,27 +68,58 @@ class Running:
         lease: float = 5.0,
         slots: int = 16,
         switches: int = 1,
+        state: Path | None = None,
     ) -> None:
+        """`state`: a file for `start_again` after `crash`."""
         self.loop = loop
         self.mute: set[int] = set()
         self.deaf: set[int] = set()
         self.ranks: list[Rank] = []
-        config = config or ServiceConfig(listen="127.0.0.1:0")
+        self._config = config or ServiceConfig(listen="127.0.0.1:0")
+        self._path = state
 
-        async def start() -> None:
-            self.switches = [FakeSwitch(slots, number) for number in range(switches)]
-            self.switch = self.switches[0]
-            self.jobs = Jobs(self.switch.layout, [switch.address for switch in self.switches], lease=lease)
-            self.service = Service(self.switches, self.jobs, config)
-            for number, switch in enumerate(self.switches):
-                await switch.start(self.service.listener(number), 1.0)
-            await self.service.start()
+        async def make() -> list[FakeSwitch]:
+            return [FakeSwitch(slots, number) for number in range(switches)]
 
-        loop.run(start())
+        self.switches = loop.run(make())
+        self.switch = self.switches[0]
+        loop.run(self._start(lease))
+        self.address: str = self.service.listen
 
-    @property
-    def address(self) -> str:
-        return self.service.listen
+    async def _start(self, lease: float) -> None:
+        self.state = StateFile(self._path) if self._path else None
+        addresses = [switch.address for switch in self.switches]
+        self.jobs = Jobs(self.switch.layout, addresses, lease=lease, returns=self._path is not None)
+        self.service = Service(self.switches, self.jobs, self._config, self.state)
+        self.service.restore()
+        for number, switch in enumerate(self.switches):
+            await switch.start(self.service.listener(number), 1.0)
+        await self.service.start()
+
+    def crash(self) -> None:
+        """As if the controller had been killed: nothing more comes of it."""
+
+        async def work() -> None:
+            service = self.service
+            service._stopping = True
+            assert service._ticker is not None
+            assert service._server is not None
+            for task in (service._ticker, *service._tasks):
+                task.cancel()
+            await service._server.stop(None)
+
+        self.loop.run(work())
+        self.release()
+
+    def release(self) -> None:
+        """The state file, as a controller that has ended does."""
+        if self.state is not None:
+            self.state.close()
+
+    def start_again(self, lease: float = 5.0) -> None:
+        """At the same address."""
+        self._config = replace(self._config, listen=self.address)
+        self.loop.run(self._start(lease))
 
     def rank(self, rank: int, world_size: int, **options: Any) -> Rank:
         self.ranks.append(Rank(self.address, rank, world_size, send_hello=self._hello, **options))
@@ -111,6 +145,7 @@ class Running:
             rank.session.close()
             rank.outcome()
         self.loop.run(self.service.close())
+        self.release()
 
 
 @pytest.fixture

@@ -38,15 +38,30 @@ class FakeSwitch:
         self.listener: Listener | None = None
         self.cables: dict[int, list[tuple[FakeSwitch, int]]] = {}  # port -> switches there, and their ports
         self._connected = asyncio.Event()
+        self._expected: dict[int, Placement] = {}
+
+    def expect(self, job: Placement) -> None:
+        self._expected[job.job] = job
 
     async def start(self, listener: Listener, timeout: float) -> None:
         assert timeout > 0
         self.listener = listener
         self._connected.set()
-        listener.connected(frozenset())
+        there, expected = self.admitted, self._expected
+        intact = {
+            number for number in there if number in expected and _entries(expected[number]) == _entries(there[number])
+        }
+        self.admitted = {number: there[number] for number in intact}
+        self.groups = dict(self.admitted)
+        self._expected = {}
+        listener.connected(frozenset(expected.keys() - intact))
 
-    async def close(self) -> None:
-        self.log.append("close")
+    def restart(self) -> None:
+        """While no controller is connected."""
+        self.admitted, self.groups = {}, {}
+
+    async def close(self, *, keep: bool = False) -> None:
+        self.log.append("keep" if keep else "close")
 
     async def wait_connected(self) -> None:
         await self._connected.wait()
@@ -119,3 +134,9 @@ class FakeSwitch:
 
     async def losses(self) -> dict[tuple[int, Direction], int]:
         return dict.fromkeys(self.loss_rates, 3)
+
+
+def _entries(job: Placement) -> tuple[object, ...]:
+    """What a switch knows of a job."""
+    workers = [(worker.port, worker.sender) for worker in job.workers]
+    return job.job, job.generation, job.slots, workers, job.children, job.parent

@@ -108,6 +108,7 @@ def test_no_controller_is_one_line() -> None:
         (["--config", "/nowhere/x.toml"], "cannot read /nowhere/x.toml: No such file"),
         (["--token-file", "/nowhere/token"], "cannot read /nowhere/token"),
         (["--tls-cert", "/nowhere/cert"], "cannot read /nowhere/cert"),
+        (["--state", "/nowhere/state"], "--state /nowhere/state: cannot open /nowhere/state.lock: No such file"),
         (["--pipeline", "/nowhere"], "there is no /nowhere/p4info.txtpb"),
         (["--switch", "127.0.0.1:1", "--switch-timeout", "0.3"], "no switch after 0.3 s: switch at 127.0.0.1:1"),
     ],
@@ -118,3 +119,14 @@ def test_a_controller_that_cannot_begin_says_why_in_one_line(arguments: list[str
     assert text in error
     assert error.startswith("p4reduce: ")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"version": 7}', "\udcff"])
+def test_a_state_file_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "state"
+    file.write_text(text, errors="surrogateescape")
+    code, out, error = run("controller", "--state", str(file))
+    assert (code, out) == (1, "")
+    assert error.startswith(f"p4reduce: --state {file}")
+    assert error.count("\n") == 1
+    assert file.read_text(errors="surrogateescape") == text

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Heard, Layout
 from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.jobs import LEAVE_GRACE, Install, Job, Jobs, Remove, State, Tell
+from p4reduce_controller.jobs import LEAVE_GRACE, Install, Job, Jobs, Remove, State, Tell, _digest
 
 ADDRESS = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 LEASE = 5.0
@@ -193,23 +193,6 @@ def test_a_name_is_free_as_soon_as_its_job_is_over_but_its_slots_are_not() -> No
     assert desk.jobs.pools[0].used == 4
 
 
-def test_barriers_are_counted() -> None:
-    desk = Desk()
-    one, two = desk.ready()
-    desk.jobs.barrier(one, 1, desk.now)
-    desk.carry_out()
-    desk.tick()
-    assert desk.told[one][-1].waiting == pb.Waiting(what=pb.Waiting.BARRIER, ranks=[1], barrier_id=1)
-    assert desk.kinds(two)[-1] == "ready"
-    desk.jobs.barrier(two, 1, desk.now)
-    desk.carry_out()
-    assert desk.told[one][-1] == desk.told[two][-1] == pb.ServerMessage(barrier_done=pb.BarrierDone(id=1))
-    desk.jobs.barrier(two, 2, desk.now)
-    desk.jobs.barrier(one, 2, desk.now)
-    desk.carry_out()
-    assert desk.told[one][-1].barrier_done.id == 2
-
-
 def test_all_who_leave_within_the_grace_leave_in_peace() -> None:
     desk = Desk()
     one, two = desk.ready()
@@ -223,6 +206,50 @@ def test_all_who_leave_within_the_grace_leave_in_peace() -> None:
     assert desk.kinds(one)[-1] == desk.kinds(two)[-1] == "left"
     assert desk.removals == [Remove(desk.removals[0].job, None)]
     assert (desk.jobs.started, desk.jobs.finished, desk.jobs.aborted) == (1, 1, 0)
+
+
+def restarted(desk: Desk) -> Desk:
+    """Another controller takes up the jobs that are ready."""
+    later = Desk()
+    later.now = desk.now
+    kept = [job for job in desk.jobs.live if job.state is State.READY]
+    for job in kept:
+        for member in job.members.values():
+            member.session, member.leaving, member.key = None, False, _digest(str(member.rank))
+        job.leave_deadline = None
+    later.jobs.restore(kept, {})
+    later.jobs.expect_returns(later.now)
+    return later
+
+
+def rejoin(desk: Desk, job: Job, rank: int, attempt: int = 0) -> object:
+    session = (job.name, rank, "back", attempt)
+    message = pb.Rejoin(job=job.number, generation=job.generation, rank=rank, key=str(rank))
+    desk.jobs.rejoin(session, message, desk.now)
+    desk.carry_out()
+    return session
+
+
+def test_the_grace_of_leaving_begins_anew_with_each_rank_that_is_back() -> None:
+    desk = Desk()
+    desk.ready(world_size=3)
+    [job] = desk.jobs.live
+    desk = restarted(desk)
+
+    one = rejoin(desk, job, 0)
+    desk.jobs.leave(one, desk.now)
+    desk.tick(LEAVE_GRACE * 1.5)
+    two = rejoin(desk, job, 1)
+    desk.tick(LEAVE_GRACE * 1.5)
+    three = rejoin(desk, job, 2)
+    desk.keep_alive(one, two)
+    desk.tick(LEAVE_GRACE * 0.9)
+    assert not desk.ended
+    assert all(desk.kinds(session)[0] == "ready" for session in (one, two, three))
+    for session in (two, three):
+        desk.jobs.leave(session, desk.now)
+    desk.carry_out()
+    assert [desk.kinds(session)[-1] for session in (one, two, three)] == ["left"] * 3
 
 
 def test_who_leaves_alone_is_blamed() -> None:
@@ -312,11 +339,6 @@ class AnyOrder(RuleBasedStateMachine):
         getattr(self.desk.jobs, what)(self.some(data), self.desk.now)
         self.desk.carry_out()
 
-    @rule(data=st.data(), number=st.integers(1, 3))
-    def barrier(self, data: st.DataObject, number: int) -> None:
-        self.desk.jobs.barrier(self.some(data), number, self.desk.now)
-        self.desk.carry_out()
-
     @rule(data=st.data())
     def lost(self, data: st.DataObject) -> None:
         self.desk.jobs.lost(self.some(data))
@@ -330,6 +352,18 @@ class AnyOrder(RuleBasedStateMachine):
             self.desk.installs.clear()
             self.desk.carry_out()
         self.desk.installed()
+
+    @rule()
+    def controller_restarts(self) -> None:
+        self.desk = restarted(self.desk)
+        self.sessions = []
+
+    @rule(data=st.data())
+    def rejoin(self, data: st.DataObject) -> None:
+        if ready := [job for job in self.desk.jobs if job.members and all(one.key for one in job.members.values())]:
+            self.attempts += 1
+            job = data.draw(st.sampled_from(ready))
+            self.sessions.append(rejoin(self.desk, job, data.draw(st.integers(0, job.world_size)), self.attempts))
 
     @rule()
     def removals_end(self) -> None:
@@ -351,7 +385,7 @@ class AnyOrder(RuleBasedStateMachine):
     def only_the_ready_are_admitted(self) -> None:
         for session, messages in self.desk.told.items():
             kinds = [message.WhichOneof("message") for message in messages]
-            assert kinds[0] in ("assigned", "abort")
+            assert kinds[0] in ("assigned", "ready", "abort")
             assert kinds.count("ready") <= 1
             assert ("left" in kinds or "abort" in kinds) == (session in self.desk.ended)
 

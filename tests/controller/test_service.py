@@ -12,12 +12,20 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.client import Session
-from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
+from p4reduce.errors import CollectiveTimeout, JoinError
 from p4reduce_controller.aggregator import SwitchError
 from p4reduce_controller.service import ListenError, ServiceConfig, check_listen
 
 from .conftest import Loop, Running
-from .ranks import ready, wait_until
+from .ranks import Rank, ready, wait_until
+
+
+def leave(running: Running, ranks: list[Rank]) -> None:
+    """Together, in peace."""
+    leaving = [running.loop.loop.run_in_executor(None, rank.session.leave) for rank in ranks]
+    wait_until(lambda: all(one.done() for one in leaving), "all to leave")
+    assert [rank.session.aborted for rank in ranks] == [None] * len(ranks)
+    wait_until(lambda: running.used() == 0, "the slots to be freed")
 
 
 def test_a_job_from_joining_to_leaving(running: Running) -> None:
@@ -33,12 +41,7 @@ def test_a_job_from_joining_to_leaving(running: Running) -> None:
     assert running.switch.admitted[1].workers[2].sender.udp_port == 40002
     assert running.switch.log == ["install", "reset"]
 
-    barriers = [running.loop.loop.run_in_executor(None, rank.session.barrier) for rank in ranks]
-    wait_until(lambda: all(barrier.done() for barrier in barriers), "the barrier")
-    leaving = [running.loop.loop.run_in_executor(None, rank.session.leave) for rank in ranks]
-    wait_until(lambda: all(leave.done() for leave in leaving), "all to leave")
-    assert [rank.session.aborted for rank in ranks] == [None] * 3
-    wait_until(lambda: running.used() == 0, "the slots to be freed")
+    leave(running, ranks)
     assert running.switch.log == ["install", "reset", "fence", "forget"]
 
 
@@ -77,8 +80,6 @@ def test_a_lost_rank_is_named_to_all_others_within_a_second(running: Running) ->
         assert error is not None
         assert (error.rank, error.reason) == (1, "WORKER_LOST")
         assert "rank 1" in str(error)
-        with pytest.raises(JobAborted, match="rank 1"):
-            rank.session.barrier()
         rank.session.leave()  # nothing is left to leave
     wait_until(lambda: running.used() == 0, "the slots to be freed")
     assert running.switch.aborts == [(1, 1, pb.WORKER_LOST)]
@@ -190,11 +191,11 @@ def test_leaving_alone_is_an_abort_for_the_others(running: Running) -> None:
     assert ranks[2].session.aborted is None
 
 
-def test_a_barrier_that_is_not_reached_names_who_is_awaited(running: Running) -> None:
+def test_leaving_that_takes_too_long_names_who_is_awaited(running: Running) -> None:
     ranks = [running.rank(rank, 3) for rank in range(3)]
     ready(ranks)
-    with pytest.raises(CollectiveTimeout, match="ranks that are not there: 1, 2") as caught:
-        ranks[0].session.barrier(timeout=0.5)
+    with pytest.raises(CollectiveTimeout, match="ranks that have not left: 1, 2") as caught:
+        ranks[0].session.leave(timeout=0.5)
     assert caught.value.awaited == (1, 2)
     assert isinstance(caught.value, TimeoutError)
 
@@ -203,6 +204,14 @@ def test_a_switch_that_refuses_a_job_is_quoted(running: Running) -> None:
     running.switch.fail["install"] = SwitchError("no room in table jobs")
     for rank in [running.rank(rank, 2) for rank in range(2)]:
         assert "no room in table jobs" in str(rank.outcome())
+    wait_until(lambda: running.used() == 0, "the slots to be freed")
+
+
+@pytest.mark.parametrize("what", ["install", "reset"])
+def test_what_nobody_expected_fails_the_job_by_name(running: Running, what: str) -> None:
+    running.switch.fail[what] = KeyError("surprise")
+    for rank in [running.rank(rank, 2) for rank in range(2)]:
+        assert "the switch at fake cannot be set up for it: KeyError: 'surprise'" in str(rank.outcome())
     wait_until(lambda: running.used() == 0, "the slots to be freed")
 
 
@@ -225,8 +234,7 @@ def test_jobs_carry_on_over_a_break_of_the_switch_connection(running: Running) -
     running.loop.call(running.switch.reconnect)
     for rank in ranks:
         assert rank.session.aborted is None
-    done = [running.loop.loop.run_in_executor(None, rank.session.barrier) for rank in ranks]
-    wait_until(lambda: all(barrier.done() for barrier in done), "the barrier")
+    leave(running, ranks)
 
 
 def test_jobs_whose_state_the_switch_lost_are_aborted(running: Running) -> None:
@@ -266,7 +274,7 @@ def test_a_first_message_that_is_no_join_is_refused(running: Running) -> None:
     with grpc.insecure_channel(running.address) as channel:
         call = rpc.JobsStub(channel).Session(iter([pb.ClientMessage(heartbeat=pb.Heartbeat())]))
         replies = list(call)
-    assert [reply.abort.message for reply in replies] == ["the first message must be Join"]
+    assert [reply.abort.message for reply in replies] == ["the first message must be Join or Rejoin"]
 
 
 def test_status_tells_all(running: Running) -> None:

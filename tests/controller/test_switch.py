@@ -10,9 +10,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import finsy as fy
@@ -71,11 +72,15 @@ class Bench:
         self.switch: P4RuntimeSwitch = self.service._switches[0]  # type: ignore[assignment]
         self.lanes = self.switch.layout.lanes
 
+    def stop(self) -> None:
+        """The controller alone; its ranks stay."""
+        self.loop.run(self._context.__aexit__(None, None, None))  # type: ignore[arg-type]
+
     def close(self) -> None:
         for rank in self.ranks:
             rank.session.close()
             rank.outcome()
-        self.loop.run(self._context.__aexit__(None, None, None))  # type: ignore[arg-type]
+        self.stop()
 
     def send(self, worker: int, packet: Aggregation) -> None:
         self.target.sockets[worker + 1].send(build(packet, host(worker + 1), SWITCH))
@@ -377,6 +382,57 @@ def test_a_newer_controller_takes_over(loop: Loop, target: Target) -> None:
         newer.close()
 
 
+def test_a_job_that_was_kept_is_left_alone_and_what_was_not_is_cleared(
+    loop: Loop, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    bench = Bench(loop, target, state=str(state), hosts={host(4).mac: 4})
+    ranks, assigned = bench.job(2, job="kept")
+    others, lost = bench.job(2, job="lost")
+    bench.round(assigned)
+    options = {"state": str(state), "hosts": {host(4).mac: 4}, "listen": bench.service.listen}
+    written: list[Any] = []
+    write = Link.write
+
+    async def recorded(link: Link, updates: Sequence[Any], **how: bool) -> None:
+        # A default entry cannot be compared with what is there, so it is always written.
+        written.extend(update for update in updates if not update.entity.table_entry.is_default_action)
+        await write(link, updates, **how)
+
+    def start_again() -> Bench:
+        written.clear()
+        later = Bench(loop, target, **options)
+        later.ranks, bench.ranks = bench.ranks, []
+        return later
+
+    monkeypatch.setattr(Link, "write", recorded)
+    try:
+        bench.stop()
+        assert written == []
+        bench = start_again()
+        assert written == []
+        bench.round(assigned, slot=1)
+        bench.stop()
+
+        kept = json.loads(state.read_text())
+        kept["jobs"] = [job for job in kept["jobs"] if job["name"] == "kept"]
+        state.write_text(json.dumps(kept))
+        bench = start_again()
+        assert len(written) == 5  # a group, and two tables' entries of two workers
+        bench.round(assigned, slot=2)
+        wait_until(lambda: all(rank.aborted_at for rank in others), "the other job's ranks to be told")
+        assert "does not know the job" in str(others[0].session.aborted)
+        before = loop.run(bench.switch.outcomes())["not_admitted"]
+        bench.announce(lost[0])
+        wait_until(lambda: loop.run(bench.switch.outcomes())["not_admitted"] > before, "the packet to be refused")
+        bench.round(bench.job(2, job="lost")[1])
+        assert [rank.session.aborted for rank in ranks] == [None, None]
+    finally:
+        bench.service.keeps_jobs = False
+        bench.close()
+    assert left_on(loop, target) == []
+
+
 @pytest.fixture
 def proxy(target: Target) -> Iterator[Proxy]:
     proxy = Proxy(target.grpc_address)
@@ -475,11 +531,11 @@ def test_an_older_election_id_is_superseded(loop: Loop, bench: Bench, target: Ta
 
 
 @contextmanager
-def command(target: Target) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def command(target: Target, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`p4reduce controller` as a process, and where it listens."""
     words = [sys.executable, "-c", "from p4reduce.cli import main; main()", "controller", "--json"]
     words += ["--switch", target.grpc_address, "--listen", "127.0.0.1:0", "--address", SWITCH.ip]
-    words += ["--ports", "1,2,3,4", "--metrics", "127.0.0.1:0", "--lease", "1"]
+    words += ["--ports", "1,2,3,4", "--metrics", "127.0.0.1:0", "--lease", "1", *options]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -513,6 +569,50 @@ def test_the_command_ends_cleanly_on_a_signal(loop: Loop, target: Target, number
     assert "the controller was stopped" in str(rank.session.aborted)
     rank.session.close()
     assert left_on(loop, target) == []
+
+
+@pytest.mark.parametrize(("number", "keeps"), [(signal.SIGTERM, True), (signal.SIGINT, False)])
+def test_a_command_with_a_state_file_keeps_jobs_after_sigterm_alone(
+    loop: Loop, target: Target, tmp_path: Path, number: signal.Signals, keeps: bool
+) -> None:
+    state = tmp_path / "state"
+    with command(target, "--state", str(state), "--lease", "60") as (process, address):
+        rank = lone_rank(target, address)
+        process.send_signal(number)
+        _, error = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0, error
+    assert len(json.loads(state.read_text())["jobs"]) == keeps
+    if keeps:
+        assert "jobs" in left_on(loop, target)
+        assert rank.session.aborted is None
+    else:
+        assert left_on(loop, target) == []
+        wait_until(lambda: rank.aborted_at, "the abort")
+    rank.session.close()
+
+
+def test_a_switch_that_is_away_costs_no_job_that_was_kept(
+    loop: Loop, target: Target, proxy: Proxy, tmp_path: Path
+) -> None:
+    """A controller that cannot start leaves file and switch as they are."""
+    bench = Bench(loop, target, switch=proxy.address, state=str(tmp_path / "state"), lease=60.0)
+    ranks, assigned = bench.job(2)
+    try:
+        bench.stop()
+        proxy.cut()
+        options = {"switch": proxy.address, "listen": bench.service.listen, "address": [SWITCH.ip]}
+        options |= {"state": str(tmp_path / "state"), "ports": list(range(1, PORTS + 1))}
+        for _ in range(2):
+            with pytest.raises(SwitchUnavailable, match="no switch after"):
+                loop.run(running(load(None, options), 0.3).__aenter__())
+        proxy.mend()
+        later = Bench(loop, target, **options)
+        later.ranks, bench = bench.ranks, later
+        bench.round(assigned)
+        assert [rank.session.aborted for rank in ranks] == [None, None]
+    finally:
+        bench.service.keeps_jobs = False
+        bench.close()
 
 
 def test_a_controller_that_freezes_is_noticed(target: Target) -> None:

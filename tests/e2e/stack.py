@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -48,6 +49,7 @@ class Stack(Family):
         """
         super().__init__()
         self._enter: Any = enter
+        self._target = target
         self._ports = [port.partition("=")[0] for port in ports]
         try:
             self.switches = [
@@ -60,18 +62,16 @@ class Stack(Family):
             self.addresses: list[str] = []
             self.names: list[str] = []
             places: list[str] = []
-            for number, switch in enumerate(self.switches, 1):
-                ready = switch.first(START_UP_S)
+            self._ready = [switch.first(START_UP_S) for switch in self.switches]
+            for number, ready in enumerate(self._ready, 1):
                 self.addresses.append(address.format(number) or ready["ports"]["1"].removeprefix("udp:"))
                 self.names.append(ready["grpc"])
                 places += ["--switch", ready["grpc"], "--address", self.addresses[-1]]
             for leaf in self.names[1:] if uplink else ():
                 places += ["--uplink", f"{leaf}:{uplink}={self.names[0]}"]
-            self.controller_process = self.start(
-                "controller", "p4reduce", "controller", *places, "--ports", ",".join(self._ports),
-                "--listen", "127.0.0.1:0", "--json", *options,
-            )  # fmt: skip
-            self.controller: str = self.controller_process.first(START_UP_S)["listen"]
+            self._controller_options = [*places, "--ports", ",".join(self._ports), *options]
+            self.controller = "127.0.0.1:0"
+            self.start_controller()
         except BaseException:
             self.__exit__()
             raise
@@ -79,6 +79,32 @@ class Stack(Family):
     def start(self, name: str, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Child:
         with self.entered():
             return super().start(name, module, *arguments, environment=environment)
+
+    def start_controller(self) -> None:
+        """As it was first started, at the same address."""
+        options = [*self._controller_options, "--listen", self.controller, "--json"]
+        self.controller_process = self.start("controller", "p4reduce", "controller", *options)
+        self.controller = self.controller_process.first(START_UP_S)["listen"]
+
+    def stop_controller(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """By that signal. `start_controller` starts it again."""
+        self._end(self.controller_process, number)
+
+    def restart_switch(self, index: int) -> None:
+        """With nothing of what it held, at the same addresses."""
+        self._end(self.switches[index], signal.SIGKILL)
+        ready = self._ready[index]
+        ports = [option for port, place in ready["ports"].items() for option in ("--port", f"{port}={place}")]
+        self.switches[index] = self.start(
+            "switch", "p4reduce", "switch", "--target", self._target, "--grpc", ready["grpc"], "--json", *ports
+        )
+        self.switches[index].first(START_UP_S)
+
+    def _end(self, child: Child, number: signal.Signals) -> None:
+        self.children.remove(child)
+        child.process.send_signal(number)
+        child.process.wait(START_UP_S)
+        child.stop()
 
     def entered(self) -> AbstractContextManager[object]:
         context: AbstractContextManager[object] = self._enter()
@@ -156,6 +182,10 @@ class Ranks:
     def wait_for(self, key: str, timeout: float = 60.0) -> None:
         """Until every rank has said something with `key`."""
         self._follow(timeout, key, lambda rank: any(key in event for event in self.events[rank]))
+
+    def wait_until(self, what: str, settled: Callable[[int], object], timeout: float = 60.0) -> None:
+        """Until that holds for every rank."""
+        self._follow(timeout, what, settled)
 
     def wait_for_ends(self, timeout: float = 60.0) -> dict[int, Event]:
         """What each rank said last, when all have ended well."""

@@ -37,18 +37,20 @@ RANDOM_K = {"hook": "random-k", "knobs": {"ratio": 0.1}}
 LOSSLESS = {"hook": "allreduce"}
 
 
-def start(setting: Setting, job: str, trainings: Sequence[Training], folder: Path, **options: Any) -> Ranks:
-    """Two ranks that do the trainings one after the other."""
+def start(
+    setting: Setting, job: str, trainings: Sequence[Training], folder: Path, *, ranks: int = 2, **options: Any
+) -> Ranks:
+    """Ranks that do the trainings one after the other."""
     children = {}
     rendezvous = folder / f"rendezvous-{uuid.uuid4()}"
     interfaces = setting.options.get("interfaces")
-    for rank in range(2):
+    for rank in range(ranks):
         plan = {
             "options": {
                 "controller": setting.stack.controller,
                 "job": job,
                 "rank": rank,
-                "world_size": 2,
+                "world_size": ranks,
                 "interface": f"{interfaces}{rank}" if interfaces else None,
                 "transport": setting.options.get("transport"),
                 **options,
@@ -62,22 +64,22 @@ def start(setting: Setting, job: str, trainings: Sequence[Training], folder: Pat
     return Ranks(children)
 
 
-def run(setting: Setting, job: str, trainings: Sequence[Training], folder: Path) -> list[Event]:
-    """What each training gave: the losses of both ranks, and what must be the same at both."""
-    with start(setting, job, trainings, folder) as ranks:
-        ranks.wait_for_ends(200)
-        assert {len(events) for events in ranks.events.values()} == {len(trainings)}, ranks.events
+def run(setting: Setting, job: str, trainings: Sequence[Training], folder: Path, *, ranks: int = 2) -> list[Event]:
+    """What each training gave: the losses of all ranks, and what must be the same at all."""
+    with start(setting, job, trainings, folder, ranks=ranks) as started:
+        started.wait_for_ends(200)
+        assert {len(events) for events in started.events.values()} == {len(trainings)}, started.events
         found = []
-        for one, other in zip(ranks.events[0], ranks.events[1], strict=True):
+        for one, *others in zip(*(started.events[rank] for rank in range(ranks)), strict=True):
             assert "error" not in one, one
-            if one["digest"] != other["digest"]:
+            if any(other["digest"] != one["digest"] for other in others):
                 raise AssertionError("the ranks' weights differ")
-            found.append({**one, "losses": [one["losses"], other["losses"]]})
+            found.append({**one, "losses": [event["losses"] for event in (one, *others)]})
         return found
 
 
 def curve(event: Event) -> list[float]:
-    """Both ranks' losses."""
+    """All ranks' losses."""
     return [loss for losses in event["losses"] for loss in losses]
 
 
@@ -157,20 +159,24 @@ def test_a_checkpoint_goes_on_with_other_buckets(setting: Setting, tmp_path: Pat
     assert forgetful["digest"] != whole["digest"]
 
 
-@NATIVE
-def test_a_rank_that_dies_ends_the_others_and_a_checkpoint_goes_on(setting: Setting, tmp_path: Path) -> None:
-    common = {**THRESHOLD, "checkpoint": str(tmp_path)}
-    with start(setting, "cut", [Training(**common, save=3, steps=100, die=4, dies=1)], tmp_path, timeout=20) as ranks:
+@BOTH
+def test_a_rank_that_dies_ends_all_others_and_a_checkpoint_goes_on(setting: Setting, tmp_path: Path) -> None:
+    common, timeout = {**THRESHOLD, "checkpoint": str(tmp_path)}, 20
+    dying = Training(**common, save=3, steps=100, die=4, dies=1)
+    with start(setting, "cut", [dying], tmp_path, ranks=3, timeout=timeout) as ranks:
         assert ranks.children[1].process.wait(200) == -signal.SIGKILL
         ranks.children.pop(1).stop()
-        last = ranks.wait_for_ends(60)[0]
-    assert last["step"] == 4
-    assert last["error"] in ("JobAborted", "CollectiveTimeout")
-    assert "rank 1" in last["message"]
-    assert last["seconds"] < 30
-    resumed, whole = run(setting, "cut", [Training(**common, load=3), Training(**THRESHOLD)], tmp_path)
+        ends = ranks.wait_for_ends(60)
+    for rank in (0, 2):
+        last = ends[rank]
+        assert last["step"] == 4
+        assert last["error"] in ("JobAborted", "CollectiveTimeout")
+        assert "rank 1" in last["message"]
+        assert last["seconds"] < timeout + 1
+    resumed, whole = run(setting, "cut", [Training(**common, load=3), Training(**THRESHOLD)], tmp_path, ranks=3)
     assert resumed["digest"] == whole["digest"]
     assert resumed["losses"] == [losses[3:] for losses in whole["losses"]]
+    assert resumed["stats"]["residual_norm"] > 0
 
 
 @BMV2

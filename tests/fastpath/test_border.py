@@ -44,7 +44,7 @@ def test_numbers_of_the_protocol() -> None:
     assert {f"OP_{op.name}": op.value for op in constants.Op} == {
         name: value for name, value in found.items() if name.startswith("OP_")
     }
-    for name in ("PROTOCOL_VERSION", "MAX_WORKERS", "MAX_RANKS", "PARENT", "MAX_AGGREGATORS", "MAX_GROWTH"):
+    for name in ("PROTOCOL_VERSION", "MAX_WORKERS", "MAX_RANKS", "PARENT", "NOBODY", "MAX_AGGREGATORS", "MAX_GROWTH"):
         assert found[name] == getattr(constants, name)
     assert found["MAX_LANES"] == max(constants.LANES_ACCEPTED)
     assert f"NO_KEY UINT32_C(0x{constants.NO_KEY:X})" in text

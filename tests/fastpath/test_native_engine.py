@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import random
 import socket
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -148,6 +150,51 @@ def test_many_slots_share_super_packets(switch: UdpSwitch, monkeypatch: pytest.M
     finally:
         for rank in everyone:
             rank.engine.close(python_engine.CLOSED)
+
+
+class SlowSwitch(UdpSwitch):
+    """Answers come singly, as over a link that takes so long for a packet."""
+
+    SECONDS = 0.0004
+
+    def _take(self, payload: bytes, address: tuple[str, int]) -> None:
+        time.sleep(self.SECONDS)
+        super()._take(payload, address)
+
+
+def wake_ups() -> int:
+    """How often the engines' threads have waited for something so far."""
+    found = 0
+    for task in Path("/proc/self/task").iterdir():
+        if (task / "comm").read_text().strip() == "gatherer":
+            status = (task / "status").read_text()
+            found += int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+    return found
+
+
+def test_a_wake_up_takes_several_answers_of_a_slow_link() -> None:
+    switch = SlowSwitch()
+    memberships = members(2, slots=64)
+    switch.admit(memberships[0])
+    engines = [
+        NativeEngine(open_transport("udp", switch.place), membership, switch=str(switch.place), name="gatherer")
+        for membership in memberships
+    ]
+    ends: list[BaseException | None] = []
+    try:
+        for engine, membership in zip(engines, memberships, strict=True):
+            engine._transport.send([Worker(membership).hello(1)])
+            operation = Operation(np.ones(4000 * 64, np.float32))
+            engine.submit(operation, name="sum", timeout=60, on_end=ends.append)
+        wait_until(lambda: len(ends) == 2, "both sums", 60)
+        assert ends == [None, None]
+        received = sum(engine.stats.packets_received for engine in engines)
+        assert received >= 2 * 1000
+        assert wake_ups() < received / 2, (wake_ups(), received)
+    finally:
+        for engine in engines:
+            engine.close(python_engine.CLOSED)
+        switch.close()
 
 
 def test_subnormals_are_kept_where_the_program_drops_them(switch: UdpSwitch) -> None:

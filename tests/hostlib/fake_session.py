@@ -10,7 +10,7 @@ from typing import Any
 from udp_switch import UdpSwitch, members
 
 from p4reduce.control.client import Assigned, Endpoint, Ready
-from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
+from p4reduce.errors import JobAborted, JoinError
 from p4reduce.protocol import Membership
 
 
@@ -21,14 +21,14 @@ class FakeController:
         """`shape`: slots, lanes and block_size of every job."""
         self.switch = switch
         self.shape = shape
-        self.news = threading.Condition()
+        self.lock = threading.Lock()
         self.jobs: dict[str, FakeJob] = {}
 
     def __call__(self, address: str, *, on_abort: Callable[[JobAborted], None], **options: Any) -> FakeSession:
         return FakeSession(self, address, on_abort, options)
 
     def place(self, name: str, world_size: int) -> FakeJob:
-        with self.news:
+        with self.lock:
             if name not in self.jobs or self.jobs[name].is_over():
                 memberships = members(world_size, job=len(self.jobs) + 1, **self.shape)
                 self.switch.admit(memberships[0])
@@ -42,7 +42,6 @@ class FakeJob:
         self.sessions: dict[int, FakeSession] = {}
         self.left: set[int] = set()
         self.closed: set[int] = set()
-        self.barriers: dict[int, set[int]] = {}
 
     def is_over(self) -> bool:
         return len(self.closed) == len(self.memberships)
@@ -64,7 +63,6 @@ class FakeSession:
         self.job: FakeJob | None = None
         self.rank = -1
         self.timeout = 0.0
-        self.barriers = 0
 
     def join(self, job: str, rank: int, world_size: int, *, slots: int, timeout: float, switch: str) -> Assigned:
         del slots, switch
@@ -85,19 +83,6 @@ class FakeSession:
             if not self.controller.switch.heard(membership, rank, rank + 2**40, self.timeout):
                 raise JoinError(f"rank {rank} never came")
         return Ready((0,))
-
-    def barrier(self, timeout: float) -> None:
-        assert self.job is not None
-        if self.aborted is not None:
-            raise self.aborted
-        self.barriers += 1
-        here = self.job.barriers.setdefault(self.barriers, set())
-        everyone = set(range(len(self.job.memberships)))
-        with self.controller.news:
-            here.add(self.rank)
-            self.controller.news.notify_all()
-            if not self.controller.news.wait_for(lambda: here == everyone, timeout):
-                raise CollectiveTimeout("barrier not reached by all", awaited=sorted(everyone - here))
 
     def abort(self, rank: int) -> None:
         """Tells every session of the job that `rank` went."""

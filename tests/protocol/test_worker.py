@@ -11,7 +11,7 @@ import pytest
 
 from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError, UnsupportedDtype
 from p4reduce.protocol import Membership, Operation, Timing, Worker
-from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce.protocol.constants import NO_KEY, NOBODY, Op
 from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.packet import NO_VALUES, Codec, Packet
 
@@ -145,7 +145,10 @@ def test_retransmission_is_the_same_bytes() -> None:
     worker.tick(RTO * 0.99)
     assert worker.take_packets() == []
     worker.tick(RTO)
-    assert worker.take_packets() == packets
+    assert worker.take_packets() == packets[:1]  # one asks what is the matter
+    assert worker.next_deadline() == 2 * RTO
+    worker.tick(2 * RTO)
+    assert worker.take_packets() == packets[1:]
     assert worker.next_deadline() == RTO + 2 * RTO
     assert worker.stats.retransmissions == 2
 
@@ -333,23 +336,27 @@ def test_abort_for_this_rank() -> None:
     assert str(worker.failure) == "job 5 was aborted: this rank, 1, has left it (reason 1)"
 
 
-def test_the_rank_that_differs_keeps_telling() -> None:
-    """Its packet is what makes the switch send ERROR, which another rank may have lost."""
-    worker, operation, (first, _) = started()
+def test_abort_that_blames_nobody() -> None:
+    worker, _, (first, _) = started()
+    worker.receive(answer(first, Op.ABORT, worker=NOBODY, keys=[5, 0]), 0.001)
+    assert isinstance(worker.failure, JobAborted)
+    assert worker.failure.rank is None
+    assert str(worker.failure) == "job 5 was aborted: the controller has ended it, and no rank is to blame (reason 5)"
+
+
+def test_ranks_that_disagree_go_on_telling() -> None:
+    """Packets that differ make the switch send ERROR, which another rank may have lost."""
+    worker, operation, packets = started()
+    first = packets[0]
     worker.receive(answer(first, Op.ERROR, worker=1, fingerprint=7, keys=[first.fingerprint, 0]), 0.001)
     assert isinstance(operation.error, MismatchError)
-    deadline = worker.next_deadline()
-    assert deadline is not None
-    worker.tick(deadline)
-    assert sent(worker) == [first]
-
-
-def test_the_ranks_that_agree_fall_silent() -> None:
-    worker, operation, (first, _) = started()
-    worker.receive(answer(first, Op.ERROR, worker=0, keys=[7, 0]), 0.001)
-    assert isinstance(operation.error, MismatchError)
-    worker.tick(100.0)
-    assert sent(worker) == []
+    told = []
+    for _ in packets:
+        deadline = worker.next_deadline()
+        assert deadline is not None
+        worker.tick(deadline)
+        told += sent(worker)
+    assert told == packets
 
 
 def test_fail() -> None:

@@ -80,6 +80,36 @@ def test_answers_lost_after_a_straggler_came_are_soon_asked_for() -> None:
     assert simulation.now < 10.2 + 0.1
 
 
+def test_few_packets_ask_after_a_straggler() -> None:
+    """However many slots wait for it; and all go on as soon as it comes."""
+    membership = replace(MEMBERSHIP, slots=256)
+    simulation = Simulation(membership, seed=0)
+    simulation.reduce([[ones(4 * 256)] for _ in range(3)])
+    operations = [ones(4 * 256) for _ in range(3)]
+    begin = simulation.now
+    for rank, operation in enumerate(operations):
+        simulation.submit(rank, operation, when=begin + (0.05 if rank == 1 else 0.0))
+    simulation.run(partial(all_done, operations))
+    assert simulation.now < begin + 0.05 + Timing().margin
+    for rank in (0, 2):
+        assert 1 <= simulation.workers[rank].stats.retransmissions < 16
+
+
+def test_a_burst_that_is_lost_is_soon_sent_again() -> None:
+    """Nothing more is answered then, as with a straggler; but the first packet sent again is, at once."""
+    membership = replace(MEMBERSHIP, slots=256)
+    simulation = Simulation(membership, seed=0)
+    simulation.reduce([[ones(4 * 256)] for _ in range(3)])
+    operations = [ones(4 * 256) for _ in range(3)]
+    begin = simulation.now
+    for rank, operation in enumerate(operations):
+        simulation.submit(rank, operation)
+    simulation.network = Network(loss=1.0)
+    simulation.at(begin + Timing().margin / 2, lambda: setattr(simulation, "network", Network()))
+    simulation.run(partial(all_done, operations))
+    assert simulation.now < begin + 1.5 * Timing().margin
+
+
 def test_a_path_that_grows_long_is_not_flooded() -> None:
     """Karn: with every packet sent twice nothing could be measured, so the longer timeout is kept until it can."""
     simulation = Simulation(MEMBERSHIP, seed=0)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from p4reduce.errors import P4ReduceError
-from p4reduce_topos import star
+from p4reduce_topos import star, two_racks
 from p4reduce_topos.faults import FAULTS, LEASE_S, Event, Fault, prepared, suffer, verdict
 
 from ..p4src.test_protections import SMALL, changed
@@ -36,6 +36,21 @@ def test_it_ends_well(start: Start, name: str) -> None:
     assert verdict(FAULTS[name], ends(start, FAULTS[name])) == []
 
 
+@pytest.mark.parametrize("target", [pytest.param("sim", marks=pytest.mark.slow), "bmv2"])
+def test_a_controller_may_restart_on_every_target(start: Start, target: str) -> None:
+    if target == "bmv2" and shutil.which("simple_switch_grpc") is None:
+        pytest.skip("needs simple_switch_grpc")
+    fault = FAULTS["controller-restarted"]
+    assert verdict(fault, ends(start, fault, lease=2 * LEASE_S, target=target)) == []
+
+
+def test_a_controller_may_restart_over_leaves(start: Start) -> None:
+    """Two of them, below a spine."""
+    fault = FAULTS["controller-restarted"]
+    with start(two_racks.build(4), controller_options=["--lease", str(2 * LEASE_S)]) as network:
+        assert verdict(fault, suffer(network, fault)) == []
+
+
 def comes_out_wrong(start: Start, name: str, **options: Any) -> list[str]:
     """What the fault's verdict is, or that a rank did not end in time."""
     try:
@@ -51,7 +66,9 @@ def comes_out_wrong(start: Start, name: str, **options: Any) -> list[str]:
         ("worker-killed", "ranks that are lost", 60.0),
         ("link-down", "time-outs", LEASE_S),
         ("switch-restarted", "switches that are lost", LEASE_S),
-        ("controller-restarted", "controllers that are lost", LEASE_S),
+        ("controller-restarted", "jobs that are kept", LEASE_S),
+        ("controller-restarted", "ranks that come back", LEASE_S),
+        ("controller-killed", "controllers that are lost", LEASE_S),
         ("worker-partitioned", "leases", LEASE_S),
         ("controller-partitioned", "leases", LEASE_S),
         ("forged", "ports that are admitted", LEASE_S),

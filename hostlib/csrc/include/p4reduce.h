@@ -38,7 +38,7 @@ typedef enum p4reduce_status {
     P4REDUCE_OK = 0,
     P4REDUCE_INVALID = 1,  /* an argument is not accepted */
     P4REDUCE_MISMATCH = 2, /* ranks called different operations */
-    P4REDUCE_ABORTED = 3,  /* the job is dead: a rank has left it */
+    P4REDUCE_ABORTED = 3,  /* the job is dead: a rank has left it, or its controller has ended it */
     P4REDUCE_TIMEOUT = 4,  /* an operation, or a wait for one, took too long */
     P4REDUCE_FAILED = 5,   /* p4reduce_fail was called */
     P4REDUCE_CLOSED = 6,   /* the engine is closed */
@@ -51,7 +51,7 @@ typedef enum p4reduce_status {
 typedef struct p4reduce_error {
     uint32_t size;
     int32_t status;   /* p4reduce_status */
-    int32_t rank;     /* ABORTED: the rank that went; else -1 */
+    int32_t rank;     /* ABORTED: the rank that went, where one did; else -1 */
     uint32_t awaited[8]; /* TIMEOUT: bitmap of the ranks that were not heard of, as far as known; rank 0 lowest */
     char message[1024];
 } p4reduce_error;

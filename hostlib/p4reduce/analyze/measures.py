@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How sparse the tensors of several workers are, each and together.
 
-Overlap, densification and skew are those of Zen (Wang et al., "Zen: Near-Optimal Sparse Tensor Synchronization for
-Distributed DNN Training", arXiv:2309.13254, section 2), of elements there. All of them are taken of masks, and a mask
-may as well say of blocks whether they are zero: see `block_mask`.
+Overlap, densification and skew are those of Zen (Wang et al., "ZEN: Empowering Distributed Training with
+Sparsity-driven Data Synchronization", OSDI 2025, arXiv:2309.13254), of elements there. All of them are taken of masks,
+and a mask may as well say of blocks whether they are zero: see `block_mask`.
 """
 
 from __future__ import annotations

@@ -30,9 +30,6 @@ class Reducer(Protocol):
     def prepare(self, own: Values, dtype: str) -> Any:
         """A copy of `own` in the form that the system reduces: not part of the measured time."""
 
-    def barrier(self) -> None:
-        """Return when all ranks have called it."""
-
     def reduce(self, work: Any) -> Any:
         """The sum over all ranks: what is measured."""
 
@@ -89,9 +86,6 @@ class P4Reduce:
 
     def prepare(self, own: Values, dtype: str) -> Any:
         return _as_dtype(own, dtype)
-
-    def barrier(self) -> None:
-        self._communicator.barrier()
 
     def reduce(self, work: Any) -> Any:
         return self._communicator.allreduce(work)
@@ -150,9 +144,6 @@ class Gloo(_Other):
 
     def prepare(self, own: Values, dtype: str) -> Any:
         return self._torch.from_numpy(own).to(getattr(self._torch, dtype), copy=True)
-
-    def barrier(self) -> None:
-        self._dist.barrier()
 
     def reduce(self, work: Any) -> Any:
         self._dist.all_reduce(work)
@@ -228,9 +219,6 @@ class Mpi(_Other):
             raise P4ReduceError(f"MPI has no type for {dtype}")
         return _as_dtype(own, dtype)
 
-    def barrier(self) -> None:
-        self._mpi.COMM_WORLD.Barrier()
-
     def reduce(self, work: Any) -> Any:
         self._mpi.COMM_WORLD.Allreduce(self._mpi.IN_PLACE, work)
         return work
@@ -260,6 +248,7 @@ def mpi_environment(interface: str) -> dict[str, str]:
         "OMPI_MCA_btl": "tcp,self",
         "OMPI_MCA_btl_tcp_if_include": interface,
         "MPIR_CVAR_NOLOCAL": "1",
+        "MPIR_CVAR_CH4_NETMOD": "ofi",  # UCX does not reach the own machine over loopback
         "UCX_TLS": "tcp,self",
         "UCX_NET_DEVICES": interface,
         "FI_PROVIDER": "tcp",

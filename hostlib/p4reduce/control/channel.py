@@ -30,6 +30,8 @@ def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
         ("grpc.enable_retries", 0),
         ("grpc.enable_http_proxy", 0),  # a site's web proxy is not on the way to its controller
         ("grpc.use_local_subchannel_pool", 1),  # or a new channel would share an old one's wait after a failure
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 1000),  # by default two minutes: a controller is back within seconds
     ]
     if tls is None:
         return grpc.insecure_channel(address, options)

@@ -14,21 +14,21 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import grpc
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
-from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, details, explain, may_come, open_channel
-from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError, P4ReduceError
+from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, code_of, details, explain, may_come, open_channel
+from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 
 JOIN_TIMEOUT = 60.0
 HELLO_INTERVAL = 0.1
 _ANSWER_TIMEOUT = 10.0  # for what the controller answers by itself, at once
 _RETRY = 0.2
-_LEASES_OF_SILENCE = 2  # of the controller's, until it is taken for dead
+_LEASES_OF_SILENCE = 2  # of the controller's, until it is taken for dead; and until its next run must have come
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class Assigned:
     """A rank's place in its job. Every slot begins with round `first_seq`, which is even.
 
     aggregators: one or more; slot s lives in the tree of number s mod the number of trees. Of several in one tree, the
-    rank will be at one: `Ready` says at which.
+    rank will be at one: `Ready` says at which. rejoin_key: opens the seat again when the controller was restarted; a
+    secret, or "" where the controller keeps no state.
     """
 
     job: int
@@ -59,6 +60,7 @@ class Assigned:
     hello_nonce: int
     lease_s: float
     aggregators: tuple[Endpoint, ...]
+    rejoin_key: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ def _take(assigned: pb.Assigned) -> Assigned:
 class Session:
     """One rank's membership of one job. Its methods are for one thread; `aborted` and `close` are for any.
 
+    A controller that ends and is started again within two leases finds the rank back, if it keeps its state.
     `on_abort` is called once, from a thread of the session's, when the job dies after it was ready; it must not block.
     """
 
@@ -107,16 +110,17 @@ class Session:
         self._channel: grpc.Channel | None = None
         self._call: Any = None
         self._reader: threading.Thread | None = None
-        # Below: guarded by _news, written by the reader.
+        # Guarded by _news, as is what is above.
         self._assigned: Assigned | None = None
         self._ready: Ready | None = None
         self._left = False
         self._closed = False
-        self._barriers_done = 0
         self._waiting: pb.Waiting | None = None
         self._aborted: JobAborted | None = None
-        self._broken: grpc.RpcError | None = None
-        self._barriers = 0
+        self._ended = False  # the latest stream
+        self._broken: grpc.RpcError | None = None  # how it ended
+        self._away = False  # it broke, and no controller has let us in again so far
+        self._returns = 0  # how often one has
         self._leaving = False
 
     def __enter__(self) -> Session:
@@ -154,7 +158,7 @@ class Session:
         self._join_timeout = timeout
         deadline = time.monotonic() + self._connect_timeout
         while True:
-            self._open(join)
+            self._open(pb.ClientMessage(join=join))
             with self._news:
                 self._news.wait_for(self._answered, _ANSWER_TIMEOUT)
                 assigned, aborted, broken, closed = self._assigned, self._aborted, self._broken, self._closed
@@ -191,22 +195,6 @@ class Session:
                 if time.monotonic() >= deadline:
                     raise JoinError(f"not ready after {limit:g} s: {self._awaited_text()}")
 
-    def barrier(self, timeout: float = 60.0) -> None:
-        """Waits until every rank is here. Raises CollectiveTimeout naming the missing ranks, or JobAborted."""
-        with self._news:
-            self._check_alive()
-            self._barriers += 1
-            number = self._barriers
-            self._send(pb.ClientMessage(barrier=pb.Barrier(id=number)))
-            self._news.wait_for(lambda: self._barriers_done >= number or self._over(), timeout)
-            if self._barriers_done >= number:
-                return
-            self._check_alive()
-            raise CollectiveTimeout(
-                f"barrier {number} not reached by all within {timeout:g} s: {self._awaited_text()}",
-                awaited=self._waiting.ranks if self._waiting else (),
-            )
-
     def leave(self, timeout: float = 10.0) -> None:
         """Leaves together with all other ranks, and returns when all have, or soon after if some have not.
 
@@ -216,7 +204,8 @@ class Session:
             if self._call is None or self._over():
                 return
             self._leaving = True
-            self._send(pb.ClientMessage(leave=pb.Leave()))
+            if not self._away:  # else when it is back
+                self._send(pb.ClientMessage(leave=pb.Leave()))
             if not self._news.wait_for(self._over, timeout):
                 raise CollectiveTimeout(
                     f"the controller at {self.address} did not let go within {timeout:g} s: {self._awaited_text()}",
@@ -233,26 +222,34 @@ class Session:
 
     # The stream.
 
-    def _open(self, join: pb.Join) -> None:
-        self._channel = open_channel(self.address, self._tls)
-        self._outgoing = queue.SimpleQueue()
-        self._broken = None
-        self._send(pb.ClientMessage(join=join))
-        metadata = (("authorization", f"Bearer {self._token}"),) if self._token else ()
-        self._call = rpc.JobsStub(self._channel).Session(self._requests(self._outgoing), metadata=metadata)
-        self._reader = threading.Thread(target=self._read, args=(self._call,), name="p4reduce-session", daemon=True)
-        self._reader.start()
+    def _open(self, first: pb.ClientMessage, *, patient: bool = False) -> None:
+        """Begins a stream, unless the session was closed. `patient`: waits for a controller to listen."""
+        with self._news:
+            if self._closed:
+                return
+            self._outgoing.put(None)
+            self._outgoing = queue.SimpleQueue()
+            self._ended, self._broken = False, None
+            self._last_heard = time.monotonic()
+            self._send(first)
+            self._channel = self._channel or open_channel(self.address, self._tls)
+            metadata = (("authorization", f"Bearer {self._token}"),) if self._token else ()
+            requests = self._requests(self._outgoing)
+            self._call = rpc.JobsStub(self._channel).Session(requests, metadata=metadata, wait_for_ready=patient)
+            self._reader = threading.Thread(target=self._read, args=(self._call,), name="p4reduce-session", daemon=True)
+            self._reader.start()
 
     def _shut(self) -> None:
-        call, channel, reader = self._call, self._channel, self._reader
-        self._outgoing.put(None)
+        with self._news:
+            call, channel, reader = self._call, self._channel, self._reader
+            self._call = self._channel = self._reader = None
+            self._outgoing.put(None)
         if call is not None:
             call.cancel()
         if reader is not None and reader is not threading.current_thread():
             reader.join(_ANSWER_TIMEOUT)
         if channel is not None:
             channel.close()
-        self._call = self._channel = self._reader = None
 
     def _requests(self, outgoing: queue.SimpleQueue[pb.ClientMessage | None]) -> Iterator[pb.ClientMessage]:
         """What gRPC sends, from a thread of its own: our messages, and a heartbeat whenever there was none for long."""
@@ -286,14 +283,15 @@ class Session:
         self._outgoing.put(message)
 
     def _read(self, call: Any) -> None:
+        broken: grpc.RpcError | None = None
         try:
             for message in call:
                 self._handle(message)
-            self._end(None)
         except grpc.RpcError as error:
             # The error is the call itself, and its traceback refers to it. A call must be gone after `close`: if only
             # the interpreter's exit collects it, it waits for a lock that a daemon thread may have taken to its grave.
-            self._end(error.with_traceback(None))
+            broken = error.with_traceback(None)
+        self._end(broken)
 
     def _handle(self, message: pb.ServerMessage) -> None:
         kind = message.WhichOneof("message")
@@ -307,8 +305,11 @@ class Session:
                 ready = message.ready
                 everything = range(len(self._assigned.aggregators)) if self._assigned else ()
                 self._ready = Ready(tuple(ready.aggregators or everything), tuple(ready.peers))
-            elif kind == "barrier_done":
-                self._barriers_done = max(self._barriers_done, message.barrier_done.id)
+                if self._away:
+                    self._away = False
+                    self._returns += 1
+                    if self._leaving:
+                        self._send(pb.ClientMessage(leave=pb.Leave()))
             elif kind == "left":
                 self._left = True
             elif kind == "waiting":
@@ -323,13 +324,45 @@ class Session:
 
     def _end(self, error: grpc.RpcError | None) -> None:
         with self._news:
-            self._broken = error
-            expected = self._closed or self._left or self._aborted is not None or self._assigned is None
+            self._ended, self._broken = True, error
+            unexpected = not (self._over() or self._away or self._assigned is None)
+            self._away = self._away or unexpected
+            returns = self._returns
             self._news.notify_all()
-        if not expected:
+        if unexpected:
             why = f": {details(error)}" if error is not None else ""
-            text = f"the connection to the controller at {self.address} broke{why}"
-            self._abort(JobAborted(text, reason="CONTROLLER_LOST"))
+            self._rejoin(f"the connection to the controller at {self.address} broke{why}", returns)
+
+    def _rejoin(self, trouble: str, returns: int) -> None:
+        """After the stream broke: until a controller lets us in again or refuses to, or time is up."""
+
+        def settled() -> bool:
+            return self._returns > returns or self._over()
+
+        assigned = self._assigned
+        assert assigned is not None
+        limit = _LEASES_OF_SILENCE * assigned.lease_s if assigned.rejoin_key else 0.0
+        deadline = time.monotonic() + limit
+        rejoin = pb.Rejoin(
+            job=assigned.job, generation=assigned.generation, rank=assigned.worker, key=assigned.rejoin_key
+        )
+        while (left := deadline - time.monotonic()) > 0:
+            self._open(pb.ClientMessage(rejoin=rejoin), patient=True)
+            with self._news:
+                self._news.wait_for(lambda: self._ended or settled(), left)
+                broken = self._broken
+                if self._news.wait_for(settled, max(0.0, min(_RETRY, deadline - time.monotonic()))):
+                    return
+            if broken is not None and code_of(broken) is grpc.StatusCode.UNAUTHENTICATED:
+                trouble += f"; {explain(broken, self.address, self._tls)}"
+                break
+        else:
+            if limit:
+                trouble += f", and none has let this rank in again for {limit:g} s"
+        self._abort(JobAborted(trouble, reason="CONTROLLER_LOST"))
+        call = self._call
+        if call is not None:
+            call.cancel()
 
     def _abort(self, aborted: JobAborted) -> None:
         with self._news:
@@ -344,7 +377,7 @@ class Session:
     # Conditions; all under _news.
 
     def _answered(self) -> bool:
-        return self._assigned is not None or self._aborted is not None or self._broken is not None or self._closed
+        return self._assigned is not None or self._aborted is not None or self._ended or self._closed
 
     def _settled(self) -> bool:
         return self._ready is not None or self._aborted is not None or self._closed
@@ -352,13 +385,9 @@ class Session:
     def _over(self) -> bool:
         return self._left or self._closed or self._aborted is not None
 
-    def _check_alive(self) -> None:
-        if self._aborted is not None:
-            raise self._aborted
-        if not self._ready or self._left or self._closed:
-            raise P4ReduceError("this session is not in a running job: it has not become ready, has left or is closed")
-
     def _awaited_text(self) -> str:
+        if self._away:
+            return f"the connection to the controller at {self.address} broke, and none has let this rank in again yet"
         if self._waiting is None:
             return f"no word from the controller at {self.address}"
         ranks = ", ".join(map(str, self._waiting.ranks))
@@ -366,7 +395,6 @@ class Session:
             pb.Waiting.JOIN: f"ranks that have not joined: {ranks}",
             pb.Waiting.HELLO: f"ranks that the switch has not heard: {ranks}",
             pb.Waiting.SWITCH: "the switch is still being set up",
-            pb.Waiting.BARRIER: f"ranks that are not there: {ranks}",
             pb.Waiting.LEAVE: f"ranks that have not left: {ranks}",
         }[self._waiting.what]
 

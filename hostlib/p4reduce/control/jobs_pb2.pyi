@@ -38,16 +38,16 @@ IN: Direction
 OUT: Direction
 
 class ClientMessage(_message.Message):
-    __slots__ = ("join", "heartbeat", "barrier", "leave")
+    __slots__ = ("join", "heartbeat", "leave", "rejoin")
     JOIN_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
-    BARRIER_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
+    REJOIN_FIELD_NUMBER: _ClassVar[int]
     join: Join
     heartbeat: Heartbeat
-    barrier: Barrier
     leave: Leave
-    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., barrier: _Optional[_Union[Barrier, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
+    rejoin: Rejoin
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
     __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch")
@@ -65,37 +65,41 @@ class Join(_message.Message):
     switch: str
     def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ...) -> None: ...
 
+class Rejoin(_message.Message):
+    __slots__ = ("job", "generation", "rank", "key")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    generation: int
+    rank: int
+    key: str
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., key: _Optional[str] = ...) -> None: ...
+
 class Heartbeat(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
-
-class Barrier(_message.Message):
-    __slots__ = ("id",)
-    ID_FIELD_NUMBER: _ClassVar[int]
-    id: int
-    def __init__(self, id: _Optional[int] = ...) -> None: ...
 
 class Leave(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class ServerMessage(_message.Message):
-    __slots__ = ("assigned", "ready", "barrier_done", "left", "abort", "waiting", "heartbeat")
+    __slots__ = ("assigned", "ready", "left", "abort", "waiting", "heartbeat")
     ASSIGNED_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
-    BARRIER_DONE_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     assigned: Assigned
     ready: Ready
-    barrier_done: BarrierDone
     left: Left
     abort: Abort
     waiting: Waiting
     heartbeat: Heartbeat
-    def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., barrier_done: _Optional[_Union[BarrierDone, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+    def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
 
 class Endpoint(_message.Message):
     __slots__ = ("ip", "udp_port", "mac", "tree")
@@ -110,7 +114,7 @@ class Endpoint(_message.Message):
     def __init__(self, ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., tree: _Optional[int] = ...) -> None: ...
 
 class Assigned(_message.Message):
-    __slots__ = ("job", "generation", "worker", "slots", "lanes", "block_size", "first_seq", "hello_nonce", "lease_s", "aggregators")
+    __slots__ = ("job", "generation", "worker", "slots", "lanes", "block_size", "first_seq", "hello_nonce", "lease_s", "aggregators", "rejoin_key")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -121,6 +125,7 @@ class Assigned(_message.Message):
     HELLO_NONCE_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
     AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
+    REJOIN_KEY_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     worker: int
@@ -131,7 +136,8 @@ class Assigned(_message.Message):
     hello_nonce: int
     lease_s: float
     aggregators: _containers.RepeatedCompositeFieldContainer[Endpoint]
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., worker: _Optional[int] = ..., slots: _Optional[int] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., first_seq: _Optional[int] = ..., hello_nonce: _Optional[int] = ..., lease_s: _Optional[float] = ..., aggregators: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ...) -> None: ...
+    rejoin_key: str
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., worker: _Optional[int] = ..., slots: _Optional[int] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., first_seq: _Optional[int] = ..., hello_nonce: _Optional[int] = ..., lease_s: _Optional[float] = ..., aggregators: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., rejoin_key: _Optional[str] = ...) -> None: ...
 
 class Ready(_message.Message):
     __slots__ = ("aggregators", "peers")
@@ -140,12 +146,6 @@ class Ready(_message.Message):
     aggregators: _containers.RepeatedScalarFieldContainer[int]
     peers: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, aggregators: _Optional[_Iterable[int]] = ..., peers: _Optional[_Iterable[int]] = ...) -> None: ...
-
-class BarrierDone(_message.Message):
-    __slots__ = ("id",)
-    ID_FIELD_NUMBER: _ClassVar[int]
-    id: int
-    def __init__(self, id: _Optional[int] = ...) -> None: ...
 
 class Left(_message.Message):
     __slots__ = ()
@@ -162,26 +162,22 @@ class Abort(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., reason: _Optional[_Union[AbortReason, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Waiting(_message.Message):
-    __slots__ = ("what", "ranks", "barrier_id")
+    __slots__ = ("what", "ranks")
     class For(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         JOIN: _ClassVar[Waiting.For]
         HELLO: _ClassVar[Waiting.For]
         SWITCH: _ClassVar[Waiting.For]
-        BARRIER: _ClassVar[Waiting.For]
         LEAVE: _ClassVar[Waiting.For]
     JOIN: Waiting.For
     HELLO: Waiting.For
     SWITCH: Waiting.For
-    BARRIER: Waiting.For
     LEAVE: Waiting.For
     WHAT_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
-    BARRIER_ID_FIELD_NUMBER: _ClassVar[int]
     what: Waiting.For
     ranks: _containers.RepeatedScalarFieldContainer[int]
-    barrier_id: int
-    def __init__(self, what: _Optional[_Union[Waiting.For, str]] = ..., ranks: _Optional[_Iterable[int]] = ..., barrier_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, what: _Optional[_Union[Waiting.For, str]] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()
@@ -265,16 +261,18 @@ class Job(_message.Message):
     def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., first_slots: _Optional[_Iterable[int]] = ..., slots: _Optional[int] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("rank", "silent_s", "leaving", "places")
+    __slots__ = ("rank", "silent_s", "leaving", "places", "away")
     RANK_FIELD_NUMBER: _ClassVar[int]
     SILENT_S_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     PLACES_FIELD_NUMBER: _ClassVar[int]
+    AWAY_FIELD_NUMBER: _ClassVar[int]
     rank: int
     silent_s: float
     leaving: bool
     places: _containers.RepeatedCompositeFieldContainer[Place]
-    def __init__(self, rank: _Optional[int] = ..., silent_s: _Optional[float] = ..., leaving: bool = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ...) -> None: ...
+    away: bool
+    def __init__(self, rank: _Optional[int] = ..., silent_s: _Optional[float] = ..., leaving: bool = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., away: bool = ...) -> None: ...
 
 class Place(_message.Message):
     __slots__ = ("heard", "port", "mac", "ip", "udp_port")

@@ -117,7 +117,7 @@ def to_exception(error: c.Error) -> Exception:
     if error.status == c.MISMATCH:
         return MismatchError(message)
     if error.status == c.ABORTED:
-        return JobAborted(message, rank=error.rank)
+        return JobAborted(message, rank=error.rank if error.rank >= 0 else None)
     if error.status == c.TIMEOUT:
         return CollectiveTimeout(message, awaited=ranks(error.awaited))
     return P4ReduceError(message)

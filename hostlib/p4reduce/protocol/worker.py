@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.errors import JobAborted, MismatchError
-from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce.protocol.constants import NO_KEY, NOBODY, Op
 from p4reduce.protocol.membership import Membership
 from p4reduce.protocol.numbers import Float32Numbers, Int32Numbers, Numbers
 from p4reduce.protocol.operation import Operation, Task
@@ -34,6 +34,7 @@ __all__ = ["Membership", "Operation", "Stats", "Timing", "Worker"]
 
 _MAX_CARRIED_DOUBLINGS = 6
 _NEVER = float("inf")
+_NO_LIMIT = 0
 _SEQ_MASK = 0xFFFFFFFF
 
 
@@ -83,6 +84,11 @@ class _Slot:
         self.doublings = 0  # of the timeout, carried from round to round
         self.seen: int | None = None  # the workers that the switch has seen in this round, from STATUS
 
+    @property
+    def asks(self) -> bool:
+        """Whether the packet was sent again and has no answer."""
+        return self.packet is not None and self.seen is None and self.transmissions > 1
+
 
 class Worker:
     """One rank's side of the protocol.
@@ -114,6 +120,9 @@ class Worker:
         self._polling: set[_Slot] = set()
         # When the last round ended, and when the packet was sent that is the latest of those known to be answered.
         self._progress_at = self._answered_through = -_NEVER
+        # While no round ends: how many packets may ask at a time, and when the next may.
+        self._window = _NO_LIMIT
+        self._held_until = -_NEVER
 
     # What the engine calls.
 
@@ -178,12 +187,17 @@ class Worker:
         if now < self._earliest:
             return
         self._earliest = _NEVER
+        asking = sum(slot.asks for slot in self._slots)
         for slot in self._slots:
             if slot.packet is None:
                 continue
             if slot.deadline <= now and slot.seen is None and self._in_queue(slot, now):
                 slot.deadline = self._progress_at + self._timer.timeout
+            elif slot.deadline <= now and slot.transmissions == 1 and self._held(asking, now):
+                self._earliest = min(self._earliest, self._held_until)
+                continue
             elif slot.deadline <= now:
+                asking += slot.transmissions == 1
                 slot.transmissions += 1
                 slot.sent_at = now
                 self.stats.retransmissions += 1
@@ -349,9 +363,36 @@ class Worker:
         """Whether the packet may still be on its way, behind others: answers come, but none to a later packet."""
         return now < self._progress_at + self._timer.timeout and self._answered_through <= slot.sent_at
 
+    def _held(self, asking: int, now: float) -> bool:
+        """Whether a packet that was sent once is to wait, when `asking` were sent again and have no answer.
+
+        Where no round ends, who is late is likelier than a loss, so a few packets ask first: one, and one more with
+        each time-out that nothing answers.
+        """
+        if self._window == _NO_LIMIT:
+            if now < self._progress_at + self._timer.timeout:
+                return False
+            self._window = 1
+        if now < self._held_until:
+            return True
+        if asking < self._window:
+            return False
+        self._window += 1
+        self._held_until = now + self._timer.timeout
+        return True
+
+    def _release(self, slot: _Slot, now: float) -> None:
+        # An answer at once to a packet that asked, which the switch had not seen before: others are lost as well.
+        at_once = self._timer.smoothed is not None and now < slot.sent_at + 2 * self._timer.smoothed
+        if self._window != _NO_LIMIT and slot.asks and at_once:
+            self._answered_through = slot.sent_at
+            self._held_until = self._earliest = now
+        self._window = _NO_LIMIT
+
     def _answered(self, slot: _Slot, packet: Packet, now: float) -> None:
         self.stats.rounds += 1
         self._progress_at = now
+        self._release(slot, now)
         if slot.transmissions == 1:
             self._answered_through = max(self._answered_through, slot.sent_at)
             # Who completes a round is answered at once. The others' time includes waiting for that rank, so it can only
@@ -379,6 +420,9 @@ class Worker:
         # Only packets that are sent again are answered so. A leaf tells all its workers what its parent told of one's.
         if slot.transmissions == 2 and packet.worker == self._worker:
             self._timer.measure(now - slot.sent_at)
+        if self._window != _NO_LIMIT and slot.asks:
+            self._window = 1
+            self._held_until = now + self._timer.timeout
         slot.seen = packet.keys[0]
         self._polling.add(slot)
         self._hasten((slot,), now + self._patience(slot))
@@ -395,7 +439,6 @@ class Worker:
         if self.failure is not None:
             return
         index = packet.slot >> 1
-        slot = self._slots[index] if index < len(self._slots) else None
         held, other = packet.fingerprint, packet.keys[0]
         tasks = list(self._tasks.values())
         involved = [task for task in tasks if task.fingerprint in (held, other)] or tasks[:1]
@@ -408,19 +451,21 @@ class Worker:
             f"{here or 'no operation is under way'}. Check that all ranks call the same collectives in the same "
             "order, with the same number of elements, dtype and reduction"
         )
-        # Only the packets of ranks that differ make the switch say so. They go on sending, lest another whose ERROR was
-        # lost waits for ever.
-        differs = slot is not None and slot.task is not None and slot.task.fingerprint == other
-        self._end(error, keep=slot if differs else None)
+        # Only packets that differ make the switch say so, and whose do is not known here. All go on, lest another rank
+        # whose ERROR was lost waits for ever.
+        self._end(error, insist=True)
 
     def _aborted(self, packet: Packet) -> None:
         m = self.membership
-        who = f"rank {packet.worker}" if packet.worker != m.rank else f"this rank, {m.rank},"
-        message = f"job {m.job} was aborted: {who} has left it (reason {packet.keys[0]})"
-        self._end(JobAborted(message, rank=packet.worker))
+        if packet.worker == NOBODY:
+            why = "the controller has ended it, and no rank is to blame"
+        else:
+            why = f"{f'rank {packet.worker}' if packet.worker != m.rank else f'this rank, {m.rank},'} has left it"
+        message = f"job {m.job} was aborted: {why} (reason {packet.keys[0]})"
+        self._end(JobAborted(message, rank=None if packet.worker == NOBODY else packet.worker))
 
-    def _end(self, error: BaseException, keep: _Slot | None = None) -> None:
-        """Fails everything. The packet of the slot to keep, if any, is still sent."""
+    def _end(self, error: BaseException, *, insist: bool = False) -> None:
+        """Fails everything. Packets that wait for answers are still sent, where `insist`."""
         if self.failure is not None:
             return
         self.failure = error
@@ -428,9 +473,10 @@ class Worker:
         for slot in self._slots:
             slot.queue.clear()
             slot.task = None
-            if slot is not keep:
+            if not insist:
                 slot.packet = None
         self._polling.clear()
-        self._earliest = keep.deadline if keep is not None and keep.packet is not None else _NEVER
+        if not insist:
+            self._earliest = _NEVER
         for task in tasks.values():
             task.operation.finish(error)

@@ -15,8 +15,14 @@ def admitted_everywhere(program: Any, job: Any) -> list[Any]:
     return [
         entry
         for port in PORTS
-        for entry in admissions(program, replace(job, workers=tuple(replace(one, port=port) for one in job.workers)))
+        for entry in original(program, replace(job, workers=tuple(replace(one, port=port) for one in job.workers)))
     ]
+
+
+def opens_once(session: Any, first: Any, *, patient: bool = False) -> None:
+    """No stream but that of Join."""
+    if not patient:
+        original(session, first)
 
 
 # Name -> all that it takes: where each part is, and what takes its place.
@@ -25,6 +31,8 @@ PROTECTIONS: dict[str, list[tuple[str, str, str, Any]]] = {
     "time-outs": [("p4reduce.protocol.worker", "Worker", "tick", lambda worker, _: setattr(worker, "_earliest", inf))],
     "switches that are lost": [("p4reduce_controller.service", "Service", "connected", lambda *_: None)],
     "controllers that are lost": [("p4reduce.control.client", "Session", "_end", lambda *_: None)],
+    "jobs that are kept": [("p4reduce_controller.jobs", "Jobs", "restore", lambda *_: None)],
+    "ranks that come back": [("p4reduce.control.client", "Session", "_open", opens_once)],
     "ports that are admitted": [("p4reduce_controller.program", "Program", "admissions", admitted_everywhere)],
     # Either is enough.
     "leases": [
@@ -35,5 +43,5 @@ PROTECTIONS: dict[str, list[tuple[str, str, str, Any]]] = {
 
 for module, owner, name, instead in PROTECTIONS.get(os.environ.get("P4REDUCE_WITHOUT", ""), []):
     where = getattr(import_module(module), owner)
-    admissions = getattr(where, name)
+    original = getattr(where, name)
     setattr(where, name, instead)

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a controller that is started again has to know of the jobs that run: a file, which holds no secrets.
+
+It has the jobs that are ready, as they are ready and as they end. Switches keep the rest, and ranks come back by
+themselves: see docs/protocol.md, section 6.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any, TypeVar
+
+from p4reduce_controller.aggregator import Aggregator, Heard
+from p4reduce_controller.frames import Endpoint, format_mac, parse_mac
+from p4reduce_controller.jobs import Job, Member, State
+from p4reduce_controller.numbers import GENERATIONS
+from p4reduce_controller.pools import SlotRange
+from p4reduce_controller.trees import Trees
+
+VERSION = 1
+LONGEST_LEASE = 3600.0
+
+T = TypeVar("T")
+
+
+class StateError(Exception):
+    """The state file cannot be used; the message says why, and what to do."""
+
+
+class StateFile:
+    """The file of one controller, which has it to itself until it ends, however it ends.
+
+    A file of another version, of other switches or a damaged one is refused, and left as it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises StateError: another controller has the file, or there can be none at this place."""
+        self.path = path
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._lock = open(os.open(f"{path}.lock", flags, 0o600))  # noqa: SIM115 - until `close`
+        except OSError as error:
+            raise StateError(f"--state {path}: cannot open {path}.lock: {error.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise StateError(f"--state {path}: another controller uses it; give each a file of its own") from None
+        self._setup: list[str] = []
+
+    def close(self) -> None:
+        self._lock.close()
+
+    def load(self, switches: Sequence[Aggregator], trees: Trees, now: float) -> tuple[list[Job], dict[int, Heard]]:
+        """The jobs, whose ranks have all still to come back, and where switches with a parent were heard by it.
+
+        Raises StateError. `now`: seconds on the clock of the jobs.
+        """
+        self._setup = [_describe(number, switch, trees) for number, switch in enumerate(switches)]
+        try:
+            text = self._read()
+        except FileNotFoundError:
+            self.save([], {}, now)
+            return [], {}
+        try:
+            root = _Part("the file", json.loads(text))
+            version = root.get("version", int)
+            if version != VERSION:
+                raise StateError(f"it is of version {version}, and this controller reads version {VERSION}")
+            parts = root.parts("jobs")
+            if parts:
+                self._check_setup(root.get("switches", list))
+            heard = root.get("children", dict) if parts else {}
+            children = {
+                _index(number, len(switches)): _heard(_Part(f"child {number}", one)) for number, one in heard.items()
+            }
+            return [_job(part, len(switches), now) for part in parts], children
+        except (StateError, ValueError, RecursionError) as error:
+            raise self.refusal(str(error)) from None
+
+    def refusal(self, why: str) -> StateError:
+        return StateError(f"--state {self.path}: {why}; remove the file to start without its jobs, which then end")
+
+    def save(self, jobs: Iterable[Job], children: Mapping[int, Heard], now: float) -> None:
+        """Replaces the file as a whole, on the disk. Raises StateError; then the file is as it was."""
+        root = {
+            "version": VERSION,
+            "switches": self._setup,
+            "children": {str(number): _of_heard(heard) for number, heard in children.items()},
+            "jobs": [_of_job(job, now) for job in jobs],
+        }
+        new = f"{self.path}.new"
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            with open(os.open(new, flags, 0o600), "w") as file:
+                os.fchmod(file.fileno(), 0o600)
+                json.dump(root, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, self.path)
+            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise StateError(f"--state {self.path} cannot be written: {error.strerror}") from None
+
+    def _read(self) -> str:
+        try:
+            with self.path.open() as file:
+                if os.fstat(file.fileno()).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                    raise self.refusal("others than its owner may write it (accepted is mode 0600)")
+                return file.read()
+        except FileNotFoundError:
+            raise
+        except (OSError, UnicodeDecodeError) as error:
+            raise StateError(f"--state {self.path} cannot be read: {error}") from None
+
+    def _check_setup(self, then: list[str]) -> None:
+        if then == self._setup:
+            return
+        gone = [str(one) for one in then if one not in self._setup]
+        new = [one for one in self._setup if one not in then]
+        raise StateError(
+            f"it has jobs that run on other switches than this controller's: it had {'; '.join(gone) or 'no other'}, "
+            f"and now there is {'; '.join(new) or 'no other'}. Start it as it was"
+        )
+
+
+class _Part:
+    """An object in the file, called `name` in errors. What is taken out of it is checked."""
+
+    def __init__(self, name: str, value: object) -> None:
+        if not isinstance(value, dict):
+            raise StateError(f"{name} is {_short(value)}, and an object is accepted")
+        self._name = name
+        self._values: dict[str, Any] = value
+
+    def get(self, key: str, kind: type[T]) -> T:
+        value = self._values.get(key)
+        if type(value) is not kind:
+            raise StateError(f"{self._name}: {key} is {_short(value)}, and {kind.__name__} is accepted")
+        return value
+
+    def number(self, key: str, low: int, high: int) -> int:
+        value = self.get(key, int)
+        if not low <= value <= high:
+            raise StateError(f"{self._name}: {key} is {value}, and {low} to {high} are accepted")
+        return value
+
+    def text(self, key: str, normal: Callable[[str], object]) -> str:
+        """As `normal` writes it, which raises ValueError for what is not accepted."""
+        value = self.get(key, str)
+        try:
+            return str(normal(value))
+        except ValueError as error:
+            raise StateError(f"{self._name}: {key} is {_short(value)}: {error}") from None
+
+    def seconds(self, key: str, low: float, high: float) -> float:
+        value = self.get(key, float)
+        if not low <= value <= high:
+            raise StateError(f"{self._name}: {key} is {value}, and {low:g} to {high:g} are accepted")
+        return value
+
+    def parts(self, key: str) -> list[_Part]:
+        return [_Part(f"{key}[{number}]", one) for number, one in enumerate(self.get(key, list))]
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) < 60 else f"{text[:60]}..."
+
+
+def _describe(number: int, switch: Aggregator, trees: Trees) -> str:
+    """All of a switch that must not change while jobs run."""
+    layout, at = switch.layout, switch.address
+    uplink = trees.uplinks.get(number)
+    below = f", below {trees.names[uplink.parent]} by port {uplink.port}" if uplink else ""
+    return (
+        f"{trees.names[number]} at {switch.target}, aggregator {at} ({at.mac}), {layout.lanes} lanes of "
+        f"{layout.block_size} values, {layout.slots} slots{below}"
+    )
+
+
+def _of_job(job: Job, now: float) -> dict[str, Any]:
+    return {
+        "name": job.name,
+        "number": job.number,
+        "generation": job.generation,
+        "slots": job.slots,
+        "first_slots": [taken.first for taken in job.ranges],
+        "slots_each": job.ranges[0].count,
+        "first_seq": job.first_seq,
+        "lease_s": job.lease,
+        "started": time.time() - (now - job.started),
+        "members": [_of_member(member) for _, member in sorted(job.members.items())],
+    }
+
+
+def _job(part: _Part, switches: int, now: float) -> Job:
+    members = [_member(rank, one, switches) for rank, one in enumerate(part.parts("members"))]
+    each = part.number("slots_each", 1, 2**16)
+    firsts = part.get("first_slots", list)
+    if len(firsts) != switches or not all(type(first) is int and first >= 0 for first in firsts):
+        raise StateError(f"first_slots are {_short(firsts)}, and {switches} numbers are accepted")
+    return Job(
+        name=part.get("name", str),
+        number=part.number("number", 1, 2**16 - 1),
+        generation=part.number("generation", 0, GENERATIONS - 1),
+        world_size=len(members),
+        slots=part.number("slots", 1, 2**32 - 1),
+        ranges=tuple(SlotRange(first, each) for first in firsts),
+        first_seq=part.number("first_seq", 0, 2**32 - 1),
+        lease=part.seconds("lease_s", 0.0, LONGEST_LEASE),
+        started=now - max(0.0, time.time() - part.seconds("started", 0.0, math.inf)),
+        deadline=math.inf,
+        state=State.READY,
+        members={member.rank: member for member in members},
+    )
+
+
+def _of_member(member: Member) -> dict[str, Any]:
+    heard = {str(switch): _of_heard(heard) for switch, heard in member.heard.items()}
+    return {"switch": member.switch, "key_sha256": member.key, "heard": heard}
+
+
+def _member(rank: int, part: _Part, switches: int) -> Member:
+    heard = part.get("heard", dict)
+    return Member(
+        rank=rank,
+        session=None,
+        last_sign=0.0,
+        nonce=0,
+        key=part.get("key_sha256", str),
+        switch=part.get("switch", str),
+        heard={_index(number, switches): _heard(_Part("heard", one)) for number, one in heard.items()},
+    )
+
+
+def _of_heard(heard: Heard) -> dict[str, Any]:
+    sender = heard.sender
+    return {"port": heard.port, "mac": sender.mac, "ip": sender.ip, "udp_port": sender.udp_port}
+
+
+def _heard(part: _Part) -> Heard:
+    sender = Endpoint(
+        part.text("mac", lambda text: format_mac(parse_mac(text))),
+        part.text("ip", IPv4Address),
+        part.number("udp_port", 1, 2**16 - 1),
+    )
+    return Heard(part.number("port", 1, 511), sender, job=0, generation=0, worker=0, nonce=0)
+
+
+def _index(text: str, switches: int) -> int:
+    """The number of a switch."""
+    if not (text.isascii() and text.isdigit() and int(text) < switches):
+        raise StateError(f"switch {_short(text)}: 0 to {switches - 1} are accepted")
+    return int(text)
+
+
+__all__ = ["StateError", "StateFile"]

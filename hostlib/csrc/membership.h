@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank's place in its job, as callers describe it.
+#ifndef P4REDUCE_MEMBERSHIP_H
+#define P4REDUCE_MEMBERSHIP_H
+
+#include "p4reduce_worker.h"
+
+// How many workers of the job this rank's switch has.
+unsigned membership_workers(const p4reduce_membership *m);
+
+// The rank of the one that the switch knows by `index`.
+unsigned membership_rank(const p4reduce_membership *m, unsigned index);
+
+// Whether the membership is one that there can be; where not, `error` says why.
+p4reduce_status membership_check(const p4reduce_membership *m, p4reduce_error *error);
+
+#endif

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state file: what was kept is what is found, and nothing else is taken for it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.aggregator import Placement
+from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.jobs import Job, Jobs
+from p4reduce_controller.pools import SlotPool, SlotRange
+from p4reduce_controller.state import StateError, StateFile
+from p4reduce_controller.trees import Trees, Uplink
+
+from .fake_switch import FakeSwitch, _entries
+from .test_trees import ADDRESSES, LEAF1, LEAF2, TWO_LEAVES, TreeDesk
+
+KEY = re.compile(r"^[0-9a-f]{32}$")
+
+
+class Kept:
+    """A desk of two leaves and a spine, and its file."""
+
+    def __init__(self, folder: Path, trees: Trees = TWO_LEAVES) -> None:
+        self.path = folder / "state"
+        self.trees = trees
+        self.desk = TreeDesk(trees)
+        self.desk.jobs._returns = True
+        self.file = StateFile(self.path)
+        self.switches = [FakeSwitch(number=number) for number in range(len(trees.names))]
+        self.load()
+
+    def job(self, name: str, *switches: int) -> list[pb.Assigned]:
+        """Ready, with a rank at each of these switches. What the ranks were assigned."""
+        sessions = [self.desk.join(rank, len(switches), name) for rank in range(len(switches))]
+        for session, switch in zip(sessions, switches, strict=True):
+            self.desk.hear_at(session, switch)
+        self.desk.installed()
+        return [self.desk.told[session][0].assigned for session in sessions]
+
+    def save(self) -> None:
+        self.file.save(self.desk.jobs, self.desk.jobs.children, self.desk.now)
+
+    def load(self) -> list[Job]:
+        return self.file.load(self.switches, self.trees, 1000.0)[0]
+
+    def restored(self) -> Jobs:
+        jobs = Jobs(self.desk.jobs.layout, ADDRESSES[: len(self.switches)], trees=self.trees, returns=True)
+        jobs.restore(*self.file.load(self.switches, self.trees, 1000.0))
+        return jobs
+
+    def close(self) -> None:
+        self.file.close()
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    return Kept(tmp_path)
+
+
+def entries(placements: dict[int, Placement]) -> dict[int, tuple[object, ...]]:
+    return {switch: _entries(placement) for switch, placement in placements.items()}
+
+
+@given(st.lists(st.lists(st.sampled_from([LEAF1, LEAF2]), min_size=1, max_size=5), max_size=4), st.data())
+def test_what_was_kept_is_found(tmp_path_factory: pytest.TempPathFactory, places: list[list[int]], data: Any) -> None:
+    kept = Kept(tmp_path_factory.mktemp("kept"))
+    for number, switches in enumerate(places):
+        kept.job(f"job {number}", *switches)
+    for job in data.draw(st.lists(st.sampled_from(kept.desk.jobs.live), unique_by=id)) if places else []:
+        kept.desk.jobs.failed(job, "it ends")
+        kept.desk.carry_out()
+        kept.desk.removed()
+    kept.save()
+    before, after = kept.desk.jobs, kept.restored()
+    assert len(list(after)) == len(list(before))
+    for then, now in zip(sorted(before, key=lambda job: job.number), after, strict=True):
+        assert entries(now.placements) == entries(then.placements)
+        for name in ("name", "number", "generation", "world_size", "slots", "ranges", "first_seq", "lease", "state"):
+            assert getattr(now, name) == getattr(then, name)
+        assert [member.key for member in now.members.values()] == [member.key for member in then.members.values()]
+        assert len(now.away) == now.world_size
+    assert [pool.used for pool in after.pools] == [pool.used for pool in before.pools]
+    assert [pool._free for pool in after.pools] == [pool._free for pool in before.pools]
+    kept.close()
+
+
+def test_there_are_no_secrets_in_it_and_only_its_owner_may_read_it(kept: Kept) -> None:
+    keys = [assigned.rejoin_key for assigned in kept.job("job", LEAF1, LEAF2)]
+    kept.save()
+    assert all(KEY.match(key) and key not in kept.path.read_text() for key in keys)
+    assert len(set(keys)) == 2
+    for path in (kept.path, Path(f"{kept.path}.lock")):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_numbers_and_generations_go_on(kept: Kept) -> None:
+    one, two = kept.job("one", LEAF1)[0], kept.job("two", LEAF2)[0]
+    kept.desk.jobs.failed(next(iter(kept.desk.jobs)), "it ends")
+    kept.desk.carry_out()
+    kept.desk.removed()
+    kept.save()
+    jobs = kept.restored()
+    assert [job.number for job in jobs] == [two.job] == [2]
+    numbers = jobs._numbers
+    assert numbers.take()[0] == one.job == 1
+    assert numbers.take()[0] == 3
+    numbers.give_back(2)
+    assert numbers.take() == (2, (two.generation + 1) % 65536)
+
+
+def replaced(kept: Kept, change: Callable[[dict[str, Any]], object]) -> str:
+    """The error of a file that was changed so."""
+    kept.job("job", LEAF1, LEAF2)
+    kept.job("other", LEAF2)
+    kept.save()
+    root = json.loads(kept.path.read_text())
+    change(root)
+    kept.path.write_text(json.dumps(root))
+    text = kept.path.read_text()
+    with pytest.raises((StateError, ValueError)) as caught:
+        kept.restored()
+    assert kept.path.read_text() == text
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda root: root.update(version=2), "it is of version 2, and this controller reads version 1; remove"),
+        (lambda root: root.pop("version"), "version is None, and int is accepted"),
+        (lambda root: root.update(jobs={}), "jobs is {}, and list is accepted"),
+        (lambda root: root["jobs"].append(3), "jobs[2] is 3, and an object is accepted"),
+        (lambda root: root["children"].pop("1"), "1 of 2 switches with a parent are known"),
+        (lambda root: root["children"].update({"9": {}}), "switch '9': 0 to 2 are accepted"),
+        (lambda root: root["children"]["1"].update(mac="x"), "mac is 'x': MAC address 'x': six"),
+        (lambda root: root["children"]["1"].update(ip="x"), "ip is 'x'"),
+        (lambda root: root["jobs"][0].update(number=2), "job number 2: 3 to 4094 are free"),
+        (lambda root: root["jobs"][0].update(number=True), "number is True, and int is accepted"),
+        (lambda root: root["jobs"][0].update(generation=65536), "generation is 65536, and 0 to 65535 are accepted"),
+        (lambda root: root["jobs"][0].update(name="other"), "job 'other': there are two of that name"),
+        (lambda root: root["jobs"][0].update(name=""), "1 to 200 printable characters"),
+        (lambda root: root["jobs"][0].update(members=[]), "world_size=0"),
+        (lambda root: root["jobs"][0]["members"][0].update(heard={}), "rank 0 is not at one switch of each of the 1"),
+        (lambda root: root["jobs"][0].update(first_slots=[0, 4, 4]), "slots 4 to 7 are not all free"),
+        (lambda root: root["jobs"][0].update(first_slots=[0, 0]), "first_slots are [0, 0], and 3 numbers are accepted"),
+        (lambda root: root["jobs"][0].update(slots_each=3), "slots=4, of which 3 at each switch"),
+        (lambda root: root["jobs"][0].update(slots=99), "slots=99, and the switch has 16"),
+        (lambda root: root["jobs"][0].update(lease_s=-1.0), "lease_s is -1.0, and 0 to 3600 are accepted"),
+        (lambda root: root["jobs"][0].update(lease_s=float("nan")), "lease_s is nan"),
+        (lambda root: root["jobs"][0].update(first_seq=2**32), "first_seq is 4294967296"),
+        (lambda root: root["switches"].pop(), "it has jobs that run on other switches"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_named(kept: Kept, change: Callable[[dict[str, Any]], object], said: str) -> None:
+    assert said in replaced(kept, change)
+
+
+def values(root: Any) -> list[tuple[Any, Any]]:
+    """Every place in a JSON value, as container and key."""
+    inside = root.items() if isinstance(root, dict) else enumerate(root) if isinstance(root, list) else ()
+    return [place for key, value in inside for place in [(root, key), *values(value)]]
+
+
+@given(data=st.data())
+def test_whatever_is_in_it_is_found_or_refused(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+    kept = Kept(tmp_path_factory.mktemp("damaged"))
+    kept.job("job", LEAF1, LEAF2)
+    kept.save()
+    text = kept.path.read_text()
+    if data.draw(st.booleans()):
+        text = text[: round(len(text) * data.draw(st.floats(0, 1)))]
+    else:
+        root = json.loads(text)
+        container, key = data.draw(st.sampled_from(values(root)))
+        container[key] = data.draw(
+            st.sampled_from([None, -1, 0, 1, 2**70, 1.5, "", "1", "\udc00", [], {}, [[]], True, float("inf")])
+        )
+        text = json.dumps(root)
+    kept.path.write_text(text)
+    with contextlib.suppress(StateError, ValueError):
+        assert len(list(kept.restored())) <= 1
+    kept.close()
+
+
+def test_a_file_without_jobs_may_be_of_other_switches(kept: Kept) -> None:
+    kept.save()
+    kept.switches[0].target = "another"
+    assert kept.load() == []
+
+
+@pytest.mark.parametrize("mode", [0o602, 0o620])
+def test_a_file_that_others_may_write_is_refused(kept: Kept, mode: int) -> None:
+    kept.path.chmod(mode)
+    with pytest.raises(StateError, match="others than its owner may write it"):
+        kept.load()
+
+
+def test_two_controllers_cannot_have_one_file(kept: Kept) -> None:
+    with pytest.raises(StateError, match=f"--state {kept.path}: another controller uses it"):
+        StateFile(kept.path)
+    kept.close()
+    StateFile(kept.path).close()
+
+
+def test_a_place_where_there_can_be_none(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match=r"state\.lock: No such file or directory"):
+        StateFile(tmp_path / "none" / "state")
+
+
+def test_a_write_that_does_not_end_leaves_the_file_as_it_was(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept.job("job", LEAF1, LEAF2)
+    kept.save()
+    before = kept.path.read_text()
+    kept.job("other", LEAF2)
+
+    def killed(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for function in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, function, killed)
+            with pytest.raises(StateError, match="cannot be written: No space left"):
+                kept.save()
+        assert kept.path.read_text() == before
+        assert [job.name for job in kept.load()] == ["job"]
+    Path(f"{kept.path}.new").write_text('{"version": ')  # as a crash leaves it
+    kept.save()
+    assert [job.name for job in kept.load()] == ["job", "other"]
+
+
+def test_it_is_not_written_through_a_link(kept: Kept, tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    target.write_text("as it was")
+    Path(f"{kept.path}.new").symlink_to(target)
+    with pytest.raises(StateError, match="cannot be written"):
+        kept.save()
+    assert target.read_text() == "as it was"
+
+
+def test_several_trees(tmp_path: Path) -> None:
+    """Two roots with a leaf each: a rank is at one switch of each tree."""
+    trees = Trees(["root1", "root2", "leaf"], {2: Uplink(9, 0)})
+    kept = Kept(tmp_path, trees)
+    sessions = [kept.desk.join(rank, 2) for rank in range(2)]
+    for session in sessions:
+        for switch in (2, 1):
+            assert kept.desk.hear_at(session, switch)
+    kept.desk.installed()
+    kept.save()
+    [now], [then] = kept.restored(), kept.desk.jobs
+    assert entries(now.placements) == entries(then.placements)
+    assert now.placements.keys() == {1, 2}
+
+
+@given(st.lists(st.tuples(st.integers(-1, 12), st.integers(0, 6)), max_size=6))
+def test_ranges_that_are_taken_up_again(wanted: list[tuple[int, int]]) -> None:
+    pool, used = SlotPool(12), [False] * 12
+    for first, count in wanted:
+        fits = count > 0 and first >= 0 and first + count <= 12 and not any(used[first : first + count])
+        if fits:
+            pool.take_at(SlotRange(first, count))
+            used[first : first + count] = [True] * count
+        else:
+            with pytest.raises(ValueError, match="not all free"):
+                pool.take_at(SlotRange(first, count))
+        assert pool.used == sum(used)
+
+
+def test_an_address_in_a_file_is_normal(kept: Kept) -> None:
+    kept.job("job", LEAF1, LEAF2)
+    kept.save()
+    kept.path.write_text(kept.path.read_text().replace("02:00:00:00:00:01", "02-00-00-00-00-01"))
+    assert kept.load()[0].members[1].heard[LEAF2].sender == Endpoint("02:00:00:00:00:01", "10.0.0.1", 5001)

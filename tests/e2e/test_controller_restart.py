@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A controller that dies and is started again: jobs carry on, with the right sums, and are looked after as before."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import over_udp
+from .rank import Call
+from .stack import Ranks, Stack
+from .test_aggregators import status
+
+LEASE_S = 4.0
+STEPS = [Call((2000,), seed=seed, pause=0.02) for seed in range(5)]
+
+
+@contextlib.contextmanager
+def kept(folder: Path, **shape: Any) -> Iterator[Stack]:
+    """A stack whose controller keeps its state."""
+    with over_udp("--state", str(folder / "state"), "--lease", str(LEASE_S), **shape) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with kept(tmp_path_factory.mktemp("state")) as stack:
+        yield stack
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
+
+
+def go_on(ranks: Ranks, steps: int = 10) -> None:
+    """Until every rank has made so many more calls."""
+    ranks.wait_for("done")
+    before = {rank: events[-1] for rank, events in ranks.events.items()}
+    assert all("done" in last for last in before.values()), before
+    ranks.wait_until(
+        f"{steps} more calls", lambda rank: ranks.events[rank][-1].get("done", 0) >= before[rank]["done"] + steps
+    )
+
+
+def job(stack: Stack, name: str) -> dict[str, Any]:
+    """What the controller says of it; {} if it knows no such job."""
+    jobs: list[dict[str, Any]] = status(stack)["jobs"]  # type: ignore[assignment]
+    return next((one for one in jobs if one["name"] == name), {})
+
+
+def slots_used(stack: Stack) -> int:
+    switches: list[dict[str, int]] = status(stack)["switches"]  # type: ignore[assignment]
+    return sum(switch["slots_used"] for switch in switches)
+
+
+def wait_until_back(stack: Stack, name: str) -> None:
+    wait_until(lambda: not any(member["away"] for member in job(stack, name)["members"]), "the ranks to be back")
+
+
+def place(stack: Stack, name: str) -> dict[str, Any]:
+    """What must not change of a job."""
+    known = job(stack, name)
+    members = [(member["rank"], member["places"]) for member in known["members"]]
+    return {
+        "members": members,
+        **{key: known[key] for key in ("number", "generation", "state", "first_slots", "slots")},
+    }
+
+
+def ended_well(ranks: Ranks) -> None:
+    lasts = ranks.wait_for_ends(90)
+    assert all("stats" in last for last in lasts.values()), lasts
+
+
+@pytest.mark.parametrize(
+    ("shape", "number"),
+    [
+        ({"target": "sim"}, signal.SIGKILL),
+        ({"target": "native"}, signal.SIGTERM),
+        ({"target": "native", "aggregators": 2}, signal.SIGKILL),
+        ({"target": "native", "leaves": 2}, signal.SIGKILL),
+    ],
+)
+def test_jobs_carry_on_and_are_looked_after_as_before(
+    tmp_path: Path, shape: dict[str, Any], number: signal.Signals
+) -> None:
+    with kept(tmp_path, **shape) as stack:
+        at = stack.names[1:] if shape.get("leaves") else ()
+        with (
+            stack.ranks(STEPS, job="one", world_size=4, repeat=True, at=at) as one,
+            stack.ranks([Call(), Call(pause=6.0)], job="two", world_size=2, at=at) as two,
+        ):
+            go_on(one)
+            two.wait_for("done")
+            before = place(stack, "one")
+            stack.stop_controller(number)
+            go_on(one)
+            stack.start_controller()
+            wait_until_back(stack, "one")
+            assert place(stack, "one") == before
+            go_on(one)
+            # Slots of others are not given away.
+            with stack.ranks(STEPS, job="three", world_size=2, at=at) as three:
+                ended_well(three)
+            ended_well(two)
+            wait_until(lambda: not job(stack, "two"), "the job that has ended to be forgotten")
+            go_on(one)
+            one.kill(1)
+            lasts = one.wait_for_ends()
+            for last in (lasts[rank] for rank in one.children):
+                assert (last.get("error"), last.get("rank")) == ("JobAborted", 1), last
+        wait_until(lambda: slots_used(stack) == 0, "the slots to be free")
+
+
+def test_a_rank_that_dies_while_there_is_no_controller_is_named(stack: Stack) -> None:
+    with stack.ranks(STEPS, job="killed", world_size=3, repeat=True) as ranks:
+        go_on(ranks)
+        stack.stop_controller()
+        ranks.kill(1)
+        stack.start_controller()
+        started = time.monotonic()
+        lasts = ranks.wait_for_ends(4 * LEASE_S)
+        assert time.monotonic() - started < 3 * LEASE_S
+        for rank in (0, 2):
+            assert (lasts[rank].get("error"), lasts[rank].get("rank")) == ("JobAborted", 1), lasts[rank]
+        assert any("rank 1 did not come back within 8 s" in lasts[rank]["message"] for rank in (0, 2)), lasts
+    wait_until(lambda: slots_used(stack) == 0, "the slots to be free")
+
+
+@pytest.mark.parametrize("target", ["sim", "native"])
+def test_a_switch_that_is_restarted_meanwhile_has_lost_its_jobs(tmp_path: Path, target: str) -> None:
+    with kept(tmp_path, target=target, aggregators=2) as stack:
+        with stack.ranks(STEPS, job="lost", world_size=2, repeat=True) as ranks:
+            go_on(ranks)
+            stack.stop_controller()
+            stack.restart_switch(1)
+            stack.start_controller()
+            for last in ranks.wait_for_ends(4 * LEASE_S).values():
+                assert last.get("error") == "JobAborted", last
+                assert f"the switch at {stack.names[1]} was restarted and lost the job's state" in last["message"]
+        wait_until(lambda: slots_used(stack) == 0, "the slots to be free")
+        with stack.ranks(STEPS, job="lost", world_size=2) as ranks:
+            ended_well(ranks)
+
+
+def test_ranks_that_leave_while_there_is_no_controller_leave_when_there_is_one(stack: Stack) -> None:
+    with stack.ranks([Call(), Call(pause=2.0)], job="leaving", world_size=2) as ranks:
+        ranks.wait_for("done")
+        stack.stop_controller()
+        ranks.wait_for("stats")  # from now on they leave
+        stack.start_controller()
+        ended_well(ranks)
+    wait_until(lambda: slots_used(stack) == 0, "the slots to be free")
+    assert status(stack)["jobs_aborted"] == 0
+
+
+def test_without_a_controller_the_job_ends_in_time(stack: Stack) -> None:
+    with stack.ranks(STEPS, job="orphaned", world_size=2, repeat=True) as ranks:
+        go_on(ranks)
+        stack.stop_controller()
+        stopped = time.monotonic()
+        try:
+            for last in ranks.wait_for_ends(4 * LEASE_S).values():
+                assert last.get("error") == "JobAborted", last
+                assert f"the connection to the controller at {stack.controller} broke" in last["message"]
+                assert "none has let this rank in again for 8 s" in last["message"]
+            assert 2 * LEASE_S - 1 < time.monotonic() - stopped < 3 * LEASE_S
+        finally:
+            stack.start_controller()
+    wait_until(lambda: slots_used(stack) == 0, "the slots to be free", 4 * LEASE_S)
