@@ -130,7 +130,7 @@ EXPECTED = "min_parse_depth_accept_loop"
 DISABLED = "unknown"
 
 
-def compile_profile(name: str, to: Path, source: Path = SOURCE, **others: int) -> Figures:
+def compile_profile(name: str, to: Path) -> Figures:
     """Compile a profile into folder `to`: binary, P4Info, reports. Gives what it takes of the chip.
 
     Raises ToolMissing, CalledProcessError with what is wrong in `stderr`, or RuntimeError for a warning.
@@ -139,23 +139,21 @@ def compile_profile(name: str, to: Path, source: Path = SOURCE, **others: int) -
     chip, architecture = {1: ("tofino", "tna"), 2: ("tofino2", "t2na")}[profile.tofino]
     compiler, assembler = (find(program, BACKEND) for program in ("p4c-barefoot", "bfas"))
     command = [compiler, "--std", "p4-16", "--target", chip, "--arch", architecture, "-g"]
-    command += [f"-D__TARGET_TOFINO__={profile.tofino}", f"-I{includes()}", *profile.options(**others)]
+    command += [f"-D__TARGET_TOFINO__={profile.tofino}", f"-I{includes()}", *profile.options()]
     command += ["--Wdisable=" + DISABLED, "--p4runtime-force-std-externs"]
     if profile.tofino > 1:
-        command.append(
-            "--no-clot"
-        )  # p4c 1.2.5.16 places header bytes in CLOTs that its own assembler then does not find
-    command += ["--p4runtime-files", str(to / "p4info.txtpb"), "-o", str(to), str(source)]
+        command += ["--no-clot"]  # the assembler of p4c 1.2.5.16 rejects the CLOTs of its compiler
+    command += ["--p4runtime-files", str(to / "p4info.txtpb"), "-o", str(to), str(SOURCE)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     if any("warning:" in line and EXPECTED not in line for line in done.stderr.splitlines()):
         raise RuntimeError(f"the compiler warns about {name}: {done.stderr}")
     pipe = to / "pipe"
-    command = [assembler, "--no-warn", "--target", chip, "-o", str(pipe), str(pipe / f"{source.stem}.bfa")]
+    command = [assembler, "--no-warn", "--target", chip, "-o", str(pipe), str(pipe / f"{SOURCE.stem}.bfa")]
     subprocess.run(command, check=True, capture_output=True, text=True)
-    return figures(profile, pipe, **others)
+    return figures(profile, pipe)
 
 
-def figures(profile: Profile, pipe: Path, **others: int) -> Figures:
+def figures(profile: Profile, pipe: Path) -> Figures:
     """Read the reports in the folder of a build's pipe. Raises FileNotFoundError where one is missing."""
     resources, phv = (json.loads((pipe / "logs" / name).read_text()) for name in ("resources.json", "phv.json"))
     stages = resources["resources"]["mau"]["mau_stages"]
@@ -172,7 +170,7 @@ def figures(profile: Profile, pipe: Path, **others: int) -> Figures:
         phv_bits=sum(_bits_used(one["slices"]) for one in containers),
         header_bytes=14 + 20 + 8 + 18 + 4,
         payload_bytes=4 * profile.block_size,
-        slots=others.get("SLOTS", profile.slots),
+        slots=profile.slots,
     )
 
 

@@ -124,7 +124,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
                 traffic_manager.ucast_egress_port = meta.egress_port;
             }
         }
-        // After all sums, which the compiler takes for parts of the header that this removes.
+        // Whoever goes round once more has all lanes that are in the answer.
         if (hdr.aggregation.isValid() && meta.own == 1) {
             leave_out.apply(hdr);
         }
