@@ -5,8 +5,12 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
 
     Uplink() uplink;
     Admission() admission;
+    Verdict() verdict;
     SlotState() slot_state;
     Replies() replies;
+    Measure() measure;
+    Lengths() lengths;
+    LeaveOut() leave_out;
 #define LANE_INSTANCES(i) Key() key##i; Lane() lane##i;
     FOR_EACH_LANE(LANE_INSTANCES)
 
@@ -40,6 +44,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
                 || (meta.from_parent == 1 && (hdr.aggregation.op == OP_RESULT || hdr.aggregation.op == OP_STATUS))) {
                 meta.outcome = OUTCOME_STARTED;
                 admission.apply(hdr, meta);
+                verdict.apply(hdr, meta);
                 if (hdr.aggregation.op == OP_ERROR && meta.outcome == OUTCOME_STARTED) {
                     meta.outcome = OUTCOME_MISMATCH;
                 }
@@ -71,5 +76,8 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
             outcomes.count((bit<32>)OUTCOME_SENT_UP);
         }
         replies.apply(hdr, meta);
+        measure.apply(hdr, length);
+        lengths.apply(hdr, length);
+        leave_out.apply(hdr);
     }
 }

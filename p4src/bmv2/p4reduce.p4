@@ -21,6 +21,7 @@
 control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     DropSimulator() drop_simulator;
     OwnAddress() own_address;
+    OwnAnswers() own_answers;
     Aggregation() aggregation;
     Forwarding() forwarding;
 
@@ -50,9 +51,14 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             if (lost == 1) {
                 meta.drop = 1;
             } else {
-                own_address.apply(hdr, meta);
-                to_forwarding = ~meta.own;
-                to_aggregator = meta.own & (hdr.aggregation.isValid() ? 1w1 : 1w0);
+                own_address.apply(meta);
+                if (meta.own == 0) {
+                    to_forwarding = 1;
+                } else if (hdr.aggregation.isValid()) {
+                    to_aggregator = 1;
+                } else {
+                    own_answers.apply(hdr, meta);
+                }
             }
         }
         if (to_aggregator == 1) {

@@ -7,7 +7,13 @@ parser PacketParser(packet_in pkt, out headers_t hdr, inout metadata_t meta, ino
         }
     }
 
+    state parse_packet_out {
+        pkt.extract(hdr.packet_out);
+        transition parse_ethernet;
+    }
+
 #define CHECK_IPV4
+#define NOTE_AGGREGATION
 #include "../include/parser_states.p4"
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Only a member of a job reaches a slot, and only a slot of its job's pool.
+// Only a member of a job reaches a slot, and only a slot of its job's pool: whose packet is it, and which half's?
 control Admission(in headers_t hdr, inout metadata_t meta) {
     action admit(bit<32> worker_bit, bit<32> full_bitmap, bit<16> pool_base, bit<16> pool_halves, bit<16> group) {
+        meta.admitted = 1;
         meta.worker_bit = worker_bit;
         meta.full_bitmap = full_bitmap;
         meta.job_group = group;
@@ -24,7 +25,14 @@ control Admission(in headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (!jobs.apply().hit) {
+        jobs.apply();
+    }
+}
+
+// What that means for a packet that is to reach a slot.
+control Verdict(in headers_t hdr, inout metadata_t meta) {
+    apply {
+        if (meta.admitted == 0) {
             meta.outcome = OUTCOME_NOT_ADMITTED;
         } else if (meta.room == 0 || hdr.aggregation.slot[0:0] != hdr.aggregation.seq[0:0]) {
             meta.outcome = OUTCOME_BAD_SLOT;

@@ -23,6 +23,7 @@ struct metadata_t {
     mac_t   switch_mac;
 
     // The sender's membership, from the job's entry.
+    bit<1>  admitted;
     bit<32> worker_bit;
     bit<32> full_bitmap;
     bit<16> room;            // halves of the pool from this one on: 0 when it is outside

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The switch as a host: it answers ARP and ping for its own addresses, and knows which packets are meant for it.
-control OwnAddress(inout headers_t hdr, inout metadata_t meta) {
+// The switch as a host: it knows which packets are meant for it, and answers ARP and ping for its own addresses.
+control OwnAddress(inout metadata_t meta) {
     action own(mac_t mac) {
         meta.own = 1;
         meta.switch_mac = mac;
@@ -13,6 +13,13 @@ control OwnAddress(inout headers_t hdr, inout metadata_t meta) {
         size = 64;
     }
 
+    apply {
+        own_addresses.apply();
+    }
+}
+
+// What is meant for the switch, and not for the aggregator.
+control OwnAnswers(inout headers_t hdr, inout metadata_t meta) {
     action answer_arp() {
         hdr.arp.op = ARP_REPLY;
         hdr.arp.target_mac = hdr.arp.sender_mac;
@@ -35,20 +42,18 @@ control OwnAddress(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (own_addresses.apply().hit) {
-            if (hdr.arp.isValid() && hdr.arp.op == ARP_REQUEST) {
-                answer_arp();
-            } else if (hdr.icmp.isValid() && hdr.icmp.type == ICMP_ECHO_REQUEST && meta.bad_checksum == 0) {
-                // RFC 1624: the type falls by 8, so the checksum rises by 0x0800, with the carry added back.
-                if (hdr.icmp.checksum >= 0xF800) {
-                    hdr.icmp.checksum = hdr.icmp.checksum + 0x0801;
-                } else {
-                    hdr.icmp.checksum = hdr.icmp.checksum + 0x0800;
-                }
-                answer_ping();
-            } else if (!hdr.aggregation.isValid()) {
-                meta.drop = 1;
+        if (hdr.arp.isValid() && hdr.arp.op == ARP_REQUEST) {
+            answer_arp();
+        } else if (hdr.icmp.isValid() && hdr.icmp.type == ICMP_ECHO_REQUEST && meta.bad_checksum == 0) {
+            // RFC 1624: the type falls by 8, so the checksum rises by 0x0800, with the carry added back.
+            if (hdr.icmp.checksum >= 0xF800) {
+                hdr.icmp.checksum = hdr.icmp.checksum + 0x0801;
+            } else {
+                hdr.icmp.checksum = hdr.icmp.checksum + 0x0800;
             }
+            answer_ping();
+        } else {
+            meta.drop = 1;
         }
     }
 }

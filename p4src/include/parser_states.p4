@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every parser does with a frame once it knows where that begins: include it in the parser. CHECK_IPV4 is what the
-// architecture's parser does about the checksum of an IPv4 header; nothing where it does not do that.
-    state parse_packet_out {
-        pkt.extract(hdr.packet_out);
-        transition parse_ethernet;
-    }
-
+// architecture's parser does about the checksum of an IPv4 header, NOTE_AGGREGATION what it notes of our header; nothing
+// where it does not do that.
     state parse_ethernet {
         pkt.extract(hdr.ethernet);
         transition select(hdr.ethernet.type) {
@@ -50,6 +46,7 @@
     state parse_aggregation {
         pkt.extract(hdr.aggregation);
         meta.member = hdr.aggregation.worker;
+        NOTE_AGGREGATION
 #define EXTRACT_KEY(i) pkt.extract(hdr.keys[i]);
         FOR_EACH_LANE(EXTRACT_KEY)
         transition lane_0;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Turns the packet that a slot has seen into the answer, if there is one.
 control Replies(inout headers_t hdr, inout metadata_t meta) {
-    bit<16> length = BARE_LENGTH;
-
     // Back to the sender, or, when it is multicast, from the switch to whom the egress will name.
     action turn_around(bit<4> op) {
         hdr.aggregation.op = op;
@@ -56,6 +54,7 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
     }
 
     action tell_state() {
+        to_controller();
         hdr.aggregation.seq = meta.seq;
         hdr.aggregation.fingerprint = meta.fingerprint;
     }
@@ -63,9 +62,43 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
     action without_values(bit<32> word) {
         hdr.aggregation.active = 0;
         hdr.aggregation.present = 0;
-#define DROP_VALUES(i) hdr.values[i].setInvalid(); hdr.keys[i].key = 0;
-        FOR_EACH_LANE(DROP_VALUES)
-        hdr.keys[0].key = word;
+#define ONLY_KEY(i) hdr.keys[i].key = i == 0 ? word : 0;
+        FOR_EACH_LANE(ONLY_KEY)
+    }
+
+    action result() {
+        turn_around(OP_RESULT);
+        hdr.aggregation.present = hdr.aggregation.active;
+    }
+
+    action result_to_group() {
+        result();
+        to_group();
+    }
+
+    action result_to_sender() {
+        result();
+        to_sender();
+    }
+
+    action status() {
+        turn_around(OP_STATUS);
+        without_values(meta.bitmap);
+    }
+
+    action status_to_sender() {
+        status();
+        to_sender();
+    }
+
+    action disagreement() {
+        without_values(hdr.aggregation.fingerprint);
+        hdr.aggregation.fingerprint = meta.fingerprint;
+    }
+
+    action error_to_group() {
+        turn_around(OP_ERROR);
+        to_group();
     }
 
     action drop() {
@@ -79,36 +112,28 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
                 name_worker();
             }
 #endif
-            turn_around(OP_RESULT);
-            to_group();
-            hdr.aggregation.present = hdr.aggregation.active;
+            result_to_group();
 #ifdef LEAF
         } else if (meta.send_up == 1) {
             to_parent(OP_DATA);
             hdr.aggregation.present = hdr.aggregation.active & meta.present;
-#define LEAVE_OUT(i) if (meta.present[i:i] == 0) { hdr.values[i].setInvalid(); }
-            FOR_EACH_LANE(LEAVE_OUT)
 #endif
         } else if (meta.outcome == OUTCOME_REPLAYED) {
-            turn_around(OP_RESULT);
-            to_sender();
-            hdr.aggregation.present = hdr.aggregation.active;
+            result_to_sender();
         } else if (meta.outcome == OUTCOME_AHEAD) {
 #ifdef LEAF
             if (meta.from_parent == 1) {
                 name_worker();
+                status();
                 to_group();
             } else
 #endif
-            to_sender();
-            turn_around(OP_STATUS);
-            without_values(meta.bitmap);
+            status_to_sender();
         } else if (meta.outcome == OUTCOME_MISMATCH) {
             if (hdr.aggregation.op == OP_ERROR) {
                 without_values(hdr.keys[0].key);
             } else {
-                without_values(hdr.aggregation.fingerprint);
-                hdr.aggregation.fingerprint = meta.fingerprint;
+                disagreement();
             }
 #ifdef LEAF
             if (meta.from_parent == 1) {
@@ -118,21 +143,37 @@ control Replies(inout headers_t hdr, inout metadata_t meta) {
                 to_parent(OP_ERROR);
             } else
 #endif
-            {
-                turn_around(OP_ERROR);
-                to_group();
-            }
+            error_to_group();
         } else if (meta.outcome == OUTCOME_QUERY) {
-            to_controller();
             tell_state();
         } else if (meta.outcome == OUTCOME_HELLO || meta.outcome == OUTCOME_RESET) {
             to_controller();
         } else {
             drop();
         }
-#define ADD_LENGTH(i) if (hdr.values[i].isValid()) { length = length + LANE_LENGTH; }
+    }
+}
+
+// How long the answer is: a lane's values are in it if `present` says so.
+control Measure(in headers_t hdr, out bit<16> length) {
+    apply {
+        length = BARE_LENGTH;
+#define ADD_LENGTH(i) if (hdr.aggregation.present[i:i] == 1) { length = length + LANE_LENGTH; }
         FOR_EACH_LANE(ADD_LENGTH)
+    }
+}
+
+control Lengths(inout headers_t hdr, in bit<16> length) {
+    apply {
         hdr.udp.length = length;
         hdr.ipv4.total_length = length + 20;
+    }
+}
+
+// Lanes that are not present are left out.
+control LeaveOut(inout headers_t hdr) {
+    apply {
+#define LEAVE_OUT(i) if (hdr.aggregation.present[i:i] == 0) { hdr.values[i].setInvalid(); }
+        FOR_EACH_LANE(LEAVE_OUT)
     }
 }

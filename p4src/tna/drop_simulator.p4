@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loses packets on purpose: a port that the controller gives a threshold loses threshold / 2^32 of what crosses it in
-// this direction, in steps of 2^-15. 2^32 - 1 loses everything. Lost is what `margin` is not 0 for.
-control DropSimulator(in port_t port, out bit<16> margin) {
+// this direction, in steps of 2^-15. 2^32 - 1 loses everything. Lost is what `margin` is not 0 for; nothing unless `on`.
+control DropSimulator(in bit<1> on, in port_t port, out bit<16> margin) {
     Counter<bit<64>, port_t>(512, CounterType_t.PACKETS_AND_BYTES) losses;
     Random<bit<15>>() random;
 
@@ -19,10 +19,19 @@ control DropSimulator(in port_t port, out bit<16> margin) {
         size = 512;
     }
 
+    // A table, lest the compiler put the difference into every condition on it, where it has no room.
+    @hidden action compare() { margin = limit |-| draw; }
+    @hidden table lots {
+        actions = { compare; }
+        const default_action = compare;
+    }
+
     apply {
         draw[15:1] = random.get();  // even, so always below the largest limit
-        loss_rates.apply();
-        margin = limit |-| draw;
+        if (on == 1) {
+            loss_rates.apply();
+        }
+        lots.apply();
         if (margin != 0) {
             losses.count(port);
         }

@@ -78,7 +78,7 @@ control Key(inout bit<32> announced, in metadata_t meta) {
             meta.newer      : ternary; \
             meta.live       : ternary; \
             meta.same       : ternary; \
-            active          : ternary; \
+            meta.active     : ternary; \
             meta.worker_bit : ternary; \
             meta.bitmap     : ternary; \
         } \
@@ -99,15 +99,15 @@ control Key(inout bit<32> announced, in metadata_t meta) {
 #include "pair.p4"
 #define FOR_EACH_REGISTER(m) FOR_EACH_PAIR(m)
 #define SUM_INSTANCE(i, j) Pair() pair##i;
-#define APPLY_SUM(i, j) pair##i.apply(values.v##i, values.v##j, active, meta);
+#define APPLY_SUM(i, j) pair##i.apply(values.v##i, values.v##j, meta);
 #else
 #include "single.p4"
 #define FOR_EACH_REGISTER(m) FOR_EACH_VALUE(m)
 #define SUM_INSTANCE(i) Value() value##i;
-#define APPLY_SUM(i) value##i.apply(values.v##i, active, meta);
+#define APPLY_SUM(i) value##i.apply(values.v##i, meta);
 #endif
 
-control Lane(inout values_h values, in bit<8> active, in metadata_t meta) {
+control Lane(inout values_h values, in metadata_t meta) {
     FOR_EACH_REGISTER(SUM_INSTANCE)
 
     apply {

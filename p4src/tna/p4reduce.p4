@@ -20,102 +20,113 @@
 #include "aggregation.p4"
 #include "../include/delivery.p4"
 
+// What the sums need up to the last stage, and what is decided beside them. Where the compiler lets another field have the
+// same container later, that field's table has to wait for the last sum.
+#define UNSHARED(field) @pa_no_overlay("ingress", field)
+UNSHARED("meta.active")
+UNSHARED("meta.half")
+UNSHARED("meta.step")
+UNSHARED("meta.newer")
+UNSHARED("meta.live")
+UNSHARED("meta.same")
+UNSHARED("meta.worker_bit")
+UNSHARED("meta.bitmap")
+UNSHARED("meta.outcome")
+UNSHARED("meta.complete")
+// Three tables of one stage write these, so they need three containers.
+@pa_no_pack("ingress", "meta.newer", "meta.live")
+@pa_no_pack("ingress", "meta.newer", "meta.same")
+@pa_no_pack("ingress", "meta.live", "meta.same")
 control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t intrinsic,
         in ingress_intrinsic_metadata_from_parser_t parsed, inout ingress_intrinsic_metadata_for_deparser_t deparser,
         inout ingress_intrinsic_metadata_for_tm_t traffic_manager) {
     DropSimulator() drop_simulator;
     OwnAddress() own_address;
+    OwnAnswers() own_answers;
+    LeaveOut() leave_out;
     Aggregation() aggregation;
     Forwarding() forwarding;
 
 #ifdef SECOND_PASS
-    @hidden action send_round() {
+    @hidden action send_round(port_t port) {
         hdr.harvest.setValid();
         hdr.harvest.half = meta.half;
         hdr.harvest.multicast_group = meta.multicast_group;
-        hdr.harvest.padding = 0;
         hdr.harvest.egress_port = meta.egress_port;
-        traffic_manager.ucast_egress_port = meta.ingress_port[8:7] ++ (bit<7>)RECIRCULATION_PORT;
+        traffic_manager.ucast_egress_port = port;
         traffic_manager.bypass_egress = 1;
+    }
+    // To the recirculation port of the same pipe; the upper two bits of a port's number are its pipe's.
+#define OF_PIPE(n) n << 7 &&& 0x180 : send_round(n << 7 | RECIRCULATION_PORT);
+    @hidden table second_pass {
+        key = { meta.ingress_port : ternary; }
+        actions = { send_round; @defaultonly NoAction; }
+        const entries = {
+            OF_PIPE(0)
+            OF_PIPE(1)
+            OF_PIPE(2)
+            OF_PIPE(3)
+        }
+        const default_action = NoAction;
+        size = 4;
     }
 #endif
 
-    @hidden action send() {
+    @hidden action send(bit<1> ours, bit<1> update_checksum) {
         hdr.bridge.setValid();
         hdr.bridge.bridged = meta.bridged;
-        hdr.bridge.update_checksum = meta.update_checksum;
-        hdr.bridge.padding = 0;
+        hdr.bridge.update_checksum = update_checksum;
+        hdr.bridge.aggregation = ours;
         hdr.bridge.ingress_port = meta.ingress_port;
     }
 
     apply {
-        bit<1> to_forwarding = 0;
-#ifdef SECOND_PASS
-        bit<1> again = 0;
-#endif
-
-#ifdef SECOND_PASS
-        if (meta.step == STEP_HARVEST) {
-            meta.egress_port = hdr.harvest.egress_port;
-            meta.multicast_group = hdr.harvest.multicast_group;
-            hdr.harvest.setInvalid();
-        } else
-#endif
-        if (meta.from_cpu == 1) {
-            if (hdr.packet_out.through_pipeline == 0) {
-                meta.egress_port = hdr.packet_out.egress_port;
-            } else if (!hdr.aggregation.isValid()) {
-                to_forwarding = 1;
-            } else if (hdr.aggregation.op == OP_ABORT) {
+        drop_simulator.apply(meta.from_port, meta.ingress_port, meta.margin);
+        if (meta.from_port == 1) {
+            own_address.apply(meta);
+        } else if (meta.from_cpu == 1 && hdr.aggregation.isValid()) {
+            if (hdr.aggregation.op == OP_ABORT) {
                 meta.multicast_group = hdr.packet_out.multicast_group;
             } else {
                 meta.own = 1;
             }
-            hdr.packet_out.setInvalid();
-        } else {
-            drop_simulator.apply(meta.ingress_port, meta.margin);
-            own_address.apply(hdr, meta);
-            if (meta.own == 0) {
-                to_forwarding = 1;
-            }
         }
-        if (hdr.aggregation.isValid()) {
-            aggregation.apply(hdr, meta, parsed.parser_err);
-        }
-        if (to_forwarding == 1) {
-            forwarding.apply(hdr, meta);
-        }
-
-#ifdef SECOND_PASS
-        if (hdr.values[0].isValid() && (meta.complete == 1 || meta.outcome == OUTCOME_REPLAYED
-            || meta.outcome == OUTCOME_QUERY)) {
-            again = 1;
-        }
-#endif
         if (meta.step == STEP_HARVEST || (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5 && meta.bad_checksum == 0)) {
             meta.update_checksum = 1;
         }
+        aggregation.apply(hdr, meta, parsed.parser_err);
+        if (meta.step == 0) {
+            if (meta.own == 0 && (meta.from_port == 1 || !hdr.aggregation.isValid())) {
+                forwarding.apply(hdr, meta);
+            } else if (meta.own == 1 && !hdr.aggregation.isValid()) {
+                own_answers.apply(hdr, meta);
+            }
+        }
+
         if (meta.margin != 0 || meta.drop == 1) {
             deparser.drop_ctl = 1;
 #ifdef SECOND_PASS
-        } else if (again == 1) {
-            send_round();
+        } else if (hdr.aggregation.present == 1 && (meta.complete == 1 || meta.outcome == OUTCOME_REPLAYED
+            || meta.outcome == OUTCOME_QUERY)) {
+            second_pass.apply();
 #endif
         } else {
-            send();
             if (hdr.packet_in.isValid()) {
-                hdr.bridge.update_checksum = 0;
-                hdr.bridge.aggregation = 0;
+                send(0, 0);
             } else if (hdr.aggregation.isValid()) {
-                hdr.bridge.aggregation = 1;
+                send(1, meta.update_checksum);
             } else {
-                hdr.bridge.aggregation = 0;
+                send(0, meta.update_checksum);
             }
             if (meta.multicast_group != 0) {
                 traffic_manager.mcast_grp_a = meta.multicast_group;
             } else {
                 traffic_manager.ucast_egress_port = meta.egress_port;
             }
+        }
+        // Whoever goes round once more has all lanes that are in the answer.
+        if (hdr.aggregation.isValid() && meta.own == 1) {
+            leave_out.apply(hdr);
         }
     }
 }
@@ -131,7 +142,7 @@ control SwitchEgress(inout headers_t hdr, inout metadata_t meta, in egress_intri
         if (meta.bridged == 1 && intrinsic.egress_port == meta.ingress_port) {
             deparser.drop_ctl = 1;
         } else if (intrinsic.egress_port != CPU_PORT) {
-            drop_simulator.apply(intrinsic.egress_port, meta.margin);
+            drop_simulator.apply(1, intrinsic.egress_port, meta.margin);
             if (meta.margin != 0) {
                 deparser.drop_ctl = 1;
             }

@@ -6,7 +6,7 @@ struct pair_t {
     bit<32> second;
 }
 
-control Pair(inout bit<32> first, inout bit<32> second, in bit<8> active, in metadata_t meta) {
+control Pair(inout bit<32> first, inout bit<32> second, in metadata_t meta) {
     Register<pair_t, bit<16>>(HALVES, {0, 0}) sums;
 
     RegisterAction<pair_t, bit<16>, bit<32>>(sums) set_sums = {

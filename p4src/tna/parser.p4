@@ -8,25 +8,46 @@ parser IngressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out 
         pkt.advance(PORT_METADATA_SIZE);
         meta.ingress_port = intrinsic.ingress_port;
         transition select(intrinsic.ingress_port) {
-            CPU_PORT: parse_from_controller;
+            CPU_PORT: parse_packet_out;
 #ifdef SECOND_PASS
             RECIRCULATION_PORT &&& 0x7F: parse_harvest;
 #endif
-            default: parse_ethernet;
+            default: parse_from_port;
         }
+    }
+
+    state parse_from_port {
+        meta.from_port = 1;
+        transition parse_ethernet;
+    }
+
+    state parse_packet_out {
+        pkt.extract(hdr.packet_out);
+        transition select(hdr.packet_out.through_pipeline) {
+            0: send_as_it_is;
+            default: parse_from_controller;
+        }
+    }
+
+    state send_as_it_is {
+        meta.step = STEP_SEND;
+        meta.egress_port = hdr.packet_out.egress_port;
+        transition accept;
     }
 
     state parse_from_controller {
         meta.from_cpu = 1;
-        transition parse_packet_out;
+        transition parse_ethernet;
     }
 
 #ifdef SECOND_PASS
     state parse_harvest {
-        pkt.extract(hdr.harvest);
+        pkt.extract(hdr.harvested);
         meta.step = STEP_HARVEST;
-        meta.half = hdr.harvest.half;
-        transition select(hdr.harvest.egress_port) {
+        meta.half = hdr.harvested.half;
+        meta.multicast_group = hdr.harvested.multicast_group;
+        meta.egress_port = hdr.harvested.egress_port;
+        transition select(hdr.harvested.egress_port) {
             CPU_PORT: parse_packet_in;
             default: parse_answer;
         }
@@ -47,6 +68,7 @@ parser IngressParser(packet_in pkt, out headers_t hdr, out metadata_t meta, out 
 
     // verify() is true where the checksum is wrong.
 #define CHECK_IPV4 ipv4_checksum.add(hdr.ipv4); meta.bad_checksum = (bit<1>)ipv4_checksum.verify();
+#define NOTE_AGGREGATION meta.active = hdr.aggregation.active;
 #include "../include/parser_states.p4"
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One value a register.
-control Value(inout bit<32> value, in bit<8> active, in metadata_t meta) {
+control Value(inout bit<32> value, in metadata_t meta) {
     Register<bit<32>, bit<16>>(HALVES, 0) sums;
 
     RegisterAction<bit<32>, bit<16>, bit<32>>(sums) set_sum = {

@@ -212,9 +212,11 @@ control SlotState(in headers_t hdr, inout metadata_t meta) {
 
     apply {
         without_sender();
-        seq.apply();
-        round.apply();
-        operation.apply();
+        if (hdr.aggregation.isValid() && meta.outcome == OUTCOME_STARTED && meta.own == 1 && meta.margin == 0) {
+            seq.apply();
+            round.apply();
+            operation.apply();
+        }
         bitmap.apply();
         fingerprint.apply();
     }
@@ -228,8 +230,8 @@ control Decision(inout metadata_t meta) {
     }
 
     @hidden action become(bit<8> outcome) { meta.outcome = outcome; }
-    @hidden action complete(bit<8> outcome) {
-        meta.outcome = outcome;
+    @hidden action complete() {
+        meta.outcome = OUTCOME_COMPLETED;
         meta.complete = 1;
     }
     @hidden table outcome {
@@ -247,14 +249,14 @@ control Decision(inout metadata_t meta) {
         const entries = {
             (STEP_RESET, _, _, _, _, _, _, _) : become(OUTCOME_RESET);
             (STEP_QUERY, _, _, _, _, _, _, _) : become(OUTCOME_QUERY);
-            (STEP_DATA,  1, _, _, 0, _, _, _) : complete(OUTCOME_STARTED);
+            (STEP_DATA,  1, _, _, 0, _, _, _) : complete();
             (STEP_DATA,  1, _, _, _, _, _, _) : become(OUTCOME_STARTED);
             (STEP_DATA,  0, 0, _, _, _, _, _) : become(OUTCOME_STALE);
             (STEP_DATA,  0, 1, 0, _, _, _, _) : become(OUTCOME_MISMATCH);
             (STEP_DATA,  0, 1, 1, _, 0, _, _) : become(OUTCOME_REPLAYED);
 #define AHEAD_ROW(w) (STEP_DATA, 0, 1, 1, _, _, 32w1 << w &&& 32w1 << w, 32w1 << w &&& 32w1 << w) : become(OUTCOME_AHEAD);
             REPEAT_32(AHEAD_ROW)
-            (STEP_DATA,  0, 1, 1, 0, _, _, _) : complete(OUTCOME_ADDED);
+            (STEP_DATA,  0, 1, 1, 0, _, _, _) : complete();
             (STEP_DATA,  0, 1, 1, _, _, _, _) : become(OUTCOME_ADDED);
         }
         const default_action = NoAction;

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The P4Info that the Tofino backend writes serves the same controller as that of the program for BMv2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from finsy.proto import p4i
+from google.protobuf import text_format
+
+from .builds import ONLY_BMV2_TABLES, PROFILES, tofino
+
+
+def read(path: Path) -> p4i.P4Info:
+    return text_format.Parse(path.read_text(), p4i.P4Info())
+
+
+def contract(info: p4i.P4Info) -> dict[str, Any]:
+    """What a controller uses, by name: numbers of tables and actions are the compiler's own."""
+    actions = {one.preamble.id: one for one in info.actions}
+    return {
+        "tables": {
+            table.preamble.name: (
+                [(one.id, one.name, one.bitwidth, one.match_type) for one in table.match_fields],
+                {
+                    actions[ref.id].preamble.name: [(one.id, one.name, one.bitwidth) for one in actions[ref.id].params]
+                    for ref in table.action_refs
+                },
+                table.size,
+            )
+            for table in info.tables
+        },
+        "counters": {one.preamble.name: (one.size, one.spec.unit) for one in info.counters},
+        "packets": {
+            one.preamble.name: [(item.id, item.name, item.bitwidth) for item in one.metadata]
+            for one in info.controller_packet_metadata
+        },
+    }
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_contract(name: str) -> None:
+    found, wanted = (contract(read(path)) for path in (tofino.p4info(name), tofino.COMPILED / "p4info.txtpb"))
+    for table in ONLY_BMV2_TABLES:
+        del wanted["tables"][table]
+    assert found == wanted
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_registers(name: str) -> None:
+    """Their number and size tell the controller lanes, block size and slots."""
+    profile = tofino.PROFILES[name]
+    sizes = {
+        one.preamble.name.removeprefix("SwitchIngress.aggregation."): one.size
+        for one in read(tofino.p4info(name)).registers
+    }
+    assert set(sizes.values()) == {2 * profile.slots}
+    kind, number = ("value", profile.block_size) if profile.block_size == 32 else ("pair", profile.block_size // 2)
+    assert {one for one in sizes if ".sums" in one} == {f"lane0.{kind}{index}.sums" for index in range(number)}
