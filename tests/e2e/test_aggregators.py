@@ -135,8 +135,10 @@ def test_a_killed_rank_ends_the_job_for_the_others(stack: Stack) -> None:
 def test_ranks_that_differ_are_told(stack: Stack) -> None:
     calls = {0: [Call((100,))], 1: [Call((200,))]}
     with stack.ranks([], calls_of=calls, job="mismatch", world_size=2) as ranks:
-        for last in ranks.wait_for_ends().values():
-            assert last["error"] == "MismatchError"
+        errors = {last["error"] for last in ranks.wait_for_ends().values()}
+        # Who is slow to read may learn from one switch that the other rank has left before it reads from another why.
+        assert "MismatchError" in errors
+        assert errors <= {"MismatchError", "JobAborted"}
 
 
 @pytest.mark.usefixtures("backend")
