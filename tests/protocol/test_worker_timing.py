@@ -80,12 +80,16 @@ def test_answers_lost_after_a_straggler_came_are_soon_asked_for() -> None:
     assert simulation.now < 10.2 + 0.1
 
 
+def many_slots() -> tuple[Simulation, list[Operation]]:
+    """A network whose round trip is known, and operations that use 256 slots."""
+    simulation = Simulation(replace(MEMBERSHIP, slots=256), seed=0)
+    simulation.reduce([[ones(4 * 256)] for _ in range(3)])
+    return simulation, [ones(4 * 256) for _ in range(3)]
+
+
 def test_few_packets_ask_after_a_straggler() -> None:
     """However many slots wait for it; and all go on as soon as it comes."""
-    membership = replace(MEMBERSHIP, slots=256)
-    simulation = Simulation(membership, seed=0)
-    simulation.reduce([[ones(4 * 256)] for _ in range(3)])
-    operations = [ones(4 * 256) for _ in range(3)]
+    simulation, operations = many_slots()
     begin = simulation.now
     for rank, operation in enumerate(operations):
         simulation.submit(rank, operation, when=begin + (0.05 if rank == 1 else 0.0))
@@ -97,10 +101,7 @@ def test_few_packets_ask_after_a_straggler() -> None:
 
 def test_a_burst_that_is_lost_is_soon_sent_again() -> None:
     """Nothing more is answered then, as with a straggler; but the first packet sent again is, at once."""
-    membership = replace(MEMBERSHIP, slots=256)
-    simulation = Simulation(membership, seed=0)
-    simulation.reduce([[ones(4 * 256)] for _ in range(3)])
-    operations = [ones(4 * 256) for _ in range(3)]
+    simulation, operations = many_slots()
     begin = simulation.now
     for rank, operation in enumerate(operations):
         simulation.submit(rank, operation)
