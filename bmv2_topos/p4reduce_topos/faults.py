@@ -17,6 +17,7 @@ from typing import Any
 from p4reduce.errors import P4ReduceError
 from p4reduce.processes import Child
 from p4reduce.switches import START_UP_S
+from p4reduce_controller.jobs import LEASES_TO_RETURN
 from p4reduce_topos.model import Topology
 from p4reduce_topos.network import Network
 
@@ -24,7 +25,6 @@ LEASE_S = 5.0
 _TO_COME = 10**6  # rounds
 VICTIM = 1  # the rank that faults are done to
 _UNDER_WAY = 3  # calls that every rank has done before
-_LEASES_TO_RETURN = 2
 _CALLS = 60
 
 Event = dict[str, Any]
@@ -139,7 +139,7 @@ def restart_controller(network: Network, ranks: Ranks) -> None:
     """Returns when all ranks are back, and go on."""
     network.stop_controller(kill=True)
     network.start_controller()
-    deadline = time.monotonic() + _LEASES_TO_RETURN * LEASE_S
+    deadline = time.monotonic() + LEASES_TO_RETURN * LEASE_S
     while any(member["away"] for job in network.status()["jobs"] for member in job["members"]):
         if time.monotonic() > deadline:
             raise P4ReduceError(f"not all ranks are back: {network.status()['jobs']}")
