@@ -22,6 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from bench.stack import packets_lost_on_purpose, start_switch
+from p4reduce.commands import command
 from p4reduce.errors import P4ReduceError
 from p4reduce.processes import Child, ChildFailed, Family
 
@@ -192,7 +193,7 @@ def main(
 ) -> None:
     """Run rounds through the native switch with losses; check every sum and watch memory. Ctrl-C stops and reports."""
     console = Console(stderr=as_json)
-    try:
+    with command(console, stopped="stopped before the first round"):
         runs = _read(state)
         before = sum(run["rounds"] for run in runs)
         if before < rounds:
@@ -212,12 +213,6 @@ def main(
             if state is not None:
                 state.parent.mkdir(parents=True, exist_ok=True)
                 state.write_text(json.dumps({"version": VERSION, "runs": runs}, indent=1) + "\n")
-    except KeyboardInterrupt:
-        console.print("stopped before the first round")
-        raise typer.Exit(130) from None
-    except P4ReduceError as error:
-        console.print(f"[red]error:[/] {error}", highlight=False)
-        raise typer.Exit(1) from None
     if not runs:
         console.print("stopped before the first round")
         raise typer.Exit(130)

@@ -21,6 +21,7 @@ from rich.table import Table
 from p4reduce.bench import grid
 from p4reduce.bench.grid import Case
 from p4reduce.bench.systems import Setup
+from p4reduce.commands import command
 from p4reduce.demo import network as private
 from p4reduce.errors import P4ReduceError
 from p4reduce_topos.catalogue import TOPOLOGIES
@@ -166,11 +167,11 @@ def _vary(name: str, target: str, repeat: int, out: Path, console: Console) -> t
         for point, measured in run(known, out / f"{name}.json", target, repeat):
             rows.append((point, measured))
             value = getattr(point, known.varied)
-            said = f"{point.system}, {known.varied} {value:g}: {measured['median_s'] * 1e3:.4g} ms"
-            progress.console.print(said, highlight=False)
+            said = measured["error"] or f"{measured['median_s'] * 1e3:.4g} ms"
+            progress.console.print(f"{point.system}, {known.varied} {value:g}: {said}", highlight=False, markup=False)
             progress.update(bar, advance=1)
     plot(out / f"{name}.png", name, known, rows)
-    return [{**asdict(point), **measured} for point, measured in rows], sum(one["wrong"] for _, one in rows)
+    return [{**asdict(point), **measured} for point, measured in rows], sum(one["wrong"] or 0 for _, one in rows)
 
 
 def _share(name: str, target: str, repeat: int, out: Path, console: Console) -> tuple[list[dict[str, Any]], int]:
@@ -185,7 +186,7 @@ def _share(name: str, target: str, repeat: int, out: Path, console: Console) -> 
     (out / f"{name}.json").write_text(json.dumps({"machine": machine(), "target": target, "rows": rows}, indent=1))
     for row in rows:
         said = f"{row['run']}: TCP {row['tcp'] / 1e6:.1f} Mbit/s, aggregation {row['aggregation'] / 1e6:.1f} Mbit/s"
-        console.print(said, highlight=False)
+        console.print(f"{said}, {row['resent']:.1%} of its packets sent again", highlight=False)
     return rows, sum(row["wrong"] for row in rows)
 
 
@@ -193,19 +194,13 @@ def as_command(work: Callable[[Console], None], *, as_json: bool, inputs: Callab
     """Checks the inputs, goes into a network of our own, works there, and ends as a command should."""
     console = Console(stderr=as_json)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
+    with command(console, errors=(P4ReduceError, ValueError)):
         inputs()
         from p4reduce_topos.network import check_tools
 
         check_tools()
         private.enter()
         work(console)
-    except KeyboardInterrupt:
-        console.print("stopped: nothing is left running")
-        raise typer.Exit(130) from None
-    except (P4ReduceError, ValueError) as error:
-        console.print(f"[red]error:[/] {error}", highlight=False)
-        raise typer.Exit(1) from None
 
 
 def build(name: str, workers: int, edge: str, core: str, shape: str) -> Topology:

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An aggregation and a TCP connection share a bottleneck: what each gets, beside what it gets alone."""
+"""An aggregation and a TCP connection share a bottleneck: what each gets, beside what it gets alone.
+
+With few slots, all packets of all workers fit into the queue of the link. With many, only losses hold them back.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -28,32 +32,41 @@ _BUSY = 10_000  # bytes from one worker in a sample: the aggregation is under wa
 
 @dataclass(frozen=True)
 class Shares:
-    """Bits a second that cross the bottleneck from left to right, headers included. wrong: elements of sums."""
+    """Bits a second that cross the bottleneck from left to right, headers included.
+
+    resent: share of the packets of a worker that it sent again. wrong: elements of sums.
+    """
 
     tcp: float
     aggregation: float
+    resent: float = 0.0
     wrong: int = 0
 
 
-def run(target: str, repeat: int, slots: int = 64) -> dict[str, Shares]:
-    """The runs "TCP alone", "aggregation alone" and "both". Raises P4ReduceError."""
-    setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=1, timeout=120)
+def run(target: str, repeat: int, slots: Sequence[int] = (64, 512)) -> dict[str, Shares]:
+    """TCP alone, and for each number of slots the aggregation alone and both. Raises P4ReduceError."""
+    found = {}
     topology = bottleneck.build(WORKERS, core=Wire(rate=RATE, queue=QUEUE), pairs=1)
     with Network(topology, target, controller_options=["--lease", "30"]) as network:
         tcp = _tcp(network)
         with _Sampler(network) as sampler:
             time.sleep(_ALONE_S)
-        alone = Shares(sampler.rates()[0], 0.0)
+        found["TCP alone"] = Shares(sampler.rates()[0], 0.0)
         network.stop(tcp)
-        with _Sampler(network) as sampler:
-            wrong = measure(network, "p4reduce", _CASE, setup).row.wrong
-        aggregation = Shares(*sampler.rates(busy=True), wrong or 0)
-        tcp = _tcp(network)
-        with _Sampler(network) as sampler:
-            wrong = measure(network, "p4reduce", _CASE, setup).row.wrong
-        both = Shares(*sampler.rates(busy=True), wrong or 0)
-        network.stop(tcp)
-    return {"TCP alone": alone, "aggregation alone": aggregation, "both": both}
+        for one in slots:
+            setup = Setup(target=target, slots=one, threads=1, repeat=repeat, warm_up=1, timeout=120)
+            found[f"{one} slots alone"] = _aggregate(network, setup)
+            tcp = _tcp(network)
+            found[f"{one} slots and TCP"] = _aggregate(network, setup)
+            network.stop(tcp)
+    return found
+
+
+def _aggregate(network: Network, setup: Setup) -> Shares:
+    with _Sampler(network) as sampler:
+        row = measure(network, "p4reduce", _CASE, setup).row
+    resent = (row.retransmissions or 0) / (row.packets or 1)
+    return Shares(*sampler.rates(busy=True), resent, row.wrong or 0)
 
 
 def _tcp(network: Network) -> Child:
@@ -105,7 +118,7 @@ def plot(path: Path, found: dict[str, Shares]) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axis = plt.subplots(figsize=(5, 4), layout="constrained")
+    figure, axis = plt.subplots(figsize=(8, 4), layout="constrained")
     tcp = [one.tcp / 1e6 for one in found.values()]
     axis.bar(list(found), tcp, label="TCP")
     axis.bar(list(found), [one.aggregation / 1e6 for one in found.values()], bottom=tcp, label="aggregation")

@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from p4reduce.bench import report
 from p4reduce.bench.grid import Case
-from p4reduce.bench.report import machine
-from p4reduce.bench.systems import Setup
+from p4reduce.bench.systems import Failed, Setup
 from p4reduce.errors import P4ReduceError
+from p4reduce.processes import ChildFailed
 from p4reduce_topos import star
-from p4reduce_topos.measuring import measure
+from p4reduce_topos.measuring import Measured, measure
 from p4reduce_topos.model import Wire
 from p4reduce_topos.network import Network
 
@@ -87,9 +88,10 @@ EXPERIMENTS = {
 def run(experiment: Experiment, file: Path, target: str, repeat: int) -> Iterator[tuple[Point, dict[str, Any]]]:
     """Every point with what was measured, in order; those in `file` as they are there, the others written to it.
 
-    Raises P4ReduceError.
+    Where a system fails at a point, what was measured has its `error`, and the next run tries it again. Raises
+    P4ReduceError.
     """
-    known = _read(file)
+    known = [row for row in _read(file) if row["measured"]["error"] is None]
     points = experiment.points()
     at: tuple[object, ...] | None = None
     with contextlib.ExitStack() as stack:
@@ -103,8 +105,12 @@ def run(experiment: Experiment, file: Path, target: str, repeat: int) -> Iterato
                     at = point.network
                 setup = Setup(target=target, slots=point.slots, threads=1, repeat=repeat, warm_up=1, timeout=120)
                 case = Case(point.workers, point.numel, "float32", point.density, "random", "block")
-                measured = measure(network, point.system, case, setup, late=point.late)
-                row = {"point": key, "measured": measured.as_dict(), "machine": machine()}
+                try:
+                    measured = measure(network, point.system, case, setup, late=point.late)
+                except ChildFailed as error:
+                    failed = report.row(point.system, target, case, Failed(str(error)), None, point.rate)
+                    measured = Measured(failed)
+                row = {"point": key, "measured": measured.as_dict(), "machine": report.machine()}
                 known.append(row)
                 _write(file, known)
             yield point, row["measured"]
@@ -158,7 +164,11 @@ def plot(path: Path, name: str, experiment: Experiment, measured: Sequence[tuple
 
     figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     for system in experiment.systems:
-        here = [(getattr(point, experiment.varied), row) for point, row in measured if point.system == system]
+        here = [
+            (getattr(point, experiment.varied), row)
+            for point, row in measured
+            if point.system == system and row["error"] is None
+        ]
         varied = [value for value, _ in here]
         axes[0].plot(varied, [row["median_s"] * 1e3 for _, row in here], marker="o", label=system)
         axes[1].plot(varied, [busiest(row) / 1e6 for _, row in here], marker="o", label=system)

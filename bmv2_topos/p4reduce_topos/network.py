@@ -8,6 +8,7 @@ which the controller and every host belong and which is not shaped.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -37,6 +38,7 @@ from p4reduce_topos.namespaces import entered
 
 START_UP_S = 60.0
 CONTROL_BRIDGE = "control"
+_CONTROL = "ctl-"  # and a host: our end of its link to the control network
 CONTROLLER = "10.255.255.254:7700"
 _FIRST_GRPC_PORT = 9559
 _TOOLS = {"mnexec": "mininet", "ifconfig": "net-tools", "ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
@@ -148,8 +150,11 @@ class Network:
             self.family.__exit__()
         finally:
             self.mininet.stop()
-            if CONTROL_BRIDGE in (name for _, name in socket.if_nameindex()):
-                run("ip", "link", "delete", CONTROL_BRIDGE)
+            for _, name in socket.if_nameindex():
+                # The kernel takes the hosts' namespaces away when it has time, and what leads there with them.
+                if name == CONTROL_BRIDGE or name.startswith(_CONTROL):
+                    with contextlib.suppress(P4ReduceError):  # it has gone this moment
+                        run("ip", "link", "delete", name)
             self._files.cleanup()
 
     # Making it.
@@ -223,7 +228,7 @@ class Network:
         run("ip", "link", "set", CONTROL_BRIDGE, "up")
         for index, host in enumerate(self.topology.hosts):
             inside, pid = ["nsenter", f"--net=/proc/{self.mininet[host].pid}/ns/net"], str(self.mininet[host].pid)
-            end, name = f"ctl-{host}", f"{host}-ctl"
+            end, name = f"{_CONTROL}{host}", f"{host}-ctl"
             run("ip", "link", "add", end, "type", "veth", "peer", "name", name, "netns", pid)
             run("ip", "link", "set", end, "master", CONTROL_BRIDGE, "up")
             run(*inside, "ip", "address", "add", f"10.255.0.{index + 1}/16", "dev", name)
@@ -302,7 +307,7 @@ class Network:
     def partition_controller(self, hosts: Sequence[str], *, apart: bool) -> None:
         """Cuts hosts off the control network, or joins them to it again."""
         for host in hosts:
-            run("ip", "link", "set", f"ctl-{host}", "down" if apart else "up")
+            run("ip", "link", "set", f"{_CONTROL}{host}", "down" if apart else "up")
 
     def carried(self, a: str, b: str) -> int:
         """Bytes that the link between `a` and `b` has carried from `a` to `b`, with headers, counted at a switch."""

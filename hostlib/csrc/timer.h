@@ -10,7 +10,7 @@ struct timer {
     double initial, margin, ceiling, poll;
     double timeout;
     bool measured;
-    double smoothed, variation;
+    double smoothed, variation, least; // round trips
 };
 
 // The round trip as it is known.

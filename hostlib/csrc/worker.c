@@ -36,6 +36,11 @@ static bool in_queue(const p4reduce_worker *worker, const struct slot *slot, dou
     return now < worker->progress_at + worker->timer.timeout && worker->answered_through <= slot->sent_at;
 }
 
+// Whether the slot's packet was sent and waits for its RESULT.
+static bool under_way(const struct slot *slot) {
+    return slot->waiting && slot->transmissions > 0;
+}
+
 static bool asks(const struct slot *slot) {
     return slot->waiting && !slot->polling && slot->transmissions > 1;
 }
@@ -43,33 +48,49 @@ static bool asks(const struct slot *slot) {
 // Whether a packet that was sent once is to wait. Where no round ends, who is late is likelier than a loss, so a few
 // packets ask first: one, and one more with each time-out that nothing answers. `asking`: sent again, not answered.
 static bool held(p4reduce_worker *worker, unsigned asking, double now) {
-    if (worker->window == NO_LIMIT) {
+    if (worker->askers == NO_LIMIT) {
         if (now < worker->progress_at + worker->timer.timeout)
             return false;
-        worker->window = 1;
+        worker->askers = 1;
     }
     if (now < worker->held_until)
         return true;
-    if (asking < worker->window)
+    if (asking < worker->askers)
         return false;
-    worker->window++;
+    worker->askers++;
     worker->held_until = now + worker->timer.timeout;
     return true;
 }
 
+static bool in_network(const struct slot *slot) {
+    return under_way(slot) && !slot->polling && !slot->lined_up;
+}
+
+static unsigned flight(const p4reduce_worker *worker) {
+    unsigned count = 0;
+    for (uint32_t index = 0; index < worker->membership.slots; index++)
+        count += in_network(&worker->slots[index]);
+    return count;
+}
+
 static void release(p4reduce_worker *worker, const struct slot *slot, double now) {
-    // An answer at once to a packet that asked, which the switch had not seen before: others are lost as well.
-    if (worker->window != NO_LIMIT && asks(slot) && worker->timer.measured &&
+    // An answer at once to a packet that asked, which the switch had not seen before: others are lost as well, but for
+    // those whose answers come with this one.
+    if (worker->askers != NO_LIMIT && asks(slot) && worker->timer.measured &&
         now < slot->sent_at + 2 * worker->timer.smoothed) {
         worker->answered_through = slot->sent_at;
-        worker->held_until = worker->earliest = now;
+        worker->held_until = worker->earliest = now + worker->timer.smoothed;
+        worker->released = true;
     }
-    worker->window = NO_LIMIT;
+    worker->askers = NO_LIMIT;
 }
 
 static void answered(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, double now) {
     worker->stats.rounds++;
     worker->progress_at = now;
+    pace_answered(&worker->pace);
+    const bool completed = packet->worker == worker->index;    // or it answers this rank alone
+    const bool lost = completed && worker->askers == NO_LIMIT; // else another rank was late, or the switch
     release(worker, slot, now);
     if (slot->transmissions == 1) {
         if (slot->sent_at > worker->answered_through)
@@ -77,7 +98,6 @@ static void answered(p4reduce_worker *worker, struct slot *slot, const struct pa
         // Who completes a round is answered at once. The others' time includes waiting for that rank, so it can only
         // show that the path is shorter than was thought.
         const double elapsed = now - slot->sent_at;
-        const bool completed = packet->worker == worker->index;
         if (completed || elapsed < timer_estimate(&worker->timer))
             timer_measure(&worker->timer, elapsed);
         if (completed || elapsed < worker->timer.timeout)
@@ -86,6 +106,9 @@ static void answered(p4reduce_worker *worker, struct slot *slot, const struct pa
     } else if (!slot->polling) {
         // Not measurable (Karn), so the longer timeout stays until a packet is answered without being sent again.
         slot->doublings = slot->doublings < MAX_CARRIED_DOUBLINGS ? slot->doublings + 1 : MAX_CARRIED_DOUBLINGS;
+        if (lost)
+            worker->stats.slowdowns +=
+                pace_lost(&worker->pace, &worker->timer, slot->first_sent_at, flight(worker), now);
         worker->groups_lost += slot->grouped;
     }
     slot->waiting = false;
@@ -110,8 +133,8 @@ static void take_status(p4reduce_worker *worker, struct slot *slot, const struct
         timer_measure(&worker->timer, now - slot->sent_at);
         worker->groups_arrive |= slot->grouped; // as the first had been counted
     }
-    if (worker->window != NO_LIMIT && asks(slot)) {
-        worker->window = 1;
+    if (worker->askers != NO_LIMIT && asks(slot)) {
+        worker->askers = 1;
         worker->held_until = now + worker->timer.timeout;
     }
     slot->polling = true;
@@ -132,6 +155,44 @@ static void queue(p4reduce_worker *worker, struct slot *slot) {
     }
 }
 
+static void transmit(p4reduce_worker *worker, struct slot *slot, double now) {
+    slot->sent_at = now;
+    if (slot->transmissions++ == 0)
+        slot->first_sent_at = now;
+    else
+        worker->stats.retransmissions++;
+    slot->deadline = now + patience(worker, slot);
+    worker->earliest = smaller(worker->earliest, slot->deadline);
+    queue(worker, slot);
+}
+
+// Sends the slot's packet, or lets it wait for its turn.
+static void line_up(p4reduce_worker *worker, struct slot *slot, double now) {
+    if (slot->queued || (worker->line_length == 0 && pace_turn(&worker->pace, &worker->timer, now))) {
+        transmit(worker, slot, now);
+        return;
+    }
+    slot->deadline = NEVER;
+    if (!slot->lined_up) { // else its newer packet takes the place of the older
+        slot->lined_up = true;
+        worker->line[(worker->line_at + worker->line_length++) % worker->membership.slots] =
+            (uint32_t)(slot - worker->slots);
+    }
+}
+
+static void take_turns(p4reduce_worker *worker, double now) {
+    while (worker->line_length > 0) {
+        struct slot *slot = &worker->slots[worker->line[worker->line_at]];
+        if (slot->waiting && !pace_turn(&worker->pace, &worker->timer, now))
+            return;
+        worker->line_at = (worker->line_at + 1) % worker->membership.slots;
+        worker->line_length--;
+        slot->lined_up = false;
+        if (slot->waiting && slot->deadline == NEVER) // not answered meanwhile
+            transmit(worker, slot, now);
+    }
+}
+
 static void send_packet(p4reduce_worker *worker, struct slot *slot, uint8_t present, double now) {
     const uint32_t half = (uint32_t)(slot - worker->slots) << 1 | (slot->seq & 1);
     packet_round(slot->payload, slot->active, present, (uint16_t)half, slot->seq, slot->task->fingerprint);
@@ -140,12 +201,9 @@ static void send_packet(p4reduce_worker *worker, struct slot *slot, uint8_t pres
     slot->present = present;
     slot->length = (uint32_t)(worker->layout.bare_length + slot_lanes(slot) * worker->layout.lane_length);
     slot->waiting = true;
-    slot->sent_at = now;
-    slot->transmissions = 1;
+    slot->transmissions = 0;
     slot->grouped = false;
-    slot->deadline = now + patience(worker, slot);
-    worker->earliest = smaller(worker->earliest, slot->deadline);
-    queue(worker, slot);
+    line_up(worker, slot, now);
 }
 
 static uint32_t stream_of(const p4reduce_worker *worker, const struct slot *slot, unsigned lane) {
@@ -401,7 +459,7 @@ void p4reduce_worker_receive(p4reduce_worker *worker, const void *payload, size_
             return;
         }
         struct slot *slot = &worker->slots[index];
-        if (worker->failure.status != P4REDUCE_OK || !slot->waiting || packet.seq != slot->seq)
+        if (worker->failure.status != P4REDUCE_OK || !under_way(slot) || packet.seq != slot->seq)
             worker->stats.stale++;
         else if (packet.op == OP_STATUS)
             take_status(worker, slot, &packet, now);
@@ -416,16 +474,21 @@ void p4reduce_worker_receive(p4reduce_worker *worker, const void *payload, size_
     }
 }
 
-void p4reduce_worker_tick(p4reduce_worker *worker, double now) {
-    if (now < worker->earliest)
-        return;
+// Sends again what has waited too long for its answer.
+static void look_for_losses(p4reduce_worker *worker, double now) {
     worker->earliest = NEVER;
-    unsigned asking = 0;
-    for (uint32_t index = 0; index < worker->membership.slots; index++)
-        asking += asks(&worker->slots[index]);
+    unsigned asking = 0, due = 0;
+    for (uint32_t index = 0; index < worker->membership.slots; index++) {
+        const struct slot *slot = &worker->slots[index];
+        asking += asks(slot);
+        due += in_network(slot) && slot->deadline <= now;
+    }
+    if (worker->released)
+        pace_all_lost(&worker->pace, due, now);
+    worker->released = false;
     for (uint32_t index = 0; index < worker->membership.slots; index++) {
         struct slot *slot = &worker->slots[index];
-        if (!slot->waiting)
+        if (!slot->waiting || slot->lined_up)
             continue;
         if (slot->deadline <= now && !slot->polling && in_queue(worker, slot, now)) {
             slot->deadline = worker->progress_at + worker->timer.timeout;
@@ -434,14 +497,16 @@ void p4reduce_worker_tick(p4reduce_worker *worker, double now) {
             continue;
         } else if (slot->deadline <= now) {
             asking += slot->transmissions == 1;
-            slot->transmissions++;
-            slot->sent_at = now;
-            worker->stats.retransmissions++;
-            queue(worker, slot);
-            slot->deadline = now + patience(worker, slot);
+            line_up(worker, slot, now);
         }
         worker->earliest = smaller(worker->earliest, slot->deadline);
     }
+}
+
+void p4reduce_worker_tick(p4reduce_worker *worker, double now) {
+    if (now >= worker->earliest)
+        look_for_losses(worker, now);
+    take_turns(worker, now);
 }
 
 p4reduce_status p4reduce_worker_submit(p4reduce_worker *worker, const p4reduce_request *request, double now,
@@ -465,7 +530,7 @@ size_t p4reduce_worker_take(p4reduce_worker *worker, p4reduce_payload *payloads,
 }
 
 double p4reduce_worker_deadline(const p4reduce_worker *worker) {
-    return worker->earliest;
+    return worker->line_length > 0 ? smaller(worker->earliest, worker->pace.next) : worker->earliest;
 }
 
 static void add_rank(uint32_t awaited[8], unsigned rank) {
@@ -561,6 +626,7 @@ p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *membership, cons
     worker->streams = m->slots * m->lanes;
     worker->max_absent_lanes = (unsigned)(MAX_GROWTH / worker->layout.lane_length);
     worker->earliest = NEVER;
+    worker->pace = pace_new(m->slots);
     worker->progress_at = worker->answered_through = worker->held_until = -NEVER;
     worker->stats.size = sizeof worker->stats;
     worker->failure.size = sizeof worker->failure;
@@ -573,9 +639,11 @@ p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *membership, cons
     const size_t stride = (before + values + VALUES_ALIGNMENT - 1) / VALUES_ALIGNMENT * VALUES_ALIGNMENT;
     worker->slots = calloc(m->slots, sizeof *worker->slots);
     worker->outbox = calloc(m->slots, sizeof *worker->outbox);
+    worker->line = calloc(m->slots, sizeof *worker->line);
     worker->polled = calloc(m->slots, sizeof *worker->polled);
     worker->payloads = aligned_alloc(VALUES_ALIGNMENT, m->slots * stride);
-    if (worker->slots == NULL || worker->outbox == NULL || worker->polled == NULL || worker->payloads == NULL)
+    if (worker->slots == NULL || worker->outbox == NULL || worker->line == NULL || worker->polled == NULL ||
+        worker->payloads == NULL)
         goto no_memory;
     for (uint32_t index = 0; index < m->slots; index++) {
         worker->slots[index].seq = m->first_seq;
@@ -600,6 +668,7 @@ void p4reduce_worker_free(p4reduce_worker *worker) {
     }
     free(worker->slots);
     free(worker->outbox);
+    free(worker->line);
     free(worker->polled);
     free(worker->payloads);
     free(worker);

@@ -5,6 +5,7 @@
 #define P4REDUCE_WORKER_INTERNAL_H
 
 #include "p4reduce_worker.h"
+#include "pace.h"
 #include "packet.h"
 #include "task.h"
 #include "timer.h"
@@ -27,11 +28,11 @@ struct slot {
     uint8_t *payload;
     uint32_t length;
     uint8_t present; // lanes
-    bool waiting, queued;
+    bool waiting, queued, lined_up; // the last: for its turn
     uint32_t transmissions;
     bool grouped;       // it was first sent in a super-packet
     uint32_t doublings; // of the timeout, carried from round to round
-    double sent_at, deadline;
+    double first_sent_at, sent_at, deadline;
     // The workers that the switch has seen in this round, from STATUS.
     bool polling;
     bool listed; // in the worker's `polled`
@@ -47,17 +48,20 @@ struct p4reduce_worker {
     uint32_t streams;
     unsigned max_absent_lanes;
     struct timer timer;
+    struct pace pace;
     uint32_t counter;
     struct task *oldest, *newest; // those not done
     double earliest;              // no deadline is before this
     // When the last round ended, and when the packet was sent that is the latest of those known to be answered.
     double progress_at, answered_through;
     // While no round ends: how many packets may ask at a time (0: as many as there are), and when the next may.
-    uint32_t window;
+    uint32_t askers;
     double held_until;
+    bool released; // from that, as many packets seem to be lost
     struct slot *slots;
     uint8_t *payloads;
     uint32_t *outbox, queued; // slots, in the order in which they are to be sent
+    uint32_t *line, line_at, line_length; // a ring of slots whose packets wait for their turn
     // What became of packets that were first sent in super-packets: whether one has arrived, and how many were only
     // answered after they were sent again.
     bool groups_arrive;

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import simulator
 import test_disagreement
+import test_pacing
 import test_schedules
 from pair import Pair
 from scenarios import random_calls, random_membership
@@ -41,6 +42,12 @@ def test_same_packets_in_any_schedule(batch: int) -> None:
 @pytest.mark.parametrize("case", test_disagreement.CASES)
 def test_same_errors(case: str, racks: tuple[tuple[int, ...], ...]) -> None:
     test_disagreement.test_every_rank_is_told(case, racks)
+
+
+def test_same_pace_where_a_queue_overflows() -> None:
+    simulation = test_pacing.Bottleneck(10_000, 100)
+    test_pacing.reduced(simulation)
+    assert min(test_pacing.slowdowns(simulation)) > 0
 
 
 def mutated(payload: bytes, random: Random, membership: Membership) -> bytes:

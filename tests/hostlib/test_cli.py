@@ -2,9 +2,13 @@
 """The command line finds its commands, and says what is missing."""
 
 import pytest
+import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 from p4reduce import cli
+from p4reduce.commands import command
+from p4reduce.errors import P4ReduceError
 
 runner = CliRunner()
 
@@ -33,3 +37,18 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     result = runner.invoke(cli.app, ["controller"])
     assert result.exit_code == 1
     assert "pip install 'p4reduce[controller]'" in result.output
+
+
+def test_an_error_is_said_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Brackets and all: rich would take some for markup."""
+    with pytest.raises(typer.Exit) as ended, command(Console(width=200)):
+        raise P4ReduceError("[/build/transport.cc:78] [bold]connection closed")
+    assert ended.value.exit_code == 1
+    assert capsys.readouterr().out == "error: [/build/transport.cc:78] [bold]connection closed\n"
+
+
+def test_ctrl_c_ends_with_130(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended, command(Console(), stopped="so far"):
+        raise KeyboardInterrupt
+    assert ended.value.exit_code == 130
+    assert capsys.readouterr().out == "so far\n"

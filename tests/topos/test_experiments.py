@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from p4reduce.bench.report import row
+from p4reduce.processes import ChildFailed
 from p4reduce_topos import congestion, experiments
 from p4reduce_topos.experiments import EXPERIMENTS, Experiment, Point, busiest, plot, run
-from p4reduce_topos.measuring import SYSTEMS
+from p4reduce_topos.measuring import SYSTEMS, Measured
 
 SMALL = Experiment("Two densities.", "density", (1.0, 0.0), ("p4reduce", "gloo"), {"numel": 4096, "workers": 2})
 
@@ -46,6 +48,29 @@ def test_it_goes_on_where_it_stopped(start: Any, tmp_path: Path, monkeypatch: py
     assert (tmp_path / "plot.png").stat().st_size > 1000
 
 
+def test_a_system_that_fails_at_a_point_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def fail(_network: Any, system: str, case: Any, setup: Any, *, late: float) -> Measured:
+        tried.append((system, case.density, late))
+        if len(tried) in (2, 3):
+            raise ChildFailed("[/no markup] it went away")
+        seconds = {"seconds": [1.0], "wrong": 0, "traffic": {}}
+        return Measured(row(system, setup.target, case, {0: seconds}, None, None), {"h1>s1": 1})
+
+    monkeypatch.setattr(experiments, "_start", lambda *_: None)
+    monkeypatch.setattr(experiments, "measure", fail)
+    file = tmp_path / "small.json"
+    measured = list(run(SMALL, file, "native", 1))
+    assert [row["error"] is None for _, row in measured] == [True, False, False, True]
+    assert "it went away" in measured[1][1]["error"]
+    plot(tmp_path / "plot.png", "small", SMALL, measured)
+    again = list(run(SMALL, file, "native", 1))
+    assert [row["error"] for _, row in again] == [None] * 4
+    assert tried[4:] == tried[1:3]
+    assert len(json.loads(file.read_text())["rows"]) == 4
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_points(name: str) -> None:
     experiment = EXPERIMENTS[name]
@@ -62,10 +87,15 @@ def test_the_busiest_host() -> None:
 @pytest.mark.mininet
 @pytest.mark.root
 @pytest.mark.slow
-def test_neither_aggregation_nor_tcp_starves(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a link that either could fill, each keeps a seventh at least."""
+def test_neither_aggregation_nor_tcp_starves(start: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of a link that either could fill, each keeps a seventh at least; also where one could overflow it."""
     monkeypatch.setattr(congestion, "Network", start)
     found = congestion.run("native", 5)
-    assert found["both"].wrong == 0
+    assert [one.wrong for one in found.values()] == [0] * 5
     assert found["TCP alone"].tcp > 0.8 * congestion.RATE
-    assert min(found["both"].tcp, found["both"].aggregation) > congestion.RATE / 7, found
+    for slots in (64, 512):
+        both = found[f"{slots} slots and TCP"]
+        assert min(both.tcp, both.aggregation) > congestion.RATE / 7, found
+        assert both.resent < 0.25, found
+    congestion.plot(tmp_path / "plot.png", found)
+    assert (tmp_path / "plot.png").stat().st_size > 1000

@@ -100,6 +100,7 @@ typedef struct p4reduce_stats {
     uint64_t stale;    /* packets of an earlier round or generation, ignored */
     uint64_t foreign;  /* malformed packets, or not of this job, ignored */
     double seconds;    /* with at least one operation under way */
+    uint64_t slowdowns; /* times that a queue seemed to have overflowed, and packets were spread out more */
 } p4reduce_stats;
 
 typedef enum p4reduce_type { P4REDUCE_FLOAT32 = 1, P4REDUCE_INT32 = 2 } p4reduce_type;

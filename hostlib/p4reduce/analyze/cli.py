@@ -19,7 +19,7 @@ from p4reduce.analyze.analysis import Analysis
 from p4reduce.analyze.analysis import analyze as analyze_recordings
 from p4reduce.bench import grid
 from p4reduce.bench.report import show
-from p4reduce.errors import P4ReduceError
+from p4reduce.commands import command
 from p4reduce.protocol.constants import BLOCK_SIZES_ACCEPTED, DEFAULT_BLOCK_SIZE
 
 VERSION = 1
@@ -50,7 +50,7 @@ def analyze(
 ) -> None:
     """Say how sparse recorded gradients are, and what the switch would gain over a dense ring allreduce."""
     console = Console()
-    try:
+    with command(console, stopped="stopped"):
         rate = grid.bits_per_second(link)
         sizes = [int(size) for size in grid.choices("--block-sizes", block_sizes, SIZES.split(","))]
         found = recordings.find(paths)
@@ -61,12 +61,6 @@ def analyze(
                 found, workers=workers, block_sizes=[1, *sizes], bits_per_second=rate,
                 step=lambda: progress.advance(bar),
             )  # fmt: skip
-    except KeyboardInterrupt:
-        console.print("stopped")
-        raise typer.Exit(130) from None
-    except P4ReduceError as error:
-        console.print(f"[red]error:[/] {error}", highlight=False)
-        raise typer.Exit(1) from None
     _print(console, analysis, link, most)
     if json_file is not None:
         _write(json_file, analysis, link)

@@ -22,6 +22,7 @@ from p4reduce.bench.inputs import block_masks
 from p4reduce.bench.limit import read_bandwidth, traffic
 from p4reduce.bench.reducers import why_no_mpi
 from p4reduce.bench.systems import Setup, measure
+from p4reduce.commands import command
 from p4reduce.demo import network
 from p4reduce.errors import P4ReduceError
 from p4reduce.processes import Family
@@ -65,7 +66,7 @@ def allreduce(
     """Time allreduce on the grid of OmniReduce's artifact; every result is held against the exact sum."""
     console = Console()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
+    with command(console):
         if target not in grid.TARGETS:
             raise P4ReduceError(f"--target {target}: accepted are {', '.join(grid.TARGETS)}")
         if dtype not in grid.DTYPES:
@@ -96,12 +97,6 @@ def allreduce(
             setup = Setup(target=target, slots=slots, threads=threads, repeat=repeat, warm_up=warm_up, timeout=timeout,
                           links=made, aggregators=aggregators)  # fmt: skip
             rows, read = _measure(cases, names, setup, rate, console)
-    except KeyboardInterrupt:
-        console.print("stopped: nothing is left running")
-        raise typer.Exit(130) from None
-    except P4ReduceError as error:
-        console.print(f"[red]error:[/] {error}", highlight=False)
-        raise typer.Exit(1) from None
     report.show(report.table(rows), console)
     if json_file is not None:
         report.write_json(json_file, rows, read, sys.argv[1:])
@@ -132,7 +127,7 @@ def train(
     """Train small models in the shape of OmniReduce's with DDP, on synthetic data: throughput, loss and sparsity."""
     console = Console()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
+    with command(console):
         if target not in (accepted := ("native", "sim")):
             raise P4ReduceError(f"--target {target}: accepted are {', '.join(accepted)}")
         if warm_up >= steps:
@@ -151,12 +146,6 @@ def train(
             training = trainings.Training(workers, steps, warm_up, ratio, Path(folder))
             rows = _train(runs, training, setup, rate, console)
             analyses = _analyses(runs, training, rate)
-    except KeyboardInterrupt:
-        console.print("stopped: nothing is left running")
-        raise typer.Exit(130) from None
-    except P4ReduceError as error:
-        console.print(f"[red]error:[/] {error}", highlight=False)
-        raise typer.Exit(1) from None
     report.show(train_report.table(rows), console)
     if analyses:
         report.show(train_report.sparsity_table(analyses), console)

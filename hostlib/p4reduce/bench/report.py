@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from p4reduce.bench.grid import DTYPES, Case
@@ -104,7 +105,7 @@ def table(rows: Sequence[Row]) -> Table:
         cells = [system, str(one.workers), f"{one.density:g}", one.overlap, one.sparsity,
                  _number(one.numel * DTYPES[one.dtype], 1e-6), str(one.numel), one.dtype, "sum"]  # fmt: skip
         if one.error is not None:
-            made.add_row(*cells, f"[red]{one.error.splitlines()[0][:60]}[/]")
+            made.add_row(*cells, f"[red]{escape(one.error.splitlines()[0][:60])}[/]")
             continue
         right = "0" if one.wrong == 0 else f"[red]{one.wrong}[/]"
         made.add_row(*cells, _number(one.median_s, 1e3), _number(one.min_s, 1e3), _number(one.max_s, 1e3),

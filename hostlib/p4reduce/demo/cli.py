@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from p4reduce.commands import command
 from p4reduce.demo import network
 from p4reduce.demo.report import Report
 from p4reduce.errors import P4ReduceError
@@ -101,7 +102,7 @@ def demo(
     """Train a word-level language model with DDP; the P4 program adds up the gradients, and every sum is checked."""
     console = Console(stderr=as_json)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
+    with command(console):
         if target not in ("sim", "native", "bmv2"):
             raise P4ReduceError(f"--target {target}: accepted are sim, native and bmv2")
         check_aggregators(target, aggregators)
@@ -110,12 +111,6 @@ def demo(
         report = Report(target=describe(target, aggregators), workers=workers, steps=steps, drop_rate=drop_rate)
         with Family() as family:
             train(family, report, target, aggregators, seed, console)
-    except KeyboardInterrupt:
-        console.print("stopped: nothing is left running")
-        raise typer.Exit(130) from None
-    except P4ReduceError as error:
-        console.print(f"[red]error:[/] {error}", highlight=False)
-        raise typer.Exit(1) from None
     report.plot(plot)
     if as_json:
         print(json.dumps({**report.summary, "plot": os.fspath(plot), "passed": report.passed}))

@@ -89,6 +89,7 @@ class Stats(Sized):
         ("stale", c_uint64),
         ("foreign", c_uint64),
         ("seconds", c_double),
+        ("slowdowns", c_uint64),
     ]
 
 

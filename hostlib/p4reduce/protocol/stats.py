@@ -25,6 +25,8 @@ class Stats:
     blocks_received: int = 0
     """Blocks whose sums were taken from a RESULT."""
     retransmissions: int = 0
+    slowdowns: int = 0
+    """Times that a queue seemed to have overflowed, and packets were spread out more."""
     statuses: int = 0
     """STATUS answers: this worker was ahead of a straggler."""
     stale: int = 0

@@ -32,6 +32,7 @@ class RetransmissionTimer:
         self.timeout = timing.initial
         self.smoothed: float | None = None
         self.variation = 0.0
+        self.least = 0.0
 
     @property
     def estimate(self) -> float:
@@ -43,9 +44,11 @@ class RetransmissionTimer:
         if self.smoothed is None:
             self.smoothed = round_trip
             self.variation = round_trip / 2
+            self.least = round_trip
         else:
             self.variation += (abs(self.smoothed - round_trip) - self.variation) / 4
             self.smoothed += (round_trip - self.smoothed) / 8
+            self.least = min(self.least, round_trip)
         timeout = self.smoothed + max(4 * self.variation, self.timing.margin)
         self.timeout = min(timeout, self.timing.ceiling)
 

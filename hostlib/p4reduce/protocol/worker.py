@@ -26,6 +26,7 @@ from p4reduce.protocol.constants import NO_KEY, NOBODY, Op
 from p4reduce.protocol.membership import Membership
 from p4reduce.protocol.numbers import Float32Numbers, Int32Numbers, Numbers
 from p4reduce.protocol.operation import Operation, Task
+from p4reduce.protocol.pacing import Pace
 from p4reduce.protocol.packet import LANES_OF, NO_VALUES, Codec, Packet, ProtocolError
 from p4reduce.protocol.stats import Stats
 from p4reduce.protocol.timing import RetransmissionTimer, Timing
@@ -48,9 +49,11 @@ class _Slot:
         "announced",
         "deadline",
         "doublings",
+        "first_sent_at",
         "first_stream",
         "index",
         "least",
+        "lined_up",
         "packet",
         "positions",
         "queue",
@@ -78,11 +81,21 @@ class _Slot:
         self.least: list[int] = []
         # The packet that waits for its RESULT.
         self.packet: bytes | None = None
-        self.sent_at = 0.0
+        self.lined_up = False  # for its turn
+        self.sent_at = self.first_sent_at = 0.0
         self.deadline = 0.0
         self.transmissions = 0
         self.doublings = 0  # of the timeout, carried from round to round
         self.seen: int | None = None  # the workers that the switch has seen in this round, from STATUS
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the packet was sent and waits for its RESULT."""
+        return self.packet is not None and self.transmissions > 0
+
+    @property
+    def in_network(self) -> bool:
+        return self.under_way and self.seen is None and not self.lined_up
 
     @property
     def asks(self) -> bool:
@@ -113,6 +126,8 @@ class Worker:
         self._worker = membership.worker
         self._slots = [_Slot(index, membership) for index in range(membership.slots)]
         self._timer = RetransmissionTimer(timing or Timing())
+        self._pace = Pace(self._timer, membership.slots)
+        self._line: deque[_Slot] = deque()  # those whose packets wait for their turn
         self._counter = 0
         self._tasks: dict[int, Task] = {}  # those not done, by counter
         self._outbox: list[bytes] = []
@@ -121,8 +136,9 @@ class Worker:
         # When the last round ended, and when the packet was sent that is the latest of those known to be answered.
         self._progress_at = self._answered_through = -_NEVER
         # While no round ends: how many packets may ask at a time, and when the next may.
-        self._window = _NO_LIMIT
+        self._askers = _NO_LIMIT
         self._held_until = -_NEVER
+        self._released = False  # from that, as many packets seem to be lost
 
     # What the engine calls.
 
@@ -169,7 +185,7 @@ class Worker:
             slot = self._slots[index] if index < len(self._slots) else None
             if slot is None or packet.slot & 1 != packet.seq & 1:
                 self.stats.foreign += 1
-            elif self.failure is not None or slot.packet is None or packet.seq != slot.seq:
+            elif self.failure is not None or not slot.under_way or packet.seq != slot.seq:
                 self.stats.stale += 1
             elif packet.op == Op.STATUS:
                 self._status(slot, packet, now)
@@ -183,13 +199,20 @@ class Worker:
             self.stats.foreign += 1
 
     def tick(self, now: float) -> None:
-        """Sends again what has waited too long for its answer."""
-        if now < self._earliest:
-            return
+        """Sends again what has waited too long for its answer, and what has its turn."""
+        if now >= self._earliest:
+            self._look_for_losses(now)
+        while self._line and (self._line[0].packet is None or self._pace.turn(now)):
+            self._leave_line(self._line.popleft(), now)
+
+    def _look_for_losses(self, now: float) -> None:
         self._earliest = _NEVER
         asking = sum(slot.asks for slot in self._slots)
+        if self._released:
+            self._pace.all_lost(sum(slot.in_network and slot.deadline <= now for slot in self._slots), now)
+        self._released = False
         for slot in self._slots:
-            if slot.packet is None:
+            if slot.packet is None or slot.lined_up:
                 continue
             if slot.deadline <= now and slot.seen is None and self._in_queue(slot, now):
                 slot.deadline = self._progress_at + self._timer.timeout
@@ -198,11 +221,7 @@ class Worker:
                 continue
             elif slot.deadline <= now:
                 asking += slot.transmissions == 1
-                slot.transmissions += 1
-                slot.sent_at = now
-                self.stats.retransmissions += 1
-                self._outbox.append(slot.packet)
-                slot.deadline = now + self._patience(slot)
+                self._line_up(slot, now)
             self._earliest = min(self._earliest, slot.deadline)
 
     def take_packets(self) -> list[bytes]:
@@ -214,7 +233,8 @@ class Worker:
 
     def next_deadline(self) -> float | None:
         """When to call `tick` next, or None for not before a packet or an operation comes."""
-        return None if self._earliest == _NEVER else self._earliest
+        deadline = min(self._earliest, self._pace.next) if self._line else self._earliest
+        return None if deadline == _NEVER else deadline
 
     def awaited(self) -> tuple[int, ...]:
         """Ranks that the switch, when last asked, had not heard of in rounds under way; () if it was not asked.
@@ -347,8 +367,32 @@ class Worker:
                 values,
             )
         )
+        slot.transmissions = 0
+        self._line_up(slot, now)
+
+    def _line_up(self, slot: _Slot, now: float) -> None:
+        """Sends the slot's packet, or lets it wait for its turn."""
+        if not self._line and self._pace.turn(now):
+            self._transmit(slot, now)
+            return
+        slot.deadline = _NEVER
+        if not slot.lined_up:  # else its newer packet takes the place of the older
+            slot.lined_up = True
+            self._line.append(slot)
+
+    def _leave_line(self, slot: _Slot, now: float) -> None:
+        slot.lined_up = False
+        if slot.packet is not None and slot.deadline == _NEVER:  # not answered meanwhile
+            self._transmit(slot, now)
+
+    def _transmit(self, slot: _Slot, now: float) -> None:
+        assert slot.packet is not None
         slot.sent_at = now
-        slot.transmissions = 1
+        if slot.transmissions == 0:
+            slot.first_sent_at = now
+        else:
+            self.stats.retransmissions += 1
+        slot.transmissions += 1
         slot.deadline = now + self._patience(slot)
         self._earliest = min(self._earliest, slot.deadline)
         self._outbox.append(slot.packet)
@@ -369,36 +413,40 @@ class Worker:
         Where no round ends, who is late is likelier than a loss, so a few packets ask first: one, and one more with
         each time-out that nothing answers.
         """
-        if self._window == _NO_LIMIT:
+        if self._askers == _NO_LIMIT:
             if now < self._progress_at + self._timer.timeout:
                 return False
-            self._window = 1
+            self._askers = 1
         if now < self._held_until:
             return True
-        if asking < self._window:
+        if asking < self._askers:
             return False
-        self._window += 1
+        self._askers += 1
         self._held_until = now + self._timer.timeout
         return True
 
     def _release(self, slot: _Slot, now: float) -> None:
-        # An answer at once to a packet that asked, which the switch had not seen before: others are lost as well.
-        at_once = self._timer.smoothed is not None and now < slot.sent_at + 2 * self._timer.smoothed
-        if self._window != _NO_LIMIT and slot.asks and at_once:
+        # An answer at once to a packet that asked, which the switch had not seen before: others are lost as well, but
+        # for those whose answers come with this one.
+        round_trip = self._timer.smoothed
+        if self._askers != _NO_LIMIT and slot.asks and round_trip is not None and now < slot.sent_at + 2 * round_trip:
             self._answered_through = slot.sent_at
-            self._held_until = self._earliest = now
-        self._window = _NO_LIMIT
+            self._held_until = self._earliest = now + round_trip
+            self._released = True
+        self._askers = _NO_LIMIT
 
     def _answered(self, slot: _Slot, packet: Packet, now: float) -> None:
         self.stats.rounds += 1
         self._progress_at = now
+        self._pace.answered()
+        completed = packet.worker == self._worker  # or it answers this rank alone
+        lost = completed and self._askers == _NO_LIMIT  # else another rank was late, or the switch
         self._release(slot, now)
         if slot.transmissions == 1:
             self._answered_through = max(self._answered_through, slot.sent_at)
             # Who completes a round is answered at once. The others' time includes waiting for that rank, so it can only
             # show that the path is shorter than was thought.
             elapsed = now - slot.sent_at
-            completed = packet.worker == self._worker
             if completed or elapsed < self._timer.estimate:
                 self._timer.measure(elapsed)
             if completed or elapsed < self._timer.timeout:
@@ -406,6 +454,10 @@ class Worker:
         elif slot.seen is None:
             # Not measurable (Karn), so the longer timeout stays until a packet is answered without being sent again.
             slot.doublings = min(slot.doublings + 1, _MAX_CARRIED_DOUBLINGS)
+            if lost:
+                self.stats.slowdowns += self._pace.lost(
+                    slot.first_sent_at, sum(one.in_network for one in self._slots), now
+                )
         slot.packet = None
         slot.seen = None
         if self._polling:
@@ -420,8 +472,8 @@ class Worker:
         # Only packets that are sent again are answered so. A leaf tells all its workers what its parent told of one's.
         if slot.transmissions == 2 and packet.worker == self._worker:
             self._timer.measure(now - slot.sent_at)
-        if self._window != _NO_LIMIT and slot.asks:
-            self._window = 1
+        if self._askers != _NO_LIMIT and slot.asks:
+            self._askers = 1
             self._held_until = now + self._timer.timeout
         slot.seen = packet.keys[0]
         self._polling.add(slot)

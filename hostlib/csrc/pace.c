@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pace.h"
+
+#include <math.h>
+
+// Packets: the window to begin with, and how many may follow at once after a pause; the least window; in queues, fewer
+// than which none overflows.
+static const double FIRST = 10, LEAST = 2, BACKLOG = 3;
+static const double REDUCTION = 2; // of the window, after a loss
+
+static double larger(double one, double other) {
+    return one > other ? one : other;
+}
+
+static double smaller(double one, double other) {
+    return one < other ? one : other;
+}
+
+static void set(struct pace *pace, double window) {
+    pace->window = window < pace->slots ? window : (double)INFINITY;
+}
+
+struct pace pace_new(unsigned slots) {
+    struct pace pace = {.slots = slots,
+                        .threshold = (double)INFINITY,
+                        .reduced_at = -(double)INFINITY,
+                        .next = -(double)INFINITY};
+    set(&pace, FIRST);
+    return pace;
+}
+
+bool pace_turn(struct pace *pace, const struct timer *timer, double now) {
+    if (isinf(pace->window))
+        return true;
+    if (now < pace->next)
+        return false;
+    const double gap = timer_estimate(timer) / pace->window;
+    pace->next = larger(pace->next, now - FIRST * gap) + gap;
+    return true;
+}
+
+void pace_answered(struct pace *pace) {
+    set(pace, pace->window + (pace->window < pace->threshold ? 1 : 1 / pace->window));
+}
+
+static void reduce(struct pace *pace, unsigned flight, double now) {
+    pace->threshold = larger(smaller(flight, pace->window) / REDUCTION, LEAST);
+    pace->reduced_at = now;
+}
+
+bool pace_lost(struct pace *pace, const struct timer *timer, double sent_at, unsigned flight, double now) {
+    if (sent_at < pace->reduced_at || !timer->measured)
+        return false;
+    if (flight * (1 - timer->least / timer->smoothed) < BACKLOG)
+        return false;
+    reduce(pace, flight, now);
+    pace->window = pace->threshold;
+    return true;
+}
+
+void pace_all_lost(struct pace *pace, unsigned flight, double now) {
+    if (flight <= FIRST)
+        return;
+    reduce(pace, flight, now);
+    set(pace, smaller(FIRST, pace->threshold));
+}

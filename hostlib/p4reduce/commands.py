@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How commands end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from p4reduce.errors import P4ReduceError
+
+
+@contextlib.contextmanager
+def command(
+    console: Console,
+    *,
+    stopped: str = "stopped: nothing is left running",
+    errors: tuple[type[Exception], ...] = (P4ReduceError,),
+) -> Iterator[None]:
+    """Ends the program with a line that says why: with status 130 on Ctrl-C, with 1 on one of `errors`."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        console.print(stopped)
+        raise typer.Exit(130) from None
+    except errors as error:
+        console.print(f"[red]error:[/] {escape(str(error))}", highlight=False)
+        raise typer.Exit(1) from None

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers slow down when a queue overflows, and only then; and no faster path is left unused for long."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+from simulator import Network, Simulation
+
+from p4reduce.protocol import Membership, Operation, Timing
+from p4reduce.protocol.pacing import Pace
+from p4reduce.protocol.timing import RetransmissionTimer
+
+SLOTS, WORKERS, ROUNDS = 256, 3, 20
+MEMBERSHIP = Membership(1, 1, 0, WORKERS, slots=SLOTS, lanes=1, block_size=4, first_seq=0)
+
+
+class Bottleneck(Simulation):
+    """All packets to the switch cross one link of so many packets a second, which keeps at most `room` waiting."""
+
+    def __init__(self, rate: float, room: int) -> None:
+        super().__init__(MEMBERSHIP, seed=1)
+        self.rate, self.room = rate, room
+        self.dropped = 0
+        self._free_at = 0.0
+
+    def to_switch(self, rank: int, payload: bytes) -> None:
+        if (self._free_at - self.now) * self.rate >= self.room:
+            self.dropped += 1
+            return
+        self._free_at = max(self._free_at, self.now) + 1 / self.rate
+        self.at(self._free_at, partial(super().to_switch, rank, payload))
+
+
+def operations() -> list[list[Operation]]:
+    return [[Operation(np.full(4 * SLOTS * ROUNDS, rank + 1.0, np.float32))] for rank in range(WORKERS)]
+
+
+def reduced(simulation: Simulation) -> Simulation:
+    made = operations()
+    simulation.reduce(made)
+    for own in made:
+        np.testing.assert_array_equal(own[0].data, np.full(own[0].data.size, 6.0, np.float32))
+    return simulation
+
+
+def resent(simulation: Simulation) -> float:
+    sent = sum(worker.stats.packets_sent for worker in simulation.workers)
+    return sum(worker.stats.retransmissions for worker in simulation.workers) / sent
+
+
+def slowdowns(simulation: Simulation) -> list[int]:
+    return [worker.stats.slowdowns for worker in simulation.workers]
+
+
+def test_workers_slow_down_until_a_queue_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three times 256 packets, and room for 100: of those that are sent, few are lost."""
+    paced = reduced(Bottleneck(10_000, 100))
+    assert min(slowdowns(paced)) > 0
+    monkeypatch.setattr(Pace, "lost", lambda *_: False)
+    unpaced = reduced(Bottleneck(10_000, 100))
+    assert slowdowns(unpaced) == [0] * WORKERS
+    assert paced.dropped < unpaced.dropped / 3
+    assert resent(paced) < resent(unpaced) / 2
+    assert paced.now < 1.1 * unpaced.now
+
+
+def test_the_link_stays_full() -> None:
+    simulation = reduced(Bottleneck(10_000, 100))
+    least = WORKERS * SLOTS * (ROUNDS + 1) / simulation.rate
+    assert simulation.now < 1.6 * least
+
+
+def test_what_is_lost_by_chance_slows_nobody_down() -> None:
+    """As nothing queues, or next to nothing does."""
+    assert slowdowns(reduced(Simulation(MEMBERSHIP, seed=1, network=Network(loss=0.02)))) == [0] * WORKERS
+
+
+def test_a_queue_that_does_not_overflow_slows_nobody_down() -> None:
+    simulation = reduced(Bottleneck(10_000, WORKERS * SLOTS))
+    assert (simulation.dropped, slowdowns(simulation), resent(simulation)) == (0, [0] * WORKERS, 0)
+
+
+def test_when_the_path_is_wide_again_there_is_no_limit() -> None:
+    simulation = reduced(Bottleneck(10_000, 100))
+    simulation.rate, simulation.room = 1e6, 10_000
+    for _ in range(6):
+        reduced(simulation)
+    before = simulation.now
+    reduced(simulation)
+    assert simulation.now - before < 2 * WORKERS * SLOTS * (ROUNDS + 1) / simulation.rate
+
+
+def pace_of(window: float = math.inf, smoothed: float = 0.1, least: float = 0.01) -> Pace:
+    """Past its start, where round trips take `smoothed` seconds and took `least` without queues."""
+    timer = RetransmissionTimer(Timing())
+    timer.measure(least)
+    timer.smoothed = smoothed
+    pace = Pace(timer, SLOTS)
+    pace._threshold = 1.0
+    pace.window = window
+    return pace
+
+
+def turns(pace: Pace, now: float) -> int:
+    count = 0
+    while pace.turn(now):
+        count += 1
+    return count
+
+
+def test_turns_are_spread_over_the_round_trip() -> None:
+    pace = pace_of(20, smoothed=0.01)
+    now, passed = 1.0, turns(pace, 1.0)
+    assert 1 <= passed <= 11, "a burst, as time was left unused"
+    passed = 0
+    for _ in range(1000):
+        now = pace.next
+        passed += turns(pace, now)
+    assert passed == 1000
+    assert now - 1.0 == pytest.approx(1000 * 0.01 / 20, rel=0.01)
+
+
+def test_the_window_doubles_until_there_is_no_limit() -> None:
+    """So a new job does not begin with a burst of all its slots."""
+    pace = Pace(RetransmissionTimer(Timing()), SLOTS)
+    assert pace.window == 10
+    for _ in range(10):
+        pace.answered()
+    assert pace.window == 20
+    for _ in range(SLOTS):
+        pace.answered()
+    assert pace.window == math.inf
+    assert all(pace.turn(0.0) for _ in range(1000))
+
+
+def test_the_window_is_halved_once_for_what_was_sent_by_the_former() -> None:
+    pace = pace_of()
+    assert pace.lost(0.9, 200, 1.0)
+    assert pace.window == 100
+    assert not pace.lost(0.99, 100, 2.0)
+    assert pace.lost(1.01, 300, 2.0)
+    assert pace.window == 50
+    for now in range(3, 20):
+        pace.lost(now - 0.5, 4, now)
+    assert pace.window == 2
+
+
+def test_above_the_threshold_the_window_grows_by_one_packet_a_round_trip() -> None:
+    pace = pace_of(100)
+    for _ in range(100):
+        pace.answered()
+    assert pace.window == pytest.approx(101, abs=0.01)
+    pace.window = SLOTS - 0.001
+    pace.answered()
+    assert pace.window == math.inf
+
+
+def test_when_all_is_lost_it_starts_again() -> None:
+    pace = pace_of()
+    pace.all_lost(200, 1.0)
+    assert pace.window == 10
+    for _ in range(90):
+        pace.answered()
+    assert pace.window == 100
+    pace.answered()
+    assert pace.window == 100.01
+
+
+@pytest.mark.parametrize(("flight", "slower"), [(5, False), (7, True)])
+def test_few_packets_in_queues_do_not_overflow_them(flight: int, slower: bool) -> None:
+    pace = pace_of(smoothed=0.02)
+    assert pace.lost(1.0, flight, 1.0) is slower
