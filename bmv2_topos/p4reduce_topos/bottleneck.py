@@ -7,7 +7,7 @@
        x1 ──┤                     ├── y1
        x2 ──┘                     └── y2
 
-The right switch is the root, so the left workers' packets cross the slow link, and the results come back over it.
+The right switch is the root, so the left workers' sums cross the slow link, and the results come back over it.
 """
 
 from __future__ import annotations

@@ -51,6 +51,8 @@ class Stats:
     """Collectives that ended well."""
     rounds: int
     retransmissions: int
+    slowdowns: int
+    """Times that a queue in the network seemed to have overflowed, and packets were spread out more."""
     packets_sent: int
     packets_received: int
     bytes_sent: int

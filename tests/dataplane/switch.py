@@ -31,6 +31,7 @@ from .targets import CPU_PORT, PORTS, TARGETS
 SHIPPED = Path(__file__).resolve().parents[2] / "p4src" / "compiled"
 COMPILED = Path(os.environ.get("P4REDUCE_COMPILED", SHIPPED))
 DEADLINE_S = 20.0
+SETTLED_S = 0.05
 BURST = 16  # frames into a port without waiting: BMv2 has lost some of 50 where the machine was busy
 
 JOBS = "SwitchIngress.aggregation.admission.jobs"
@@ -370,6 +371,12 @@ class Switch:
         counts = self._read_counters()[counter]
         counts.subtract(self._baseline[counter])
         return {port: count for port, count in counts.items() if count}
+
+    def let_losses_settle(self) -> None:
+        """Returns when no more packets are lost: a port that loses all cannot show otherwise that its queue is empty."""
+        counted = None
+        while counted != (counted := self.losses(LOSSES_OUT)):
+            time.sleep(SETTLED_S)
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

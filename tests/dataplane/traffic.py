@@ -345,6 +345,8 @@ class Traffic:
         entry = Entry(LOSS_OUT, {"port": 4}, "SwitchEgress.drop_simulator.lose", {"threshold": ALL})
 
         def apply(switch: Switch) -> Outputs:
+            if not deaf:
+                switch.let_losses_settle()  # what BMv2 still queues for that port is to be lost as well
             (switch.insert if deaf else switch.delete)(entry)
             switch.deaf_ports = {4} if deaf else set()
             return switch.barrier(CPU_PORT)
