@@ -373,7 +373,7 @@ class Switch:
         return {port: count for port, count in counts.items() if count}
 
     def let_losses_settle(self) -> None:
-        """Returns when no more packets are lost: a port that loses all cannot show otherwise that its queue is empty."""
+        """Returns when no more packets are lost: a port that loses all cannot show otherwise that it has no queue."""
         counted = None
         while counted != (counted := self.losses(LOSSES_OUT)):
             time.sleep(SETTLED_S)
