@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-// Packets: the window to begin with, and how many may follow at once after a pause; the least window; in queues, fewer
-// than which none overflows.
+// Packets: the window to begin with, and how many may follow at once after a pause; the least window; in queues, of
+// which none overflows.
 static const double FIRST = 10, LEAST = 2, BACKLOG = 3;
 static const double REDUCTION = 2; // of the window, after a loss
 
@@ -51,7 +51,7 @@ static void reduce(struct pace *pace, unsigned flight, double now) {
 bool pace_lost(struct pace *pace, const struct timer *timer, double sent_at, unsigned flight, double now) {
     if (sent_at < pace->reduced_at || !timer->measured)
         return false;
-    if (flight * (1 - timer->least / timer->smoothed) < BACKLOG)
+    if (flight * (timer->smoothed - timer->least) <= BACKLOG * timer->smoothed)
         return false;
     reduce(pace, flight, now);
     pace->window = pace->threshold;

@@ -188,8 +188,10 @@ static void take_turns(p4reduce_worker *worker, double now) {
         worker->line_at = (worker->line_at + 1) % worker->membership.slots;
         worker->line_length--;
         slot->lined_up = false;
-        if (slot->waiting && slot->deadline == NEVER) // not answered meanwhile
+        if (slot->waiting && slot->deadline == NEVER)
             transmit(worker, slot, now);
+        else if (slot->waiting) // a STATUS came meanwhile
+            worker->earliest = smaller(worker->earliest, slot->deadline);
     }
 }
 

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 from simulator import Network, Simulation
 
-from p4reduce.protocol import Membership, Operation, Timing
+from p4reduce.protocol import Membership, Operation, Timing, Worker
+from p4reduce.protocol.constants import Op
 from p4reduce.protocol.pacing import Pace
+from p4reduce.protocol.packet import Codec
 from p4reduce.protocol.timing import RetransmissionTimer
 
 SLOTS, WORKERS, ROUNDS = 256, 3, 20
@@ -174,3 +177,31 @@ def test_when_all_is_lost_it_starts_again() -> None:
 def test_few_packets_in_queues_do_not_overflow_them(flight: int, slower: bool) -> None:
     pace = pace_of(smoothed=0.02)
     assert pace.lost(1.0, flight, 1.0) is slower
+
+
+def test_what_was_to_be_sent_again_and_got_a_status_is_asked_after_later() -> None:
+    membership = Membership(1, 1, 0, 2, slots=1, lanes=1, block_size=4, first_seq=0)
+    codec = Codec(membership.lanes, membership.block_size)
+    worker = Worker(membership)
+    worker.submit(Operation(np.ones(8, np.float32)), 0.0)
+    (announced,) = worker.take_packets()
+    worker._pace.window, worker._pace.next = 2.0, 1.0
+    worker.tick(0.5)
+    assert worker.take_packets() == []
+    status = replace(codec.decode(announced), op=Op.STATUS, keys=[1])
+    worker.receive(codec.encode(status), 0.6)
+    worker.tick(1.0)
+    assert worker.take_packets() == [], "it was answered"
+    due = worker.next_deadline()
+    assert due is not None
+    worker.tick(due)
+    worker.tick(worker._pace.next)
+    assert worker.take_packets() == [announced]
+
+
+def test_a_path_without_any_delay() -> None:
+    timer = RetransmissionTimer(Timing())
+    timer.measure(0.0)
+    pace = Pace(timer, SLOTS)
+    assert not pace.lost(1.0, 100, 1.0)
+    assert all(pace.turn(1.0) for _ in range(100))

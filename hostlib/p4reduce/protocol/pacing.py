@@ -10,7 +10,7 @@ from p4reduce.protocol.timing import RetransmissionTimer
 _FIRST = 10.0  # packets: the window to begin with (RFC 6928), and how many may follow at once after a pause
 _LEAST = 2.0  # packets: the window
 _REDUCTION = 2.0  # of the window, after a loss
-_BACKLOG = 3  # packets in queues, fewer than which none overflows
+_BACKLOG = 3  # packets in queues, of which none overflows
 
 
 class Pace:
@@ -51,7 +51,7 @@ class Pace:
         if sent_at < self._reduced_at or timer.smoothed is None:
             return False  # it was sent by the former window
         # TCP Veno: where nothing queues, nothing overflows, and what is lost is lost by chance.
-        if flight * (1 - timer.least / timer.smoothed) < _BACKLOG:
+        if flight * (timer.smoothed - timer.least) <= _BACKLOG * timer.smoothed:
             return False
         self._reduce(flight, now)
         self.window = self._threshold

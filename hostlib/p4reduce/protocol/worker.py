@@ -382,8 +382,10 @@ class Worker:
 
     def _leave_line(self, slot: _Slot, now: float) -> None:
         slot.lined_up = False
-        if slot.packet is not None and slot.deadline == _NEVER:  # not answered meanwhile
+        if slot.packet is not None and slot.deadline == _NEVER:
             self._transmit(slot, now)
+        elif slot.packet is not None:  # a STATUS came meanwhile
+            self._earliest = min(self._earliest, slot.deadline)
 
     def _transmit(self, slot: _Slot, now: float) -> None:
         assert slot.packet is not None
