@@ -29,7 +29,8 @@ def random_membership(random: Random) -> Membership:
         generation=random.randrange(1, 2**16),
         rank=0,
         world_size=random.choice([1, 2, 2, 3, 3, 4, 5]) if random.random() < 0.97 else 32,
-        slots=random.randint(1, 4),
+        # More than the first window holds, now and then.
+        slots=random.randint(1, 4) if random.random() < 0.95 else random.randint(11, 40),
         lanes=random.choice([1, 2, 4, 8]),
         block_size=random.randint(1, 5) if random.random() < 0.8 else random.choice([32, 64, 128, 256]),
         first_seq=random.choice([0, 2**31 - 2, 2**32 - 2, 2**32 - 4, 2 * random.randrange(2**31)]),

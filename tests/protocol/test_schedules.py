@@ -98,7 +98,7 @@ def test_a_seed_is_a_schedule() -> None:
 def test_schedules_visit_every_case() -> None:
     """The random schedules would prove little if they kept away from the hard cases."""
     seen = dict.fromkeys(Outcome, 0)
-    retransmissions = stale = statuses = 0
+    retransmissions = stale = statuses = slowdowns = 0
     for seed in range(60):
         simulation = run_schedule(seed)
         for outcome, count in simulation.switch.outcomes.items():
@@ -106,9 +106,10 @@ def test_schedules_visit_every_case() -> None:
         retransmissions += sum(worker.stats.retransmissions for worker in simulation.workers)
         stale += sum(worker.stats.stale for worker in simulation.workers)
         statuses += sum(worker.stats.statuses for worker in simulation.workers)
+        slowdowns += sum(worker.stats.slowdowns for worker in simulation.workers)
     wanted = ("STARTED", "ADDED", "COMPLETED", "STALE", "AHEAD", "REPLAYED", "NOT_ADMITTED")
     assert all(seen[Outcome[name]] > 0 for name in wanted)
-    assert min(retransmissions, stale, statuses) > 0
+    assert min(retransmissions, stale, statuses, slowdowns) > 0
 
 
 def test_schedules_of_trees_visit_every_case() -> None:
