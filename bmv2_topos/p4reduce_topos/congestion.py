@@ -44,22 +44,33 @@ class Shares:
 
 
 def run(target: str, repeat: int, slots: Sequence[int] = (64, 512)) -> dict[str, Shares]:
-    """TCP alone, and for each number of slots the aggregation alone and both. Raises P4ReduceError."""
+    """TCP alone, the aggregation alone and both, for each number of slots and each of TCP's `algorithms`.
+
+    Raises P4ReduceError.
+    """
     found = {}
     topology = bottleneck.build(WORKERS, core=Wire(rate=RATE, queue=QUEUE), pairs=1)
     with Network(topology, target, controller_options=["--lease", "30"]) as network:
-        tcp = _tcp(network)
-        with _Sampler(network) as sampler:
-            time.sleep(_ALONE_S)
-        found["TCP alone"] = Shares(sampler.rates()[0], 0.0)
-        network.stop(tcp)
+        for algorithm in algorithms():
+            tcp = _tcp(network, algorithm)
+            with _Sampler(network) as sampler:
+                time.sleep(_ALONE_S)
+            found[f"{algorithm} alone"] = Shares(sampler.rates()[0], 0.0)
+            network.stop(tcp)
         for one in slots:
             setup = Setup(target=target, slots=one, threads=1, repeat=repeat, warm_up=1, timeout=120)
             found[f"{one} slots alone"] = _aggregate(network, setup)
-            tcp = _tcp(network)
-            found[f"{one} slots and TCP"] = _aggregate(network, setup)
-            network.stop(tcp)
+            for algorithm in algorithms():
+                tcp = _tcp(network, algorithm)
+                found[f"{one} slots and {algorithm}"] = _aggregate(network, setup)
+                network.stop(tcp)
     return found
+
+
+def algorithms() -> list[str]:
+    """TCP's congestion controls that are in wide use, as far as the kernel has them."""
+    known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+    return [name for name in ("cubic", "bbr") if name in known] or known[:1]
 
 
 def _aggregate(network: Network, setup: Setup) -> Shares:
@@ -69,10 +80,10 @@ def _aggregate(network: Network, setup: Setup) -> Shares:
     return Shares(*sampler.rates(busy=True), resent, row.wrong or 0)
 
 
-def _tcp(network: Network) -> Child:
+def _tcp(network: Network, algorithm: str) -> Child:
     """From x1 to y1, until it is stopped."""
     network.mininet["y1"].cmd("iperf3", "-s", "-1", "-D")
-    command = ["iperf3", "-c", network.topology.ip("y1"), "-t", str(round(_LONGEST_S))]
+    command = ["iperf3", "-c", network.topology.ip("y1"), "-t", str(round(_LONGEST_S)), "-C", algorithm]
     return network.start("x1", "iperf3", command)
 
 
@@ -124,6 +135,7 @@ def plot(path: Path, found: dict[str, Shares]) -> None:
     axis.bar(list(found), [one.aggregation / 1e6 for one in found.values()], bottom=tcp, label="aggregation")
     axis.axhline(RATE / 1e6, color="black", linewidth=1)
     axis.set(ylabel="Mbit/s", title="one link")
+    axis.tick_params(axis="x", rotation=30)
     axis.legend()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)

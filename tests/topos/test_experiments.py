@@ -91,11 +91,12 @@ def test_neither_aggregation_nor_tcp_starves(start: Any, monkeypatch: pytest.Mon
     """Of a link that either could fill, each keeps a seventh at least; also where one could overflow it."""
     monkeypatch.setattr(congestion, "Network", start)
     found = congestion.run("native", 5)
-    assert [one.wrong for one in found.values()] == [0] * 5
-    assert found["TCP alone"].tcp > 0.8 * congestion.RATE
-    for slots in (64, 512):
-        both = found[f"{slots} slots and TCP"]
-        assert min(both.tcp, both.aggregation) > congestion.RATE / 7, found
-        assert both.resent < 0.25, found
+    assert [one.wrong for one in found.values()] == [0] * len(found)
+    for algorithm in congestion.algorithms():
+        assert found[f"{algorithm} alone"].tcp > 0.8 * congestion.RATE
+        for slots in (64, 512):
+            both = found[f"{slots} slots and {algorithm}"]
+            assert min(both.tcp, both.aggregation) > congestion.RATE / 7, found
+            assert both.resent < 0.25, found
     congestion.plot(tmp_path / "plot.png", found)
     assert (tmp_path / "plot.png").stat().st_size > 1000
