@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An aggregation and a TCP connection share a bottleneck: what each gets, beside what it gets alone.
 
-With few slots, all packets of all workers fit into the queue of the link. With many, only losses hold them back.
+With few slots, all packets that can be under way fit into the queue of the link. With many, only losses hold them back.
 """
 
 from __future__ import annotations

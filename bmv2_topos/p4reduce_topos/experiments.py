@@ -110,6 +110,7 @@ def run(experiment: Experiment, file: Path, target: str, repeat: int) -> Iterato
                     if point.block_size != Point.block_size:  # the limit is that of the program as it is shipped
                         measured = replace(measured, row=replace(measured.row, limit_s=None, over_limit=None))
                 except ChildFailed as error:
+                    at = None  # who knows what else has failed there
                     failed = report.row(point.system, target, case, Failed(str(error)), None, point.rate)
                     measured = Measured(failed)
                 row = {"point": key, "measured": measured.as_dict(), "machine": report.machine()}

@@ -283,8 +283,9 @@ static void let_answers_gather(p4reduce_engine *engine) {
         engine->counted = received;
         engine->counted_at = now;
     }
-    const double pause = fmin(GATHERED * engine->gap, p4reduce_worker_deadline(engine->worker) - now);
-    if (pause < LEAST_PAUSE_S || GATHER_SHARE * pause > engine->worker->timer.smoothed || engine->link->full)
+    const double wanted = GATHERED * engine->gap;
+    const double pause = fmin(wanted, p4reduce_worker_deadline(engine->worker) - now);
+    if (pause < LEAST_PAUSE_S || GATHER_SHARE * wanted > engine->worker->timer.smoothed || engine->link->full)
         return;
     struct pollfd news = {.fd = engine->wake, .events = POLLIN};
     const struct timespec patience = as_timespec(pause);

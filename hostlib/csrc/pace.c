@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-// Packets: the window to begin with, and how many may follow at once after a pause; the least window; in queues, of
+// Packets: the window to begin with, and how many of the past may follow at once after a pause; the least window; in queues, of
 // which none overflows.
 static const double FIRST = 10, LEAST = 2, BACKLOG = 3;
 static const double REDUCTION = 2; // of the window, after a loss
@@ -53,14 +53,17 @@ bool pace_lost(struct pace *pace, const struct timer *timer, double sent_at, uns
         return false;
     if (flight * (timer->smoothed - timer->least) <= BACKLOG * timer->smoothed)
         return false;
+    const double former = pace->window;
     reduce(pace, flight, now);
     pace->window = pace->threshold;
-    return true;
+    return pace->window < former;
 }
 
-void pace_all_lost(struct pace *pace, unsigned flight, double now) {
-    if (flight <= FIRST)
-        return;
+bool pace_burst_lost(struct pace *pace, unsigned lost, unsigned flight, double now) {
+    if (lost <= FIRST || lost <= flight / 2)
+        return false;
+    const double former = pace->window;
     reduce(pace, flight, now);
-    set(pace, smaller(FIRST, pace->threshold));
+    pace->window = smaller(FIRST, pace->threshold);
+    return pace->window < former;
 }

@@ -23,10 +23,10 @@ bool pace_turn(struct pace *pace, const struct timer *timer, double now);
 void pace_answered(struct pace *pace);
 
 // A packet was lost that was first sent at `sent_at`, when `flight` are under way. Returns whether the window is
-// smaller now.
+// smaller for it.
 bool pace_lost(struct pace *pace, const struct timer *timer, double sent_at, unsigned flight, double now);
 
-// All `flight` packets seem to be lost.
-void pace_all_lost(struct pace *pace, unsigned flight, double now);
+// So many of `flight` packets seem to be lost at once. The same.
+bool pace_burst_lost(struct pace *pace, unsigned lost, unsigned flight, double now);
 
 #endif

@@ -42,7 +42,7 @@ static bool under_way(const struct slot *slot) {
 }
 
 static bool asks(const struct slot *slot) {
-    return slot->waiting && !slot->polling && slot->transmissions > 1;
+    return slot->waiting && !slot->polling && slot->transmissions + slot->lined_up > 1;
 }
 
 // Whether a packet that was sent once is to wait. Where no round ends, who is late is likelier than a loss, so a few
@@ -73,10 +73,10 @@ static unsigned flight(const p4reduce_worker *worker) {
     return count;
 }
 
-static void release(p4reduce_worker *worker, const struct slot *slot, double now) {
+static void release(p4reduce_worker *worker, const struct slot *slot, bool completed, double now) {
     // An answer at once to a packet that asked, which the switch had not seen before: others are lost as well, but for
     // those whose answers come with this one.
-    if (worker->askers != NO_LIMIT && asks(slot) && worker->timer.measured &&
+    if (worker->askers != NO_LIMIT && asks(slot) && completed && worker->timer.measured &&
         now < slot->sent_at + 2 * worker->timer.smoothed) {
         worker->answered_through = slot->sent_at;
         worker->held_until = worker->earliest = now + worker->timer.smoothed;
@@ -91,7 +91,7 @@ static void answered(p4reduce_worker *worker, struct slot *slot, const struct pa
     pace_answered(&worker->pace);
     const bool completed = packet->worker == worker->index;    // or it answers this rank alone
     const bool lost = completed && worker->askers == NO_LIMIT; // else another rank was late, or the switch
-    release(worker, slot, now);
+    release(worker, slot, completed, now);
     if (slot->transmissions == 1) {
         if (slot->sent_at > worker->answered_through)
             worker->answered_through = slot->sent_at;
@@ -118,7 +118,7 @@ static void answered(p4reduce_worker *worker, struct slot *slot, const struct pa
         for (uint32_t i = 0; i < worker->polling; i++) {
             struct slot *other = &worker->slots[worker->polled[i]];
             other->listed = false;
-            if (other != slot)
+            if (other != slot && !other->lined_up)
                 hasten(worker, other, now + worker->timer.timeout);
         }
         worker->polling = 0;
@@ -183,14 +183,15 @@ static void line_up(p4reduce_worker *worker, struct slot *slot, double now) {
 static void take_turns(p4reduce_worker *worker, double now) {
     while (worker->line_length > 0) {
         struct slot *slot = &worker->slots[worker->line[worker->line_at]];
-        if (slot->waiting && !pace_turn(&worker->pace, &worker->timer, now))
+        const bool goes = slot->waiting && slot->deadline == NEVER; // else a STATUS came meanwhile, or the end
+        if (goes && !pace_turn(&worker->pace, &worker->timer, now))
             return;
         worker->line_at = (worker->line_at + 1) % worker->membership.slots;
         worker->line_length--;
         slot->lined_up = false;
-        if (slot->waiting && slot->deadline == NEVER)
+        if (goes)
             transmit(worker, slot, now);
-        else if (slot->waiting) // a STATUS came meanwhile
+        else if (slot->waiting)
             worker->earliest = smaller(worker->earliest, slot->deadline);
     }
 }
@@ -247,8 +248,10 @@ static void finished(p4reduce_worker *worker, struct slot *slot, double now) {
     announce(worker, slot, task->next, now);
     if (--task->slots_left == 0) {
         forget_task(worker, task);
-        if (worker->oldest == NULL)
+        if (worker->oldest == NULL) {
             worker->earliest = NEVER;
+            worker->released = false;
+        }
         worker->stats.operations++;
         worker->stats.blocks_skipped += task->zeros;
         end_task(task, NULL);
@@ -479,14 +482,14 @@ void p4reduce_worker_receive(p4reduce_worker *worker, const void *payload, size_
 // Sends again what has waited too long for its answer.
 static void look_for_losses(p4reduce_worker *worker, double now) {
     worker->earliest = NEVER;
-    unsigned asking = 0, due = 0;
+    unsigned asking = 0, lost = 0;
     for (uint32_t index = 0; index < worker->membership.slots; index++) {
         const struct slot *slot = &worker->slots[index];
         asking += asks(slot);
-        due += in_network(slot) && slot->deadline <= now;
+        lost += in_network(slot) && slot->deadline <= now;
     }
     if (worker->released)
-        pace_all_lost(&worker->pace, due, now);
+        worker->stats.slowdowns += pace_burst_lost(&worker->pace, lost, flight(worker), now);
     worker->released = false;
     for (uint32_t index = 0; index < worker->membership.slots; index++) {
         struct slot *slot = &worker->slots[index];

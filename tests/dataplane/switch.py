@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A switch under test: frames in, every frame that comes out of it, and its tables over P4Runtime.
 
-Nothing here waits a fixed time. After the frames of a test come sentinels by the same way: a frame flooded to all other
-ports, an ARP request answered to the same port, and a HELLO to the controller. The switch keeps each port's order, so
-what comes before the sentinels is all that comes.
+Almost nothing here waits a fixed time. After the frames of a test come sentinels by the same way: a frame flooded to
+all other ports, an ARP request answered to the same port, and a HELLO to the controller. The switch keeps each port's
+order, so what comes before the sentinels is all that comes.
 """
 
 from __future__ import annotations

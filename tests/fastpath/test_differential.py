@@ -50,6 +50,11 @@ def test_same_pace_where_a_queue_overflows() -> None:
     assert min(test_pacing.slowdowns(simulation)) > 0
 
 
+def test_same_pace_where_a_rank_is_late_or_loses_the_end() -> None:
+    test_pacing.test_who_comes_late_slows_nobody_down()
+    test_pacing.test_a_loss_at_the_end_of_an_operation_says_nothing_of_the_next()
+
+
 def mutated(payload: bytes, random: Random, membership: Membership) -> bytes:
     """Something like a packet that arrived: other bytes, another length, or well-formed with other contents."""
     kind = random.randrange(4)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from random import Random
 
 import numpy as np
 import pytest
@@ -97,6 +98,41 @@ def test_when_the_path_is_wide_again_there_is_no_limit() -> None:
     assert simulation.now - before < 2 * WORKERS * SLOTS * (ROUNDS + 1) / simulation.rate
 
 
+def test_who_comes_late_slows_nobody_down() -> None:
+    """Its packets come one after the other, which from afar looks as if all others' had been lost."""
+    random = Random(1)
+    simulation = Bottleneck(10_000, 2 * WORKERS * SLOTS)
+    reduced(simulation)
+    for _ in range(30):
+        begin = simulation.now
+        made = [Operation(np.ones(4 * SLOTS, np.float32)) for _ in range(WORKERS)]
+        for rank, operation in enumerate(made):
+            simulation.submit(rank, operation, when=begin + (random.uniform(0.02, 0.2) if rank == 2 else 0.0))
+        simulation.run(lambda made=made: all(operation.done for operation in made))  # type: ignore[misc]
+    assert (simulation.dropped, slowdowns(simulation)) == (0, [0] * WORKERS)
+
+
+def test_a_loss_at_the_end_of_an_operation_says_nothing_of_the_next() -> None:
+    simulation = reduced(Simulation(MEMBERSHIP, seed=1))
+    deliver, lost = simulation.to_switch, []
+
+    def to_switch(rank: int, payload: bytes) -> None:
+        if rank == 0 and not lost:
+            lost.append(payload)
+        else:
+            deliver(rank, payload)
+
+    simulation.to_switch = to_switch  # type: ignore[method-assign]
+    simulation.reduce([[Operation(np.zeros(4, np.float32))] for _ in range(WORKERS)])
+    assert simulation.workers[0].stats.retransmissions > 0
+    begin = simulation.now
+    made = [Operation(np.ones(4 * SLOTS, np.float32)) for _ in range(WORKERS)]
+    for rank, operation in enumerate(made):
+        simulation.submit(rank, operation, when=begin + (0.1 if rank == 1 else 0.0))
+    simulation.run(lambda: all(operation.done for operation in made))
+    assert slowdowns(simulation) == [0] * WORKERS
+
+
 def pace_of(window: float = math.inf, smoothed: float = 0.1, least: float = 0.01) -> Pace:
     """Past its start, where round trips take `smoothed` seconds and took `least` without queues."""
     timer = RetransmissionTimer(Timing())
@@ -162,9 +198,16 @@ def test_above_the_threshold_the_window_grows_by_one_packet_a_round_trip() -> No
     assert pace.window == math.inf
 
 
-def test_when_all_is_lost_it_starts_again() -> None:
+@pytest.mark.parametrize(("lost", "flight"), [(10, 10), (100, 200)])
+def test_a_few_that_are_lost_at_once_are_no_burst(lost: int, flight: int) -> None:
     pace = pace_of()
-    pace.all_lost(200, 1.0)
+    assert not pace.burst_lost(lost, flight, 1.0)
+    assert pace.window == math.inf
+
+
+def test_when_a_burst_is_lost_it_starts_again() -> None:
+    pace = pace_of()
+    assert pace.burst_lost(101, 200, 1.0)
     assert pace.window == 10
     for _ in range(90):
         pace.answered()

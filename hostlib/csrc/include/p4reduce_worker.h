@@ -36,7 +36,7 @@ P4REDUCE_API p4reduce_status p4reduce_worker_submit(p4reduce_worker *worker, con
 /* Takes one UDP payload. What is malformed, not for this rank or of an earlier round is only counted. */
 P4REDUCE_API void p4reduce_worker_receive(p4reduce_worker *worker, const void *payload, size_t length, double now);
 
-/* Sends again what has waited too long for its answer. */
+/* Sends again what has waited too long for its answer, and what has its turn. */
 P4REDUCE_API void p4reduce_worker_tick(p4reduce_worker *worker, double now);
 
 /* The next payloads to send to the switch, in order: at most `room`. Returns how many there are; 0 when all were taken.

@@ -7,7 +7,7 @@ import math
 
 from p4reduce.protocol.timing import RetransmissionTimer
 
-_FIRST = 10.0  # packets: the window to begin with (RFC 6928), and how many may follow at once after a pause
+_FIRST = 10.0  # packets: the window to begin with (RFC 6928), and how many of the past may follow at once after a pause
 _LEAST = 2.0  # packets: the window
 _REDUCTION = 2.0  # of the window, after a loss
 _BACKLOG = 3  # packets in queues, of which none overflows
@@ -45,7 +45,7 @@ class Pace:
 
     def lost(self, sent_at: float, flight: int, now: float) -> bool:
         """A packet was lost that was first sent at `sent_at`, when `flight` are under way. Returns whether the window
-        is smaller now.
+        is smaller for it.
         """
         timer = self._timer
         if sent_at < self._reduced_at or timer.smoothed is None:
@@ -53,16 +53,19 @@ class Pace:
         # TCP Veno: where nothing queues, nothing overflows, and what is lost is lost by chance.
         if flight * (timer.smoothed - timer.least) <= _BACKLOG * timer.smoothed:
             return False
+        former = self.window
         self._reduce(flight, now)
         self.window = self._threshold
-        return True
+        return self.window < former
 
-    def all_lost(self, flight: int, now: float) -> None:
-        """All `flight` packets seem to be lost: if they are many, begins again."""
-        if flight <= _FIRST:
-            return
+    def burst_lost(self, lost: int, flight: int, now: float) -> bool:
+        """So many of `flight` packets seem to be lost at once: if they are most, begins again. Returns the same."""
+        if lost <= _FIRST or lost <= flight // 2:
+            return False
+        former = self.window
         self._reduce(flight, now)
-        self._set(min(_FIRST, self._threshold))
+        self.window = min(_FIRST, self._threshold)
+        return self.window < former
 
     def _reduce(self, flight: int, now: float) -> None:
         self._threshold = max(min(flight, self.window) / _REDUCTION, _LEAST)

@@ -99,8 +99,8 @@ class _Slot:
 
     @property
     def asks(self) -> bool:
-        """Whether the packet was sent again and has no answer."""
-        return self.packet is not None and self.seen is None and self.transmissions > 1
+        """Whether the packet was sent again, or is about to be, and has no answer."""
+        return self.packet is not None and self.seen is None and self.transmissions + self.lined_up > 1
 
 
 class Worker:
@@ -202,14 +202,24 @@ class Worker:
         """Sends again what has waited too long for its answer, and what has its turn."""
         if now >= self._earliest:
             self._look_for_losses(now)
-        while self._line and (self._line[0].packet is None or self._pace.turn(now)):
-            self._leave_line(self._line.popleft(), now)
+        while self._line:
+            slot = self._line[0]
+            goes = slot.packet is not None and slot.deadline == _NEVER  # else a STATUS came meanwhile, or the end
+            if goes and not self._pace.turn(now):
+                return
+            self._line.popleft()
+            slot.lined_up = False
+            if goes:
+                self._transmit(slot, now)
+            elif slot.packet is not None:
+                self._earliest = min(self._earliest, slot.deadline)
 
     def _look_for_losses(self, now: float) -> None:
         self._earliest = _NEVER
         asking = sum(slot.asks for slot in self._slots)
         if self._released:
-            self._pace.all_lost(sum(slot.in_network and slot.deadline <= now for slot in self._slots), now)
+            lost = sum(slot.in_network and slot.deadline <= now for slot in self._slots)
+            self.stats.slowdowns += self._pace.burst_lost(lost, self._flight(), now)
         self._released = False
         for slot in self._slots:
             if slot.packet is None or slot.lined_up:
@@ -346,6 +356,7 @@ class Worker:
             del self._tasks[task.counter]
             if not self._tasks:
                 self._earliest = _NEVER
+                self._released = False
             self.stats.operations += 1
             task.operation.finish()
 
@@ -379,13 +390,6 @@ class Worker:
         if not slot.lined_up:  # else its newer packet takes the place of the older
             slot.lined_up = True
             self._line.append(slot)
-
-    def _leave_line(self, slot: _Slot, now: float) -> None:
-        slot.lined_up = False
-        if slot.packet is not None and slot.deadline == _NEVER:
-            self._transmit(slot, now)
-        elif slot.packet is not None:  # a STATUS came meanwhile
-            self._earliest = min(self._earliest, slot.deadline)
 
     def _transmit(self, slot: _Slot, now: float) -> None:
         assert slot.packet is not None
@@ -427,15 +431,19 @@ class Worker:
         self._held_until = now + self._timer.timeout
         return True
 
-    def _release(self, slot: _Slot, now: float) -> None:
+    def _release(self, slot: _Slot, completed: bool, now: float) -> None:
         # An answer at once to a packet that asked, which the switch had not seen before: others are lost as well, but
         # for those whose answers come with this one.
         round_trip = self._timer.smoothed
-        if self._askers != _NO_LIMIT and slot.asks and round_trip is not None and now < slot.sent_at + 2 * round_trip:
+        asked = self._askers != _NO_LIMIT and slot.asks
+        if asked and completed and round_trip is not None and now < slot.sent_at + 2 * round_trip:
             self._answered_through = slot.sent_at
             self._held_until = self._earliest = now + round_trip
             self._released = True
         self._askers = _NO_LIMIT
+
+    def _flight(self) -> int:
+        return sum(slot.in_network for slot in self._slots)
 
     def _answered(self, slot: _Slot, packet: Packet, now: float) -> None:
         self.stats.rounds += 1
@@ -443,7 +451,7 @@ class Worker:
         self._pace.answered()
         completed = packet.worker == self._worker  # or it answers this rank alone
         lost = completed and self._askers == _NO_LIMIT  # else another rank was late, or the switch
-        self._release(slot, now)
+        self._release(slot, completed, now)
         if slot.transmissions == 1:
             self._answered_through = max(self._answered_through, slot.sent_at)
             # Who completes a round is answered at once. The others' time includes waiting for that rank, so it can only
@@ -457,15 +465,13 @@ class Worker:
             # Not measurable (Karn), so the longer timeout stays until a packet is answered without being sent again.
             slot.doublings = min(slot.doublings + 1, _MAX_CARRIED_DOUBLINGS)
             if lost:
-                self.stats.slowdowns += self._pace.lost(
-                    slot.first_sent_at, sum(one.in_network for one in self._slots), now
-                )
+                self.stats.slowdowns += self._pace.lost(slot.first_sent_at, self._flight(), now)
         slot.packet = None
         slot.seen = None
         if self._polling:
             # Stragglers are back: whoever waits for a RESULT now may have lost it.
             self._polling.discard(slot)
-            self._hasten(self._polling, now + self._timer.timeout)
+            self._hasten((one for one in self._polling if not one.lined_up), now + self._timer.timeout)
             self._polling.clear()
 
     def _status(self, slot: _Slot, packet: Packet, now: float) -> None:
