@@ -186,7 +186,7 @@ def _share(name: str, target: str, repeat: int, out: Path, console: Console) -> 
     (out / f"{name}.json").write_text(json.dumps({"machine": machine(), "target": target, "rows": rows}, indent=1))
     for row in rows:
         said = f"{row['run']}: TCP {row['tcp'] / 1e6:.1f} Mbit/s, aggregation {row['aggregation'] / 1e6:.1f} Mbit/s"
-        console.print(f"{said}, {row['resent']:.1%} of its packets sent again", highlight=False)
+        console.print(f"{said}, sent again {row['resent']:.1%}", highlight=False, soft_wrap=True)
     return rows, sum(row["wrong"] for row in rows)
 
 

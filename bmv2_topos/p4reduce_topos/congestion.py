@@ -6,25 +6,27 @@ With few slots, all packets that can be under way fit into the queue of the link
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from p4reduce.bench.grid import Case
 from p4reduce.bench.systems import Setup
-from p4reduce.processes import Child
+from p4reduce.errors import P4ReduceError
 from p4reduce_topos import bottleneck
 from p4reduce_topos.measuring import measure
 from p4reduce_topos.model import Wire
-from p4reduce_topos.network import Network
+from p4reduce_topos.network import START_UP_S, Network
 
 SUMMARY = "Aggregation beside TCP on one slow link."
 RATE, QUEUE = 100_000_000, 250_000  # bits a second; bytes, 20 ms of them
 WORKERS = 4
 _ALONE_S, _LONGEST_S = 5.0, 600.0
+_PORT = 5201  # iperf3's
 _CASE = Case(WORKERS, 1 << 20, "float32", 1.0, "all", "block")
 _SAMPLE_S = 0.1
 _BUSY = 10_000  # bytes from one worker in a sample: the aggregation is under way
@@ -52,18 +54,15 @@ def run(target: str, repeat: int, slots: Sequence[int] = (64, 512)) -> dict[str,
     topology = bottleneck.build(WORKERS, core=Wire(rate=RATE, queue=QUEUE), pairs=1)
     with Network(topology, target, controller_options=["--lease", "30"]) as network:
         for algorithm in algorithms():
-            tcp = _tcp(network, algorithm)
-            with _Sampler(network) as sampler:
+            with _tcp(network, algorithm), _Sampler(network) as sampler:
                 time.sleep(_ALONE_S)
             found[f"{algorithm} alone"] = Shares(sampler.rates()[0], 0.0)
-            network.stop(tcp)
         for one in slots:
             setup = Setup(target=target, slots=one, threads=1, repeat=repeat, warm_up=1, timeout=120)
             found[f"{one} slots alone"] = _aggregate(network, setup)
             for algorithm in algorithms():
-                tcp = _tcp(network, algorithm)
-                found[f"{one} slots and {algorithm}"] = _aggregate(network, setup)
-                network.stop(tcp)
+                with _tcp(network, algorithm):
+                    found[f"{one} slots and {algorithm}"] = _aggregate(network, setup)
     return found
 
 
@@ -80,11 +79,22 @@ def _aggregate(network: Network, setup: Setup) -> Shares:
     return Shares(*sampler.rates(busy=True), resent, row.wrong or 0)
 
 
-def _tcp(network: Network, algorithm: str) -> Child:
-    """From x1 to y1, until it is stopped."""
-    network.mininet["y1"].cmd("iperf3", "-s", "-1", "-D")
+@contextlib.contextmanager
+def _tcp(network: Network, algorithm: str) -> Iterator[None]:
+    """A connection from x1 to y1 that sends all it can."""
+    server = network.start("y1", "iperf3 server", ["iperf3", "-s", "-1"])
+    deadline = time.monotonic() + START_UP_S
+    while not network.mininet["y1"].cmd("ss", "-Hltn", "sport", "=", f":{_PORT}").strip():
+        if server.process.poll() is not None or time.monotonic() > deadline:
+            raise P4ReduceError(f"iperf3 at y1 does not listen on port {_PORT}")
+        time.sleep(_SAMPLE_S)
     command = ["iperf3", "-c", network.topology.ip("y1"), "-t", str(round(_LONGEST_S)), "-C", algorithm]
-    return network.start("x1", "iperf3", command)
+    client = network.start("x1", "iperf3 client", command)
+    try:
+        yield
+    finally:
+        network.stop(client)
+        network.stop(server)
 
 
 class _Sampler:
