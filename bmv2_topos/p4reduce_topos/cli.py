@@ -151,6 +151,8 @@ def experiment(
         console.print(f"figures: {out / name}.json, plot: {out / name}.png")
         if wrong:
             raise P4ReduceError(f"{wrong} elements are wrong")
+        if failed := sum(row.get("error") is not None for row in rows):
+            raise P4ReduceError(f"{failed} points failed, see above; the next run tries them again")
 
     as_command(work, as_json=as_json, inputs=inputs)
 
