@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from p4reduce.bench import grid
-from p4reduce.bench.grid import Case
-from p4reduce.bench.systems import Setup
-from p4reduce.commands import command
-from p4reduce.demo import network as private
 from p4reduce.errors import P4ReduceError
+from p4reduce_bench.allreduce import grid
+from p4reduce_bench.allreduce.grid import Case
+from p4reduce_bench.allreduce.systems import Setup
+from p4reduce_bench.processes import network as private
+from p4reduce_bench.processes.endings import command
 from p4reduce_topos.catalogue import TOPOLOGIES
 from p4reduce_topos.model import Topology, Wire
 
@@ -178,7 +178,7 @@ def _vary(name: str, target: str, repeat: int, out: Path, console: Console) -> t
 
 def _share(name: str, target: str, repeat: int, out: Path, console: Console) -> tuple[list[dict[str, Any]], int]:
     """The same of the congestion experiment, which is one network and has no points."""
-    from p4reduce.bench.report import machine
+    from p4reduce_bench.allreduce.report import machine
     from p4reduce_topos.congestion import plot, run
 
     with console.status(name):
@@ -243,7 +243,7 @@ def wire(option: str, text: str) -> Wire:
 
 def run_module(name: str) -> None:
     """`python -m` of a topology's module: the command for it."""
-    from p4reduce.cli import main
+    from p4reduce.commands.cli import main
 
     sys.argv[1:] = ["topo", "run", name, *sys.argv[1:]]
     main()

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from p4reduce.bench.grid import Case
-from p4reduce.bench.systems import Setup
 from p4reduce.errors import P4ReduceError
+from p4reduce_bench.allreduce.grid import Case
+from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_topos import bottleneck
 from p4reduce_topos.measuring import measure
 from p4reduce_topos.model import Wire

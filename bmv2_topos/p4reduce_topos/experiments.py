@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from p4reduce.bench import report
-from p4reduce.bench.grid import Case
-from p4reduce.bench.systems import Failed, Setup
 from p4reduce.errors import P4ReduceError
-from p4reduce.processes import ChildFailed
+from p4reduce_bench.allreduce import report
+from p4reduce_bench.allreduce.grid import Case
+from p4reduce_bench.allreduce.systems import Failed, Setup
+from p4reduce_bench.processes.children import ChildFailed
 from p4reduce_topos import star
 from p4reduce_topos.measuring import Measured, measure
 from p4reduce_topos.model import Wire

@@ -7,14 +7,14 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
-from p4reduce.bench.grid import Case
-from p4reduce.bench.inputs import block_masks
-from p4reduce.bench.limit import traffic
-from p4reduce.bench.report import Row, row
-from p4reduce.bench.systems import Setup, collect, rank_command
 from p4reduce.errors import P4ReduceError
-from p4reduce.processes import Child
-from p4reduce.switches import START_UP_S
+from p4reduce_bench.allreduce.grid import Case
+from p4reduce_bench.allreduce.inputs import block_masks
+from p4reduce_bench.allreduce.limit import traffic
+from p4reduce_bench.allreduce.report import Row, row
+from p4reduce_bench.allreduce.systems import Setup, collect, rank_command
+from p4reduce_bench.processes.children import Child
+from p4reduce_bench.processes.switches import START_UP_S
 from p4reduce_topos.network import Network
 
 SYSTEMS = ("p4reduce", "gloo", "gloo-sparse", "server")

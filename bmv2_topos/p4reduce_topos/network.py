@@ -27,11 +27,11 @@ from mininet.log import setLogLevel
 from mininet.net import Mininet
 from mininet.node import Switch
 
-from p4reduce.bench.links import shape
-from p4reduce.bench.reducers import interface_counts
-from p4reduce.demo.network import run
 from p4reduce.errors import P4ReduceError
-from p4reduce.processes import Child, Family
+from p4reduce_bench.allreduce.links import shape
+from p4reduce_bench.allreduce.reducers import interface_counts
+from p4reduce_bench.processes.children import Child, Family
+from p4reduce_bench.processes.network import run
 from p4reduce_targets import offloads
 from p4reduce_topos.model import Link, Topology
 from p4reduce_topos.namespaces import entered

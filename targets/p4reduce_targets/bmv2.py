@@ -17,7 +17,7 @@ from pathlib import Path
 import grpc
 from finsy.proto import p4r, p4r_grpc
 
-from p4reduce.launch import bound_to_us
+from p4reduce_targets.launch import bound_to_us
 
 from . import offloads
 from .ports import PortError, check_numbers, split_port

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from p4reduce.bench.report import row
-from p4reduce.processes import ChildFailed
+from p4reduce_bench.allreduce.report import row
+from p4reduce_bench.processes.children import ChildFailed
 from p4reduce_topos import congestion, experiments
 from p4reduce_topos.experiments import EXPERIMENTS, Experiment, Point, busiest, plot, run
 from p4reduce_topos.measuring import SYSTEMS, Measured

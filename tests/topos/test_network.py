@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from p4reduce.bench.grid import Case
-from p4reduce.bench.systems import Setup
+from p4reduce_bench.allreduce.grid import Case
+from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_topos import bottleneck, leaf_spine, star, tree, two_racks
 from p4reduce_topos.faults import Ranks
 from p4reduce_topos.measuring import SYSTEMS, measure
