@@ -28,7 +28,8 @@ from p4reduce_controller.aggregator import (
     SwitchError,
     SwitchUnavailable,
 )
-from p4reduce_controller.jobs import Install, Job, Jobs, Member, Remove, State, Tell
+from p4reduce_controller.job import Job, Member, State
+from p4reduce_controller.jobs import Install, Jobs, Remove, Tell
 from p4reduce_controller.state import StateError, StateFile
 
 log = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ class Service(rpc.JobsServicer):
         """Takes up the jobs of an earlier service, before the switches are started. Raises StateError."""
         if self._state is None:
             return
-        jobs, children = self._state.load(self._switches, self._jobs.trees, self._clock())
+        jobs, children = self._state.load(self._switches, self._jobs.site.trees, self._clock())
         try:
             self._jobs.restore(jobs, children)
         except ValueError as error:
@@ -167,7 +168,7 @@ class Service(rpc.JobsServicer):
 
         Raises SwitchError naming a switch that is not heard.
         """
-        trees = self._jobs.trees
+        trees = self._jobs.site.trees
         waiting = {secrets.randbits(64): child for child in trees.uplinks}
         self._hellos = waiting
         deadline = self._clock() + timeout
@@ -185,7 +186,7 @@ class Service(rpc.JobsServicer):
 
     def heard(self, switch: int, hello: Heard) -> None:
         child = self._hellos.get(hello.nonce)
-        if hello.job == 0 and child is not None and self._jobs.trees.uplinks[child].parent == switch:
+        if hello.job == 0 and child is not None and self._jobs.site.trees.uplinks[child].parent == switch:
             del self._hellos[hello.nonce]
             self._jobs.child_heard(child, hello)
             return
@@ -380,7 +381,7 @@ class Service(rpc.JobsServicer):
         )
 
     async def _describe_switch(self, number: int, slots_used: int) -> pb.Switch:
-        switch, trees = self._switches[number], self._jobs.trees
+        switch, trees = self._switches[number], self._jobs.site.trees
         uplink = trees.uplinks.get(number)
         described = pb.Switch(
             name=trees.names[number],
