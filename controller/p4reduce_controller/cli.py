@@ -95,9 +95,9 @@ def controller(
     """Serve jobs on one P4Runtime switch or more, until SIGINT or SIGTERM."""
     from p4reduce_controller import settings as s
     from p4reduce_controller.aggregator import SwitchError
+    from p4reduce_controller.listening import ListenError
     from p4reduce_controller.program import PipelineError
     from p4reduce_controller.run import run
-    from p4reduce_controller.service import ListenError
     from p4reduce_controller.state import StateError
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(message)s")

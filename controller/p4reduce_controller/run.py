@@ -11,8 +11,9 @@ from pathlib import Path
 
 from p4reduce_controller.aggregator import Direction
 from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.listening import ServiceConfig, check_listen
 from p4reduce_controller.program import Program, load_schema
-from p4reduce_controller.service import Service, ServiceConfig, check_listen
+from p4reduce_controller.service import Service
 from p4reduce_controller.settings import Settings, SettingsError, read
 from p4reduce_controller.state import StateFile
 from p4reduce_controller.switch import P4RuntimeSwitch
@@ -70,7 +71,7 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
 async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Service], None]) -> str:
     """Serves until SIGINT or SIGTERM, or until another controller takes a switch over: then the answer says so.
 
-    Jobs that a state file has carry on after SIGTERM, but not after SIGINT.
+    Jobs that a state file has carry on after SIGTERM, but not after SIGINT. Raises what the service failed with.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -87,6 +88,8 @@ async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Ser
             handle(signal.SIGINT, end_jobs_too)
             on_ready(service)
             await service.over.wait()
+            if service.failure is not None:
+                raise service.failure
             return service.superseded_by
     except asyncio.CancelledError:
         return ""

@@ -14,8 +14,8 @@ from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.client import Session
 from p4reduce.errors import CollectiveTimeout, JoinError
 from p4reduce_controller.aggregator import SwitchError
+from p4reduce_controller.listening import ListenError, ServiceConfig, check_listen
 from p4reduce_controller.pools import SlotRange
-from p4reduce_controller.service import ListenError, ServiceConfig, check_listen
 
 from .conftest import Loop, Running
 from .ranks import Rank, ready, wait_until
