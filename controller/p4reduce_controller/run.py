@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from p4reduce_controller.aggregator import Direction
@@ -48,7 +48,12 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
         returns=state is not None,
     )
     service = Service(switches, jobs, config, state)
-    try:
+    async with AsyncExitStack() as ends:  # each comes about whatever the others raise, the last one here first
+        if state is not None:
+            ends.callback(state.close)
+        for switch in reversed(switches):
+            ends.push_async_callback(_close, switch, service)
+        ends.push_async_callback(service.close)
         service.restore()
         directions: tuple[Direction, ...] = ("in", "out")
         for number, switch in enumerate(switches):
@@ -60,12 +65,10 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
         await service.start()
         async with _metrics(settings.metrics, service):
             yield service
-    finally:
-        await service.close()
-        for switch in switches:
-            await switch.close(keep=service.has_kept_jobs)
-        if state is not None:
-            state.close()
+
+
+async def _close(switch: P4RuntimeSwitch, service: Service) -> None:
+    await switch.close(keep=service.has_kept_jobs)
 
 
 async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Service], None]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
 from p4reduce_controller.frames import Endpoint, format_mac, parse_mac, synthetic_mac
-from p4reduce_controller.switch import Route, SwitchConfig
+from p4reduce_controller.switch_config import Route, SwitchConfig
 from p4reduce_controller.trees import Trees, Uplink
 
 if sys.version_info >= (3, 11):

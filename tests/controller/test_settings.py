@@ -11,7 +11,7 @@ import pytest
 from p4reduce_controller import settings as s
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.settings import EXAMPLE, SettingsError, load
-from p4reduce_controller.switch import Route
+from p4reduce_controller.switch_config import Route
 
 
 def test_defaults_are_one_udp_port_on_loopback() -> None:
