@@ -9,6 +9,8 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.job import Job, State, list_ranks
 from p4reduce_controller.placement import Site
 
+DEFAULT_SLOTS = 32
+DEFAULT_TIMEOUT = 60.0
 LONGEST_TIMEOUT = 86400.0
 LONGEST_NAME = 200
 

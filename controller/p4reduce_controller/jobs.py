@@ -17,19 +17,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.admission import LONGEST_NAME, problem_of, quarrel_with
+from p4reduce_controller.admission import DEFAULT_SLOTS, DEFAULT_TIMEOUT, LONGEST_NAME, problem_of, quarrel_with
 from p4reduce_controller.aggregator import Heard, Layout
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, Member, Session, State
-from p4reduce_controller.leases import LEAVE_GRACE, awaited, overdue
+from p4reduce_controller.leases import DEFAULT_LEASE, LEAVE_GRACE, awaited, overdue
 from p4reduce_controller.numbers import JobNumbers, NumbersExhausted
 from p4reduce_controller.placement import Site, place
 from p4reduce_controller.pools import PoolFull, SlotPool
 from p4reduce_controller.registry import Registry
 from p4reduce_controller.trees import Misplaced, Trees
-
-DEFAULT_SLOTS = 32
-DEFAULT_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class Jobs:
         addresses: Sequence[Endpoint],
         *,
         trees: Trees | None = None,
-        lease: float = 5.0,
+        lease: float = DEFAULT_LEASE,
         default_slots: int = DEFAULT_SLOTS,
         numbers: JobNumbers | None = None,
         first_seq: Callable[[], int] = lambda: secrets.randbits(31) << 1,

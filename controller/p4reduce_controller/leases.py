@@ -9,6 +9,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.job import Job, Member, State, list_ranks
 from p4reduce_controller.placement import Site
 
+DEFAULT_LEASE = 5.0
 LONGEST_LEASE = 3600.0
 LEAVE_GRACE = 2.0  # from the first rank's leaving until all must have left
 LEASES_TO_RETURN = 2  # that ranks have to come back to a controller that was restarted
