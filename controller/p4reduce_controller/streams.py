@@ -29,7 +29,7 @@ class Stream:
         """`handle`'s last argument is True for the first message. It may raise ProtocolError."""
         self._context = context
         self._handle = handle
-        self._outgoing: asyncio.Queue[tuple[pb.ServerMessage, bool] | Exception] = asyncio.Queue()
+        self._outgoing: asyncio.Queue[tuple[pb.ServerMessage, bool] | BaseException] = asyncio.Queue()
         self._over = False
 
     def tell(self, message: pb.ServerMessage, *, last: bool = False) -> None:
@@ -38,10 +38,10 @@ class Stream:
 
     async def serve(self, lost: Callable[[Stream], None]) -> None:
         """Until the last word was sent, or the client is gone. `lost` is called when no more is heard of the rank, and
-        in the end in any case; nothing is handled after that. Raises what goes wrong in handling."""
+        in the end in any case; nothing is handled after that. Raises what goes wrong in handling and in reading."""
         reader = asyncio.create_task(self._read(lost), name="stream")
         try:
-            while not isinstance(item := await self._outgoing.get(), Exception):
+            while not isinstance(item := await self._outgoing.get(), BaseException):
                 message, last = item
                 await self._context.write(message)
                 if last:
@@ -49,12 +49,20 @@ class Stream:
             raise item
         finally:
             self._over = True
-            lost(self)
             reader.cancel()
+            lost(self)
             await asyncio.gather(reader, return_exceptions=True)
 
     async def _read(self, lost: Callable[[Stream], None]) -> None:
         """Until the client sends no more, which before its Leave means that it is lost."""
+        try:
+            await self._hear()
+            if not self._over:
+                lost(self)
+        except (Exception, asyncio.CancelledError) as error:  # for `serve`, which may be the one who cancels
+            self._outgoing.put_nowait(error)
+
+    async def _hear(self) -> None:
         try:
             message = await asyncio.wait_for(self._context.read(), FIRST_MESSAGE_TIMEOUT)
             first = True
@@ -66,7 +74,3 @@ class Stream:
         except (ProtocolError, asyncio.TimeoutError) as error:
             text = str(error) or f"no Join came within {FIRST_MESSAGE_TIMEOUT:g} s"
             self.tell(pb.ServerMessage(abort=pb.Abort(reason=pb.JOIN_REFUSED, message=text)), last=True)
-        except Exception as error:
-            self._outgoing.put_nowait(error)
-        if not self._over:
-            lost(self)

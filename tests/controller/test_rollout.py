@@ -6,9 +6,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import grpc
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce_controller.aggregator import Heard, Placement, SwitchError
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job
@@ -150,6 +152,23 @@ def test_a_stream_that_is_cancelled_at_any_moment_leaves_nothing(victim: int) ->
     assert told[0] == ["assigned"]
     assert ["assigned", "abort"] in told
     assert told[-1] == ["assigned", "ready", "abort"]
+
+
+@pytest.mark.parametrize("what", ["join", "lost"])
+def test_a_bug_costs_the_stream_that_met_it_and_is_not_lost(
+    running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(running.jobs, what, fail)
+    with grpc.insecure_channel(running.address) as channel:
+        messages = iter([pb.ClientMessage(join=pb.Join(job="job", rank=0, world_size=2, slots=4))])
+        with pytest.raises(grpc.RpcError, match="ZeroDivisionError"):
+            list(rpc.JobsStub(channel).Session(messages, timeout=5))
+    assert "a bug" in caplog.text
+    monkeypatch.undo()
+    ready([running.rank(0, 1, job="another")])
 
 
 # --- one rollout -----------------------------------------------------------------------------------------------------
