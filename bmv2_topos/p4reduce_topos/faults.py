@@ -17,7 +17,7 @@ from typing import Any
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes.children import Child
 from p4reduce_bench.processes.switches import START_UP_S
-from p4reduce_controller.jobs import LEASES_TO_RETURN
+from p4reduce_controller.leases import LEASES_TO_RETURN
 from p4reduce_topos.model import Topology
 from p4reduce_topos.network import Network
 
