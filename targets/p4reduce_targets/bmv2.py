@@ -17,10 +17,9 @@ from pathlib import Path
 import grpc
 from finsy.proto import p4r, p4r_grpc
 
+from p4reduce_targets import offloads
 from p4reduce_targets.launch import bound_to_us
-
-from . import offloads
-from .ports import PortError, check_numbers, split_port
+from p4reduce_targets.ports import PortError, check_numbers, split_port
 
 BINARY = "simple_switch_grpc"
 LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "off")
