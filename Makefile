@@ -21,11 +21,11 @@ help:  ## list what can be made
 
 setup: $(VENV)/.ready $(VENV)/.tools  ## install everything into .venv; as root also tools for tests, where apt-get has them
 
-$(VENV)/.ready: pyproject.toml Makefile $(C_SOURCES)
+$(VENV)/.ready: pyproject.toml bench/pyproject.toml Makefile $(C_SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --no-deps --retries 0 --index-url $(TORCH_INDEX) '$(TORCH)' 2>/dev/null || $(PIP) '$(TORCH)'
 	$(PIP) 'scikit-build-core>=0.11' cmake ninja
-	$(PIP) --no-build-isolation -e '.[dev]'
+	$(PIP) --no-build-isolation -e '.[dev]' -e ./bench
 	touch $@
 
 $(VENV)/.tools: Makefile

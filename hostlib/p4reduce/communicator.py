@@ -17,7 +17,7 @@ from p4reduce.errors import UnsupportedDtype
 from p4reduce.handle import Handle
 from p4reduce.joining import take_seat
 from p4reduce.protocol import Operation
-from p4reduce.tensors import (
+from p4reduce.tensors.staging import (
     Words,
     assign,
     bytes_of,
@@ -390,7 +390,7 @@ class Communicator:
         return self._move(f"{collective} {op}", words, result, limit, write)
 
     def _allreduce_sparse(self, tensor: Any, op: str, factor: float, timeout: float | None) -> Handle[Any]:
-        from p4reduce.sparse import SparseRows
+        from p4reduce.tensors.sparse import SparseRows
 
         if op not in ("sum", "average"):
             raise ValueError(f"op={op!r} of a sparse tensor: accepted are sum, average")

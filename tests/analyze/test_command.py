@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p4reduce.analyze.measures import block_mask, expected, measure
-from p4reduce.analyze.recordings import Facts, path_of, write
+from p4reduce.tensors.recordings import Facts, path_of, write
+from p4reduce_bench.analyze.measures import block_mask, expected, measure
 
 RANKS, ITERATIONS = 2, (100, 200, 300)
 BUCKETS = [["head"], ["rows", "odd"]]

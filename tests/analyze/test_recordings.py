@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from p4reduce.analyze.recordings import FACTS, Facts, find, path_of, write
 from p4reduce.errors import P4ReduceError
+from p4reduce.tensors.recordings import FACTS, Facts, find, path_of, write
 
 
 def facts(rank: int = 0, iteration: int = 100) -> Facts:

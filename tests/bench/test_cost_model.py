@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.cost_model import TERMS, Model, Quantities, fit, quantities
-from p4reduce.bench.grid import Case
+from p4reduce_bench.allreduce.grid import Case
+from p4reduce_bench.parts.cost_model import TERMS, Model, Quantities, fit, quantities
 
-ROOT = Path(__file__).parents[2]
 COSTS = {"operation": 2e-4, "scan": 5e-11, "packet": 1.5e-6, "byte": 4e-10, "round": 6e-5}
 CASES = [
     quantities(Case(workers, numel, "float32", density, "random", "block"), slots, 2)
@@ -86,9 +85,10 @@ def test_too_few_cases_are_refused() -> None:
 @pytest.mark.slow
 def test_the_program(tmp_path: Path) -> None:
     json_file, plot = tmp_path / "made" / "model.json", tmp_path / "made" / "model.png"
-    command = [sys.executable, "-m", "bench.cost_model", "--sizes", "16KiB,64KiB", "--density", "1,0.1,0", "--workers",
-               "2", "--slots", "16,64", "--repeat", "2", "--json", str(json_file), "--plot", str(plot)]  # fmt: skip
-    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=240, check=False)
+    command = [sys.executable, "-m", "p4reduce_bench.parts.cost_model", "--sizes", "16KiB,64KiB",
+               "--density", "1,0.1,0", "--workers", "2", "--slots", "16,64", "--repeat", "2",
+               "--json", str(json_file), "--plot", str(plot)]  # fmt: skip
+    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     made = json.loads(json_file.read_text())
     assert len(made["rows"]) == 12

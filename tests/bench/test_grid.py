@@ -3,8 +3,8 @@
 
 import pytest
 
-from p4reduce.bench.grid import bits_per_second, choices, elements, grid, listed, within
 from p4reduce.errors import P4ReduceError
+from p4reduce_bench.allreduce.grid import bits_per_second, choices, elements, grid, listed, within
 
 
 @pytest.mark.parametrize(

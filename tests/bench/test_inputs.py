@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from p4reduce.bench.grid import OVERLAPS, SPARSITIES, Case
-from p4reduce.bench.inputs import BLOCK, block_masks, tensors
 from p4reduce.protocol.numbers import reference_allreduce
+from p4reduce_bench.allreduce.grid import OVERLAPS, SPARSITIES, Case
+from p4reduce_bench.allreduce.inputs import BLOCK, block_masks, tensors
 
 CASE = Case(workers=4, numel=64 * 2000 + 5, dtype="float32", density=0.2, overlap="random", sparsity="block")
 

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from p4reduce.bench.limit import Traffic, read_bandwidth, ring, traffic
+from p4reduce_bench.allreduce.limit import Traffic, read_bandwidth, ring, traffic
 
 # Ethernet 8 + 14 + 4 + 12, IPv4 20, UDP 8, aggregation header 18, four keys of 4.
 HEADER = 38 + 28 + 18 + 16

@@ -3,8 +3,8 @@
 
 import pytest
 
-from bench.memory import limit, measure
 from p4reduce.fastpath.library import LibraryError, library
+from p4reduce_bench.parts.memory import limit, measure
 
 MIB = 256
 

@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.soak import ROOT, soak, totals, trend
-from bench.soak_rank import Reduction, WrongSum
-from p4reduce.bench.grid import Case
+from p4reduce_bench.allreduce.grid import Case
+from p4reduce_bench.parts.soak import soak, totals, trend
+from p4reduce_bench.parts.soak_rank import Reduction, WrongSum
 
 DROP_RATE = 0.01
 GROWN_KIB = 2048
 
 
 def start(state: Path, *arguments: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "bench.soak", "--state", str(state), "--json", *arguments]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "p4reduce_bench.parts.soak", "--state", str(state), "--json", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.slow

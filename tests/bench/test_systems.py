@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from p4reduce.bench import report, systems
-from p4reduce.bench.grid import Case
-from p4reduce.bench.systems import Failed, Figures, Setup, measure
-from p4reduce.processes import ChildFailed
+from p4reduce_bench.allreduce import report, systems
+from p4reduce_bench.allreduce.grid import Case
+from p4reduce_bench.allreduce.systems import Failed, Figures, Setup, measure
+from p4reduce_bench.processes.children import ChildFailed
 
 CASES = [Case(2, 1000, "float32", density, "all", "block") for density in (1.0, 0.5, 0.1)]
 SETUP = Setup(target="sim", slots=0, threads=1, repeat=2, warm_up=0, timeout=1, links=None)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from p4reduce.bench import trainings, workloads
+from p4reduce_bench.training import trainings, workloads
 from tests.interruption import MARK, interrupt
 
 FIELDS = {"model", "system", "hook", "workers", "link_gbps", "seed", "steps_per_s", "samples_per_s", "final_loss",

@@ -533,7 +533,7 @@ def test_an_older_election_id_is_superseded(loop: Loop, bench: Bench, target: Ta
 @contextmanager
 def command(target: Target, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`p4reduce controller` as a process, and where it listens."""
-    words = [sys.executable, "-c", "from p4reduce.cli import main; main()", "controller", "--json"]
+    words = [sys.executable, "-c", "from p4reduce.commands.cli import main; main()", "controller", "--json"]
     words += ["--switch", target.grpc_address, "--listen", "127.0.0.1:0", "--address", SWITCH.ip]
     words += ["--ports", "1,2,3,4", "--metrics", "127.0.0.1:0", "--lease", "1", *options]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

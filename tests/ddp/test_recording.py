@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from p4reduce.analyze.recordings import Facts, find, path_of
 from p4reduce.ddp import Recorder, noop_hook
+from p4reduce.tensors.recordings import Facts, find, path_of
 
 from .buckets import Bucket, model
 

@@ -3,8 +3,8 @@
 
 import torch
 
-from p4reduce.demo.model import LanguageModel
-from p4reduce.demo.text import UNKNOWN, corpus
+from p4reduce_bench.demo.model import LanguageModel
+from p4reduce_bench.demo.text import UNKNOWN, corpus
 
 
 def test_the_text_is_real_and_numbered_alike_each_time() -> None:

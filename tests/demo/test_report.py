@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from p4reduce.demo.report import Report
+from p4reduce_bench.demo.report import Report
 
 STATS = {"bytes_sent": 100, "bytes_received": 200, "packets_sent": 10, "rounds": 9, "retransmissions": 1}
 

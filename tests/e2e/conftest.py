@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from p4reduce.demo import network
+from p4reduce_bench.processes import network
 
 sys.path.append(str(Path(__file__).parents[1] / "hostlib"))
 from own_network import Namespace

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from p4reduce.processes import Child, Family
+from p4reduce_bench.processes.children import Child, Family
 
 from .rank import Call
 

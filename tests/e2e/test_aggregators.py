@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce.demo import network
+from p4reduce_bench.processes import network
 
 from . import test_c_program as c_program
 from .conftest import Namespace, over_udp

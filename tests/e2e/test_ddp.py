@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from p4reduce.analyze.recordings import find
-from p4reduce.processes import Child
+from p4reduce.tensors.recordings import find
+from p4reduce_bench.processes.children import Child
 
 from .conftest import Setting
 from .ddp_rank import WIDTH, WORDS, Training, batch

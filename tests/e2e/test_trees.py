@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from p4reduce.demo import network
+from p4reduce_bench.processes import network
 
 from .conftest import Namespace, over_udp
 from .rank import Call

@@ -2,13 +2,9 @@
 """The command line finds its commands, and says what is missing."""
 
 import pytest
-import typer
-from rich.console import Console
 from typer.testing import CliRunner
 
-from p4reduce import cli
-from p4reduce.commands import command
-from p4reduce.errors import P4ReduceError
+from p4reduce.commands import cli
 
 runner = CliRunner()
 
@@ -29,26 +25,19 @@ def test_every_command_has_help(name: str) -> None:
     assert f"p4reduce {name}" in result.output
 
 
-def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "module", "extra"),
+    [
+        ("controller", "finsy", "controller"),
+        ("demo", "p4reduce_bench", "bench"),
+        ("topo", "p4reduce_bench.cli", "topos"),
+    ],
+)
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, name: str, module: str, extra: str) -> None:
     def fail(_: str) -> None:
-        raise ModuleNotFoundError("No module named 'finsy'", name="finsy")
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
     monkeypatch.setattr(cli, "import_module", fail)
-    result = runner.invoke(cli.app, ["controller"])
+    result = runner.invoke(cli.app, [name])
     assert result.exit_code == 1
-    assert "pip install 'p4reduce[controller]'" in result.output
-
-
-def test_an_error_is_said_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    """Brackets and all: rich would take some for markup."""
-    with pytest.raises(typer.Exit) as ended, command(Console(width=200)):
-        raise P4ReduceError("[/build/transport.cc:78] [bold]connection closed")
-    assert ended.value.exit_code == 1
-    assert capsys.readouterr().out == "error: [/build/transport.cc:78] [bold]connection closed\n"
-
-
-def test_ctrl_c_ends_with_130(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit) as ended, command(Console(), stopped="so far"):
-        raise KeyboardInterrupt
-    assert ended.value.exit_code == 130
-    assert capsys.readouterr().out == "so far\n"
+    assert f"pip install 'p4reduce[{extra}]'" in result.output

@@ -30,7 +30,7 @@ def test_every_collective(pair: list[Communicator], packed: bool, monkeypatch: p
     if packed:
         pytest.importorskip("triton", reason="needs triton")
     else:
-        monkeypatch.setattr("p4reduce.cuda._triton_works", lambda _: False)
+        monkeypatch.setattr("p4reduce.tensors.cuda._triton_works", lambda _: False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # kernels that do not work
         arrays = tensors(2, 3001)

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as st_np
 from p4reduce.protocol.blocks import Blocks
 
 torch = pytest.importorskip("torch", reason="needs torch")
-kernels = pytest.importorskip("p4reduce.device_blocks", reason="needs triton", exc_type=ImportError)
+kernels = pytest.importorskip("p4reduce.tensors.device_blocks", reason="needs triton", exc_type=ImportError)
 
 BLOCK_SIZES = [1, 3, 64, 100]
 

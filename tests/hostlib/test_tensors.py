@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
 from p4reduce.errors import UnsupportedDtype
-from p4reduce.tensors import open_tensor
+from p4reduce.tensors.staging import open_tensor
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
@@ -216,7 +216,7 @@ def test_inference_tensors_have_no_version_to_raise() -> None:
 
 def test_torch_is_not_imported_for_arrays() -> None:
     program = (
-        "import sys, numpy as np; from p4reduce.tensors import open_tensor; "
+        "import sys, numpy as np; from p4reduce.tensors.staging import open_tensor; "
         "open_tensor(np.zeros(3, np.float32)).write_back(); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

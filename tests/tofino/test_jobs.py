@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from p4reduce.processes import Child
+from p4reduce_bench.processes.children import Child
 from tests.dataplane.targets import Unavailable
 from tests.e2e.conftest import Setting
 from tests.e2e.rank import Call

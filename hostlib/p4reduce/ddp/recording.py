@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
 from p4reduce import settings
-from p4reduce.analyze.recordings import Facts, path_of, write
 from p4reduce.ddp.parameters import Parameters
+from p4reduce.tensors.recordings import Facts, path_of, write
 
 Hook = Callable[[Any, GradBucket], torch.futures.Future[torch.Tensor]]
 

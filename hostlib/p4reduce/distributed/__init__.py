@@ -7,24 +7,11 @@ nothing but `torch.distributed.init_process_group("p4reduce")`. Nothing else is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-NAME = "p4reduce"
+from p4reduce.distributed.options import NAME, Options
 
-
-@dataclass(frozen=True)
-class Options:
-    """`init_process_group(..., pg_options=Options(...))`: how a group's ranks join, as `p4reduce.Communicator` has it.
-
-    What is None comes from the environment.
-    """
-
-    controller: str | None = None
-    slots: int = 0
-    transport: str | None = None
-    interface: str | None = None
-    token: str | None = None
+__all__ = ["NAME", "Options", "register"]
 
 
 def register() -> None:

@@ -29,11 +29,11 @@ from torch._C._distributed_c10d import (
 )
 
 from p4reduce.communicator import Communicator
-from p4reduce.distributed import NAME, Options
+from p4reduce.distributed.options import NAME, Options
 from p4reduce.distributed.work import SwitchWork, as_backend_error
 from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle
-from p4reduce.tensors import WORK_DTYPES, assign, host_copy
+from p4reduce.tensors.staging import WORK_DTYPES, assign, host_copy
 
 _OPS = [
     (ReduceOp.SUM, "sum"),

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors whose sum is known exactly: small integers times powers of two, zero where the case wants zeros.
+
+All workers' values are functions of the case, so each rank knows what the sum must be without being told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
+from p4reduce_bench.allreduce.grid import Case
+
+BLOCK = DEFAULT_BLOCK_SIZE
+
+# Values repeat after this many blocks: a prime, so that the pattern is out of step with slots and lanes.
+_TILE_BLOCKS = 1021
+# Integers up to this are exact, and so is every partial sum of what `_tile` makes.
+_EXACT = {"float32": 1 << 24, "float16": 1 << 11, "bfloat16": 1 << 8, "int32": 1 << 24}
+_MASK, _TILE = 0, 1  # random streams
+
+Mask = npt.NDArray[np.bool_]
+Values = npt.NDArray[np.float32]
+
+
+def _masks(case: Case) -> Iterator[Mask]:
+    """For each worker: which of its blocks, or elements, are not zero.
+
+    Overlap all: the same at every worker; none: disjoint, or as little in common as the density leaves.
+    """
+    units = case.numel if case.sparsity == "element" else -(-case.numel // BLOCK)
+    drawn = None
+    for worker in range(case.workers):
+        if case.overlap == "random" or drawn is None:
+            drawn = np.random.default_rng([case.seed, _MASK, worker]).random(units, np.float32)
+        if case.overlap == "none":
+            start = np.float32(worker * case.density % 1)
+            yield (drawn - start) % np.float32(1) < case.density
+        else:
+            yield drawn < case.density
+
+
+def _tile(case: Case, worker: int) -> Values:
+    """Values of one sign or the other, none of them zero: shape (_TILE_BLOCKS, BLOCK)."""
+    rng = np.random.default_rng([case.seed, _TILE, worker])
+    most = min(127, _EXACT[case.dtype] // case.workers)
+    values = rng.integers(1, most + 1, (_TILE_BLOCKS, BLOCK)) * rng.choice([-1, 1], (_TILE_BLOCKS, BLOCK))
+    # The same at all workers, for the sums to be exact, but different from block to block.
+    scales = 2.0 ** (np.arange(_TILE_BLOCKS) % 8 - 4) if case.dtype != "int32" else np.ones(_TILE_BLOCKS)
+    tile: Values = (values * scales[:, None]).astype(np.float32)
+    return tile
+
+
+def _masked(case: Case, worker: int, mask: Mask) -> Values:
+    """One worker's tensor, exact as float32 whatever the case's dtype: shape (numel,)."""
+    values = np.resize(_tile(case, worker), case.numel)
+    if case.sparsity == "element":
+        values *= mask
+    else:
+        whole = case.numel // BLOCK
+        values[: whole * BLOCK].reshape(-1, BLOCK)[~mask[:whole]] = 0
+        if whole < mask.size and not mask[whole]:
+            values[whole * BLOCK :] = 0
+    return values
+
+
+def tensors(case: Case, rank: int) -> tuple[Values, Values]:
+    """The tensor of one rank, and the sum over all: both exact in the case's dtype, and given as float32."""
+    total = np.zeros(case.numel, np.float32)
+    own = total
+    for worker, mask in enumerate(_masks(case)):
+        values = _masked(case, worker, mask)
+        total += values
+        if worker == rank:
+            own = values
+    return own, total
+
+
+def block_masks(case: Case) -> Mask:
+    """Which blocks are not zero: shape (workers, blocks)."""
+    if case.sparsity == "block":
+        return np.stack(list(_masks(case)))
+    blocks = -(-case.numel // BLOCK)
+    made = np.zeros((case.workers, blocks), np.bool_)
+    for worker, mask in enumerate(_masks(case)):
+        padded = np.zeros(blocks * BLOCK, np.bool_)
+        padded[: case.numel] = mask
+        made[worker] = padded.reshape(-1, BLOCK).any(axis=1)
+    return made

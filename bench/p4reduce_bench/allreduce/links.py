@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers in network namespaces of their own, each behind a link of a chosen rate.
+
+    worker i: eth0 10.0.0.i+1 ──tbf──  ──tbf── port i │ br0 10.0.0.254, the switch's and Gloo's
+              ctl0 10.1.0.i+1 ──────────────── ctl i  │ br1 10.1.0.254, the controller's, not shaped
+
+The namespaces, and so all that is in them, are gone when the last of our processes is.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+from p4reduce.errors import P4ReduceError
+from p4reduce_bench.processes import network
+from p4reduce_bench.processes.children import Child, Family
+from p4reduce_bench.processes.network import run
+
+SWITCH, CONTROL = "10.0.0.254", "10.1.0.254"
+INTERFACE = "eth0"
+
+_START_UP_S = 10.0
+_PREAMBLE_TO_GAP = 8 + 4 + 12  # what the kernel's bytes lack of Ethernet's: preamble, check sequence, gap
+_BURST_S = 0.0005
+_BURST_LEAST, _QUEUE = 16_000, 4_000_000  # bytes
+# A peak rate that never holds anything up makes the kernel cut super-packets into what a wire carries.
+_PEAK, _FRAME = "1000gbit", 2000
+
+
+def enter() -> None:
+    """Go into a network of our own, as `demo.network` does; raises P4ReduceError naming what is missing."""
+    network.enter()
+    for tool, package in (("tc", "iproute2"), ("nsenter", "util-linux")):
+        if shutil.which(tool) is None:
+            raise P4ReduceError(f"{tool} is not on PATH: it comes with the package {package}")
+
+
+class Links:
+    """The namespaces and links of some workers, in the `family` that ends them."""
+
+    def __init__(self, family: Family, workers: int, bits_per_second: int) -> None:
+        self.rate = bits_per_second
+        run("ip", "link", "set", "lo", "up")
+        for bridge, address in (("br0", SWITCH), ("br1", CONTROL)):
+            run("ip", "link", "add", bridge, "type", "bridge")
+            run("ip", "address", "add", f"{address}/24", "dev", bridge)
+            run("ip", "link", "set", bridge, "up")
+        self._namespaces = [self._namespace(family, worker) for worker in range(workers)]
+
+    def address(self, worker: int) -> str:
+        """On the shaped link."""
+        return f"10.0.0.{worker + 1}"
+
+    def inside(self, worker: int, command: list[str]) -> list[str]:
+        """The command that runs `command` in a worker's namespace."""
+        return ["nsenter", f"--net=/proc/{self._namespaces[worker]}/ns/net", *command]
+
+    def _namespace(self, family: Family, worker: int) -> int:
+        command = ["unshare", "--net", "sh", "-c", "echo '{}'; exec sleep infinity"]
+        holder = Child(f"namespace {worker}", command)
+        family.children.append(holder)
+        holder.first(_START_UP_S)
+        pid = holder.process.pid
+        ends = (("br0", "port", INTERFACE, self.address(worker)), ("br1", "ctl", "ctl0", f"10.1.0.{worker + 1}"))
+        inside = ["nsenter", f"--net=/proc/{pid}/ns/net"]
+        run(*inside, "ip", "link", "set", "lo", "up")
+        for bridge, kind, name, address in ends:
+            end = f"{kind}{worker + 1}"
+            run("ip", "link", "add", end, "type", "veth", "peer", "name", name, "netns", str(pid))
+            run("ip", "link", "set", end, "master", bridge, "up")
+            run(*inside, "ip", "address", "add", f"{address}/24", "dev", name)
+            run(*inside, "ip", "link", "set", name, "up")
+        run(*shape(f"port{worker + 1}", self.rate))
+        run(*inside, *shape(INTERFACE, self.rate))
+        return pid
+
+
+def shape(interface: str, rate: int, queue: int = _QUEUE) -> list[str]:
+    """The command that lets `interface` send no more than `rate` bits a second, and `queue` bytes wait for that."""
+    burst = max(_BURST_LEAST, int(rate / 8 * _BURST_S))
+    options = {"rate": f"{rate}bit", "burst": burst, "limit": queue, "overhead": _PREAMBLE_TO_GAP,
+               "peakrate": _PEAK, "mtu": _FRAME}  # fmt: skip
+    written = [str(part) for option in options.items() for part in option]
+    return ["tc", "qdisc", "add", "dev", interface, "root", "tbf", *written]

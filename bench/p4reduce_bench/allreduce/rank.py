@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of one system: reduces each case several times, holds every result against the exact sum.
+
+Started by `p4reduce bench`; prints one JSON object a case, and one with what went wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from p4reduce_bench.allreduce.grid import Case
+from p4reduce_bench.allreduce.inputs import tensors
+from p4reduce_bench.allreduce.reducers import Reducer, open_reducer
+
+_AHEAD_S = 0.1  # by when the slowest rank knows
+_BASE = 4096  # digits that each system adds up exactly
+
+
+def agree_on_start(reducer: Reducer) -> float:
+    """When to begin, in seconds of the clock that all processes of a machine share: the same for all ranks.
+
+    Leaving a barrier at the same time is not possible where ranks wait for each other's processor.
+    """
+    ahead = int(1000 * (time.monotonic() + _AHEAD_S))
+    digits = [ahead // _BASE**2, ahead // _BASE % _BASE, ahead % _BASE] if reducer.rank == 0 else [0, 0, 0]
+    work = reducer.prepare(np.array(digits, np.float32), "float32")
+    high, middle, low = (int(digit) for digit in reducer.values(reducer.reduce(work)))
+    return ((high * _BASE + middle) * _BASE + low) / 1000
+
+
+def measure(reducer: Reducer, case: Case, repeat: int, warm_up: int, late: float = 0.0) -> dict[str, Any]:
+    """Seconds of each repetition; what a repetition sent and received on average; elements that were wrong, of all.
+
+    late: seconds after which this rank calls. All ranks' times begin when the first can.
+    """
+    own, expected = tensors(case, reducer.rank)
+    wrong = 0
+    seconds = []
+    traffic: dict[str, float] = {}
+    for turn in range(-warm_up, repeat):
+        work = reducer.prepare(own, case.dtype)
+        started = agree_on_start(reducer)
+        before = reducer.traffic()
+        time.sleep(max(0.0, started + late - time.monotonic()))
+        result = reducer.reduce(work)
+        elapsed = time.monotonic() - started
+        after = reducer.traffic()
+        wrong += int(np.count_nonzero(reducer.values(result) != expected))
+        del work, result
+        if turn >= 0:
+            seconds.append(elapsed)
+            for name in after:
+                traffic[name] = traffic.get(name, 0.0) + (after[name] - before[name]) / repeat
+    return {"seconds": seconds, "wrong": wrong, "traffic": traffic, "slots": reducer.slots}
+
+
+def report(event: dict[str, Any]) -> None:
+    """Print it with a single write: under mpirun all ranks share one pipe."""
+    os.write(sys.stdout.fileno(), json.dumps(event).encode() + b"\n")
+
+
+def main() -> None:
+    """Join, and measure one case after the other."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--system", required=True)
+    parser.add_argument("--cases", type=json.loads, required=True)
+    parser.add_argument("--repeat", type=int, required=True)
+    parser.add_argument("--warm-up", type=int, required=True)
+    parser.add_argument("--timeout", type=float, required=True)
+    parser.add_argument("--slots", type=int, default=0)
+    parser.add_argument("--late", type=float, default=0.0, help="seconds that this rank is late, each time")
+    parser.add_argument("--interface", default=None, help="toward the switch, for transports that need to know")
+    parser.add_argument("--counted", default=None, help="the interface whose traffic is this rank's alone")
+    options = parser.parse_args()
+    number = -1
+    try:
+        with open_reducer(options) as reducer:
+            for number, fields in enumerate(options.cases):
+                figures = measure(reducer, Case(**fields), options.repeat, options.warm_up, options.late)
+                report({"rank": reducer.rank, "case": number, **figures})
+    except Exception as error:
+        message = f"{type(error).__name__}: {error}".splitlines()[0]
+        report({"case": number, "error": message})
+        raise
+
+
+if __name__ == "__main__":
+    main()

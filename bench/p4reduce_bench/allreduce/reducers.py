@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The systems that are compared, seen alike from a rank."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.errors import P4ReduceError
+from p4reduce_bench.allreduce.inputs import BLOCK, Values
+from p4reduce_bench.allreduce.limit import AROUND_PAYLOAD
+
+_PREAMBLE_TO_GAP = 24  # what an interface does not count: preamble, check sequence, gap
+
+
+class Reducer(Protocol):
+    """A rank's membership in a system."""
+
+    rank: int
+    slots: int
+
+    def prepare(self, own: Values, dtype: str) -> Any:
+        """A copy of `own` in the form that the system reduces: not part of the measured time."""
+
+    def reduce(self, work: Any) -> Any:
+        """The sum over all ranks: what is measured."""
+
+    def values(self, result: Any) -> npt.NDArray[Any]:
+        """`result` as a flat array of float32 or int32."""
+
+    def traffic(self) -> dict[str, int]:
+        """So far: tx_bytes and rx_bytes on the wire, packets, retransmissions; what is not known is left out."""
+
+
+@contextmanager
+def open_reducer(options: argparse.Namespace) -> Iterator[Reducer]:
+    """Join; torchrun's variables say as which rank."""
+    if options.system == "p4reduce":
+        from p4reduce import Communicator
+
+        with Communicator(
+            job="bench", slots=options.slots, interface=options.interface, timeout=options.timeout
+        ) as communicator:
+            yield P4Reduce(communicator)
+    elif options.system == "mpi":
+        yield Mpi(options.counted)
+    else:
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo", timeout=timedelta(seconds=options.timeout))
+        try:
+            yield {"gloo": Gloo, "gloo-sparse": GlooSparse, "server": Server}[options.system](options.counted)
+        finally:
+            dist.destroy_process_group()
+
+
+def _as_dtype(own: Values, dtype: str) -> Any:
+    """A copy: a NumPy array, but a torch tensor of bfloat16, which NumPy does not have."""
+    if dtype != "bfloat16":
+        return own.astype(dtype)
+    import torch
+
+    return torch.from_numpy(own).to(torch.bfloat16)
+
+
+def _as_array(result: Any) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any] = result if isinstance(result, np.ndarray) else result.float().numpy()
+    return array
+
+
+class P4Reduce:
+    """Through the switch."""
+
+    def __init__(self, communicator: Any) -> None:
+        self.rank = communicator.rank
+        self.slots = communicator._seat.membership.slots  # what the controller gave
+        self._communicator = communicator
+
+    def prepare(self, own: Values, dtype: str) -> Any:
+        return _as_dtype(own, dtype)
+
+    def reduce(self, work: Any) -> Any:
+        return self._communicator.allreduce(work)
+
+    def values(self, result: Any) -> npt.NDArray[Any]:
+        return _as_array(result)
+
+    def traffic(self) -> dict[str, int]:
+        stats = self._communicator.stats()
+        return {
+            "tx_bytes": stats.bytes_sent + AROUND_PAYLOAD * stats.packets_sent,
+            "rx_bytes": stats.bytes_received + AROUND_PAYLOAD * stats.packets_received,
+            "packets": stats.packets_sent,
+            "retransmissions": stats.retransmissions,
+        }
+
+
+def interface_counts(name: str) -> tuple[int, int, int, int]:
+    """Bytes and packets received, bytes and packets sent, as the kernel counts. Raises P4ReduceError."""
+    for line in Path("/proc/thread-self/net/dev").read_text().splitlines():
+        interface, _, rest = line.partition(":")
+        if interface.strip() == name:
+            fields = [int(field) for field in rest.split()]
+            return fields[0], fields[1], fields[8], fields[9]
+    raise P4ReduceError(f"there is no interface {name}")
+
+
+class _Other:
+    """What the systems that do not count their packets have in common: the interface counts them."""
+
+    slots = 0
+
+    def __init__(self, counted: str | None) -> None:
+        self._counted = counted
+
+    def traffic(self) -> dict[str, int]:
+        if self._counted is None:
+            return {}
+        bytes_in, packets_in, bytes_out, packets_out = interface_counts(self._counted)
+        sent, received = bytes_out + _PREAMBLE_TO_GAP * packets_out, bytes_in + _PREAMBLE_TO_GAP * packets_in
+        return {"tx_bytes": sent, "rx_bytes": received, "packets": packets_out}
+
+
+class Gloo(_Other):
+    """torch's dense allreduce on Gloo."""
+
+    def __init__(self, counted: str | None) -> None:
+        super().__init__(counted)
+        import torch
+        import torch.distributed as dist
+
+        torch.set_num_threads(1)
+        self._torch: Any = torch
+        self._dist: Any = dist
+        self.rank = int(dist.get_rank())
+
+    def prepare(self, own: Values, dtype: str) -> Any:
+        return self._torch.from_numpy(own).to(getattr(self._torch, dtype), copy=True)
+
+    def reduce(self, work: Any) -> Any:
+        self._dist.all_reduce(work)
+        return work
+
+    def values(self, result: Any) -> npt.NDArray[Any]:
+        return _as_array(result)
+
+
+class GlooSparse(Gloo):
+    """torch's allreduce of COO tensors on Gloo. Making the tensor is not measured.
+
+    Rows of a block's length where that is shorter than an index for each element: what suits Gloo best.
+    """
+
+    def prepare(self, own: Values, dtype: str) -> Any:
+        # By hand, as torch's to_sparse takes seconds for rows.
+        nonzero = np.flatnonzero(own)
+        if own.size % BLOCK == 0:
+            rows = own.reshape(-1, BLOCK)
+            full = np.flatnonzero(rows.any(axis=1))
+            # An index is 8 bytes.
+            if full.size * (8 + 4 * BLOCK) <= nonzero.size * (8 + 4):
+                return self._coo(full, rows[full], dtype, rows.shape)
+        return self._coo(nonzero, own[nonzero], dtype, own.shape)
+
+    def _coo(self, indices: npt.NDArray[Any], values: Values, dtype: str, shape: tuple[int, ...]) -> Any:
+        torch = self._torch
+        return torch.sparse_coo_tensor(
+            torch.from_numpy(indices)[None], torch.from_numpy(values).to(getattr(torch, dtype)), shape,
+            is_coalesced=True, check_invariants=False,
+        )  # fmt: skip
+
+    def values(self, result: Any) -> npt.NDArray[Any]:
+        dense = np.zeros(tuple(result.shape), np.float32)
+        summed = result.coalesce()
+        dense[summed.indices()[0].numpy()] = summed.values().float().numpy()
+        return dense.reshape(-1)
+
+
+class Server(Gloo):
+    """A host that adds up what all workers send to it, and sends them the sum: one more rank, the last."""
+
+    def reduce(self, work: Any) -> Any:
+        server = self._dist.get_world_size() - 1
+        if self.rank != server:
+            self._dist.send(work, server)
+            self._dist.recv(work, server)
+            return work
+        parts = [self._torch.empty_like(work) for _ in range(server)]
+        arriving = [self._dist.irecv(part, worker) for worker, part in enumerate(parts)]
+        total = self._torch.zeros_like(work)
+        for part, arrival in zip(parts, arriving, strict=True):
+            arrival.wait()
+            total += part
+        for leaving in [self._dist.isend(total, worker) for worker in range(server)]:
+            leaving.wait()
+        return total
+
+
+class Mpi(_Other):
+    """MPI's allreduce, of whichever MPI mpi4py was built for."""
+
+    def __init__(self, counted: str | None) -> None:
+        super().__init__(counted)
+        from mpi4py import MPI  # type: ignore[import-not-found,unused-ignore]
+
+        self._mpi: Any = MPI
+        self.rank = int(MPI.COMM_WORLD.Get_rank())
+
+    def prepare(self, own: Values, dtype: str) -> Any:
+        if dtype not in ("float32", "int32"):
+            raise P4ReduceError(f"MPI has no type for {dtype}")
+        return _as_dtype(own, dtype)
+
+    def reduce(self, work: Any) -> Any:
+        self._mpi.COMM_WORLD.Allreduce(self._mpi.IN_PLACE, work)
+        return work
+
+    def values(self, result: Any) -> npt.NDArray[Any]:
+        return _as_array(result)
+
+
+def why_no_mpi() -> str | None:
+    """What is missing for MPI; None when it can run."""
+    from importlib.util import find_spec
+    from shutil import which
+
+    if which("mpirun") is None:
+        return "mpirun is not on PATH"
+    return None if find_spec("mpi4py") else "the package mpi4py is not installed"
+
+
+def mpi_environment(interface: str) -> dict[str, str]:
+    """What makes Open MPI and MPICH use TCP on one interface: what is measured is the network, not shared memory."""
+    own = {name: value for name, value in os.environ.items() if name.startswith(("OMPI_", "MPIR_", "FI_", "UCX_"))}
+    return {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "OMPI_MCA_pml": "ob1",
+        "OMPI_MCA_btl": "tcp,self",
+        "OMPI_MCA_btl_tcp_if_include": interface,
+        "MPIR_CVAR_NOLOCAL": "1",
+        "MPIR_CVAR_CH4_NETMOD": "ofi",  # UCX does not reach the own machine over loopback
+        "UCX_TLS": "tcp,self",
+        "UCX_NET_DEVICES": interface,
+        "FI_PROVIDER": "tcp",
+        "FI_TCP_IFACE": interface,
+        **own,
+    }

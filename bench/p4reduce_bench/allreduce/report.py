@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was measured: as rows, as a table, as JSON and as a plot. GB = 1e9 bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from p4reduce_bench.allreduce.grid import DTYPES, Case
+from p4reduce_bench.allreduce.systems import Failed, Figures
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """One system on one case. None: not known. Bytes and packets: of the rank that has most, on average a repetition,
+    on the wire with all headers down to Ethernet's preamble and gap."""
+
+    system: str
+    target: str | None
+    workers: int
+    numel: int
+    dtype: str
+    density: float
+    overlap: str
+    sparsity: str
+    link_gbps: float | None
+    median_s: float | None = None
+    min_s: float | None = None
+    max_s: float | None = None
+    limit_s: float | None = None
+    over_limit: float | None = None
+    algbw_gbps: float | None = None
+    busbw_gbps: float | None = None
+    tx_bytes: int | None = None
+    rx_bytes: int | None = None
+    packets: int | None = None
+    retransmissions: int | None = None
+    wrong: int | None = None
+    error: str | None = None
+
+
+def row(
+    system: str, target: str, case: Case, figures: Figures | Failed, limit_s: float | None, bits_per_second: int | None
+) -> Row:
+    """A repetition takes as long as its slowest rank. Bandwidths are nccl-tests', in GB/s."""
+    what = asdict(case)
+    del what["seed"]
+    made = {
+        **what,
+        "system": system,
+        "target": target if system == "p4reduce" else None,
+        "link_gbps": bits_per_second / 1e9 if bits_per_second else None,
+        "limit_s": limit_s,
+    }
+    if isinstance(figures, Failed):
+        return Row(**made, error=figures.reason)
+    ranks = list(figures.values())
+    seconds = [max(turn) for turn in zip(*(rank["seconds"] for rank in ranks), strict=True)]
+    median = statistics.median(seconds)
+    algorithm = case.numel * DTYPES[case.dtype] / median / 1e9
+    traffic = {
+        name: round(max(rank["traffic"][name] for rank in ranks))
+        for name in ("tx_bytes", "rx_bytes", "packets", "retransmissions")
+        if name in ranks[0]["traffic"]
+    }
+    return Row(
+        **made,
+        median_s=median,
+        min_s=min(seconds),
+        max_s=max(seconds),
+        over_limit=median / limit_s if limit_s else None,
+        algbw_gbps=algorithm,
+        busbw_gbps=algorithm * 2 * (case.workers - 1) / case.workers,
+        wrong=sum(rank["wrong"] for rank in ranks),
+        **traffic,
+    )
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """nccl-tests' columns, and what says how sparse it was and how close to the limit."""
+    made = Table(title="allreduce, sum: medians", caption="MB, GB/s: 1e6, 1e9 bytes; tx, rx: on the wire, a worker")
+    for name in ("system", "workers", "density", "overlap", "by"):
+        made.add_column(name)
+    for name in ("size MB", "count", "type", "redop", "time ms", "min", "max", "algbw", "busbw", "#wrong",
+                 "tx MB", "rx MB", "packets", "resent", "limit ms", "time/limit"):  # fmt: skip
+        made.add_column(name, justify="right", no_wrap=True)
+    previous = None
+    for one in rows:
+        place = (one.workers, one.sparsity, one.overlap, one.density)
+        if previous not in (None, place):
+            made.add_section()
+        previous = place
+        system = f"{one.system} ({one.target})" if one.target else one.system
+        cells = [system, str(one.workers), f"{one.density:g}", one.overlap, one.sparsity,
+                 _number(one.numel * DTYPES[one.dtype], 1e-6), str(one.numel), one.dtype, "sum"]  # fmt: skip
+        if one.error is not None:
+            made.add_row(*cells, f"[red]{escape(one.error.splitlines()[0][:60])}[/]")
+            continue
+        right = "0" if one.wrong == 0 else f"[red]{one.wrong}[/]"
+        made.add_row(*cells, _number(one.median_s, 1e3), _number(one.min_s, 1e3), _number(one.max_s, 1e3),
+                     _number(one.algbw_gbps), _number(one.busbw_gbps), right, _number(one.tx_bytes, 1e-6),
+                     _number(one.rx_bytes, 1e-6), _whole(one.packets), _whole(one.retransmissions),
+                     _number(one.limit_s, 1e3), _number(one.over_limit))  # fmt: skip
+    return made
+
+
+def show(table: Table, console: Console) -> None:
+    """Print it as wide as it is: lines that a narrow terminal breaks can still be read, cells that it cuts cannot."""
+    wide = Console(width=10_000).measure(table).maximum
+    Console(width=max(wide, console.width)).print(table)
+
+
+def _number(value: float | None, factor: float = 1.0) -> str:
+    return "-" if value is None else f"{value * factor:.3g}" if value * factor < 100 else f"{value * factor:.0f}"
+
+
+def _whole(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def machine() -> dict[str, object]:
+    """Where it is measured, and how busy that is."""
+    return {"cpus": os.cpu_count(), "system": platform.platform(), "load": os.getloadavg()[2]}
+
+
+def write_json(path: Path, rows: Sequence[Row], read_gb_per_s: float | None, command: Sequence[str]) -> None:
+    """One object: version, command, machine, rows."""
+    here = {**machine(), "read_gb_per_s": read_gb_per_s}
+    made = {"version": VERSION, "command": list(command), "machine": here, "rows": [asdict(one) for one in rows]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(made, indent=1) + "\n")
+
+
+def plot(path: Path, rows: Sequence[Row]) -> None:
+    """Time over density: a panel for each number of workers, overlap and kind of sparsity."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    panels = sorted({(one.workers, one.sparsity, one.overlap) for one in rows})
+    columns = min(3, len(panels))
+    lines = -(-len(panels) // columns)
+    figure, axes = plt.subplots(lines, columns, figsize=(5 * columns, 4 * lines), squeeze=False, layout="constrained")
+    for axis, (workers, sparsity, overlap) in zip(axes.flat, panels, strict=False):
+        here = [one for one in rows if (one.workers, one.sparsity, one.overlap) == (workers, sparsity, overlap)]
+        for system in dict.fromkeys(one.system for one in here):
+            points = sorted((one.density, one.median_s * 1e3, one.min_s * 1e3, one.max_s * 1e3) for one in here
+                            if one.system == system and one.median_s and one.min_s and one.max_s)  # fmt: skip
+            if points:
+                density, median, least, most = zip(*points, strict=True)
+                axis.plot(density, median, marker="o", markersize=4, label=system)
+                axis.fill_between(density, least, most, alpha=0.2)
+        limits = sorted({(one.density, one.limit_s * 1e3) for one in here if one.limit_s})
+        axis.plot(*zip(*limits, strict=True), "k--", linewidth=1, label="limit")
+        axis.set(title=f"{workers} workers, overlap {overlap}, by {sparsity}", xlabel="density", ylabel="ms")
+        axis.set_xscale("symlog", linthresh=0.01)
+        axis.set_yscale("log")
+        axis.set_xlim(left=0)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_axis_off()
+    axes[0, 0].legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)

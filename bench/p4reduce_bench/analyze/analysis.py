@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From recordings to figures: the measures of each iteration, averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from statistics import fmean
+from typing import Any, TypeVar
+
+import numpy as np
+
+from p4reduce.errors import P4ReduceError
+from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
+from p4reduce.tensors.recordings import Mask, Recording
+from p4reduce_bench.analyze.measures import Expected, Measures, block_mask, expected, measure
+
+Figures = TypeVar("Figures", Measures, Expected)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Of all parameters together, by element or by block. Times are of one iteration."""
+
+    block_size: int
+    """1: by element."""
+    measures: Measures
+    expected: Expected | None
+    """None where no packets carry such blocks."""
+
+
+@dataclass(frozen=True)
+class ParameterRow:
+    """Of one parameter's gradients."""
+
+    name: str
+    numel: int
+    elements: Measures
+    blocks: Measures
+    """Of the block size that the shipped program has."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Of the iterations that all ranks recorded."""
+
+    iterations: list[int]
+    incomplete: list[int]
+    """Iterations left out, as a rank's file is missing."""
+    ranks: int
+    workers: int
+    """More than `ranks` where other iterations' gradients stand in."""
+    rows: list[Row]
+    parameters: list[ParameterRow]
+
+
+def analyze(
+    found: Mapping[int, Sequence[Recording]],
+    *,
+    workers: int | None,
+    block_sizes: Sequence[int],
+    bits_per_second: float,
+    step: Callable[[], object],
+) -> Analysis:
+    """Measure every iteration that all ranks recorded, and average.
+
+    workers: how many to measure together; by default, as many as ranks were recorded. Of fewer, the first are taken.
+        Of more, the same ranks' gradients of other iterations stand in: they are of other batches, too.
+    block_sizes: 1 for elements, and those that packets carry.
+    step: called after each iteration.
+    """
+    ranks = max(recordings[0].facts.world_size for recordings in found.values())
+    complete = {iteration: list(recordings) for iteration, recordings in found.items() if len(recordings) == ranks}
+    if not complete:
+        raise P4ReduceError(
+            f"no iteration was recorded by all {ranks} ranks: gather the files of all ranks in one place"
+        )
+    iterations = list(complete)
+    most = ranks * len(iterations)
+    count = ranks if workers is None else workers
+    if count > most:
+        raise P4ReduceError(
+            f"--workers {count}: {ranks} ranks and {len(iterations)} iterations were recorded, whose gradients make at "
+            f"most {most}"
+        )
+    names = [name for bucket in complete[iterations[0]][0].facts.buckets for name in bucket]
+    by_size: dict[int, list[tuple[Measures, Expected | None]]] = {size: [] for size in block_sizes}
+    by_name: dict[str, list[tuple[Measures, Measures]]] = {name: [] for name in names}
+    for place, iteration in enumerate(iterations):
+        following = iterations[place:] + iterations[:place]
+        pool = [recording for each in following for recording in complete[each]][:count]
+        masks = _together(pool)
+        buckets = [np.concatenate([masks[name] for name in bucket], axis=1)
+                   for bucket in complete[iteration][0].facts.buckets]  # fmt: skip
+        for size in block_sizes:
+            by_block = np.concatenate([block_mask(bucket, size) for bucket in buckets], axis=1)
+            by_size[size].append((measure(by_block), expected(buckets, size, bits_per_second) if size > 1 else None))
+        for name in names:
+            by_name[name].append((measure(masks[name]), measure(block_mask(masks[name], DEFAULT_BLOCK_SIZE))))
+        step()
+    return Analysis(
+        iterations=iterations,
+        incomplete=[iteration for iteration in found if iteration not in complete],
+        ranks=ranks,
+        workers=count,
+        rows=[
+            Row(
+                block_size=size,
+                measures=_average([measures for measures, _ in measured]),
+                expected=_average([times for _, times in measured if times is not None]) if size > 1 else None,
+            )
+            for size, measured in by_size.items()
+        ],
+        parameters=[
+            ParameterRow(
+                name=name,
+                numel=measured[0][0].units,
+                elements=_average([elements for elements, _ in measured]),
+                blocks=_average([blocks for _, blocks in measured]),
+            )
+            for name, measured in by_name.items()
+        ],
+    )
+
+
+def _together(pool: Sequence[Recording]) -> dict[str, Mask]:
+    """Of each parameter, the masks of some recordings: shape (recordings, numel)."""
+    first, *others = (recording.masks() for recording in pool)
+    for recording, masks in zip(pool[1:], others, strict=True):
+        if {name: mask.size for name, mask in masks.items()} != {name: mask.size for name, mask in first.items()}:
+            raise P4ReduceError(
+                f"{pool[0].path} and {recording.path} do not hold the same parameters: recordings of one training do"
+            )
+    return {name: np.stack([mask, *(other[name] for other in others)]) for name, mask in first.items()}
+
+
+def _average(measured: Sequence[Figures]) -> Figures:
+    """Field by field, of those that are known; counts are the same in all."""
+    values: dict[str, Any] = {}
+    for field in fields(measured[0]):
+        known = [value for one in measured if (value := getattr(one, field.name)) is not None]
+        values[field.name] = (known[0] if isinstance(known[0], int) else fmean(known)) if known else None
+    return type(measured[0])(**values)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `p4reduce analyze`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from p4reduce.protocol.constants import BLOCK_SIZES_ACCEPTED, DEFAULT_BLOCK_SIZE
+from p4reduce.tensors import recordings
+from p4reduce_bench.allreduce import grid
+from p4reduce_bench.allreduce.report import show
+from p4reduce_bench.analyze.analysis import Analysis
+from p4reduce_bench.analyze.analysis import analyze as analyze_recordings
+from p4reduce_bench.processes.endings import command
+
+VERSION = 1
+SIZES = ",".join(str(size) for size in BLOCK_SIZES_ACCEPTED)
+
+
+def analyze(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help=".npz files of gradients, one for a rank, or folders of them.", show_default=False
+        ),
+    ],
+    link: Annotated[str, typer.Option(help="Rate of each worker's link.")] = "10gbit",
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            max=32,
+            help="How many workers; by default, as many as ranks were recorded. Where they are "
+            "fewer, other iterations' gradients stand in.",
+            show_default=False,
+        ),
+    ] = None,
+    block_sizes: Annotated[str, typer.Option(help="Elements a block.")] = SIZES,
+    most: Annotated[int, typer.Option("--parameters", min=0, help="Show so many, the largest first.")] = 12,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures there.")] = None,
+) -> None:
+    """Say how sparse recorded gradients are, and what the switch would gain over a dense ring allreduce."""
+    console = Console()
+    with command(console, stopped="stopped"):
+        rate = grid.bits_per_second(link)
+        sizes = [int(size) for size in grid.choices("--block-sizes", block_sizes, SIZES.split(","))]
+        found = recordings.find(paths)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console, transient=True) as progress:
+            bar = progress.add_task("iterations", total=len(found))
+            analysis = analyze_recordings(
+                found, workers=workers, block_sizes=[1, *sizes], bits_per_second=rate,
+                step=lambda: progress.advance(bar),
+            )  # fmt: skip
+    _print(console, analysis, link, most)
+    if json_file is not None:
+        _write(json_file, analysis, link)
+
+
+def _print(console: Console, analysis: Analysis, link: str, most: int) -> None:
+    """Two tables: of all parameters together, and of the largest."""
+    for iteration in analysis.incomplete:
+        console.print(f"iteration {iteration} is left out: not all {analysis.ranks} ranks recorded it")
+    elements = sum(one.numel for one in analysis.parameters)
+    together = Table(
+        title=f"{elements} gradients of {analysis.ranks} ranks, {len(analysis.iterations)} iterations: "
+        f"{analysis.workers} workers",
+        caption=f"ring, switch: the least that a {link} link needs for a dense ring allreduce, and for the blocks that "
+        "are not zero",
+    )
+    together.add_column("by")
+    for name in ("density %", "of sum %", "overlap", "densification", "skew", "ring ms", "switch ms", "speed-up"):
+        together.add_column(name, justify="right", no_wrap=True)
+    for row in analysis.rows:
+        measures, times = row.measures, row.expected
+        together.add_row(
+            "element" if row.block_size == 1 else f"blocks of {row.block_size}",
+            _number(measures.density, 100),
+            _number(measures.union, 100),
+            _number(measures.overlap),
+            _number(measures.densification),
+            _number(measures.skew),
+            _number(times.ring_s if times else None, 1e3),
+            _number(times.switch_s if times else None, 1e3),
+            _number(times.speed_up if times else None),
+        )
+    show(together, console)
+    if not most:
+        return
+    single = Table(title="by parameter", caption=f"blocks of {DEFAULT_BLOCK_SIZE}, from the parameter's first element")
+    single.add_column("parameter", overflow="fold")
+    for name in ("elements", "density %", "blocks %", "of sum %", "overlap"):
+        single.add_column(name, justify="right", no_wrap=True)
+    largest = sorted(analysis.parameters, key=lambda one: -one.numel)
+    for one in largest[:most]:
+        single.add_row(one.name, str(one.numel), _number(one.elements.density, 100), _number(one.blocks.density, 100),
+                       _number(one.blocks.union, 100), _number(one.blocks.overlap))  # fmt: skip
+    show(single, console)
+
+
+def _number(value: float | None, factor: float = 1.0) -> str:
+    return "-" if value is None else f"{value * factor:.3g}"
+
+
+def _write(path: Path, analysis: Analysis, link: str) -> None:
+    """One object: version, command, link_gbps, and the analysis."""
+    made = {
+        "version": VERSION,
+        "command": sys.argv[1:],
+        "link_gbps": grid.bits_per_second(link) / 1e9,
+        **asdict(analysis),
+    }
+    for row, written in zip(analysis.rows, made["rows"], strict=True):
+        if row.expected is not None:
+            written["expected"]["speed_up"] = row.expected.speed_up
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(made, indent=1) + "\n")

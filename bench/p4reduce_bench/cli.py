@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `p4reduce bench`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from p4reduce.errors import P4ReduceError
+from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, MAX_AGGREGATORS, MAX_WORKERS
+from p4reduce.tensors import recordings
+from p4reduce_bench.allreduce import grid, links, report
+from p4reduce_bench.allreduce.inputs import block_masks
+from p4reduce_bench.allreduce.limit import read_bandwidth, traffic
+from p4reduce_bench.allreduce.reducers import why_no_mpi
+from p4reduce_bench.allreduce.systems import Setup, measure
+from p4reduce_bench.analyze.analysis import Analysis, analyze
+from p4reduce_bench.processes import network
+from p4reduce_bench.processes.children import Family
+from p4reduce_bench.processes.endings import command
+from p4reduce_bench.processes.switches import check_aggregators, describe
+from p4reduce_bench.training import report as train_report
+from p4reduce_bench.training import trainings
+
+bench = typer.Typer(
+    help="Measure the switch beside other libraries.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+
+
+@bench.callback()
+def root() -> None:
+    """Measure the switch beside other libraries, on the same inputs and the same links."""
+
+
+@bench.command()
+def allreduce(
+    target: Annotated[str, typer.Option(help="The switch: native, sim or bmv2 (needs root).")] = "native",
+    systems: Annotated[
+        str | None, typer.Option(help=f"Some of {','.join(grid.SYSTEMS)}; all that are installed without it.")
+    ] = None,
+    workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "2,4,8",
+    numel: Annotated[str, typer.Option(help="Elements, or a size such as 25MiB.")] = "26214400",
+    dtype: Annotated[str, typer.Option(help=", ".join(grid.DTYPES))] = "float32",
+    density: Annotated[str, typer.Option(help="Shares that are not zero.")] = grid.DENSITIES,
+    overlap: Annotated[str, typer.Option(help=f"Some of {','.join(grid.OVERLAPS)}.")] = "random,all,none",
+    sparsity: Annotated[str, typer.Option(help=f"Some of {','.join(grid.SPARSITIES)}.")] = "block,element",
+    link: Annotated[str | None, typer.Option(help="Rate of each worker's link, such as 200mbit: needs root.")] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Measurements of each case.")] = 5,
+    warm_up: Annotated[int, typer.Option(min=0, help="Reductions before them.")] = 1,
+    slots: Annotated[int, typer.Option(min=0, max=512, help="Packets under way; 0: what suits the target.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, help="Of the native switch.")] = 1,
+    aggregators: Annotated[
+        int, typer.Option(min=1, max=MAX_AGGREGATORS, help="Switches over which the slots are dealt: native or sim.")
+    ] = 1,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds for one reduction.")] = 120.0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all rows there.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a plot there.")] = None,
+) -> None:
+    """Time allreduce on the grid of OmniReduce's artifact; every result is held against the exact sum."""
+    console = Console()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with command(console):
+        if target not in grid.TARGETS:
+            raise P4ReduceError(f"--target {target}: accepted are {', '.join(grid.TARGETS)}")
+        if dtype not in grid.DTYPES:
+            raise P4ReduceError(f"--dtype {dtype}: accepted are {', '.join(grid.DTYPES)}")
+        if link is not None and target == "bmv2":
+            raise P4ReduceError("--link with --target bmv2: BMv2 is slower than any link; accepted are native and sim")
+        check_aggregators(target, aggregators)
+        rate = grid.bits_per_second(link) if link is not None else None
+        if rate is not None:
+            links.enter()
+        names = _systems(systems, console)
+        cases = grid.grid(
+            workers=[int(n) for n in grid.listed("--workers", workers, _workers, f"2 to {MAX_WORKERS}")],
+            numel=grid.elements(numel, dtype),
+            dtype=dtype,
+            densities=grid.listed("--density", density, grid.within(0, 1), "shares from 0 to 1"),
+            overlaps=grid.choices("--overlap", overlap, grid.OVERLAPS),
+            sparsities=grid.choices("--sparsity", sparsity, grid.SPARSITIES),
+        )
+        with Family() as family:
+            most = max(case.workers for case in cases)
+            made = None
+            if rate is not None:
+                made = links.Links(family, most, rate)
+            elif target == "bmv2" and "p4reduce" in names:
+                network.enter()
+                network.star(most)
+            setup = Setup(target=target, slots=slots, threads=threads, repeat=repeat, warm_up=warm_up, timeout=timeout,
+                          links=made, aggregators=aggregators)  # fmt: skip
+            rows, read = _measure(cases, names, setup, rate, console)
+    report.show(report.table(rows), console)
+    if json_file is not None:
+        report.write_json(json_file, rows, read, sys.argv[1:])
+    if plot is not None:
+        report.plot(plot, rows)
+        console.print(f"plot: {plot}")
+    if any(row.wrong for row in rows):
+        console.print("[red]some sums are wrong: see #wrong above[/]")
+        raise typer.Exit(1)
+
+
+@bench.command()
+def train(
+    model: Annotated[str, typer.Option(help=f"Some of {','.join(trainings.MODELS)}.")] = ",".join(trainings.MODELS),
+    systems: Annotated[str, typer.Option(help=f"Some of {','.join(trainings.HOOKS)}.")] = ",".join(trainings.HOOKS),
+    workers: Annotated[int, typer.Option(min=2, max=MAX_WORKERS, help="How many train together.")] = 2,
+    steps: Annotated[int, typer.Option(min=2, help="Of each training.")] = 50,
+    warm_up: Annotated[int, typer.Option(min=0, help="Steps that are trained, but not timed.")] = 2,
+    repeat: Annotated[int, typer.Option(min=1, help="Trainings of each model and system, with seeds 1, 2, ...")] = 1,
+    ratio: Annotated[float, typer.Option(help="Share of blocks that p4reduce-topk sends.")] = 0.01,
+    link: Annotated[str | None, typer.Option(help="Rate of each worker's link, such as 200mbit: needs root.")] = None,
+    target: Annotated[str, typer.Option(help="The switch: native or sim.")] = "native",
+    slots: Annotated[int, typer.Option(min=0, max=512, help="Packets under way; 0: what suits the target.")] = 0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds for one step.")] = 120.0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all rows there.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a plot there.")] = None,
+) -> None:
+    """Train small models in the shape of OmniReduce's with DDP, on synthetic data: throughput, loss and sparsity."""
+    console = Console()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with command(console):
+        if target not in (accepted := ("native", "sim")):
+            raise P4ReduceError(f"--target {target}: accepted are {', '.join(accepted)}")
+        if warm_up >= steps:
+            raise P4ReduceError(f"--warm-up {warm_up}: must be less than --steps {steps}")
+        if not 0 < ratio <= 1:
+            raise P4ReduceError(f"--ratio {ratio:g}: must be above 0 and up to 1")
+        models = grid.choices("--model", model, trainings.MODELS)
+        runs = trainings.plan(models, grid.choices("--systems", systems, trainings.HOOKS), range(1, repeat + 1))
+        rate = grid.bits_per_second(link) if link is not None else None
+        if rate is not None:
+            links.enter()
+        with Family() as family, tempfile.TemporaryDirectory(prefix="p4reduce-") as folder:
+            made = links.Links(family, workers, rate) if rate is not None else None
+            setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=warm_up, timeout=timeout,
+                          links=made)  # fmt: skip
+            training = trainings.Training(workers, steps, warm_up, ratio, Path(folder))
+            rows = _train(runs, training, setup, rate, console)
+            analyses = _analyses(runs, training, rate)
+    report.show(train_report.table(rows), console)
+    if analyses:
+        report.show(train_report.sparsity_table(analyses), console)
+    if json_file is not None:
+        train_report.write_json(json_file, rows, analyses, sys.argv[1:])
+    if plot is not None:
+        train_report.plot(plot, rows)
+        console.print(f"plot: {plot}")
+
+
+def _train(
+    runs: Sequence[trainings.Run], training: trainings.Training, setup: Setup, rate: int | None, console: Console
+) -> list[train_report.Row]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    rows = []
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("starting", total=len(runs) * training.steps)
+        for event in trainings.train(runs, training, setup):
+            if isinstance(event, trainings.Step):
+                progress.update(bar, advance=1, description=f"{event.run}: loss {event.loss:.4f}")
+                continue
+            row = train_report.row(event.run, event.figures, training, setup.target, rate)
+            rows.append(row)
+            loss = "" if row.final_loss is None else f", held-out loss {row.final_loss:.5f}"
+            progress.console.print(f"{event.run}: {row.steps_per_s:.3g} steps/s{loss}", highlight=False, markup=False)
+    return rows
+
+
+def _analyses(runs: Sequence[trainings.Run], training: trainings.Training, rate: int | None) -> dict[str, Analysis]:
+    """By model, where gradients were recorded."""
+    return {
+        run.model: analyze(
+            recordings.find([training.folder / run.model]), workers=None, block_sizes=[1, DEFAULT_BLOCK_SIZE],
+            bits_per_second=rate or 10**9, step=lambda: None,
+        )
+        for run in runs if run.recorded
+    }  # fmt: skip
+
+
+def _workers(part: str) -> float:
+    if not 2 <= int(part) <= MAX_WORKERS:
+        raise ValueError
+    return int(part)
+
+
+def _systems(wanted: str | None, console: Console) -> list[str]:
+    missing = why_no_mpi()
+    if wanted is None:
+        if missing:
+            console.print(f"without mpi: {missing}")
+        return [name for name in grid.SYSTEMS if name != "mpi" or not missing]
+    names = grid.choices("--systems", wanted, grid.SYSTEMS)
+    if "mpi" in names and missing:
+        raise P4ReduceError(f"--systems {wanted}: {missing}")
+    return names
+
+
+def _measure(
+    cases: Sequence[grid.Case], systems: Sequence[str], setup: Setup, rate: int | None, console: Console
+) -> tuple[list[report.Row], float | None]:
+    """Rows in the order of the grid, and the bytes a second at which memory was read where that is the limit."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    found: dict[tuple[grid.Case, str], report.Row] = {}
+    read = None
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("limits", total=len(cases) * len(systems))
+        for workers, some in groupby(cases, lambda case: case.workers):
+            group = list(some)
+            progress.update(bar, description=f"{workers} workers: limits")
+            if rate is None:
+                read = read_bandwidth(workers)
+            limits = {case: _limit(case, setup, rate, read) for case in group}
+            for system in systems:
+                progress.update(bar, description=f"{workers} workers: starting {system}")
+                for case, figures in measure(system, group, setup):
+                    target = describe(setup.target, setup.aggregators)
+                    row = report.row(system, target, case, figures, limits[case], rate)
+                    found[case, system] = row
+                    said = row.error.splitlines()[0] if row.error else f"{row.median_s or 0:.4g} s"
+                    progress.console.print(f"{system}, {case}: {said}", highlight=False, markup=False)
+                    progress.update(bar, advance=1, description=f"{workers} workers: {system}")
+    return [found[case, system] for case in cases for system in systems], read and read / 1e9
+
+
+def _limit(case: grid.Case, setup: Setup, rate: int | None, read: float | None) -> float:
+    """Seconds: on its link, or, where there is none, to read every worker's tensor once from the common memory."""
+    if rate is not None:
+        return traffic(block_masks(case), setup.slots_used).seconds(rate)
+    return case.workers * case.numel * grid.DTYPES[case.dtype] / (read or 1.0)

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an allreduce costs: its time as a sum of few terms, fitted over size, density, workers and slots.
+
+Workers, native switch and loopback share this machine's processors, so costs are counted over all workers. Crowd is
+how many processes (workers and the switch) there are more than processors, 1 at least: so many wait for their turn, and
+find the caches used by others when it comes. That it is a factor of just these two terms was found by trying.
+
+    time = operation · crowd                   once
+         + scan · bytes of all tensors · crowd each is read once
+         + packet · packets of all workers     each that is sent, with the one that comes back
+         + byte · bytes of values              sent and received, of all workers
+         + round · rounds of a slot            which cannot overlap: latency
+
+The fit is least squares on relative errors, so that short times count as much as long ones. A term that would come
+out negative is left out, the most negative first. Errors are relative, and also given for cases that the fit has not
+seen (five folds).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from p4reduce.errors import P4ReduceError
+from p4reduce.protocol.constants import DEFAULT_LANES
+from p4reduce_bench.allreduce import grid
+from p4reduce_bench.allreduce.inputs import block_masks
+from p4reduce_bench.allreduce.limit import AGGREGATION_HEADER, AROUND_PAYLOAD, traffic
+from p4reduce_bench.allreduce.systems import Failed, Setup, measure
+
+VERSION = 1
+TERMS = {
+    "operation": "s, times crowd",
+    "scan": "s a byte of tensors, times crowd",
+    "packet": "s a packet sent, with its answer",
+    "byte": "s a byte of values, sent or received",
+    "round": "s a round of a slot",
+}
+FOLDS = 5
+FLOAT32 = 4
+
+Quantities = dict[str, float]
+"""How much of each term there is in a case."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A case, the slots of its job, and seconds."""
+
+    case: grid.Case
+    slots: int
+    seconds: float
+
+
+def quantities(case: grid.Case, slots: int, processors: int) -> Quantities:
+    """What the protocol must do for a case without loss, and how crowded it is on so many processors."""
+    crowd = max(1, case.workers + 1 - processors)
+    blocks = block_masks(case)
+    made = traffic(blocks, slots)
+    header = AROUND_PAYLOAD + AGGREGATION_HEADER + 4 * DEFAULT_LANES
+    used = max(1, min(slots, -(-blocks.shape[1] // DEFAULT_LANES)))
+    return {
+        "operation": float(crowd),
+        "scan": float(crowd * case.workers * case.numel * FLOAT32),
+        "packet": float(case.workers * made.rounds),
+        "byte": float(case.workers * (made.sent + made.received - 2 * made.rounds * header)),
+        "round": made.rounds / used,
+    }
+
+
+@dataclass(frozen=True)
+class Model:
+    """Seconds by term, and how well they explain what they were fitted to."""
+
+    costs: dict[str, float]
+    r_squared: float
+    median_error: float
+    unseen_median_error: float
+    """Of cases that a fit to the others has not seen."""
+
+    def seconds(self, amounts: Quantities) -> float:
+        """What a case takes."""
+        return sum(cost * amounts[term] for term, cost in self.costs.items())
+
+
+def fit(amounts: Sequence[Quantities], seconds: Sequence[float]) -> Model:
+    """The model of these cases. Raises ValueError where they are fewer than the terms."""
+    if len(amounts) < len(TERMS) or len(amounts) != len(seconds):
+        raise ValueError(f"{len(amounts)} cases and {len(seconds)} times: {len(TERMS)} or more are needed, of each")
+    matrix = np.array([[case[term] for term in TERMS] for case in amounts])
+    times = np.array(seconds)
+    costs = _solve(matrix, times)
+    modelled = matrix @ costs
+    unseen = np.empty_like(times)
+    for fold in range(FOLDS):
+        held_out = np.arange(times.size) % FOLDS == fold
+        unseen[held_out] = matrix[held_out] @ _solve(matrix[~held_out], times[~held_out])
+    spread = np.sum((times - times.mean()) ** 2)
+    return Model(
+        costs=dict(zip(TERMS, costs.tolist(), strict=True)),
+        r_squared=float(1 - np.sum((times - modelled) ** 2) / spread) if spread else 1.0,
+        median_error=float(np.median(np.abs(modelled / times - 1))),
+        unseen_median_error=float(np.median(np.abs(unseen / times - 1))),
+    )
+
+
+def _solve(matrix: npt.NDArray[np.float64], times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Costs, none of them negative; columns are scaled, as their units differ by many powers of ten."""
+    relative = matrix / times[:, None]
+    scales = np.maximum(np.abs(relative).max(axis=0), np.finfo(float).tiny)
+    kept = list(range(matrix.shape[1]))
+    costs = np.zeros(matrix.shape[1])
+    while kept:
+        found = np.linalg.lstsq(relative[:, kept] / scales[kept], np.ones(len(times)), rcond=None)[0]
+        if found.min() >= 0:
+            costs[kept] = found / scales[kept]
+            break
+        del kept[int(found.argmin())]
+    return costs
+
+
+def measured(
+    cases: Sequence[grid.Case], slots: Sequence[int], repeat: int, timeout: float, progress: Progress
+) -> list[Point]:
+    """Every case with every number of slots. Raises P4ReduceError when one fails or a sum is wrong."""
+    points = []
+    bar = progress.add_task("measuring", total=len(cases) * len(slots))
+    for workers, count in product(sorted({case.workers for case in cases}), slots):
+        setup = Setup(target="native", slots=count, threads=1, repeat=repeat, warm_up=1, timeout=timeout, links=None)
+        some = [case for case in cases if case.workers == workers]
+        progress.update(bar, description=f"{workers} workers, {count} slots")
+        for case, figures in measure("p4reduce", some, setup):
+            if isinstance(figures, Failed):
+                raise P4ReduceError(f"{case}: {figures.reason}")
+            if any(rank["wrong"] for rank in figures.values()):
+                raise P4ReduceError(f"{case}: sums are wrong")
+            turns = zip(*(rank["seconds"] for rank in figures.values()), strict=True)
+            points.append(Point(case, count, statistics.median(max(turn) for turn in turns)))
+            progress.update(bar, advance=1)
+    return points
+
+
+def plot(path: Path, points: Sequence[Point], modelled: Sequence[float]) -> None:
+    """Measured over modelled times; and both over density, for the largest tensors and most slots."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+    most_numel, most_slots = max(point.case.numel for point in points), max(point.slots for point in points)
+    for colour, workers in enumerate(sorted({point.case.workers for point in points})):
+        here = [(point, time) for point, time in zip(points, modelled, strict=True) if point.case.workers == workers]
+        style = {"color": f"C{colour}", "label": f"{workers} workers"}
+        left.plot([time * 1e3 for _, time in here], [point.seconds * 1e3 for point, _ in here], "o", markersize=4,
+                  **style)  # fmt: skip
+        line = sorted((point.case.density, point.seconds * 1e3, time * 1e3) for point, time in here
+                      if point.case.numel == most_numel and point.slots == most_slots)  # fmt: skip
+        density, seconds, time = zip(*line, strict=True)
+        right.plot(density, seconds, "o", markersize=5, **style)
+        right.plot(density, time, "-", linewidth=1, color=f"C{colour}")
+    ends = [min(modelled) * 1e3, max(modelled) * 1e3]
+    left.plot(ends, ends, "k--", linewidth=1)
+    left.set(xlabel="model, ms", ylabel="measured, ms", xscale="log", yscale="log", title="all cases")
+    right.set(xlabel="density", ylabel="ms", title=f"{most_numel * FLOAT32 >> 20} MiB, {most_slots} slots: line, model")
+    left.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m p4reduce_bench.parts.cost_model",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--sizes", default="1MiB,4MiB,16MiB", help="of tensors")
+    parser.add_argument("--density", default="1,0.3,0.1,0.03,0", help="of blocks")
+    parser.add_argument("--workers", default="2,4")
+    parser.add_argument("--slots", default="16,64,256")
+    parser.add_argument("--overlap", default="random", choices=grid.OVERLAPS)
+    parser.add_argument("--repeat", type=int, default=5, help="the median counts")
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one allreduce")
+    parser.add_argument("--json", type=Path, help="write all there")
+    parser.add_argument("--plot", type=Path, help="write a plot there")
+    options = parser.parse_args()
+    console = Console()
+    try:
+        cases = [
+            case
+            for size in options.sizes.split(",")
+            for case in grid.grid(
+                workers=grid.listed("--workers", options.workers, int, "numbers"),
+                numel=grid.elements(size, "float32"),
+                dtype="float32",
+                densities=grid.listed("--density", options.density, grid.within(0, 1), "shares from 0 to 1"),
+                overlaps=[options.overlap],
+                sparsities=["block"],
+            )
+        ]
+        with Progress(console=console) as progress:
+            slots = grid.listed("--slots", options.slots, int, "numbers")
+            points = measured(cases, slots, options.repeat, options.timeout, progress)
+    except P4ReduceError as error:
+        raise SystemExit(f"error: {error}") from None
+    processors = len(os.sched_getaffinity(0))
+    amounts = [quantities(point.case, point.slots, processors) for point in points]
+    model = fit(amounts, [point.seconds for point in points])
+    modelled = [model.seconds(each) for each in amounts]
+
+    table = Table("term", "cost", "unit", title=f"{len(points)} cases")
+    for term, cost in model.costs.items():
+        table.add_row(term, f"{cost:.3g}", TERMS[term])
+    console.print(table)
+    console.print(f"R² {model.r_squared:.3f}, median error {model.median_error:.1%}, "
+                  f"of unseen cases {model.unseen_median_error:.1%}")  # fmt: skip
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        rows = [
+            {**asdict(point.case), "slots": point.slots, "measured_s": point.seconds, "model_s": time, **each}
+            for point, time, each in zip(points, modelled, amounts, strict=True)
+        ]
+        machine = {"cpus": processors, "system": platform.platform(), "load": os.getloadavg()[2]}
+        made = {"version": VERSION, "machine": machine, "units": TERMS, **asdict(model), "rows": rows}
+        options.json.write_text(json.dumps(made, indent=1) + "\n")
+    if options.plot:
+        plot(options.plot, points, modelled)
+
+
+if __name__ == "__main__":
+    main()

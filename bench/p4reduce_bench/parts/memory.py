@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that a rank takes beside its tensor: from before it joins, to the peak while it reduces, in RAM."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from p4reduce_bench.parts.stack import start_switch
+from p4reduce_bench.processes.children import Family
+
+TIMEOUT_S = 280.0
+
+
+def limit(tensor_bytes: int) -> int:
+    """What a rank may take: 64 MiB and a twentieth of the tensor."""
+    return (64 << 20) + tensor_bytes // 20
+
+
+def measure(mib: int, every: int, backend: str, workers: int = 2) -> list[dict[str, Any]]:
+    """What each rank says of one allreduce of float32; one block in `every` is not zero.
+
+    Bytes: `before` joining with the tensor in memory, what `joined` adds, and what the peak `added` to `before`.
+    `wrong`: blocks that are not the sum. Raises ChildFailed if a process fails.
+    """
+    with Family() as family:
+        *_, controller = start_switch(family)
+        ranks = []
+        for rank in range(workers):
+            environment = {
+                "RANK": str(rank),
+                "WORLD_SIZE": str(workers),
+                "P4REDUCE_CONTROLLER": controller,
+                "P4REDUCE_BACKEND": backend,
+                "OMP_NUM_THREADS": "1",
+            }
+            ranks.append(family.start(f"rank {rank}", "p4reduce_bench.parts.memory_rank", str(mib), str(every),
+                                      environment=environment))  # fmt: skip
+        return [event for _, event in family.events(ranks, TIMEOUT_S)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m p4reduce_bench.parts.memory", description=__doc__)
+    parser.add_argument("--mib", type=int, default=256, help="size of the tensor")
+    parser.add_argument("--every", type=int, default=1, help="one block in so many is not zero")
+    parser.add_argument("--backend", choices=["c", "python"], nargs="+", default=["c"])
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    allowed = limit(options.mib << 20)
+    rows = [row for backend in options.backend for row in measure(options.mib, options.every, backend, options.workers)]
+    if options.json:
+        print(json.dumps({"version": 1, "mib": options.mib, "every": options.every, "allowed": allowed, "rows": rows}))
+        return
+    for row in rows:
+        print(f"{row['backend']}: {row['added'] / 2**20:.1f} MiB beside a tensor of {options.mib} MiB, of them "
+              f"{row['joined'] / 2**20:.1f} MiB by joining; {allowed / 2**20:.1f} MiB are allowed")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds through the native switch for as long as one likes, with packets lost on purpose and every sum checked.
+
+A round is one of a slot: a packet from each worker and one result. Workers, switch and controller are processes whose
+memory is watched. With --state, a run adds to those before it, until all --rounds are done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from p4reduce.errors import P4ReduceError
+from p4reduce_bench.parts.stack import packets_lost_on_purpose, start_switch
+from p4reduce_bench.processes.children import Child, ChildFailed, Family
+from p4reduce_bench.processes.endings import command
+
+VERSION = 1
+SILENCE_S = 180.0
+SUMMED = ("rounds", "operations", "elements_checked", "packets", "resent", "lost_in", "lost_out", "seconds")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+Run = dict[str, Any]
+Sample = tuple[float, int]
+"""Rounds so far, bytes of memory."""
+
+
+def resident(pid: int) -> int:
+    """Bytes of a process's memory that are in RAM."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+
+
+def trend(samples: Sequence[Sample]) -> dict[str, float]:
+    """How memory has changed since all parts of a program were in use, which a quarter of the samples is left for.
+
+    slope_kib: by least squares, per million rounds. growth_kib: of the median of the last quarter over the second's.
+    """
+    rounds, sizes = (np.array(column, float) for column in zip(*samples, strict=True))
+    quarter = len(sizes) // 4
+    rounds, sizes = rounds[quarter:], sizes[quarter:] / 1024
+    slope = np.polyfit(rounds / 1e6, sizes, 1)[0] if np.ptp(rounds) > 0 else 0.0
+    growth = np.median(sizes[-max(1, quarter) :]) - np.median(sizes[: max(1, quarter)])
+    return {"slope_kib": float(slope), "growth_kib": float(growth), "last_kib": float(sizes[-1])}
+
+
+def soak(
+    rounds: int,
+    *,
+    workers: int = 2,
+    slots: int = 512,
+    drop_rate: float = 0.01,
+    threads: int = 1,
+    seconds: float = float("inf"),
+    on_progress: Callable[[Run], object] = lambda _: None,
+) -> Run:
+    """Runs `rounds` rounds, or for so many seconds, or until KeyboardInterrupt; the counts are those of all workers.
+
+    drop_rate: share of packets lost at the switch's port, each way. Raises ChildFailed when a sum is wrong (its message
+    says which), or when a process ends or says nothing for long.
+    """
+    with Family() as family:
+        switch, controller, address = start_switch(
+            family,
+            switch_options=["--threads", str(threads)],
+            controller_options=["--slots", str(slots), "--drop-rate", str(drop_rate)],
+        )
+        ranks = []
+        for rank in range(workers):
+            environment = {
+                "RANK": str(rank),
+                "WORLD_SIZE": str(workers),
+                "P4REDUCE_CONTROLLER": address,
+                "OMP_NUM_THREADS": "1",
+            }
+            ranks.append(family.start(f"rank {rank}", "p4reduce_bench.parts.soak_rank", str(slots), str(rounds),
+                                      environment=environment))  # fmt: skip
+        return _follow(family, [switch, controller, *ranks], ranks, address, seconds, on_progress)
+
+
+def _follow(
+    family: Family,
+    watched: Iterable[Child],
+    ranks: Sequence[Child],
+    controller: str,
+    seconds: float,
+    on_progress: Callable[[Run], object],
+) -> Run:
+    """Collects what the ranks say until they end."""
+    started = time.monotonic()
+    latest: dict[int, Run] = {}
+    memory: dict[str, list[Sample]] = defaultdict(list)
+    run: Run = {"interrupted": False}
+    events = family.events(ranks, SILENCE_S)
+    while True:
+        try:
+            if time.monotonic() - started > seconds:
+                seconds = float("inf")
+                _stop(ranks)
+            _, event = next(events)
+            if "error" in event:
+                raise ChildFailed(event["error"])
+            latest[event["rank"]] = event
+            if len(latest) < len(ranks):
+                continue
+            said = latest.values()
+            run |= {name: sum(each[name] for each in said) for name in ("elements_checked", "packets", "resent")}
+            run |= {name: min(each[name] for each in said) for name in ("rounds", "operations")}
+            run["backends"] = sorted({each["backend"] for each in said})
+            run["seconds"] = time.monotonic() - started
+            run |= {f"lost_{way}": lost for way, lost in packets_lost_on_purpose(controller).items()}
+            for child in watched:
+                if child.process.poll() is None:
+                    memory[child.name].append((run["rounds"], resident(child.process.pid)))
+            on_progress(run)
+        except KeyboardInterrupt:
+            run["interrupted"] = True
+            _stop(ranks)
+            events = family.events(ranks, SILENCE_S)
+        except StopIteration:
+            break
+    run["memory"] = {name: trend(samples) for name, samples in memory.items() if len(samples) >= 4}
+    return run
+
+
+def _stop(ranks: Iterable[Child]) -> None:
+    for child in ranks:
+        child.process.terminate()
+
+
+def totals(runs: Sequence[Run]) -> Run:
+    """All runs together: counts added up, and of each process the run in which its memory has grown most."""
+    made: Run = {name: sum(run[name] for run in runs) for name in SUMMED}
+    made["runs"] = len(runs)
+    made["memory"] = {}
+    for run in runs:
+        for name, found in run["memory"].items():
+            worst = made["memory"].get(name)
+            if worst is None or found["growth_kib"] > worst["growth_kib"]:
+                made["memory"][name] = found
+    return made
+
+
+def _read(state: Path | None) -> list[Run]:
+    if state is None or not state.exists():
+        return []
+    try:
+        saved = json.loads(state.read_text())
+        if saved["version"] != VERSION:
+            raise ValueError(f"version {saved['version']}")
+        runs: list[Run] = saved["runs"]
+        totals(runs)
+    except (ValueError, KeyError, TypeError) as error:
+        raise P4ReduceError(f"--state {state}: {error!r}; accepted is a file that this program has written") from None
+    return runs
+
+
+def _show(found: Run, console: Console) -> None:
+    table = Table(title="soak: every sum was right", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name in ("runs", *SUMMED[:-1]):
+        table.add_row(name.replace("_", " "), f"{found[name]:,}")
+    table.add_row("seconds", f"{found['seconds']:,.1f}")
+    table.add_row("rounds a second", f"{found['rounds'] / found['seconds']:,.0f}")
+    for name, memory in found["memory"].items():
+        grown = f"{memory['last_kib'] / 1024:.1f} MiB, {memory['growth_kib']:+.0f} KiB"
+        table.add_row(f"memory of {name}", f"{grown}, {memory['slope_kib']:+.1f} KiB a million rounds")
+    console.print(table)
+
+
+def main(
+    rounds: Annotated[float, typer.Option(min=1, help="Of slots, in all runs together.")] = 1e7,
+    seconds: Annotated[float, typer.Option(min=1, help="Stop this run after that time.")] = float("inf"),
+    state: Annotated[Path | None, typer.Option(help="JSON file that runs add to, and go on from.")] = None,
+    workers: Annotated[int, typer.Option(min=1, max=32)] = 2,
+    slots: Annotated[int, typer.Option(min=1, max=512, help="Packets of a worker under way at once.")] = 512,
+    drop_rate: Annotated[float, typer.Option(min=0, max=0.5, help="Of packets at the switch's port, each way.")] = 0.01,
+    threads: Annotated[int, typer.Option(min=1, help="Of the switch.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run rounds through the native switch with losses; check every sum and watch memory. Ctrl-C stops and reports."""
+    console = Console(stderr=as_json)
+    with command(console, stopped="stopped before the first round"):
+        runs = _read(state)
+        before = sum(run["rounds"] for run in runs)
+        if before < rounds:
+            columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+            with Progress(*columns, console=console) as progress:
+                bar = progress.add_task("starting", total=rounds, completed=before)
+
+                def show(run: Run) -> None:
+                    done = before + run["rounds"]
+                    said = f"{done:,} rounds, {run['lost_in'] + run['lost_out']:,} lost, {run['resent']:,} resent"
+                    progress.update(bar, completed=done, description=said)
+
+                run = soak(round(rounds - before), workers=workers, slots=slots, drop_rate=drop_rate, threads=threads,
+                           seconds=seconds, on_progress=show)  # fmt: skip
+            if "rounds" in run:
+                runs.append(run)
+            if state is not None:
+                state.parent.mkdir(parents=True, exist_ok=True)
+                state.write_text(json.dumps({"version": VERSION, "runs": runs}, indent=1) + "\n")
+    if not runs:
+        console.print("stopped before the first round")
+        raise typer.Exit(130)
+    found = totals(runs)
+    if as_json:
+        print(json.dumps({"version": VERSION, **found}))
+    else:
+        _show(found, console)
+    if runs[-1]["interrupted"]:
+        raise typer.Exit(130)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Child processes that report in JSON lines, and that never outlive us."""
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from p4reduce.errors import P4ReduceError
+from p4reduce_targets.launch import bound_to_us
+
+
+class ChildFailed(P4ReduceError):
+    """A child process ended when it should not have; the message ends with the last lines that it printed."""
+
+
+class Child:
+    """One process: its standard output is read as JSON lines, its standard error is kept for when it fails."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
+        self.process = subprocess.Popen(
+            bound_to_us(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
+            start_new_session=True,  # Ctrl-C reaches us alone, and we stop our children in order
+        )
+        assert self.process.stdout is not None
+        self.output = self.process.stdout
+        os.set_blocking(self.output.fileno(), False)
+        self._rest = b""
+
+    def read(self) -> list[dict[str, Any]]:
+        """The JSON objects printed since the last call. Never blocks."""
+        try:
+            data = os.read(self.output.fileno(), 1 << 20)
+        except BlockingIOError:
+            return []
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [json.loads(line) for line in lines if line.startswith(b"{")]
+
+    def first(self, timeout: float) -> dict[str, Any]:
+        """The first JSON object; raises ChildFailed when the process ends before, or after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            for event in self.read():
+                return event
+            if self.process.poll() is not None:
+                raise self.failure()
+            time.sleep(0.02)
+        raise ChildFailed(f"{self.name} was not ready within {timeout:g} s\n{self.tail()}")
+
+    def tail(self, lines: int = 15) -> str:
+        """The last lines of its standard error."""
+        self._errors.seek(0)
+        return "\n".join(self._errors.read().decode(errors="replace").splitlines()[-lines:])
+
+    def failure(self) -> ChildFailed:
+        """The error that says how it ended."""
+        return ChildFailed(f"{self.name} ended with exit code {self.process.poll()}\n{self.tail()}".rstrip())
+
+    def stop(self, grace: float = 5.0) -> None:
+        """Ask it to end; after `grace` seconds, kill whatever is left of its process group."""
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.terminate()
+                self.process.wait(grace)
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.output.close()
+            self._errors.close()
+
+
+class Family:
+    """The children of one experiment; leaving the `with` block stops them, the last started first."""
+
+    def __init__(self) -> None:
+        self.children: list[Child] = []
+
+    def start(self, name: str, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Child:
+        """Start `python -m module arguments` as child `name`."""
+        child = Child(name, [sys.executable, "-m", module, *arguments], environment)
+        self.children.append(child)
+        return child
+
+    def events(self, children: Sequence[Child], timeout: float) -> Iterator[tuple[Child, dict[str, Any]]]:
+        """Yield what `children` print until all have ended well.
+
+        Raises ChildFailed when any child of the family ends badly, or when nothing is printed for `timeout` seconds.
+        """
+        with selectors.DefaultSelector() as selector:
+            for child in children:
+                selector.register(child.output, selectors.EVENT_READ, child)
+            quiet_since = time.monotonic()
+            running = list(children)
+            while running:
+                for key, _ in selector.select(0.2):
+                    for event in key.data.read():
+                        quiet_since = time.monotonic()
+                        yield key.data, event
+                for child in self.children:
+                    code = child.process.poll()
+                    if code is not None and (code != 0 or child not in children):
+                        raise child.failure()
+                    if code == 0 and child in running:
+                        for event in child.read():
+                            yield child, event
+                        selector.unregister(child.output)
+                        running.remove(child)
+                if time.monotonic() - quiet_since > timeout:
+                    names = ", ".join(child.name for child in running)
+                    raise ChildFailed(f"nothing heard from {names} for {timeout:g} s")
+
+    def __enter__(self) -> "Family":
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        for child in reversed(self.children):
+            child.stop()

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainings that are compared: which there are, and their ranks, started once for all of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from p4reduce_bench.allreduce.links import INTERFACE
+from p4reduce_bench.allreduce.systems import Setup, rendezvous, start_switch
+from p4reduce_bench.processes.children import Child, ChildFailed, Family
+from p4reduce_bench.processes.switches import START_UP_S
+
+MODELS = ("recommender", "ncf", "lstm", "bert", "resnet")
+
+HOOKS = {
+    "gloo": "allreduce",
+    "p4reduce": "allreduce_hook",
+    "p4reduce-topk": "block_topk_hook",
+    "noop": "noop_hook",
+}
+"""The DDP hook of each system; "allreduce" is DDP's own, without a hook."""
+
+RECORDED = 2
+"""Iterations whose gradients are recorded for the measures of sparsity."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training."""
+
+    model: str
+    system: str
+    seed: int
+    """Of the parameters and of the batches."""
+    recorded: bool = False
+    """Whether its gradients are recorded after the last step, in the folder of its model."""
+
+    def __str__(self) -> str:
+        return f"{self.model}, {self.system}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Training:
+    """How all of them are run."""
+
+    workers: int
+    steps: int
+    warm_up: int
+    """Steps before traffic and throughput are counted."""
+    ratio: float
+    """Of `block_topk_hook`."""
+    folder: Path
+    """For recordings."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Rank 0 has done a step."""
+
+    run: Run
+    step: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Done:
+    """What each rank measured in a run, by rank."""
+
+    run: Run
+    figures: dict[int, dict[str, Any]]
+
+
+def plan(models: Sequence[str], systems: Sequence[str], seeds: Sequence[int]) -> list[Run]:
+    """All runs; the systems take turns. Of each model, the first run that has a hook records its gradients."""
+    runs = []
+    for model in models:
+        recording = next((system for system in systems if HOOKS[system] != "allreduce"), None)
+        for seed in seeds:
+            for system in systems:
+                runs.append(Run(model, system, seed, recorded=seed == seeds[0] and system == recording))
+    return runs
+
+
+def train(runs: Sequence[Run], training: Training, setup: Setup) -> Iterator[Step | Done]:
+    """Train them one after the other. Raises ChildFailed when a rank or a switch fails, or nothing is heard of them."""
+    with Family() as family:
+        environment = {"WORLD_SIZE": str(training.workers), "OMP_NUM_THREADS": "1", **rendezvous(setup.links)}
+        if any(run.system.startswith("p4reduce") for run in runs):
+            environment["P4REDUCE_CONTROLLER"] = start_switch(family, training.workers, setup)
+        ranks = _start_ranks(family, runs, training, setup, environment)
+        figures: dict[int, dict[str, Any]] = {}
+        done = 0
+        for _, event in family.events(ranks, START_UP_S + setup.timeout):
+            if "error" in event:
+                raise ChildFailed(f"{runs[done]}: {event['error']}")
+            if "step" in event:
+                yield Step(runs[done], event["step"], event["loss"])
+                continue
+            figures[event["rank"]] = event
+            if len(figures) == training.workers:
+                yield Done(runs[done], figures)
+                figures = {}
+                done += 1
+        if done < len(runs):
+            raise ChildFailed("the ranks ended early")
+
+
+def _start_ranks(
+    family: Family, runs: Sequence[Run], training: Training, setup: Setup, environment: dict[str, str]
+) -> list[Child]:
+    ranks = []
+    for rank in range(training.workers):
+        command = [
+            sys.executable, "-m", "p4reduce_bench.training.rank", "--runs", json.dumps([asdict(run) for run in runs]),
+            "--steps", str(training.steps), "--warm-up", str(training.warm_up), "--ratio", str(training.ratio),
+            "--folder", str(training.folder), "--timeout", str(setup.timeout),
+            "--slots", str(setup.slots_used),
+        ]  # fmt: skip
+        if setup.links is not None:
+            command = setup.links.inside(rank, [*command, "--counted", INTERFACE])
+        variables = {**environment, "RANK": str(rank), "P4REDUCE_TRANSPORT": "udp"}
+        ranks.append(Child(f"rank {rank}", command, variables))
+        family.children.append(ranks[-1])
+    return ranks

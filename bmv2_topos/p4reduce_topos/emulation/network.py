@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topology at work: Mininet's hosts and links, our switches between them, and a controller that sets them up.
+
+All of it is in the network namespace that `Network` is made in, which should be one of our own: then nothing of it
+remains when the last of our processes is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from mininet.cli import CLI
+from mininet.log import setLogLevel
+from mininet.net import Mininet
+
+from p4reduce.errors import P4ReduceError
+from p4reduce_bench.allreduce.links import shape
+from p4reduce_bench.allreduce.reducers import interface_counts
+from p4reduce_bench.processes.children import Child, Family
+from p4reduce_bench.processes.network import run
+from p4reduce_bench.processes.switches import START_UP_S
+from p4reduce_targets import offloads
+from p4reduce_topos.emulation import control
+from p4reduce_topos.emulation.namespaces import entered
+from p4reduce_topos.emulation.nodes import Cable, P4Switch
+from p4reduce_topos.emulation.settings import forwarding_settings, settings
+from p4reduce_topos.model import Link, Topology
+
+_FIRST_GRPC_PORT = 9559
+_TOOLS = {"mnexec": "mininet", "ifconfig": "net-tools", "ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
+
+
+def check_tools() -> None:
+    """Raises P4ReduceError naming what is missing on this machine."""
+    if os.geteuid() != 0:
+        raise P4ReduceError("a network of hosts and links needs network namespaces, which only root can make")
+    for tool, package in _TOOLS.items():
+        if shutil.which(tool) is None:
+            raise P4ReduceError(f"{tool} is not on PATH: it comes with the package {package}")
+
+
+class Network:
+    """Use as a context manager. Everything runs when the block is entered, and nothing after it is left."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        target: str = "native",
+        *,
+        controller_options: Sequence[str] = (),
+        pcap: Path | None = None,
+        unchecked: bool = False,
+    ) -> None:
+        """target: what runs every switch. pcap: a folder for a capture of every switch port.
+
+        unchecked: frames that a link has corrupted arrive all the same.
+        """
+        check_tools()
+        self.topology = topology
+        self.target = target
+        self.controller: Child | None = None
+        self._controller_options = controller_options
+        self._pcap = pcap
+        self._unchecked = unchecked
+        self.family = Family()
+        self._files = tempfile.TemporaryDirectory(prefix="p4reduce-topo-")
+        self._folder = Path(self._files.name)
+        setLogLevel("warning")
+        Mininet.inited = True  # it would raise limits of the whole machine
+        self.mininet = Mininet(controller=None, build=False)
+
+    def __enter__(self) -> Network:
+        try:
+            self._build()
+            for switch in self.mininet.switches:
+                switch.start()
+            for switch in self.mininet.switches:
+                switch.wait()
+            self._start_forwarding()
+            self.start_controller()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        try:
+            self.family.__exit__()
+        finally:
+            self.mininet.stop()
+            control.remove()
+            self._files.cleanup()
+
+    # Making it.
+
+    def _build(self) -> None:
+        topology, net = self.topology, self.mininet
+        run("ip", "link", "set", "lo", "up")
+        Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
+        for host in topology.hosts:
+            made = net.addHost(host, ip=f"{topology.ip(host)}/16", mac=topology.mac(host))
+            made.cmd("sysctl -qw net.ipv6.conf.default.disable_ipv6=1 net.ipv6.conf.all.disable_ipv6=1")
+        for index, switch in enumerate(topology.switches):
+            command = ["switch", "--target", self.target, "--grpc", self.grpc(switch)]
+            net.addSwitch(switch, cls=P4Switch, dpid=f"{index + 1:x}", family=self.family, command=command)
+        for link in topology.links:
+            net.addLink(
+                link.a,
+                link.b,
+                port1=topology.port(*link.ends),
+                port2=topology.port(*reversed(link.ends)),
+                intfName1=topology.interface(*link.ends),
+                intfName2=topology.interface(*reversed(link.ends)),
+                **({"cls": Cable, "cut": self._cut(link)} if link.wire.impairments else {}),
+            )
+        net.build()
+        for link in topology.links:
+            for end in link.ends:
+                self._configure(end, link)
+        for host in topology.hosts:
+            self._know_switches(host)
+        self._wires()
+        control.make({host: self.mininet[host].pid for host in topology.hosts})
+        if self._pcap is not None:
+            self._capture(self._pcap)
+
+    def _cut(self, link: Link) -> tuple[str, str]:
+        """The interfaces in the middle of a link that is cut."""
+        number = self.topology.links.index(link)
+        return f"wire{number}a", f"wire{number}b"
+
+    def _wires(self) -> None:
+        started = []
+        for number, link in enumerate(self.topology.links):
+            if link.wire.impairments:
+                options = [part for name, value in link.wire.impairments.items() for part in (f"--{name}", str(value))]
+                options += ["--seed", str(number + 1), *(["--unchecked"] if self._unchecked else [])]
+                name = f"wire from {link.a} to {link.b}"
+                started.append(self.family.start(name, "p4reduce_topos.emulation.wire", *self._cut(link), *options))
+        for child in started:
+            child.first(START_UP_S)
+
+    def _configure(self, node: str, link: Link) -> None:
+        """Frames as on a wire, and the link's rate."""
+        interface = self.topology.interface(node, link.other(node))
+        with entered(self.mininet[node].pid):
+            offloads.switch_off(interface, checksums=True)
+            if link.wire.rate:
+                run(*shape(interface, link.wire.rate, link.wire.queue))
+
+    def _know_switches(self, host: str) -> None:
+        """A switch answers ARP where the question came from, which with several ways may not lead back to the host."""
+        topology = self.topology
+        with entered(self.mininet[host].pid):
+            for switch in topology.switches:
+                where = ["dev", topology.interface(host, topology.ports(host)[1])]
+                run("ip", "neighbour", "replace", topology.ip(switch), "lladdr", topology.mac(switch), *where)
+
+    def _capture(self, folder: Path) -> None:
+        """Each port's packets, both ways, into a file that Wireshark reads."""
+        tool = shutil.which("dumpcap") or shutil.which("tcpdump")
+        if tool is None:
+            raise P4ReduceError("--pcap needs dumpcap (package wireshark-common) or tcpdump on PATH")
+        folder.mkdir(parents=True, exist_ok=True)
+        for switch in self.topology.switches:
+            for other in self.topology.ports(switch).values():
+                interface = self.topology.interface(switch, other)
+                command = [tool, "-q", "-i", interface, "-w", str(folder / f"{interface}.pcap")]
+                self.family.children.append(Child(f"capture of {interface}", command))
+
+    # Switches and their controller.
+
+    def grpc(self, switch: str) -> str:
+        """Where a switch's P4Runtime server listens."""
+        return f"127.0.0.1:{_FIRST_GRPC_PORT + self.topology.switches.index(switch)}"
+
+    def start_controller(self) -> None:
+        """Returns when it serves. It takes up the jobs of one that was killed."""
+        config = self._folder / "controller.toml"
+        config.write_text(settings(self.topology, self.grpc))
+        self.controller = self.family.start(
+            "controller", "p4reduce", "controller", "--config", str(config), "--listen", control.CONTROLLER,
+            "--insecure", "--state", str(self._folder / "controller.state"), "--json", *self._controller_options,
+        )  # fmt: skip
+        self.controller.first(START_UP_S)
+
+    def _start_forwarding(self) -> None:
+        """Switches that add nothing up have a controller each, which has no jobs."""
+        started = []
+        for switch in self.topology.switches:
+            if switch not in self.topology.aggregating:
+                config = self._folder / f"{switch}.toml"
+                config.write_text(forwarding_settings(self.topology, switch, self.grpc(switch)))
+                options = ["--config", str(config), "--listen", "127.0.0.1:0", "--json"]
+                started.append(self.family.start(f"controller of {switch}", "p4reduce", "controller", *options))
+        for child in started:
+            child.first(START_UP_S)
+
+    def stop_controller(self, *, kill: bool = False) -> None:
+        """kill: without a chance to say good-bye to its jobs."""
+        assert self.controller is not None
+        self.family.children.remove(self.controller)
+        if kill:
+            self.controller.process.kill()
+        self.controller.stop()
+        self.controller = None
+
+    def restart_switch(self, switch: str) -> None:
+        """All its state is lost."""
+        node = self.mininet[switch]
+        node.stop(deleteIntfs=False)
+        node.start()
+        node.wait()
+
+    def status(self) -> dict[str, Any]:
+        """The controller's, as `p4reduce status --json` has it."""
+        command = [sys.executable, "-m", "p4reduce", "status", "--json", "--controller", control.CONTROLLER]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=START_UP_S, check=False)
+        if done.returncode != 0:
+            raise P4ReduceError(done.stderr)
+        made: dict[str, Any] = json.loads(done.stdout)
+        return made
+
+    # Links.
+
+    def set_link(self, a: str, b: str, *, up: bool) -> None:
+        self.mininet.configLinkStatus(a, b, "up" if up else "down")
+
+    def partition_controller(self, hosts: Sequence[str], *, apart: bool) -> None:
+        """Cuts hosts off the control network, or joins them to it again."""
+        control.partition(hosts, apart=apart)
+
+    def carried(self, a: str, b: str) -> int:
+        """Bytes that the link between `a` and `b` has carried from `a` to `b`, with headers, counted at a switch."""
+        if a in self.topology.switches:
+            return interface_counts(self.topology.interface(a, b))[2]
+        return interface_counts(self.topology.interface(b, a))[0]
+
+    # Processes in hosts.
+
+    def start(
+        self, host: str, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> Child:
+        """Starts a command in a host."""
+        child = Child(name, ["mnexec", "-a", str(self.mininet[host].pid), *command], environment)
+        self.family.children.append(child)
+        return child
+
+    def stop(self, child: Child) -> None:
+        """Ends a process, if it has not ended by itself, and forgets it."""
+        self.family.children.remove(child)
+        child.stop()
+
+    def environment(self, host: str, *, rank: int, world_size: int) -> dict[str, str]:
+        """torchrun's variables, and ours, for a rank at this host."""
+        topology = self.topology
+        return {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(world_size),
+            "MASTER_ADDR": topology.ip(topology.workers[0]),
+            "MASTER_PORT": "29500",
+            "GLOO_SOCKET_IFNAME": topology.interface(host, topology.ports(host)[1]),
+            "P4REDUCE_CONTROLLER": control.CONTROLLER,
+            "P4REDUCE_TRANSPORT": "udp",
+            **({"P4REDUCE_SWITCH": topology.ports(host)[1]} if len(topology.roots) == 1 else {}),
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+
+    def prompt(self) -> None:
+        """Mininet's, until the user leaves it."""
+        setLogLevel("output")
+        CLI(self.mininet)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An aggregation and a TCP connection share a bottleneck: what each gets, beside what it gets alone.
+
+With few slots, all packets that can be under way fit into the queue of the link. With many, only losses hold them back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from p4reduce.errors import P4ReduceError
+from p4reduce_bench.allreduce.grid import Case
+from p4reduce_bench.allreduce.systems import Setup
+from p4reduce_bench.processes.switches import START_UP_S
+from p4reduce_topos.emulation.network import Network
+from p4reduce_topos.experiments.measuring import measure
+from p4reduce_topos.model import Wire
+from p4reduce_topos.topologies import bottleneck
+
+SUMMARY = "Aggregation beside TCP on one slow link."
+RATE, QUEUE = 100_000_000, 250_000  # bits a second; bytes, 20 ms of them
+WORKERS = 4
+_ALONE_S, _LONGEST_S = 5.0, 600.0
+_PORT = 5201  # iperf3's
+_CASE = Case(WORKERS, 1 << 20, "float32", 1.0, "all", "block")
+_SAMPLE_S = 0.1
+_BUSY = 10_000  # bytes from one worker in a sample: the aggregation is under way
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Bits a second that cross the bottleneck from left to right, headers included.
+
+    resent: share of the packets of a worker that it sent again. wrong: elements of sums.
+    """
+
+    tcp: float
+    aggregation: float
+    resent: float = 0.0
+    wrong: int = 0
+
+
+def run(target: str, repeat: int, slots: Sequence[int] = (64, 512)) -> dict[str, Shares]:
+    """TCP alone, the aggregation alone and both, for each number of slots and each of TCP's `algorithms`.
+
+    Raises P4ReduceError.
+    """
+    found = {}
+    topology = bottleneck.build(WORKERS, core=Wire(rate=RATE, queue=QUEUE), pairs=1)
+    with Network(topology, target, controller_options=["--lease", "30"]) as network:
+        for algorithm in algorithms():
+            with _tcp(network, algorithm), _Sampler(network) as sampler:
+                time.sleep(_ALONE_S)
+            found[f"{algorithm} alone"] = Shares(sampler.rates()[0], 0.0)
+        for one in slots:
+            setup = Setup(target=target, slots=one, threads=1, repeat=repeat, warm_up=1, timeout=120)
+            found[f"{one} slots alone"] = _aggregate(network, setup)
+            for algorithm in algorithms():
+                with _tcp(network, algorithm):
+                    found[f"{one} slots and {algorithm}"] = _aggregate(network, setup)
+    return found
+
+
+def algorithms() -> list[str]:
+    """TCP's congestion controls that are in wide use, as far as the kernel has them."""
+    known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+    return [name for name in ("cubic", "bbr") if name in known] or known[:1]
+
+
+def _aggregate(network: Network, setup: Setup) -> Shares:
+    with _Sampler(network) as sampler:
+        row = measure(network, "p4reduce", _CASE, setup).row
+    resent = (row.retransmissions or 0) / (row.packets or 1)
+    return Shares(*sampler.rates(busy=True), resent, row.wrong or 0)
+
+
+@contextlib.contextmanager
+def _tcp(network: Network, algorithm: str) -> Iterator[None]:
+    """A connection from x1 to y1 that sends all it can."""
+    server = network.start("y1", "iperf3 server", ["iperf3", "-s", "-1"])
+    deadline = time.monotonic() + START_UP_S
+    while not network.mininet["y1"].cmd("ss", "-Hltn", "sport", "=", f":{_PORT}").strip():
+        if server.process.poll() is not None or time.monotonic() > deadline:
+            raise P4ReduceError(f"iperf3 at y1 does not listen on port {_PORT}")
+        time.sleep(_SAMPLE_S)
+    command = ["iperf3", "-c", network.topology.ip("y1"), "-t", str(round(_LONGEST_S)), "-C", algorithm]
+    client = network.start("x1", "iperf3 client", command)
+    try:
+        yield
+    finally:
+        network.stop(client)
+        network.stop(server)
+
+
+class _Sampler:
+    """Reads counters while its block is under way."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._samples: list[tuple[float, int, int, int]] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample)  # in our network namespace, as threads are
+
+    def _sample(self) -> None:
+        carried = self._network.carried
+        while not self._over.wait(_SAMPLE_S):
+            tcp, link, worker = carried("x1", "s1"), carried("s1", "s2"), carried("h1", "s1")
+            self._samples.append((time.monotonic(), tcp, link, worker))
+
+    def rates(self, *, busy: bool = False) -> tuple[float, float]:
+        """Of TCP and of the aggregation, on average. busy: only of the time in which workers send."""
+        samples = self._samples
+        if busy:
+            pairs = enumerate(pairwise(samples))
+            during = [at for at, (one, other) in pairs if other[3] - one[3] > _BUSY]
+            samples = samples[during[0] : during[-1] + 2]
+        first, last = samples[0], samples[-1]
+        seconds, tcp, link = last[0] - first[0], last[1] - first[1], last[2] - first[2]
+        return 8 * tcp / seconds, max(0.0, 8 * (link - tcp) / seconds)
+
+    def __enter__(self) -> _Sampler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def plot(path: Path, found: dict[str, Shares]) -> None:
+    """A bar for each run, its parts on top of each other."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(8, 4), layout="constrained")
+    tcp = [one.tcp / 1e6 for one in found.values()]
+    axis.bar(list(found), tcp, label="TCP")
+    axis.bar(list(found), [one.aggregation / 1e6 for one in found.values()], bottom=tcp, label="aggregation")
+    axis.axhline(RATE / 1e6, color="black", linewidth=1)
+    axis.set(ylabel="Mbit/s", title="one link")
+    axis.tick_params(axis="x", rotation=30)
+    axis.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)

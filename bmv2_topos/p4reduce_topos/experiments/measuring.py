@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reductions on a network: how long they take, and what they put on its links."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+
+from p4reduce.errors import P4ReduceError
+from p4reduce_bench.allreduce.grid import Case
+from p4reduce_bench.allreduce.inputs import block_masks
+from p4reduce_bench.allreduce.limit import traffic
+from p4reduce_bench.allreduce.report import Row, row
+from p4reduce_bench.allreduce.systems import Setup, collect, rank_command
+from p4reduce_bench.processes.children import Child
+from p4reduce_bench.processes.switches import START_UP_S
+from p4reduce_topos.emulation.network import Network
+
+SYSTEMS = ("p4reduce", "gloo", "gloo-sparse", "server")
+"""Through the switches; in a ring; the same of sparse tensors; at one host that adds up for all."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One case. carried: bytes a repetition, for each way of each link; joining and warm-up are dealt to all."""
+
+    row: Row
+    carried: dict[str, int] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, object]:
+        return {**asdict(self.row), "carried": self.carried}
+
+
+def measure(network: Network, system: str, case: Case, setup: Setup, *, late: float = 0.0) -> Measured:
+    """Raises ChildFailed when a process of the network or a rank fails.
+
+    late: seconds that the last worker calls after the others.
+    """
+    topology = network.topology
+    ways = [way for link in topology.links for way in (link.ends, (link.b, link.a))]
+    before = {way: network.carried(*way) for way in ways}
+    with _ranks(network, system, case, setup, late) as ranks:
+        silence = START_UP_S + setup.timeout * (setup.repeat + setup.warm_up)
+        (figures,) = collect(network.family, ranks, len(ranks), 1, silence)
+    turns = setup.repeat + setup.warm_up
+    carried = {f"{a}>{b}": (network.carried(a, b) - before[a, b]) // turns for a, b in ways}
+    rate = min((link.wire.rate for link in topology.links if link.wire.rate), default=0)
+    limit = None
+    if rate and system == "p4reduce":
+        limit = traffic(block_masks(case), setup.slots_used).seconds(rate)
+    return Measured(row(system, setup.target, case, figures, limit, rate or None), carried)
+
+
+@contextlib.contextmanager
+def _ranks(network: Network, system: str, case: Case, setup: Setup, late: float) -> Iterator[Sequence[Child]]:
+    topology = network.topology
+    hosts = list(topology.workers[: case.workers])
+    if case.workers > len(topology.workers):
+        raise P4ReduceError(f"workers={case.workers}: {topology.name} has {len(topology.workers)} of them")
+    if system == "server":
+        others = [host for host in topology.hosts if host not in topology.workers]
+        if not others:
+            raise P4ReduceError(f"the system server needs a host that is no worker, and {topology.name} has none")
+        hosts.append(others[0])
+    children = []
+    try:
+        for rank, host in enumerate(hosts):
+            command = rank_command(system, [case], setup)
+            command += ["--counted", topology.interface(host, topology.ports(host)[1])]
+            if late and rank == case.workers - 1:
+                command += ["--late", str(late)]
+            environment = network.environment(host, rank=rank, world_size=len(hosts))
+            children.append(network.start(host, f"{system} rank {rank}", command, environment))
+        yield children
+    finally:
+        for child in children:
+            network.stop(child)

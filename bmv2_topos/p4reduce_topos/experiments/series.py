@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Series of measurements: one thing changes, everything else stays. What was measured once is not measured again."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from p4reduce.errors import P4ReduceError
+from p4reduce_bench.allreduce import report
+from p4reduce_bench.allreduce.grid import Case
+from p4reduce_bench.allreduce.systems import Failed, Setup
+from p4reduce_bench.processes.children import ChildFailed
+from p4reduce_topos.emulation.network import Network
+from p4reduce_topos.experiments.measuring import Measured, measure
+from p4reduce_topos.model import Wire
+from p4reduce_topos.topologies import star
+
+VERSION = 1
+_VALUES = 256  # in a packet, however long its blocks are
+_P4SRC = Path(__file__).resolve().parents[3] / "p4src"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement, on a star. rate: of every link, bits a second. drop_rate: at every port and way.
+
+    late: seconds that the last worker calls after the others. block_size: of the P4 program.
+    """
+
+    system: str = "p4reduce"
+    workers: int = 4
+    numel: int = 1 << 18
+    density: float = 0.1
+    slots: int = 64
+    rate: int = 100_000_000
+    drop_rate: float = 0.0
+    late: float = 0.0
+    block_size: int = 64
+
+    @property
+    def network(self) -> tuple[object, ...]:
+        """Points with the same can share one."""
+        return self.workers, self.rate, self.drop_rate, self.block_size
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """`varied` is the field of `Point` that takes `values`, for every system."""
+
+    summary: str
+    varied: str
+    values: Sequence[float]
+    systems: Sequence[str] = ("p4reduce", "gloo", "server")
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+
+    def points(self) -> list[Point]:
+        """Those that share a network stand together."""
+        return [
+            replace(Point(system=system, **self.fixed), **{self.varied: value})  # type: ignore[arg-type]
+            for value in self.values
+            for system in self.systems
+        ]
+
+
+EXPERIMENTS = {
+    "workers": Experiment("Number of workers.", "workers", (2, 4, 8, 16)),
+    "density": Experiment(
+        "Share of blocks that are not zero.", "density", (1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0),
+        ("p4reduce", "gloo", "gloo-sparse", "server"),
+    ),
+    "slots": Experiment("Packets under way.", "slots", (1, 4, 16, 64, 256), ("p4reduce",)),
+    "block-size": Experiment("Values a block.", "block_size", (32, 64, 128, 256), ("p4reduce",)),
+    "loss": Experiment("Share of packets that are lost, at every port and way.", "drop_rate",
+                       (0, 0.001, 0.01, 0.02, 0.05, 0.1)),
+    "rate": Experiment("Rate of every link.", "rate", (20_000_000, 50_000_000, 100_000_000, 200_000_000, 500_000_000)),
+    "straggler": Experiment("Seconds that one worker is late.", "late", (0, 0.02, 0.05, 0.1, 0.2)),
+}  # fmt: skip
+
+
+def run(experiment: Experiment, file: Path, target: str, repeat: int) -> Iterator[tuple[Point, dict[str, Any]]]:
+    """Every point with what was measured, in order; those in `file` as they are there, the others written to it.
+
+    Where a system fails at a point, what was measured has its `error`, and the next run tries it again. Raises
+    P4ReduceError.
+    """
+    known = [row for row in _read(file) if row["measured"]["error"] is None]
+    points = experiment.points()
+    at: tuple[object, ...] | None = None
+    with contextlib.ExitStack() as stack:
+        for point in points:
+            key = {**asdict(point), "target": target, "repeat": repeat}
+            row = next((row for row in known if row["point"] == key), None)
+            if row is None:
+                if at != point.network:
+                    stack.close()
+                    network = _start(point, target, stack)
+                    at = point.network
+                setup = Setup(target=target, slots=point.slots, threads=1, repeat=repeat, warm_up=1, timeout=120)
+                case = Case(point.workers, point.numel, "float32", point.density, "random", "block")
+                try:
+                    measured = measure(network, point.system, case, setup, late=point.late)
+                    if point.block_size != Point.block_size:  # the limit is that of the program as it is shipped
+                        measured = replace(measured, row=replace(measured.row, limit_s=None, over_limit=None))
+                except ChildFailed as error:
+                    at = None  # who knows what else has failed there
+                    failed = report.row(point.system, target, case, Failed(str(error)), None, point.rate)
+                    measured = Measured(failed)
+                row = {"point": key, "measured": measured.as_dict(), "machine": report.machine()}
+                known.append(row)
+                _write(file, known)
+            yield point, row["measured"]
+
+
+def _start(point: Point, target: str, stack: contextlib.ExitStack) -> Network:
+    topology = star.build(point.workers, Wire(rate=point.rate), others=1)
+    options = ["--drop-rate", str(point.drop_rate), "--lease", "30"]
+    if point.block_size != Point.block_size:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="p4reduce-pipeline-")))
+        _compile(folder, point.block_size)
+        options += ["--pipeline", str(folder)]
+    return stack.enter_context(Network(topology, target, controller_options=options))
+
+
+def _compile(folder: Path, block_size: int) -> None:
+    """The P4 program with other blocks and as many values in a packet. Raises P4ReduceError."""
+    script = _P4SRC / "compile.py"
+    if not script.exists() or shutil.which("p4c-bm2-ss") is None:
+        raise P4ReduceError("other block sizes need the project's sources, and p4c-bm2-ss on PATH to compile them")
+    spec = importlib.util.spec_from_file_location("p4reduce_compile", script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.compile_program(folder, [f"-DLANES={_VALUES // block_size}", f"-DBLOCK_SIZE={block_size}"])
+
+
+def _read(file: Path) -> list[dict[str, Any]]:
+    if not file.exists():
+        return []
+    made = json.loads(file.read_text())
+    rows: list[dict[str, Any]] = made["rows"] if made.get("version") == VERSION else []
+    return rows
+
+
+def _write(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """All or nothing: whatever ends us meanwhile."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps({"version": VERSION, "rows": rows}, indent=1) + "\n")
+    unfinished.replace(file)
+
+
+def plot(path: Path, name: str, experiment: Experiment, measured: Sequence[tuple[Point, Mapping[str, Any]]]) -> None:
+    """Time, and bytes of the host that has most, over what was varied."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    for system in experiment.systems:
+        here = [
+            (getattr(point, experiment.varied), row)
+            for point, row in measured
+            if point.system == system and row["error"] is None
+        ]
+        varied = [value for value, _ in here]
+        axes[0].plot(varied, [row["median_s"] * 1e3 for _, row in here], marker="o", label=system)
+        axes[1].plot(varied, [busiest(row) / 1e6 for _, row in here], marker="o", label=system)
+    for axis, label in zip(axes, ("ms", "MB that the busiest host sends and receives"), strict=True):
+        axis.set(xlabel=experiment.varied, ylabel=label, title=name)
+        axis.set_ylim(bottom=0)
+        if max(experiment.values) > 20 * min(value for value in experiment.values if value):
+            axis.set_xscale("symlog", linthresh=min(value for value in experiment.values if value))
+    axes[0].legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def busiest(measured: Mapping[str, Any]) -> int:
+    """Bytes of a reduction, both ways, at the host whose link carries most."""
+    totals: dict[str, int] = {}
+    for way, count in measured["carried"].items():
+        for end in way.split(">"):
+            totals[end] = totals.get(end, 0) + count
+    return max(count for node, count in totals.items() if node[0] in "hx")

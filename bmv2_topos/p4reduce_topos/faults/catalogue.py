@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The faults by name: what is done to a network while ranks reduce, and what that must end in.
+
+Every fault ends in the right sums or in an error that says what happened, within its deadline: see `Fault.outcome`.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from p4reduce.errors import P4ReduceError
+from p4reduce_bench.processes.switches import START_UP_S
+from p4reduce_controller.leases import LEASES_TO_RETURN
+from p4reduce_topos.emulation.network import Network
+from p4reduce_topos.faults.ranks import Ranks
+
+LEASE_S = 5.0
+_TO_COME = 10**6  # rounds
+VICTIM = 1  # the rank that faults are done to
+UNDER_WAY = 3  # calls that every rank has done before
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`act` is called when all ranks reduce. `outcome`: "sums", or the class of the error at every rank that is left.
+
+    says: what the errors' texts have in them. seconds: from the act until the last rank has ended. wire: what every
+    host's link does, from the start. options: of the ranks. pause: seconds between a rank's calls, so that the fault is
+    over before the last.
+    """
+
+    summary: str
+    act: Callable[[Network, Ranks], None] = lambda _, __: None
+    outcome: str = "sums"
+    says: str = ""
+    seconds: float = 30.0
+    wire: Mapping[str, float] = field(default_factory=dict)
+    options: Sequence[str] = ()
+    pause: float = 0.02
+
+
+def kill_worker(_: Network, ranks: Ranks) -> None:
+    ranks.children[VICTIM].process.kill()
+    ranks.forget(VICTIM)
+
+
+def pause_worker(_: Network, ranks: Ranks) -> None:
+    process = ranks.children[VICTIM].process
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(3.0)
+    process.send_signal(signal.SIGCONT)
+
+
+def cut_link(network: Network, _: Ranks) -> None:
+    host = network.topology.workers[VICTIM]
+    switch = network.topology.ports(host)[1]
+    network.set_link(host, switch, up=False)
+    time.sleep(2.0)
+    network.set_link(host, switch, up=True)
+
+
+def restart_switch(network: Network, _: Ranks) -> None:
+    network.restart_switch(network.topology.roots[0])
+
+
+def restart_controller(network: Network, ranks: Ranks) -> None:
+    """Returns when all ranks are back, and go on."""
+    network.stop_controller(kill=True)
+    network.start_controller()
+    deadline = time.monotonic() + LEASES_TO_RETURN * LEASE_S
+    while any(member["away"] for job in network.status()["jobs"] for member in job["members"]):
+        if time.monotonic() > deadline:
+            raise P4ReduceError(f"not all ranks are back: {network.status()['jobs']}")
+    ranks.wait_calls(UNDER_WAY)
+
+
+def kill_controller(network: Network, _: Ranks) -> None:
+    network.stop_controller(kill=True)
+
+
+def partition_worker(network: Network, _: Ranks) -> None:
+    network.partition_controller([network.topology.workers[VICTIM]], apart=True)
+
+
+def partition_all(network: Network, _: Ranks) -> None:
+    network.partition_controller(network.topology.workers, apart=True)
+
+
+def forge(network: Network, ranks: Ranks) -> None:
+    """From a host that is in no job, with all that a member knows: as itself, and with a worker's addresses."""
+    topology = network.topology
+    (rogue,) = [host for host in topology.hosts if host not in topology.workers]
+    switch = topology.roots[0]
+    (job,) = network.status()["jobs"]
+    udp_port = job["members"][VICTIM]["places"][0]["udp_port"]
+    senders = [(topology.ip(host), topology.mac(host), udp_port) for host in (rogue, topology.workers[VICTIM])]
+    command = [
+        sys.executable, "-m", "p4reduce_topos.faults.forger",
+        "--interface", topology.interface(rogue, topology.ports(rogue)[1]),
+        "--switch", topology.ip(switch), topology.mac(switch), "--senders", json.dumps(senders),
+        "--workers", str(len(topology.workers)), "--job", str(job["number"]), "--generation", str(job["generation"]),
+        "--slots", str(job["slots"]), "--seq", str((ranks.events[VICTIM][0]["first_seq"] + _TO_COME) % 2**32),
+    ]  # fmt: skip
+    network.start(rogue, "forger", command).first(START_UP_S)
+
+
+FAULTS: dict[str, Fault] = {
+    "worker-killed": Fault("A worker's process is killed.", kill_worker, "JobAborted", "rank 1", 10.0),
+    "worker-paused": Fault("A worker stands still for 3 s, and goes on.", pause_worker),
+    "link-down": Fault("A worker's link is down for 2 s.", cut_link),
+    "switch-restarted": Fault(
+        "The switch is restarted, and has lost all its state.", restart_switch, "JobAborted", "restarted", 20.0
+    ),
+    "controller-restarted": Fault(
+        "The controller is killed and started again.", restart_controller, seconds=60.0, pause=0.2
+    ),
+    "controller-killed": Fault(
+        "The controller is killed and not started again.", kill_controller, "JobAborted", "controller", 20.0
+    ),
+    "worker-partitioned": Fault(
+        "A worker cannot reach the controller any more.", partition_worker, "JobAborted", seconds=15.0
+    ),
+    "controller-partitioned": Fault(
+        "No worker can reach the controller any more.", partition_all, "JobAborted", seconds=15.0
+    ),
+    "corrupted": Fault("Bits flip in 5 % of the packets.", wire={"corrupt": 0.05}),
+    "duplicated": Fault("20 % of the packets arrive twice.", wire={"duplicate": 0.2}),
+    "delayed": Fault("Every packet takes 20 ms on every link.", wire={"delay": 0.02}, seconds=60.0),
+    "reordered": Fault(
+        "Packets are overtaken by many others, some arrive twice, some never.",
+        wire={"jitter": 0.1, "duplicate": 0.3, "loss": 0.03}, seconds=100.0,
+    ),
+    "forged": Fault("A host that is in no job forges its packets.", forge),
+    "other-shape": Fault(
+        "A rank calls with another shape.", outcome="MismatchError", says="different operations",
+        options=("--odd", str(VICTIM)),
+    ),
+}  # fmt: skip

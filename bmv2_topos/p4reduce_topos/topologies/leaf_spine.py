@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leaves that each reach several spines. The spines share a job's slots, other traffic is dealt to them by destination.
+
+2 leaves, 2 spines:
+
+       spine1      spine2
+         │ ╲      ╱ │
+         │   ╲  ╱   │            core
+         │   ╱  ╲   │
+         │ ╱      ╲ │
+       leaf1      leaf2
+       ╱   ╲      ╱   ╲          edge
+     h1     h2  h3     h4
+"""
+
+from __future__ import annotations
+
+from p4reduce_topos.model import PLAIN, Topology, Wire
+from p4reduce_topos.topologies.parts import links, racks
+
+
+def build(workers: int = 4, edge: Wire = PLAIN, core: Wire = PLAIN, *, leaves: int = 2, spines: int = 2) -> Topology:
+    """`edge`: the workers' links, `core`: those between leaves and spines. Raises ValueError."""
+    if not 1 <= leaves <= 32 or not 1 <= spines <= 16:
+        raise ValueError(f"leaves={leaves}, spines={spines}: 1 to 32 and 1 to 16 are accepted")
+    lower = tuple(f"leaf{number}" for number in range(1, leaves + 1))
+    upper = tuple(f"spine{number}" for number in range(1, spines + 1))
+    hosts, edges = racks(workers, lower, edge)
+    return Topology("leaf-spine", hosts, lower + upper, edges + links(lower, upper, core), hosts, upper)

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One switch.
+
+h1 ──┐
+h2 ──┤
+...  ├── s1
+hN ──┘
+"""
+
+from __future__ import annotations
+
+from p4reduce_topos.model import PLAIN, Link, Topology, Wire
+
+
+def build(workers: int = 4, edge: Wire = PLAIN, *, others: int = 0) -> Topology:
+    """`edge`: each host's link. `others`: hosts besides the workers, x1, x2 and so on. Raises ValueError."""
+    if not 0 <= others <= 16:
+        raise ValueError(f"others={others}: 0 to 16 are accepted")
+    names = tuple(f"h{number}" for number in range(1, workers + 1))
+    hosts = names + tuple(f"x{number}" for number in range(1, others + 1))
+    return Topology("star", hosts, ("s1",), tuple(Link(host, "s1", edge) for host in hosts), names, ("s1",))

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two racks under a spine, which adds up what the leaves have added up.
+
+         spine1
+        ╱      ╲          core
+   leaf1        leaf2
+  ╱ │ ╲        ╱ │ ╲      edge
+h1 h2 ...    h5 h6 ...
+"""
+
+from __future__ import annotations
+
+from p4reduce_topos.model import PLAIN, Topology, Wire
+from p4reduce_topos.topologies.parts import links, racks
+
+
+def build(workers: int = 8, edge: Wire = PLAIN, core: Wire = PLAIN) -> Topology:
+    """The first half of the workers is in the first rack. `edge`: the workers' links, `core`: the leaves'."""
+    hosts, edges = racks(workers, ("leaf1", "leaf2"), edge)
+    uplinks = links(("leaf1", "leaf2"), ("spine1",), core)
+    return Topology("two-racks", hosts, ("leaf1", "leaf2", "spine1"), edges + uplinks, hosts, ("spine1",))

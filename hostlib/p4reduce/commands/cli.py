@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line `p4reduce`. A command is imported when it is called: a host needs only its role's extras."""
+
+from importlib import import_module
+from typing import NamedTuple
+
+import typer
+
+
+class Command(NamedTuple):
+    """Where a command's function stands, which extra it needs, and what it does."""
+
+    target: str
+    extra: str
+    summary: str
+
+
+COMMANDS = {
+    "demo": Command(
+        "p4reduce_bench.demo.cli:demo", "bench", "Train a language model whose gradients the P4 program adds up."
+    ),
+    "switch": Command("p4reduce_targets.cli:switch", "targets", "Run a switch on this machine: sim, native or BMv2."),
+    "controller": Command("p4reduce_controller.cli:controller", "controller", "Serve jobs on a P4Runtime switch."),
+    "status": Command("p4reduce_controller.cli:status", "controller", "Show a controller's jobs, slots and counters."),
+    "bench": Command("p4reduce_bench.cli:bench", "bench", "Measure allreduce and training beside Gloo and MPI."),
+    "topo": Command(
+        "p4reduce_topos.cli:topo", "topos", "Run networks of switches in Mininet, and experiments on them."
+    ),
+    "analyze": Command(
+        "p4reduce_bench.analyze.cli:analyze", "bench", "Say how sparse recorded gradients are, and what that gains."
+    ),
+    "exec": Command("p4reduce.fastpath.launching:app", "", "Join a job, and run a C program in it."),
+    "loss": Command("p4reduce_controller.cli:loss", "controller", "Make a switch port lose packets, for experiments."),
+}
+
+app = typer.Typer(
+    name="p4reduce",
+    help="In-network aggregation of sparse tensors on programmable switches.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def version(show: bool) -> None:
+    """Print the version and leave."""
+    if show:
+        import p4reduce
+
+        typer.echo(f"p4reduce {p4reduce.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _: bool = typer.Option(False, "--version", callback=version, is_eager=True, help="Show the version and leave."),
+) -> None:
+    """In-network aggregation of sparse tensors on programmable switches."""
+
+
+def run(name: str, arguments: list[str]) -> None:
+    """Import the command's function, or its commands, and run it on its own arguments."""
+    command = COMMANDS[name]
+    module, function = command.target.split(":")
+    try:
+        called = getattr(import_module(module), function)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "p4reduce":
+            raise
+        typer.echo(
+            f"p4reduce {name} needs the package {error.name!r}: pip install 'p4reduce[{command.extra}]'", err=True
+        )
+        raise typer.Exit(1) from None
+    if isinstance(called, typer.Typer):
+        alone = called
+    else:
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        alone.command(help=command.summary)(called)
+    alone(arguments, prog_name=f"p4reduce {name}")
+
+
+def add(name: str) -> None:
+    """Add a command that hands over to `run`."""
+
+    @app.command(
+        name,
+        help=COMMANDS[name].summary,
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )
+    def forward(context: typer.Context) -> None:
+        run(name, context.args)
+
+
+for command_name in COMMANDS:
+    add(command_name)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the backend is called, and what a process group of it can be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NAME = "p4reduce"
+
+
+@dataclass(frozen=True)
+class Options:
+    """`init_process_group(..., pg_options=Options(...))`: how a group's ranks join, as `p4reduce.Communicator` has it.
+
+    What is None comes from the environment.
+    """
+
+    controller: str | None = None
+    slots: int = 0
+    transport: str | None = None
+    interface: str | None = None
+    token: str | None = None

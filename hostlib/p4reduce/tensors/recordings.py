@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of gradients: one for a rank and an iteration, an uncompressed or compressed .npz without pickled objects.
+
+Each parameter's gradient is one array under the parameter's name. The array FACTS holds a JSON text that says whose
+they are and how DDP had put them into buckets; a file without it, of another origin, is taken for one bucket.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.errors import P4ReduceError
+
+FACTS = "p4reduce"
+VERSION = 1
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+_MOSTLY_ZERO = 0.5
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a file says of itself."""
+
+    rank: int
+    world_size: int
+    iteration: int
+    buckets: list[list[str]]
+    """The names of the parameters in each bucket, as they lie there."""
+    version: int = VERSION
+
+
+def path_of(folder: Path, iteration: int, rank: int) -> Path:
+    """Where a rank's gradients of an iteration are."""
+    return folder / f"gradients-{iteration:08d}-rank{rank}.npz"
+
+
+def write(path: Path, facts: Facts, gradients: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write a file as a whole or not at all; compressed where most of it is zero."""
+    if FACTS in gradients:
+        raise ValueError(f"a parameter is called {FACTS!r}, which is the name of what the file says of itself")
+    nonzero = sum(int(np.count_nonzero(gradient)) for gradient in gradients.values())
+    total = sum(gradient.size for gradient in gradients.values())
+    compression = zipfile.ZIP_DEFLATED if nonzero < _MOSTLY_ZERO * total else zipfile.ZIP_STORED
+    arrays = {FACTS: np.array(json.dumps(asdict(facts))), **gradients}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    # np.savez takes names as keywords, and a parameter may be called as one of its own.
+    with zipfile.ZipFile(unfinished, "w", compression, compresslevel=1) as file:
+        for name, array in arrays.items():
+            with file.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
+    os.replace(unfinished, path)
+
+
+def element_mask(values: npt.NDArray[Any]) -> Mask:
+    """Which elements are not zero (NaN is not), in row-major order: shape (numel,)."""
+    mask: Mask = values.reshape(-1) != 0
+    return mask
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A file's place, and what it says of itself."""
+
+    path: Path
+    facts: Facts
+
+    def masks(self) -> dict[str, Mask]:
+        """Which elements of each parameter's gradient are not zero, in the order of the file."""
+        return {name: element_mask(array) for name, array in _arrays(self.path).items() if name != FACTS}
+
+
+def find(paths: Sequence[Path]) -> dict[int, list[Recording]]:
+    """The recordings of files and of folders, by iteration, and in each by rank.
+
+    Files that do not say whose they are stand for the ranks 0, 1, ... of one iteration. Raises P4ReduceError for what
+    cannot be read, and where two files are of the same rank and iteration.
+    """
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(path.glob("*.npz"))
+            if not inside:
+                raise P4ReduceError(f"{path}: there are no .npz files in this folder")
+            files += inside
+        else:
+            files.append(path)
+    found: dict[int, dict[int, Recording]] = {}
+    for number, file in enumerate(files):
+        recording = Recording(file, _facts(file, number, len(files)))
+        ranks = found.setdefault(recording.facts.iteration, {})
+        rank = recording.facts.rank
+        if rank in ranks:
+            raise P4ReduceError(
+                f"{ranks[rank].path} and {file} are both of rank {rank} and iteration {recording.facts.iteration}: "
+                "analyze one training at a time"
+            )
+        ranks[rank] = recording
+    return {iteration: [ranks[rank] for rank in sorted(ranks)] for iteration, ranks in sorted(found.items())}
+
+
+def _facts(path: Path, number: int, files: int) -> Facts:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if FACTS not in file.files:
+                return Facts(number, files, 0, [list(file.files)])
+            made = Facts(**json.loads(str(file[FACTS])))
+    except OSError as error:
+        raise P4ReduceError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (EOFError, ValueError, TypeError, AttributeError, zipfile.BadZipFile):
+        raise P4ReduceError(f"{path}: is not an .npz file of gradients") from None
+    if made.version != VERSION:
+        raise P4ReduceError(f"{path}: has version {made.version}: accepted is {VERSION}")
+    return made
+
+
+def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        raise P4ReduceError(f"{path}: holds no plain arrays, or is damaged: {error}") from None

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Imports run one way: between the packages, and between the files of each."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from importlib.util import resolve_name
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = {
+    "p4reduce": ROOT / "hostlib",
+    "p4reduce_controller": ROOT / "controller",
+    "p4reduce_targets": ROOT / "targets",
+    "p4reduce_bench": ROOT / "bench",
+    "p4reduce_topos": ROOT / "bmv2_topos",
+}
+MAY_IMPORT = {
+    "p4reduce": set(),
+    "p4reduce_controller": {"p4reduce"},
+    "p4reduce_targets": {"p4reduce"},
+    "p4reduce_bench": {"p4reduce", "p4reduce_controller", "p4reduce_targets"},
+    "p4reduce_topos": {"p4reduce", "p4reduce_controller", "p4reduce_targets", "p4reduce_bench"},
+}
+
+
+def module_of(path: Path, root: Path) -> str:
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {
+    module_of(path, root): path
+    for package, root in PACKAGES.items()
+    for path in sorted((root / package).rglob("*.py"))
+    if "_pb2" not in path.name  # generated
+}
+
+
+def imported(tree: ast.AST, package: str) -> Iterator[str]:
+    """What a file imports, wherever in it; but not what it imports for type checkers alone, which does not run."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = resolve_name("." * node.level + (node.module or ""), package)
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+        yield from imported(node, package)
+
+
+def our_module(name: str) -> str | None:
+    """The file that `name`, or what holds it, stands in; None where it is not ours."""
+    while name and name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+def imports_of(module: str, path: Path) -> set[str]:
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    names = imported(ast.parse(path.read_text()), package)
+    return {found for name in names if (found := our_module(name)) is not None} - {module}
+
+
+IMPORTS = {module: imports_of(module, path) for module, path in MODULES.items()}
+
+
+def test_files_are_found() -> None:
+    assert IMPORTS["p4reduce.communicator"] > {"p4reduce.errors", "p4reduce.handle"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_import_only_what_they_build_on(package: str) -> None:
+    wrong = {
+        f"{module} imports {other}"
+        for module, others in IMPORTS.items()
+        for other in others
+        if module.partition(".")[0] == package
+        and (other_package := other.partition(".")[0]) != package
+        and other_package not in MAY_IMPORT[package]
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_file_imports_itself_by_way_of_others(package: str) -> None:
+    graph = {
+        module: {other for other in others if other.partition(".")[0] == package}
+        for module, others in IMPORTS.items()
+        if module.partition(".")[0] == package
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of imports: {' <- '.join(error.args[1])}")
