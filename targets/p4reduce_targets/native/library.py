@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import p4reduce_targets
+from p4reduce_targets.native.numbers import MAX_ARGUMENTS
 
 NAME = "libp4reduce_native.so"
-MAX_ARGUMENTS = 5
-MAX_FRAME = 80 << 10
 
 Words = c_uint64 * 2
 Arguments = c_uint64 * MAX_ARGUMENTS
