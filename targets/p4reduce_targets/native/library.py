@@ -78,6 +78,6 @@ def _find() -> Path:
         if path.is_file():
             return path
     raise LibraryMissing(
-        f"target native: {NAME} was not installed: there was no C compiler, or the build failed "
-        "(pip install -v says why)"
+        f"target native: {NAME} was not installed: this p4reduce was built without C (P4REDUCE_PURE=1); "
+        "install it anew without that"
     )
