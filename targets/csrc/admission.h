@@ -36,7 +36,7 @@ static inline bool well_formed(const struct layout *layout, const uint8_t *heade
     unsigned active = header[AGGREGATION_ACTIVE], present = header[AGGREGATION_PRESENT];
     return version_of(header) == PROTOCOL_VERSION && active <= all_lanes(layout) && (present & ~active) == 0 &&
            length == bare_length(layout) + lanes_in(present) * lane_length(layout) &&
-           lanes_in(active ^ present) * lane_length(layout) <= layout->max_growth;
+           (active == present || lanes_in(active ^ present) * lane_length(layout) <= layout->max_growth);
 }
 
 // Whether the packet is for a half of the member's pool, and for the one of its round.
