@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a tensor stands while it is reduced or moved: a flat array in the host's memory, and the way back.
+
+The protocol adds float32 and int32 values of one flat, contiguous array. A tensor is either reduced, as numbers, or
+moved, as the int32 words of its memory, of which the last is padded with zero bytes: integers are added as they are, so
+what all but one rank add zeros to arrives with every bit as it was, whatever its dtype.
+
+A tensor whose memory is such an array already is a `View`, and what is done there is done to the tensor. Of all others
+there is a copy, a `Buffer` or a `DeviceCopy`, and the tensor stays as it is until `write_back`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.tensors.dense import assign, host_copy, is_torch
+
+if TYPE_CHECKING:
+    import torch
+
+WorkArray: TypeAlias = "npt.NDArray[np.float32] | npt.NDArray[np.int32]"
+WorkDtype: TypeAlias = "type[np.float32] | type[np.int32] | None"
+"""What elements are carried as; None for the words of what they are."""
+
+
+class Staging(Protocol):
+    """A tensor while it is reduced or moved."""
+
+    host: Any
+    """Its elements: an array or tensor of its shape in the host's memory."""
+    work: WorkArray
+    """The same memory, as the protocol has it: 1-d, in row-major order, to be reduced in place."""
+
+    def write_back(self) -> None:
+        """Makes the tensor what `host` is."""
+
+
+class View:
+    """A tensor's own memory."""
+
+    def __init__(self, tensor: Any, work: WorkArray) -> None:
+        self.host = tensor
+        self.work = work
+
+    def write_back(self) -> None:
+        """Tells autograd, which did not see it: a backward pass that has saved this tensor must notice."""
+        if not isinstance(self.host, np.ndarray) and not self.host.is_inference():
+            import torch
+
+            torch.autograd.graph.increment_version(self.host)
+
+
+class Buffer:
+    """Memory of the host beside a tensor's, which may hold anything at first."""
+
+    def __init__(self, tensor: Any, dtype: WorkDtype) -> None:
+        self._tensor = tensor
+        self.host: Any
+        kind: Any
+        if isinstance(tensor, np.ndarray):
+            kind = tensor.dtype.newbyteorder("=") if dtype is None else np.dtype(dtype)
+            words = np.empty(_count(tensor.shape, kind), np.int32)
+            self.host = np.ndarray(tensor.shape, kind, buffer=words)
+        else:
+            import torch
+
+            kind = _torch_dtype(tensor, dtype)
+            words = np.empty(_count(tensor.shape, kind), np.int32)
+            self.host = _as_tensor(torch.from_numpy(words), tensor.shape, kind)
+        words[-1:] = 0  # of which the elements may fill only a part
+        self.work = _work(words, self.host, dtype)
+
+    def read(self) -> None:
+        """Makes `host` what the tensor is."""
+        assign(self.host, self._tensor)
+
+    def write_back(self) -> None:
+        """Makes the tensor what `host` is."""
+        assign(self._tensor, self.host)
+
+
+class DeviceCopy:
+    """Pinned memory of the host for a CUDA tensor, full of zeros at first."""
+
+    def __init__(self, tensor: torch.Tensor, dtype: WorkDtype) -> None:
+        import torch
+
+        self._tensor = tensor.detach()
+        self._bits = dtype is None
+        kind = _torch_dtype(tensor, dtype)
+        words = torch.zeros(_count(tensor.shape, kind), dtype=torch.int32, pin_memory=True)
+        self.host = _as_tensor(words, tensor.shape, kind)
+        self.work = _work(words.numpy(), self.host, dtype)
+
+    def read(self) -> None:
+        """Makes `host` what the tensor is."""
+        from p4reduce.tensors.cuda import to_host
+
+        to_host(self._tensor, self.host, bits=self._bits)
+
+    def write_back(self) -> None:
+        """Makes the tensor what `host` is."""
+        assign(self._tensor, self.host)
+
+
+def numbers(tensor: Any, dtype: type[np.float32] | type[np.int32], *, copy: bool = False) -> Staging:
+    """A tensor's elements as `dtype`, in which the protocol adds them; `copy`: never in its own memory."""
+    return (None if copy else _view(tensor, dtype)) or _read(tensor, dtype)
+
+
+def words(tensor: Any) -> Staging:
+    """A tensor's elements as the words of their memory."""
+    return _view(tensor, None) or _read(tensor, None)
+
+
+def zeros(tensor: Any) -> Staging:
+    """Zeros in the place of a tensor's words, and never in its own memory."""
+    staging = _beside(tensor, None)
+    staging.work.fill(0)
+    return staging
+
+
+def gathered(tensor: Any, place: Any, own: Any) -> Staging:
+    """A tensor's words, which become `own` at the index `place` and zeros elsewhere. `own` may be a part of it."""
+    staging = _view(tensor, None) or _beside(tensor, None)
+    if not _on_device(own):
+        own = host_copy(own)
+    staging.work.fill(0)
+    part = staging.host[place]
+    if _on_device(own):
+        from p4reduce.tensors.cuda import to_host
+
+        to_host(own.detach(), part, bits=True)
+    else:
+        assign(part, own)
+    return staging
+
+
+def _view(tensor: Any, dtype: WorkDtype) -> View | None:
+    """The tensor's own memory, if it is what the protocol adds."""
+    if isinstance(tensor, np.ndarray):
+        flat = _flat_array(tensor, dtype)
+    else:
+        tensor = tensor.detach()
+        flat = _flat_tensor(tensor, dtype)
+    if flat is not None and dtype is None:
+        flat = flat.view(np.uint8).view(np.int32) if flat.nbytes % 4 == 0 else None
+    return View(tensor, flat) if flat is not None and flat.flags.aligned else None
+
+
+def _flat_array(array: npt.NDArray[Any], dtype: WorkDtype) -> npt.NDArray[Any] | None:
+    # Only row-major memory is in the order that all ranks agree on, and only native numbers equal `native`.
+    native = array.dtype.newbyteorder("=") if dtype is None else dtype
+    if array.dtype != native or not array.flags.carray:
+        return None
+    return np.asarray(array).reshape(-1)  # np.matrix would not become 1-d
+
+
+def _flat_tensor(tensor: torch.Tensor, dtype: WorkDtype) -> npt.NDArray[Any] | None:
+    # Of a negated or conjugated view the memory does not say what it shows. An empty tensor may have any strides.
+    plain = tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj() and tensor.numel() > 0
+    if tensor.is_cuda or not plain or tensor.dtype != _torch_dtype(tensor, dtype):
+        return None
+    import torch
+
+    flat = tensor.view(-1)
+    array: npt.NDArray[Any] = (flat.view(torch.uint8) if dtype is None else flat).numpy()
+    return array
+
+
+def _read(tensor: Any, dtype: WorkDtype) -> Staging:
+    staging = _beside(tensor, dtype)
+    staging.read()
+    return staging
+
+
+def _beside(tensor: Any, dtype: WorkDtype) -> Buffer | DeviceCopy:
+    return (DeviceCopy if _on_device(tensor) else Buffer)(tensor, dtype)
+
+
+def _on_device(tensor: Any) -> bool:
+    return is_torch(tensor) and tensor.is_cuda
+
+
+def _count(shape: tuple[int, ...], kind: np.dtype[Any] | torch.dtype) -> int:
+    """Of the words that hold the elements; at least one, for an empty array has strides that torch does not take."""
+    return max(1, -(-math.prod(shape) * kind.itemsize // 4))
+
+
+def _work(words: npt.NDArray[np.int32], host: Any, dtype: WorkDtype) -> WorkArray:
+    """What of `words` holds the elements."""
+    work = words[: -(-host.nbytes // 4)]
+    return work.view(np.float32) if dtype is np.float32 else work
+
+
+def _torch_dtype(tensor: torch.Tensor, dtype: WorkDtype) -> torch.dtype:
+    import torch
+
+    return tensor.dtype if dtype is None else torch.int32 if dtype is np.int32 else torch.float32
+
+
+def _as_tensor(words: torch.Tensor, shape: torch.Size, kind: torch.dtype) -> torch.Tensor:
+    """The beginning of `words` as a tensor of this shape and dtype."""
+    import torch
+
+    empty: Any = torch.empty(0, dtype=kind)  # strides, which the type stubs demand, follow from the shape
+    tensor: torch.Tensor = empty.set_(words.untyped_storage(), 0, shape)
+    return tensor
