@@ -2,7 +2,7 @@
 // The engine of a program that `p4reduce exec` has started: hostlib/p4reduce/commands/launching.py writes what is read
 // here, as words "name=value" in one variable.
 #include "p4reduce.h"
-#include "constants.h"
+#include "wire/constants.h"
 #include "structures.h"
 
 #include <errno.h>

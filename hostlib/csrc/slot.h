@@ -5,7 +5,7 @@
 
 #include "task.h"
 
-#include "bytes.h"
+#include "wire/bytes.h"
 
 #include <math.h>
 

@@ -2,6 +2,7 @@
 #include "worker.h"
 
 #include "endings.h"
+#include "fingerprint.h"
 #include "membership.h"
 #include "structures.h"
 
