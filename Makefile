@@ -60,9 +60,10 @@ fuzz:  ## let libFuzzer at the parsers of workers and of the native switch, FUZZ
 	build/fuzz/targets/csrc/native_fuzz_frames $(FUZZ) -max_len=8192 build/corpus/frames
 	build/fuzz/targets/csrc/native_fuzz_datagrams $(FUZZ) -max_len=8192 build/corpus/datagrams
 
-# How many tests run at a time. Options for pytest: make test ARGS="-x tests/e2e"
-JOBS   ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations 10
+# How many tests run at a time: many wait rather than compute. Options for pytest: make test ARGS="-x tests/e2e"
+JOBS   ?= $(shell n=$$(($$(nproc) * 3 / 2)); echo $$((n < 1 ? 1 : n > 6 ? 6 : n)))
+# The many processes that tests start shall not compile the package again each.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations 10
 test: setup $(VENV)-p4runtime-shell/.ready  ## run the tests that see most, which takes minutes
 	$(PYTEST) -m "not slow" $(ARGS)
 

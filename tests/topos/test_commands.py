@@ -82,6 +82,7 @@ def test_a_run() -> None:
 
 @pytest.mark.mininet
 @pytest.mark.root
+@pytest.mark.slow
 @pytest.mark.usefixtures("mininet")
 def test_a_fault() -> None:
     said = topo("run", "star", "--workers", "2", "--fault", "other-shape", "--json")
@@ -91,6 +92,7 @@ def test_a_fault() -> None:
 
 @pytest.mark.mininet
 @pytest.mark.root
+@pytest.mark.slow
 @pytest.mark.usefixtures("mininet")
 def test_the_prompt() -> None:
     command = [sys.executable, "-m", "p4reduce", "topo", "run", "star", "--workers", "2", "--cli"]
@@ -102,6 +104,7 @@ def test_the_prompt() -> None:
 
 @pytest.mark.mininet
 @pytest.mark.root
+@pytest.mark.slow
 @pytest.mark.usefixtures("mininet")
 def test_a_capture(tmp_path: Path) -> None:
     if shutil.which("dumpcap") is None and shutil.which("tcpdump") is None:
