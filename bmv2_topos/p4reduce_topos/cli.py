@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import re
 import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -24,15 +22,16 @@ from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_bench.processes import network as private
 from p4reduce_bench.processes.endings import command
-from p4reduce_topos.catalogue import TOPOLOGIES
-from p4reduce_topos.model import Topology, Wire
+from p4reduce_topos.arguments import WIRE, build
+from p4reduce_topos.model import Topology
+from p4reduce_topos.topologies.catalogue import ACCEPTED, TOPOLOGIES
 
 if TYPE_CHECKING:
-    from p4reduce_topos.measuring import Measured
+    from p4reduce_topos.experiments.measuring import Measured
+
+T = TypeVar("T")
 
 topo = typer.Typer(help="Networks in Mininet.", no_args_is_help=True, pretty_exceptions_enable=False)
-
-_WIRE = "rate=100mbit,queue=64kB,delay=5ms,jitter=1ms,loss=0.01,duplicate=0.01,corrupt=0.01"
 
 Target = Annotated[str, typer.Option(help="What runs every switch: native, sim or bmv2.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -46,18 +45,16 @@ def root() -> None:
 @topo.command("list")
 def list_topologies() -> None:
     """Show the topologies and their diagrams."""
-    for name, build in TOPOLOGIES.items():
-        module = inspect.getmodule(build)
-        options = ", ".join(_shape_of(build)) or "none"
-        typer.echo(f"{name}  (--shape: {options})\n\n{module.__doc__ if module else ''}\n")
+    for name, design in TOPOLOGIES.items():
+        typer.echo(f"{name}  (--shape: {', '.join(design.shape) or 'none'})\n\n{design.text}\n")
 
 
 @topo.command()
 def run(
-    name: Annotated[str, typer.Argument(help=f"One of {', '.join(TOPOLOGIES)}.")],
+    name: Annotated[str, typer.Argument(help=f"One of {ACCEPTED}.")],
     target: Target = "native",
     workers: Annotated[int, typer.Option(min=1, max=32)] = 4,
-    edge: Annotated[str, typer.Option(help=f"What the hosts' links do, as {_WIRE}.")] = "",
+    edge: Annotated[str, typer.Option(help=f"What the hosts' links do, as {WIRE}.")] = "",
     core: Annotated[str, typer.Option(help="The same for links between switches.")] = "",
     shape: Annotated[str, typer.Option(help="Of the topology, as leaves=2,spines=2: see p4reduce topo list.")] = "",
     system: Annotated[str, typer.Option(help="p4reduce, gloo, gloo-sparse, or server: one host adds up.")] = "p4reduce",
@@ -80,17 +77,20 @@ def run(
     With --fault the ranks come out of it as they must: with right sums, or an error that says what happened.
     """
     if fault == "list":
-        from p4reduce_topos.faults import FAULTS
+        from p4reduce_topos.faults.catalogue import FAULTS
 
         for one, known in FAULTS.items():
             typer.echo(f"{one:24} {known.summary} Ends in: {known.outcome}.")
         return
 
-    def work(console: Console) -> None:
-        from p4reduce_topos.measuring import measure
-        from p4reduce_topos.network import Network
+    def inputs() -> Topology:
+        _check(target, system, overlap, fault)
+        return build(name, workers, edge, core, shape)
 
-        topology = build(name, workers, edge, core, shape)
+    def work(console: Console, topology: Topology) -> None:
+        from p4reduce_topos.emulation.network import Network
+        from p4reduce_topos.experiments.measuring import measure
+
         if fault:
             _suffer(console, topology, target, fault, pcap, as_json=as_json)
             return
@@ -114,7 +114,7 @@ def run(
         if measured.row.wrong:
             raise P4ReduceError(f"{measured.row.wrong} elements are wrong")
 
-    as_command(work, as_json=as_json, inputs=lambda: _check(name, target, system, overlap, fault))
+    _as_command(inputs, work, as_json=as_json)
 
 
 @topo.command()
@@ -126,8 +126,8 @@ def experiment(
     as_json: AsJson = False,
 ) -> None:
     """Measure time and bytes while one thing changes. Goes on where it stopped: the figures so far are in --out."""
-    from p4reduce_topos import congestion
-    from p4reduce_topos.experiments import EXPERIMENTS
+    from p4reduce_topos.experiments import congestion
+    from p4reduce_topos.experiments.series import EXPERIMENTS
 
     if name == "list":
         for one, known in EXPERIMENTS.items():
@@ -143,7 +143,7 @@ def experiment(
             if value not in accepted:
                 raise P4ReduceError(f"{option} {value}: accepted are {', '.join(accepted)}")
 
-    def work(console: Console) -> None:
+    def work(console: Console, _: None) -> None:
         vary = _share if name == "congestion" else _vary
         rows, wrong = vary(name, target, repeat, out, console)
         if as_json:
@@ -154,12 +154,12 @@ def experiment(
         if failed := sum(row.get("error") is not None for row in rows):
             raise P4ReduceError(f"{failed} points failed, see above; the next run tries them again")
 
-    as_command(work, as_json=as_json, inputs=inputs)
+    _as_command(inputs, work, as_json=as_json)
 
 
 def _vary(name: str, target: str, repeat: int, out: Path, console: Console) -> tuple[list[dict[str, Any]], int]:
     """The figures of every point, and how many elements were wrong."""
-    from p4reduce_topos.experiments import EXPERIMENTS, plot, run
+    from p4reduce_topos.experiments.series import EXPERIMENTS, plot, run
 
     known = EXPERIMENTS[name]
     rows = []
@@ -179,7 +179,7 @@ def _vary(name: str, target: str, repeat: int, out: Path, console: Console) -> t
 def _share(name: str, target: str, repeat: int, out: Path, console: Console) -> tuple[list[dict[str, Any]], int]:
     """The same of the congestion experiment, which is one network and has no points."""
     from p4reduce_bench.allreduce.report import machine
-    from p4reduce_topos.congestion import plot, run
+    from p4reduce_topos.experiments.congestion import plot, run
 
     with console.status(name):
         found = run(target, repeat)
@@ -192,81 +192,24 @@ def _share(name: str, target: str, repeat: int, out: Path, console: Console) -> 
     return rows, sum(row["wrong"] for row in rows)
 
 
-def as_command(work: Callable[[Console], None], *, as_json: bool, inputs: Callable[[], None]) -> None:
-    """Checks the inputs, goes into a network of our own, works there, and ends as a command should."""
+def _as_command(inputs: Callable[[], T], work: Callable[[Console, T], None], *, as_json: bool) -> None:
+    """Checks the inputs, goes into a network of our own, works on them there, and ends as a command should."""
     console = Console(stderr=as_json)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with command(console, errors=(P4ReduceError, ValueError)):
-        inputs()
-        from p4reduce_topos.network import check_tools
+        checked = inputs()
+        from p4reduce_topos.emulation.network import check_tools
 
         check_tools()
         private.enter()
-        work(console)
+        work(console, checked)
 
 
-def build(name: str, workers: int, edge: str, core: str, shape: str) -> Topology:
-    """Raises P4ReduceError or ValueError for what is not accepted."""
-    make = TOPOLOGIES[name]
-    options: dict[str, object] = {"workers": workers, "edge": wire("--edge", edge)}
-    if core:
-        if "core" not in inspect.signature(make).parameters:
-            raise P4ReduceError(f"--core {core}: {name} has no links between switches")
-        options["core"] = wire("--core", core)
-    for key, value in _pairs("--shape", shape):
-        if key not in _shape_of(make) or not value.isdigit():
-            accepted = ", ".join(f"{one}=NUMBER" for one in _shape_of(make)) or "nothing"
-            raise P4ReduceError(f"--shape {shape}: accepted for {name} is {accepted}")
-        options[key] = int(value)
-    return make(**options)
-
-
-def wire(option: str, text: str) -> Wire:
-    """What "rate=100mbit,delay=5ms,queue=64kB,loss=0.01" says. Raises P4ReduceError or ValueError."""
-    made: dict[str, float] = {}
-    for key, value in _pairs(option, text):
-        time = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s)", value)
-        size = re.fullmatch(r"(\d+)(|k|M)B", value)
-        share = re.fullmatch(r"\d*\.?\d+", value)
-        if key == "rate":
-            made[key] = grid.bits_per_second(value, option)
-        elif key in ("delay", "jitter") and time:
-            made[key] = float(time[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[time[2]]
-        elif key == "queue" and size:
-            made[key] = int(size[1]) * {"": 1, "k": 1000, "M": 1_000_000}[size[2]]
-        elif key in ("loss", "duplicate", "corrupt") and share:
-            made[key] = float(value)
-        else:
-            raise P4ReduceError(f"{option} {text}: accepted are some of {_WIRE}")
-    return Wire(**made)  # type: ignore[arg-type]
-
-
-def run_module(name: str) -> None:
-    """`python -m` of a topology's module: the command for it."""
-    from p4reduce.commands.cli import main
-
-    sys.argv[1:] = ["topo", "run", name, *sys.argv[1:]]
-    main()
-
-
-def _pairs(option: str, text: str) -> list[tuple[str, str]]:
-    pairs = [part.strip().partition("=") for part in text.split(",") if part.strip()]
-    if not all(equals for _, equals, _ in pairs):
-        raise P4ReduceError(f"{option} {text}: accepted is NAME=VALUE, several with commas between")
-    return [(key, value) for key, _, value in pairs]
-
-
-def _shape_of(make: Callable[..., Topology]) -> list[str]:
-    """The parameters that this topology has beside those that all have."""
-    return [name for name, one in inspect.signature(make).parameters.items() if one.kind is one.KEYWORD_ONLY]
-
-
-def _check(name: str, target: str, system: str, overlap: str, fault: str) -> None:
-    from p4reduce_topos.faults import FAULTS
-    from p4reduce_topos.measuring import SYSTEMS
+def _check(target: str, system: str, overlap: str, fault: str) -> None:
+    from p4reduce_topos.experiments.measuring import SYSTEMS
+    from p4reduce_topos.faults.catalogue import FAULTS
 
     for option, value, accepted in (
-        ("NAME", name, tuple(TOPOLOGIES)),
         ("--target", target, grid.TARGETS),
         ("--system", system, SYSTEMS),
         ("--overlap", overlap, grid.OVERLAPS),
@@ -277,8 +220,9 @@ def _check(name: str, target: str, system: str, overlap: str, fault: str) -> Non
 
 
 def _suffer(console: Console, topology: Topology, target: str, fault: str, pcap: Path | None, *, as_json: bool) -> None:
-    from p4reduce_topos.faults import FAULTS, LEASE_S, prepared, suffer, verdict
-    from p4reduce_topos.network import Network
+    from p4reduce_topos.emulation.network import Network
+    from p4reduce_topos.faults.catalogue import FAULTS, LEASE_S
+    from p4reduce_topos.faults.suffering import prepared, suffer, verdict
 
     known = FAULTS[fault]
     lease = ["--lease", str(LEASE_S)]

@@ -18,6 +18,9 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, explain, open_channel
 from p4reduce.errors import JoinError
+from p4reduce_controller.options import with_options
+from p4reduce_controller.schema import SettingsError
+from p4reduce_controller.settings import SCHEMA, load
 
 if TYPE_CHECKING:
     from p4reduce_controller.service import Service
@@ -34,98 +37,27 @@ TlsCa = Annotated[Path | None, typer.Option("--tls-ca", help="Use TLS, and trust
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+@with_options(SCHEMA)
 def controller(
+    *,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these settings.")] = None,
-    switch: Annotated[
-        list[str] | None,
-        typer.Option(help="P4Runtime server of the switch (default 127.0.0.1:9559). Several share each job's slots."),
-    ] = None,
-    device_id: Annotated[int | None, typer.Option(help="P4Runtime device (default 1).")] = None,
-    listen: Annotated[
-        str | None, typer.Option(help="HOST:PORT to serve on; port 0: any (default 127.0.0.1:7700).")
-    ] = None,
-    address: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="IP[:UDPPORT] of the aggregator (default 127.0.0.1:31314), for each --switch in turn. "
-            "With one switch, more of them are answered for ARP and ping."
-        ),
-    ] = None,
-    mac: Annotated[
-        list[str] | None, typer.Option(help="The switch's MAC address (default 02:00 and the IP), for each --switch.")
-    ] = None,
-    ports: Annotated[str | None, typer.Option(help="Ports that are in use, as 1,2,3 (default 1).")] = None,
-    host: Annotated[list[str] | None, typer.Option(help="MAC=PORT: where a host is.")] = None,
-    route: Annotated[
-        list[str] | None, typer.Option(help="CIDR=PORT,MAC: where a network is, by which next hop.")
-    ] = None,
-    uplink: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="LEAF:PORT=SPINE, both as in --switch: the leaf adds up its workers' packets, and sends the sum out "
-            "of this port to the spine, as a worker there."
-        ),
-    ] = None,
-    lease: Annotated[
-        float | None, typer.Option(help="Seconds without a sign of life until a rank is dead (default 5).")
-    ] = None,
-    slots: Annotated[
-        int | None, typer.Option(help="Slots for a job that does not ask for a number (default 32).")
-    ] = None,
-    token_file: Annotated[str | None, typer.Option(help="File with a token that callers must show.")] = None,
-    tls_cert: Annotated[str | None, typer.Option(help="PEM file with the certificate to serve with.")] = None,
-    tls_key: Annotated[str | None, typer.Option(help="PEM file with its key.")] = None,
-    insecure: Annotated[bool | None, typer.Option("--insecure", help="Serve other hosts without TLS.")] = None,
-    metrics: Annotated[str | None, typer.Option(help="HOST:PORT for Prometheus (default off).")] = None,
-    drop_rate: Annotated[
-        float | None, typer.Option(help="Lose this share of packets, on all --ports, both ways (default 0).")
-    ] = None,
-    pipeline: Annotated[str | None, typer.Option(help="Directory with p4reduce.json and p4info.txtpb.")] = None,
-    state: Annotated[
-        str | None,
-        typer.Option(
-            help="File for the jobs that run (default none). They carry on when this controller dies, or is ended by "
-            "SIGTERM, and is started again within two leases; without it, they end with it."
-        ),
-    ] = None,
+    options: dict[str, Any],
     switch_timeout: Annotated[float, typer.Option(help="Seconds to wait for the switch.")] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, on stderr.")] = False,
 ) -> None:
     """Serve jobs on one P4Runtime switch or more, until SIGINT or SIGTERM."""
-    from p4reduce_controller import settings as s
     from p4reduce_controller.aggregator import SwitchError
+    from p4reduce_controller.listening import ListenError
     from p4reduce_controller.program import PipelineError
     from p4reduce_controller.run import run
-    from p4reduce_controller.service import ListenError
     from p4reduce_controller.state import StateError
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(message)s")
     try:
-        options: dict[str, Any] = {
-            "switch": switch or None,
-            "device_id": device_id,
-            "listen": listen,
-            "address": address or None,
-            "mac": mac or None,
-            "ports": s.parse_ports(ports) if ports is not None else None,
-            "hosts": dict(map(s.parse_host, host)) if host else None,
-            "routes": list(map(s.parse_route, route)) if route else None,
-            "uplink": uplink or None,
-            "lease": lease,
-            "slots": slots,
-            "token_file": token_file,
-            "tls_cert": tls_cert,
-            "tls_key": tls_key,
-            "insecure": insecure or None,
-            "metrics": metrics,
-            "drop_rate": drop_rate,
-            "pipeline": pipeline,
-            "state": state,
-        }
-        settings = s.load(config, options)
+        settings = load(config, {key: SCHEMA[key].of_option(given) for key, given in options.items()})
         superseded = asyncio.run(run(settings, switch_timeout, lambda service: _say_ready(service, as_json)))
-    except (s.SettingsError, PipelineError, StateError, SwitchError, ListenError, OSError) as error:
+    except (SettingsError, PipelineError, StateError, SwitchError, ListenError, OSError) as error:
         _fail(str(error))
     if superseded:
         _fail(superseded)

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 import finsy as fy
 from finsy.proto import U128, p4r
 
 from p4reduce_controller.aggregator import Superseded, SwitchError, SwitchUnavailable
+from p4reduce_controller.tasks import Interrupted, apart
 
 log = logging.getLogger(__name__)
 
@@ -19,12 +20,16 @@ _OPEN_TIMEOUT = 10.0
 _BATCH = 256  # updates a write: well below gRPC's 4 MiB a message
 
 Entry = fy.P4TableEntry | fy.P4MulticastGroupEntry | fy.P4CounterEntry
+_T = TypeVar("_T")
 _E = TypeVar("_E", fy.P4TableEntry, fy.P4MulticastGroupEntry, fy.P4CounterEntry)
 PacketHandler = Callable[[bytes, dict[str, Any]], None]
 
 
 class Link:
-    """Opened once, closed once. `election_id` decides between controllers: the highest becomes primary."""
+    """Opened once, closed once. `election_id` decides between controllers: the highest becomes primary.
+
+    All that waits when it is closed, and all that comes later, fails with SwitchUnavailable.
+    """
 
     def __init__(
         self, target: str, device_id: int, election_id: int, schema: fy.P4Schema, on_packet: PacketHandler
@@ -36,24 +41,57 @@ class Link:
         self._on_packet = on_packet
         self._client = fy.P4Client(target, wait_for_ready=False)
         self._sending = asyncio.Lock()
+        self._receiver: asyncio.Task[Any] | None = None
+        self._closed = False
 
     async def open(self) -> bool:
         """Connects, becomes primary and sees that the pipeline is ours. True when it had to be installed."""
         await self._client.open(schema=self._schema, complete_request=self._complete)
-        try:
-            await asyncio.wait_for(self._become_primary(), _OPEN_TIMEOUT)
-            await self._learn_version()
-            return await self._install_pipeline()
-        except (asyncio.TimeoutError, RuntimeError, fy.P4ClientError) as error:
-            raise self._explain("connecting", error) from error
+        return await self._ask("connecting", self._take_over())
 
     async def run(self) -> None:
         """Receives until the connection breaks, which it raises as SwitchUnavailable or Superseded."""
+        await self._ask("the connection", self._receive())
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._client.close()
+
+    async def write(self, updates: Sequence[p4r.Update], *, missing_ok: bool = False) -> None:
+        """All updates, in order, in as few requests as fit. Raises SwitchError naming those that failed.
+
+        With `missing_ok`, it is no failure to delete what is not there.
+        """
+        for start in range(0, len(updates), _BATCH):
+            await self._ask("a write", self._write(updates[start : start + _BATCH], missing_ok=missing_ok))
+
+    async def read(self, wanted: Iterable[_E]) -> AsyncIterator[_E]:
+        """Whatever matches one of `wanted`."""
+        kinds = {type(entry) for entry in wanted}
+        entities = [entry.encode(self._schema) for entry in wanted]
+        for entity in await self._ask("a read", self._read(entities)):
+            for kind in kinds:
+                yield kind.decode(entity, self._schema)
+
+    async def send_packet(self, frame: bytes, **metadata: int) -> None:
+        message = fy.P4PacketOut(frame, **metadata).encode_update(self._schema)
+        async with self._sending:  # gRPC takes one write at a time
+            await self._ask("a packet-out", self._client.send(message))
+
+    async def _ask(self, doing: str, work: Coroutine[Any, Any, _T]) -> _T:
+        """Whatever is asked of the switch. gRPC cancels what still waits when the connection is closed."""
+        if self._closed:
+            work.close()
+            raise SwitchUnavailable(f"switch at {self.target}: {doing} failed: the connection is closed")
+        try:
+            return await apart(work)
+        except (Interrupted, asyncio.TimeoutError, fy.P4ClientError) as error:
+            raise self._explain(doing, error) from error
+
+    async def _receive(self) -> None:
+        self._receiver = asyncio.current_task()
         while True:
-            try:
-                message = await self._client.receive()
-            except (RuntimeError, fy.P4ClientError) as error:
-                raise self._explain("the connection", error) from error
+            message = await self._next_message()
             kind = message.WhichOneof("update")
             if kind == "packet":
                 packet = fy.P4PacketIn.decode(message, self._schema)
@@ -63,42 +101,29 @@ class Link:
             elif kind == "error":
                 log.warning("%s reports: %s", self.target, message.error.message)
 
-    async def close(self) -> None:
-        await self._client.close()
+    async def _next_message(self) -> p4r.StreamMessageResponse:
+        try:
+            return await self._client.receive()
+        except RuntimeError as error:  # finsy's, for the end of the stream
+            raise SwitchUnavailable(f"switch at {self.target}: the connection failed: {error}") from error
 
-    async def write(self, updates: Sequence[p4r.Update], *, missing_ok: bool = False) -> None:
-        """All updates, in order, in as few requests as fit. Raises SwitchError naming those that failed.
+    async def _write(self, updates: Sequence[p4r.Update], *, missing_ok: bool) -> None:
+        try:
+            await self._client.request(p4r.WriteRequest(device_id=self._device_id, updates=updates))
+        except fy.P4ClientError as error:
+            if error.code == fy.GRPCStatusCode.DEADLINE_EXCEEDED and self._receiver is not None:
+                self._receiver.cancel()  # what the switch holds now is only known after a new connection has looked
+            if not (missing_ok and error.details and error.is_not_found_only):
+                raise
 
-        With `missing_ok`, it is no failure to delete what is not there.
-        """
-        for start in range(0, len(updates), _BATCH):
-            batch = updates[start : start + _BATCH]
-            try:
-                await self._client.request(p4r.WriteRequest(device_id=self._device_id, updates=batch))
-            except fy.P4ClientError as error:
-                if not (missing_ok and error.details and error.is_not_found_only):
-                    raise self._explain("a write", error) from error
-
-    async def read(self, wanted: Iterable[_E]) -> AsyncIterator[_E]:
-        """Whatever matches one of `wanted`."""
-        kinds = {type(entry) for entry in wanted}
-        entities = [entry.encode(self._schema) for entry in wanted]
+    async def _read(self, entities: Sequence[p4r.Entity]) -> list[p4r.Entity]:
         request = p4r.ReadRequest(device_id=self._device_id, entities=entities)
-        try:
-            async for reply in self._client.request_iter(request):
-                for entity in reply.entities:
-                    for kind in kinds:
-                        yield kind.decode(entity, self._schema)
-        except fy.P4ClientError as error:
-            raise self._explain("a read", error) from error
+        return [entity async for reply in self._client.request_iter(request) for entity in reply.entities]
 
-    async def send_packet(self, frame: bytes, **metadata: int) -> None:
-        message = fy.P4PacketOut(frame, **metadata).encode_update(self._schema)
-        try:
-            async with self._sending:  # gRPC takes one write at a time
-                await self._client.send(message)
-        except fy.P4ClientError as error:
-            raise self._explain("a packet-out", error) from error
+    async def _take_over(self) -> bool:
+        await asyncio.wait_for(self._become_primary(), _OPEN_TIMEOUT)
+        await self._learn_version()
+        return await self._install_pipeline()
 
     def _complete(self, request: Any) -> None:
         if isinstance(request, p4r.SetForwardingPipelineConfigRequest | p4r.WriteRequest):
@@ -109,7 +134,7 @@ class Link:
         arbitration = p4r.MasterArbitrationUpdate(device_id=self._device_id, election_id=election_id)
         await self._client.send(p4r.StreamMessageRequest(arbitration=arbitration))
         while True:
-            message = await self._client.receive()
+            message = await self._next_message()
             if message.WhichOneof("update") == "arbitration":
                 self._check_primary(message.arbitration)
                 return
@@ -147,10 +172,7 @@ class Link:
             action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
             config=self._schema.get_pipeline_config(),
         )
-        try:
-            await self._client.request(request)
-        except fy.P4ClientError as error:
-            raise self._explain("installing the pipeline", error) from error
+        await self._ask("installing the pipeline", self._client.request(request))
         return True
 
     def _explain(self, doing: str, error: BaseException) -> SwitchError:
@@ -162,4 +184,4 @@ class Link:
             return SwitchUnavailable(text) if error.code in gone else SwitchError(text)
         if isinstance(error, asyncio.TimeoutError):
             return SwitchUnavailable(f"{where}no answer within {_OPEN_TIMEOUT:g} s")
-        return SwitchUnavailable(f"{where}{error}")
+        return SwitchUnavailable(f"{where}the connection was closed")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from threading import Thread
 from wsgiref.simple_server import WSGIServer
@@ -13,6 +14,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.tasks import Tasks
+
+log = logging.getLogger(__name__)
 
 POLL = 2.0
 
@@ -25,7 +29,7 @@ class Metrics(Collector):
         self._latest: pb.StatusReply | None = None
         self._server: WSGIServer | None = None
         self._thread: Thread | None = None
-        self._poller: asyncio.Task[None] | None = None
+        self._tasks = Tasks(lambda _: None)
 
     async def start(self, host: str, port: int) -> int:
         """Returns the port, which may be given as 0. Raises OSError when it is taken."""
@@ -33,12 +37,11 @@ class Metrics(Collector):
         self._latest = await self._status()
         registry.register(self)
         self._server, self._thread = start_http_server(port, host, registry)
-        self._poller = asyncio.create_task(self._poll(), name="metrics")
+        self._tasks.start(self._poll(), "metrics")
         return int(self._server.server_port)
 
     async def close(self) -> None:
-        if self._poller is not None:
-            self._poller.cancel()
+        await self._tasks.close()
         if self._server is not None and self._thread is not None:
             await asyncio.to_thread(self._server.shutdown)
             self._server.server_close()
@@ -47,7 +50,11 @@ class Metrics(Collector):
     async def _poll(self) -> None:
         while True:
             await asyncio.sleep(POLL)
-            self._latest = await self._status()
+            try:
+                self._latest = await self._status()
+            except Exception:
+                log.exception("the status for monitoring")
+                self._latest = None  # rather nothing than what was
 
     def collect(self) -> Iterator[Metric]:
         status = self._latest

@@ -45,21 +45,17 @@ class SlotPool:
         """Length of the longest free range: what `take` can give at most."""
         return max((part.count for part in self._free), default=0)
 
-    def take(self, count: int) -> SlotRange:
-        """The first free range of `count` slots. Raises PoolFull, or ValueError when count < 1."""
+    def find(self, count: int) -> SlotRange:
+        """The first free range of `count` slots, which stays free. Raises PoolFull, or ValueError when count < 1."""
         if count < 1:
             raise ValueError(f"count={count}: a job has at least 1 slot")
-        for index, part in enumerate(self._free):
+        for part in self._free:
             if part.count >= count:
-                taken = SlotRange(part.first, count)
-                rest = SlotRange(part.first + count, part.count - count)
-                self._free[index : index + 1] = [rest] if rest.count else []
-                self._taken.add(taken)
-                return taken
+                return SlotRange(part.first, count)
         in_a_row = "" if self.longest == self.free else f", {self.longest} of them in a row"
         raise PoolFull(f"{count} slots asked, {self.free} of {self.slots} free{in_a_row}")
 
-    def take_at(self, wanted: SlotRange) -> None:
+    def take(self, wanted: SlotRange) -> None:
         """That range and no other. Raises ValueError where some of it is not free."""
         for index, part in enumerate(self._free):
             if part.first <= wanted.first and wanted.end <= part.end and wanted.count > 0:

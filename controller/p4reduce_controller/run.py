@@ -6,14 +6,16 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 from p4reduce_controller.aggregator import Direction
 from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.listening import ServiceConfig, check_listen
 from p4reduce_controller.program import Program, load_schema
-from p4reduce_controller.service import Service, ServiceConfig, check_listen
-from p4reduce_controller.settings import Settings, SettingsError, read
+from p4reduce_controller.schema import SettingsError
+from p4reduce_controller.service import Service
+from p4reduce_controller.settings import Settings, read
 from p4reduce_controller.state import StateFile
 from p4reduce_controller.switch import P4RuntimeSwitch
 
@@ -24,30 +26,25 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
 
     With a state file its jobs outlive it, unless the service is told not to keep them.
     """
-    config = ServiceConfig(
-        listen=settings.listen,
-        token=settings.token(),
-        certificate=read(settings.tls_cert) if settings.tls_cert else None,
-        key=read(settings.tls_key) if settings.tls_key else None,
-        insecure=settings.insecure,
-    )
+    config = _service_config(settings)
     check_listen(config)
     program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None))
-    configs = settings.switch_configs()
+    configs, trees = settings.switch_configs(), settings.trees()
     switches = [P4RuntimeSwitch(one, program) for one in configs]
-    addresses = [switch.address for switch in switches]
-    trees = settings.trees()
-    state = StateFile(Path(settings.state)) if settings.state else None
-    jobs = Jobs(
-        program.layout,
-        addresses,
-        trees=trees,
-        lease=settings.lease,
-        default_slots=settings.slots,
-        returns=state is not None,
-    )
-    service = Service(switches, jobs, config, state)
-    try:
+    async with AsyncExitStack() as ends:  # each comes about whatever the others raise, the last one here first
+        state = ends.enter_context(closing(StateFile(Path(settings.state)))) if settings.state else None
+        jobs = Jobs(
+            program.layout,
+            [switch.address for switch in switches],
+            trees=trees,
+            lease=settings.lease,
+            default_slots=settings.slots,
+            returns=state is not None,
+        )
+        service = Service(switches, jobs, config, state)
+        for switch in reversed(switches):
+            ends.push_async_callback(_close, switch, service)
+        ends.push_async_callback(service.close)
         service.restore()
         directions: tuple[Direction, ...] = ("in", "out")
         for number, switch in enumerate(switches):
@@ -59,18 +56,26 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
         await service.start()
         async with _metrics(settings.metrics, service):
             yield service
-    finally:
-        await service.close()
-        for switch in switches:
-            await switch.close(keep=service.has_kept_jobs)
-        if state is not None:
-            state.close()
+
+
+def _service_config(settings: Settings) -> ServiceConfig:
+    return ServiceConfig(
+        listen=settings.listen,
+        token=settings.token(),
+        certificate=read(settings.tls_cert) if settings.tls_cert else None,
+        key=read(settings.tls_key) if settings.tls_key else None,
+        insecure=settings.insecure,
+    )
+
+
+async def _close(switch: P4RuntimeSwitch, service: Service) -> None:
+    await switch.close(keep=service.has_kept_jobs)
 
 
 async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Service], None]) -> str:
     """Serves until SIGINT or SIGTERM, or until another controller takes a switch over: then the answer says so.
 
-    Jobs that a state file has carry on after SIGTERM, but not after SIGINT.
+    Jobs that a state file has carry on after SIGTERM, but not after SIGINT. Raises what the service failed with.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -87,6 +92,8 @@ async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Ser
             handle(signal.SIGINT, end_jobs_too)
             on_ready(service)
             await service.over.wait()
+            if service.failure is not None:
+                raise service.failure
             return service.superseded_by
     except asyncio.CancelledError:
         return ""

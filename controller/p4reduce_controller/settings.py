@@ -3,16 +3,30 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from ipaddress import AddressValueError, IPv4Address, IPv4Network
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
-from p4reduce_controller.frames import Endpoint, format_mac, parse_mac, synthetic_mac
-from p4reduce_controller.switch import Route, SwitchConfig
+from p4reduce_controller.admission import DEFAULT_SLOTS
+from p4reduce_controller.frames import Endpoint, synthetic_mac
+from p4reduce_controller.leases import DEFAULT_LEASE, LONGEST_LEASE
+from p4reduce_controller.listening import ServiceConfig
+from p4reduce_controller.schema import Range, SettingsError, check, settings_of, spec
+from p4reduce_controller.switch_config import SwitchConfig
+from p4reduce_controller.texts import (
+    as_mac,
+    as_port,
+    as_route,
+    parse_address,
+    parse_host,
+    parse_ports,
+    parse_route,
+    parse_uplink,
+)
 from p4reduce_controller.trees import Trees, Uplink
 
 if sys.version_info >= (3, 11):
@@ -66,34 +80,102 @@ uplink = { port = 3, to = "spine" }
 """
 
 
-class SettingsError(Exception):
-    """A setting is not accepted; the message says which and what would be."""
-
-
 @dataclass
 class Settings:
     """Fields have the names of the TOML keys; paths are relative to the working directory."""
 
-    switch: list[str] = field(default_factory=lambda: ["127.0.0.1:9559"])
-    device_id: int = 1
-    listen: str = "127.0.0.1:7700"
-    address: list[str] = field(default_factory=lambda: ["127.0.0.1"])
-    mac: list[str] = field(default_factory=list)
-    ports: list[int] = field(default_factory=lambda: [1])
-    hosts: dict[str, int] = field(default_factory=dict)
-    routes: list[dict[str, Any]] = field(default_factory=list)
-    uplink: list[str] = field(default_factory=list)
-    switches: list[dict[str, Any]] = field(default_factory=list)
-    lease: float = 5.0
-    slots: int = 32
-    token_file: str = ""
-    tls_cert: str = ""
-    tls_key: str = ""
-    insecure: bool = False
-    metrics: str = ""
-    drop_rate: float = 0.0
-    pipeline: str = ""
-    state: str = ""
+    switch: list[str] = field(
+        default_factory=lambda: ["127.0.0.1:9559"],
+        metadata=spec(
+            "P4Runtime server of the switch (default {default}). Several share each job's slots.",
+            of="switch",
+            items=str,
+            alone=True,
+        ),
+    )
+    device_id: int = field(default=1, metadata=spec("P4Runtime device (default {default}).", of="either"))
+    listen: str = field(
+        default=ServiceConfig.listen, metadata=spec("HOST:PORT to serve on; port 0: any (default {default}).")
+    )
+    address: list[str] = field(
+        default_factory=lambda: ["127.0.0.1"],
+        metadata=spec(
+            f"IP[:UDPPORT] of the aggregator (default {{default}}:{AGGREGATION_PORT}), for each --switch in turn. "
+            "With one switch, more of them are answered for ARP and ping.",
+            of="switch",
+            items=str,
+            alone=True,
+        ),
+    )
+    mac: list[str] = field(
+        default_factory=list,
+        metadata=spec(
+            "The switch's MAC address (default 02:00 and the IP), for each --switch.",
+            of="switch",
+            items=str,
+            alone=True,
+        ),
+    )
+    ports: list[int] = field(
+        default_factory=lambda: [1],
+        metadata=spec("Ports that are in use, as 1,2,3 (default {default}).", of="switch", once=True, read=parse_ports),
+    )
+    hosts: dict[str, int] = field(
+        default_factory=dict, metadata=spec("MAC=PORT: where a host is.", called="host", of="switch", read=parse_host)
+    )
+    routes: list[dict[str, Any]] = field(
+        default_factory=list,
+        metadata=spec(
+            "CIDR=PORT,MAC: where a network is, by which next hop.",
+            called="route",
+            of="switch",
+            items=dict,
+            read=parse_route,
+        ),
+    )
+    uplink: list[str] = field(
+        default_factory=list,
+        metadata=spec(
+            "LEAF:PORT=SPINE, both as in --switch: the leaf adds up its workers' packets, and sends the sum out of "
+            "this port to the spine, as a worker there.",
+            items=str,
+        ),
+    )
+    switches: list[dict[str, Any]] = field(default_factory=list, metadata=spec(items=dict))
+    lease: float = field(
+        default=DEFAULT_LEASE,
+        metadata=spec(
+            "Seconds without a sign of life until a rank is dead (default {default}).",
+            within=Range(0.1, LONGEST_LEASE, f"0.1 to {LONGEST_LEASE:g} seconds are accepted"),
+        ),
+    )
+    slots: int = field(
+        default=DEFAULT_SLOTS,
+        metadata=spec(
+            "Slots for a job that does not ask for a number (default {default}).",
+            within=Range(1, math.inf, "1 or more are accepted"),
+        ),
+    )
+    token_file: str = field(default="", metadata=spec("File with a token that callers must show."))
+    tls_cert: str = field(default="", metadata=spec("PEM file with the certificate to serve with."))
+    tls_key: str = field(default="", metadata=spec("PEM file with its key."))
+    insecure: bool = field(default=False, metadata=spec("Serve other hosts without TLS."))
+    metrics: str = field(default="", metadata=spec("HOST:PORT for Prometheus (default off)."))
+    drop_rate: float = field(
+        default=0.0,
+        metadata=spec(
+            "Lose this share of packets, on all --ports, both ways (default {default}).",
+            within=Range(0, 1, "0 to 1 is accepted"),
+        ),
+    )
+    pipeline: str = field(default="", metadata=spec("Directory with p4reduce.json and p4info.txtpb."))
+    state: str = field(
+        default="",
+        metadata=spec(
+            "File for the jobs that run (default none). They carry on when this controller dies, or is ended by "
+            "SIGTERM, and is started again within two leases; without it, they end with it."
+        ),
+    )
 
     @property
     def names(self) -> list[str]:
@@ -110,7 +192,7 @@ class Settings:
             if way := one.get("uplink"):
                 if not isinstance(way, dict) or way.keys() != {"port", "to"}:
                     raise SettingsError(f"uplink = {way!r}: accepted is as {{ port = 3, to = 'spine' }}")
-                ways.append((str(one.get("name") or one.get("switch")), _port(way["port"]), str(way["to"])))
+                ways.append((str(one.get("name") or one.get("switch")), as_port(way["port"]), str(way["to"])))
         uplinks: dict[int, Uplink] = {}
         for name, port, to in ways:
             if strange := [each for each in (name, to) if each not in names]:
@@ -119,7 +201,7 @@ class Settings:
                 )
             if names.index(name) in uplinks:
                 raise SettingsError(f"uplink {name}:{port}={to}: one for a switch is accepted")
-            uplinks[names.index(name)] = Uplink(_port(port), names.index(to))
+            uplinks[names.index(name)] = Uplink(as_port(port), names.index(to))
         try:
             trees = Trees(names, uplinks)
         except ValueError as error:
@@ -131,13 +213,12 @@ class Settings:
     def switch_configs(self) -> list[SwitchConfig]:
         """One for each switch. Raises SettingsError."""
         if self.switches:
-            usual = Settings()
-            for name in ("switch", "address", "mac", "ports", "hosts", "routes"):
-                if getattr(self, name) != getattr(usual, name):
-                    raise SettingsError(f"{name} is of each of the [[switches]], and is not accepted beside them")
+            for key, one in SCHEMA.items():
+                if one.spec.of == "switch" and getattr(self, key) != one.default:
+                    raise SettingsError(f"{key} is of each of the [[switches]], and is not accepted beside them")
             return [config for one in self.switches for config in _of_one(one, self.device_id).switch_configs()]
         for port in [*self.ports, *self.hosts.values()]:
-            _port(port)
+            as_port(port)
         addresses = [parse_address(text) for text in self.address or [""]]
         switches = len(self.switch)
         if switches == 1:
@@ -145,7 +226,7 @@ class Settings:
         else:
             more = []
             self._check_several(addresses)
-        macs = [_mac(text) for text in self.mac] or [synthetic_mac(ip) for ip, _ in addresses]
+        macs = [as_mac(text) for text in self.mac] or [synthetic_mac(ip) for ip, _ in addresses]
         if len(macs) != switches:
             raise SettingsError(f"--mac is given {len(macs)} times for {switches} switches: one for each is accepted")
         return [
@@ -155,8 +236,8 @@ class Settings:
                 device_id=self.device_id,
                 more_addresses=[ip for ip, _ in more],
                 ports=self.ports,
-                hosts={_mac(host): port for host, port in self.hosts.items()},
-                routes=[_route(route) for route in self.routes],
+                hosts={as_mac(host): port for host, port in self.hosts.items()},
+                routes=[as_route(route) for route in self.routes],
             )
             for target, address, mac in zip(self.switch, addresses, macs, strict=True)
         ]
@@ -184,6 +265,9 @@ class Settings:
         return token
 
 
+SCHEMA = settings_of(Settings)
+
+
 def load(file: Path | None, options: Mapping[str, Any]) -> Settings:
     """Settings from the file, where there is one, and the options that are not None. Raises SettingsError."""
     values: dict[str, Any] = {}
@@ -192,22 +276,8 @@ def load(file: Path | None, options: Mapping[str, Any]) -> Settings:
             values = tomllib.loads(read(str(file)).decode())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingsError(f"--config {file}: {error}") from None
-    known = {item.name: item for item in fields(Settings)}
-    if strange := sorted(set(values) - set(known)):
-        raise SettingsError(f"--config {file}: unknown {', '.join(strange)}; known are {', '.join(known)}")
-    values |= {name: value for name, value in options.items() if value is not None}
-    for name in ("switch", "mac"):
-        if isinstance(values.get(name), str):
-            values[name] = [values[name]]
-    settings = Settings(**values)
-    _check_types(settings)
-    if not 0 <= settings.drop_rate <= 1:
-        raise SettingsError(f"--drop-rate {settings.drop_rate}: 0 to 1 is accepted")
-    if not 0.1 <= settings.lease <= 3600:
-        raise SettingsError(f"--lease {settings.lease}: 0.1 to 3600 seconds are accepted")
-    if settings.slots < 1:
-        raise SettingsError(f"--slots {settings.slots}: 1 or more are accepted")
-    return settings
+    values |= {key: value for key, value in options.items() if value is not None}
+    return Settings(**check(values, SCHEMA, f"--config {file}"))
 
 
 def read(path: str) -> bytes:
@@ -217,101 +287,14 @@ def read(path: str) -> bytes:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from None
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """IP and UDP port of "10.0.0.254" or "127.0.0.1:40001"."""
-    ip, colon, port = text.partition(":")
-    try:
-        IPv4Address(ip)
-        number = int(port) if colon else AGGREGATION_PORT
-    except (AddressValueError, ValueError):
-        number = 0
-    if not 0 < number < 65536:
-        raise SettingsError(
-            f"--address {text!r}: an IPv4 address is accepted, or one with a UDP port, as 10.0.0.254:31314"
-        )
-    return ip, number
-
-
-def parse_host(text: str) -> tuple[str, int]:
-    """MAC and port of "02:00:00:00:00:01=3"."""
-    mac, _, port = text.partition("=")
-    if not port.isdigit():
-        raise SettingsError(f"--host {text}: MAC=PORT is accepted, as 02:00:00:00:00:01=3")
-    return mac, int(port)
-
-
-def parse_route(text: str) -> dict[str, Any]:
-    """The parts of "10.0.1.0/24=2,02:00:00:00:00:02"."""
-    destination, _, rest = text.partition("=")
-    port, _, mac = rest.partition(",")
-    if not port.isdigit() or not mac:
-        raise SettingsError(f"--route {text}: CIDR=PORT,MAC is accepted, as 10.0.1.0/24=2,02:00:00:00:00:02")
-    return {"destination": destination, "port": int(port), "next_hop_mac": mac}
-
-
-def parse_uplink(text: str) -> tuple[str, int, str]:
-    """The parts of "127.0.0.1:9560:2=127.0.0.1:9559"."""
-    place, _, to = text.partition("=")
-    name, _, port = place.rpartition(":")
-    if not name or not port.isdigit() or not to:
-        raise SettingsError(f"--uplink {text}: LEAF:PORT=SPINE is accepted, as 127.0.0.1:9560:2=127.0.0.1:9559")
-    return name, int(port), to
-
-
 def _of_one(switch: Mapping[str, Any], device_id: int) -> Settings:
     """The settings of one of [[switches]], as if it were the only one."""
-    accepted = {"switch", "address", "mac", "ports", "hosts", "routes", "device_id"}
-    if strange := sorted(set(switch) - accepted - {"name", "uplink"}):
-        raise SettingsError(
-            f"switches: unknown {', '.join(strange)}; known are name, uplink, {', '.join(sorted(accepted))}"
-        )
-    if "switch" not in switch:
+    also = ("name", "uplink")
+    known = {key: SCHEMA[key] for key in sorted(SCHEMA) if SCHEMA[key].spec.of != "controller"}
+    values = check({key: value for key, value in switch.items() if key not in also}, known, "switches", also)
+    if "switch" not in values:
         raise SettingsError(f"switches: {dict(switch)} lacks switch, the address of its P4Runtime server")
-    values = {"device_id": device_id, **{name: value for name, value in switch.items() if name in accepted}}
-    for name in ("switch", "address", "mac"):
-        if isinstance(values.get(name), str):
-            values[name] = [values[name]]
-    settings = Settings(**values)
-    _check_types(settings)
+    settings = Settings(**{"device_id": device_id, **values})
     if len(settings.switch) != 1:
         raise SettingsError(f"switch = {settings.switch!r}: one for each of the [[switches]] is accepted")
     return settings
-
-
-def parse_ports(text: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not all(part.isdigit() for part in parts):
-        raise SettingsError(f"--ports {text}: numbers with commas between are accepted, as 1,2,3")
-    return [int(part) for part in parts]
-
-
-def _route(route: Mapping[str, Any]) -> Route:
-    try:
-        destination = IPv4Network(route["destination"])
-        port, mac = route["port"], route["next_hop_mac"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise SettingsError(f"route {dict(route)}: destination, port and next_hop_mac are needed ({error})") from None
-    return Route(destination, _port(port), _mac(mac))
-
-
-def _mac(text: str) -> str:
-    try:
-        return format_mac(parse_mac(text))
-    except ValueError as error:
-        raise SettingsError(str(error)) from None
-
-
-def _port(port: object) -> int:
-    if not isinstance(port, int) or not 0 < port < 510:
-        raise SettingsError(f"port {port}: 1 to 509 is accepted")
-    return port
-
-
-def _check_types(settings: Settings) -> None:
-    defaults = Settings()
-    for item in fields(Settings):
-        value, kind = getattr(settings, item.name), type(getattr(defaults, item.name))
-        if kind is float and isinstance(value, int):
-            setattr(settings, item.name, float(value))
-        elif not isinstance(value, kind):
-            raise SettingsError(f"{item.name} = {value!r}: a {kind.__name__} is accepted")

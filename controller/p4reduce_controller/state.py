@@ -20,13 +20,13 @@ from typing import Any, TypeVar
 
 from p4reduce_controller.aggregator import Aggregator, Heard
 from p4reduce_controller.frames import Endpoint, format_mac, parse_mac
-from p4reduce_controller.jobs import Job, Member, State
+from p4reduce_controller.job import Job, Member, State
+from p4reduce_controller.leases import LONGEST_LEASE
 from p4reduce_controller.numbers import GENERATIONS
 from p4reduce_controller.pools import SlotRange
 from p4reduce_controller.trees import Trees
 
 VERSION = 1
-LONGEST_LEASE = 3600.0
 
 T = TypeVar("T")
 

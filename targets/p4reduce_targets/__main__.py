@@ -3,7 +3,7 @@
 
 import typer
 
-from .cli import switch
+from p4reduce_targets.cli import switch
 
 
 def main() -> None:

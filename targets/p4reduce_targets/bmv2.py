@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -17,10 +18,9 @@ from pathlib import Path
 import grpc
 from finsy.proto import p4r, p4r_grpc
 
+from p4reduce_targets import offloads
 from p4reduce_targets.launch import bound_to_us
-
-from . import offloads
-from .ports import PortError, check_numbers, split_port
+from p4reduce_targets.ports import PortError, check_numbers, split_port
 
 BINARY = "simple_switch_grpc"
 LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "off")
@@ -84,13 +84,15 @@ class Bmv2:
         pcap: Path | None = None,
     ) -> None:
         self.address = _free(grpc_address)
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         binary = find()
-        command = [binary, "--no-p4", "--device-id", str(device_id), "-L", log_level]
-        # Each instance its own socket: the default is one for all of this machine's with the same device id.
+        known = _options(binary)
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._folder = tempfile.TemporaryDirectory(prefix="p4reduce-bmv2-")
-        command += ["--notifications-addr", f"ipc://{self._folder.name}/notifications"]
-        if _has_thrift(binary):
+        command = [binary, "--no-p4", "--device-id", str(device_id), "-L", log_level]
+        # Each instance its own: by default all of this machine's want the same, or all with the same device id do.
+        if "notifications-addr" in known:
+            command += ["--notifications-addr", f"ipc://{self._folder.name}/notifications"]
+        if "thrift-port" in known:
             command += ["--thrift-port", _free("0.0.0.0:0").rpartition(":")[2]]
         for number, interface in sorted(ports.items()):
             offloads.switch_off(interface)
@@ -162,10 +164,16 @@ class Bmv2:
         self.close()
 
 
-def _has_thrift(binary: str) -> bool:
-    """Whether it was built with Thrift: then it needs a port for that too, and by default they all want the same."""
-    done = subprocess.run([binary, "--help"], capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
-    return "--thrift-port" in done.stdout
+def _options(binary: str) -> frozenset[str]:
+    """Those that its --help lists. A build without nanomsg or Thrift does not know theirs, and ends when given one.
+
+    Raises TargetFailed where it cannot be run. None, where it can and fails: it will fail again, and say why.
+    """
+    try:
+        done = subprocess.run([binary, "--help"], capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise TargetFailed(f"{BINARY} cannot be asked for its options: {error}") from None
+    return frozenset(re.findall(r"^  (?:-\w \[ )?--([\w-]+)", done.stdout, re.MULTILINE))
 
 
 def _free(address: str) -> str:

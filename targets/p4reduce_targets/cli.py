@@ -16,10 +16,10 @@ from typing import Annotated
 
 import typer
 
-from .bmv2 import Bmv2, TargetFailed, TargetMissing, interfaces
-from .p4runtime import Server
-from .ports import Port, PortError, check_numbers, open_port, split_port
-from .switch import Switch
+from p4reduce_targets.bmv2 import Bmv2, TargetFailed, TargetMissing, interfaces
+from p4reduce_targets.p4runtime import Server
+from p4reduce_targets.ports import Port, PortError, check_numbers, open_port, split_port
+from p4reduce_targets.switch import Switch
 
 
 class Target(str, Enum):
@@ -80,7 +80,7 @@ def switch(
 
 
 def _run_sim(texts: list[str], address: str, device_id: int, cpu_port: int, *, as_json: bool) -> None:
-    from .sim import load
+    from p4reduce_targets.sim import load
 
     with ExitStack() as stack:
         ports: list[Port] = []
@@ -95,7 +95,7 @@ def _run_sim(texts: list[str], address: str, device_id: int, cpu_port: int, *, a
 
 
 def _run_native(texts: list[str], address: str, device_id: int, cpu_port: int, threads: int, *, as_json: bool) -> None:
-    from .native import LibraryMissing, NativeSwitch
+    from p4reduce_targets.native import LibraryMissing, NativeSwitch
 
     with ExitStack() as stack:
         try:

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable
 from typing import Protocol
 
-from . import offloads
+from p4reduce_targets import offloads
 
 AGGREGATION_PORT = 0x7A52
 RECEIVE_BUFFER = 8 << 20

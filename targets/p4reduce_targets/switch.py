@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from .dataplane import DataPlane
-from .ports import Port
+from p4reduce_targets.dataplane import DataPlane
+from p4reduce_targets.ports import Port
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,8 @@ from p4reduce.control.client import Assigned
 from p4reduce_controller.aggregator import Heard
 from p4reduce_controller.frames import Endpoint, hello_nonce
 from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.service import Service, ServiceConfig
+from p4reduce_controller.listening import ServiceConfig
+from p4reduce_controller.service import Service
 from p4reduce_controller.state import StateFile
 
 from .fake_switch import FakeSwitch
@@ -101,11 +102,9 @@ class Running:
 
         async def work() -> None:
             service = self.service
-            service._stopping = True
-            assert service._ticker is not None
+            service._supervisor.stop()
             assert service._server is not None
-            for task in (service._ticker, *service._tasks):
-                task.cancel()
+            await service._tasks.close()
             await service._server.stop(None)
 
         self.loop.run(work())

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from p4reduce_controller import cli
-from p4reduce_controller.service import ServiceConfig
+from p4reduce_controller.listening import ServiceConfig
 
 from .conftest import Loop, Running
 from .ranks import ready, wait_until

@@ -12,7 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Heard, Layout
 from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.jobs import LEAVE_GRACE, Install, Job, Jobs, Remove, State, Tell, _digest
+from p4reduce_controller.job import Job, State
+from p4reduce_controller.jobs import Install, Jobs, Remove, Tell, digest
+from p4reduce_controller.leases import LEAVE_GRACE
 
 ADDRESS = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 LEASE = 5.0
@@ -215,7 +217,7 @@ def restarted(desk: Desk) -> Desk:
     kept = [job for job in desk.jobs.live if job.state is State.READY]
     for job in kept:
         for member in job.members.values():
-            member.session, member.leaving, member.key = None, False, _digest(str(member.rank))
+            member.session, member.leaving, member.key = None, False, digest(str(member.rank))
         job.leave_deadline = None
     later.jobs.restore(kept, {})
     later.jobs.expect_returns(later.now)

@@ -14,7 +14,8 @@ from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.client import Session
 from p4reduce.errors import CollectiveTimeout, JoinError
 from p4reduce_controller.aggregator import SwitchError
-from p4reduce_controller.service import ListenError, ServiceConfig, check_listen
+from p4reduce_controller.listening import ListenError, ServiceConfig, check_listen
+from p4reduce_controller.pools import SlotRange
 
 from .conftest import Loop, Running
 from .ranks import Rank, ready, wait_until
@@ -333,7 +334,7 @@ def test_more_slots_than_one_switch_has(dealt: Running) -> None:
 
 
 def test_a_job_that_does_not_fit_at_one_switch_takes_nothing_at_the_others(dealt: Running) -> None:
-    dealt.loop.call(lambda: dealt.jobs.pools[1].take(14))
+    dealt.loop.call(lambda: dealt.jobs.pools[1].take(SlotRange(0, 14)))
     error = dealt.rank(0, 1, slots=9).outcome()
     assert "3 slots asked, 2 of 16 free at the switch 127.0.0.1:31315" in str(error)
     assert dealt.used() == 14

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -8,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from p4reduce_controller import settings as s
+from p4reduce_controller import texts
 from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.settings import EXAMPLE, SettingsError, load
-from p4reduce_controller.switch import Route
+from p4reduce_controller.schema import SettingsError
+from p4reduce_controller.settings import EXAMPLE, SCHEMA, Settings, load
+from p4reduce_controller.switch_config import Route
 
 
 def test_defaults_are_one_udp_port_on_loopback() -> None:
@@ -35,15 +37,15 @@ def test_the_example_is_accepted_and_options_win(tmp_path: Path) -> None:
 
 
 def test_one_line_options_say_what_the_file_says() -> None:
-    assert s.parse_address("127.0.0.1:40001") == ("127.0.0.1", 40001)
-    assert s.parse_host("02-00-00-00-00-0A=3") == ("02-00-00-00-00-0A", 3)
-    assert s.parse_route("10.0.1.0/24=2,02:00:00:00:00:02") == {
+    assert texts.parse_address("127.0.0.1:40001") == ("127.0.0.1", 40001)
+    assert texts.parse_host("02-00-00-00-00-0A=3") == ("02-00-00-00-00-0A", 3)
+    assert texts.parse_route("10.0.1.0/24=2,02:00:00:00:00:02") == {
         "destination": "10.0.1.0/24",
         "port": 2,
         "next_hop_mac": "02:00:00:00:00:02",
     }
-    assert s.parse_ports("1, 2,3") == [1, 2, 3]
-    config = load(None, {"hosts": dict([s.parse_host("02-00-00-00-00-0A=3")])}).switch_configs()[0]
+    assert texts.parse_ports("1, 2,3") == [1, 2, 3]
+    config = load(None, {"hosts": dict([texts.parse_host("02-00-00-00-00-0A=3")])}).switch_configs()[0]
     assert config.hosts == {"02:00:00:00:00:0a": 3}
 
 
@@ -94,21 +96,25 @@ TWO = {"switch": ["a:1", "b:2"], "address": ["10.0.0.1", "10.0.0.2"]}
         ({"lease": 0.0}, "--lease 0.0"),
         ({"slots": 0}, "--slots 0"),
         ({"ports": "1,2"}, "ports = '1,2': a list is accepted"),
+        ({"address": ["10.0.0.1", 2]}, "address = ['10.0.0.1', 2]: a list of str is accepted"),
+        ({"device_id": True}, "device_id = True: a int is accepted"),
+        ({"lease": "5"}, "lease = '5': a float is accepted"),
+        ({"lease": float("nan")}, "--lease nan: 0.1 to 3600 seconds are accepted"),
     ],
 )
 def test_what_is_not_accepted_is_named(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(SettingsError, match=text):
+    with pytest.raises(SettingsError, match=re.escape(text)):
         load(None, options).switch_configs()[0]
 
 
 @pytest.mark.parametrize(
     ("parse", "text"),
     [
-        (s.parse_host, "02:00:00:00:00:01"),
-        (s.parse_host, "02:00:00:00:00:01=x"),
-        (s.parse_route, "10.0.0.0/8"),
-        (s.parse_route, "10.0.0.0/8=1"),
-        (s.parse_ports, "1-3"),
+        (texts.parse_host, "02:00:00:00:00:01"),
+        (texts.parse_host, "02:00:00:00:00:01=x"),
+        (texts.parse_route, "10.0.0.0/8"),
+        (texts.parse_route, "10.0.0.0/8=1"),
+        (texts.parse_ports, "1-3"),
     ],
 )
 def test_options_that_cannot_be_read_show_an_example(parse: Callable[[str], object], text: str) -> None:
@@ -141,3 +147,38 @@ def test_the_token_is_what_its_file_says(tmp_path: Path) -> None:
         load(None, {"token_file": str(file)}).token()
     file.write_text("secret\n")
     assert load(None, {"token_file": str(file)}).token() == "secret"
+
+
+def test_what_a_file_may_have_an_option_may_say() -> None:
+    """But for [[switches]], in the words of the file unless a setting has others."""
+    assert {key for key, one in SCHEMA.items() if not one.help} == {"switches"}
+    renamed = {key: one.option for key, one in SCHEMA.items() if one.option != "--" + key.replace("_", "-")}
+    assert renamed == {"hosts": "--host", "routes": "--route"}
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "value"),
+    [
+        ("lease", None, None),
+        ("insecure", False, None),  # an option that was not given says nothing
+        ("switch", [], None),
+        ("slots", 0, 0),  # and a zero that was given is refused later, not passed over
+        ("drop_rate", 0.0, 0.0),
+        ("ports", "", []),
+        ("ports", "1,2", [1, 2]),
+        ("switch", ["a:1", "b:2"], ["a:1", "b:2"]),
+        ("hosts", ["02:00:00:00:00:01=1", "02:00:00:00:00:02=2"], {"02:00:00:00:00:01": 1, "02:00:00:00:00:02": 2}),
+        ("routes", ["10.0.0.0/8=1,m"], [{"destination": "10.0.0.0/8", "port": 1, "next_hop_mac": "m"}]),
+    ],
+)
+def test_an_option_says_what_the_file_says(key: str, given: object, value: object) -> None:
+    assert SCHEMA[key].of_option(given) == value
+
+
+def test_defaults_are_told_by_the_help() -> None:
+    assert SCHEMA["lease"].help.endswith("(default 5).")
+    assert "(default 127.0.0.1:31314)" in SCHEMA["address"].help
+    assert not any("{" in one.help for one in SCHEMA.values())
+    one, other = Settings(), Settings()
+    one.ports.append(2)
+    assert other.ports == [1]

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Placement
 from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.jobs import Job, Jobs
+from p4reduce_controller.job import Job
+from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.pools import SlotPool, SlotRange
 from p4reduce_controller.state import StateError, StateFile
 from p4reduce_controller.trees import Trees, Uplink
@@ -57,7 +58,7 @@ class Kept:
         return self.file.load(self.switches, self.trees, 1000.0)[0]
 
     def restored(self) -> Jobs:
-        jobs = Jobs(self.desk.jobs.layout, ADDRESSES[: len(self.switches)], trees=self.trees, returns=True)
+        jobs = Jobs(self.desk.jobs.site.layout, ADDRESSES[: len(self.switches)], trees=self.trees, returns=True)
         jobs.restore(*self.file.load(self.switches, self.trees, 1000.0))
         return jobs
 
@@ -114,7 +115,7 @@ def test_numbers_and_generations_go_on(kept: Kept) -> None:
     kept.save()
     jobs = kept.restored()
     assert [job.number for job in jobs] == [two.job] == [2]
-    numbers = jobs._numbers
+    numbers = jobs._registry._numbers
     assert numbers.take()[0] == one.job == 1
     assert numbers.take()[0] == 3
     numbers.give_back(2)
@@ -272,11 +273,11 @@ def test_ranges_that_are_taken_up_again(wanted: list[tuple[int, int]]) -> None:
     for first, count in wanted:
         fits = count > 0 and first >= 0 and first + count <= 12 and not any(used[first : first + count])
         if fits:
-            pool.take_at(SlotRange(first, count))
+            pool.take(SlotRange(first, count))
             used[first : first + count] = [True] * count
         else:
             with pytest.raises(ValueError, match="not all free"):
-                pool.take_at(SlotRange(first, count))
+                pool.take(SlotRange(first, count))
         assert pool.used == sum(used)
 
 

@@ -14,10 +14,13 @@ from rich.console import Console
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Heard, Layout, SwitchError
 from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.jobs import Jobs, State
-from p4reduce_controller.service import Service, ServiceConfig
-from p4reduce_controller.settings import EXAMPLE_OF_A_TREE, Settings, SettingsError, load, tomllib
-from p4reduce_controller.switch import SwitchConfig
+from p4reduce_controller.job import State
+from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.listening import ServiceConfig
+from p4reduce_controller.schema import SettingsError
+from p4reduce_controller.service import Service
+from p4reduce_controller.settings import EXAMPLE_OF_A_TREE, Settings, load, tomllib
+from p4reduce_controller.switch_config import SwitchConfig
 from p4reduce_controller.tables import show
 from p4reduce_controller.trees import Misplaced, Trees, Uplink
 

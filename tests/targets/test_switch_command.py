@@ -217,9 +217,13 @@ class TestBmv2:
 
     def test_log_and_pcap(self, arguments: tuple[str, ...], tmp_path: Path) -> None:
         log, pcap = tmp_path / "log", tmp_path / "pcap"
-        options = ("--log-level", "info", "--log-file", str(log), "--pcap", str(pcap))
-        with own_network(), started(*arguments, *options) as (process, _):
+        options = ("--log-level", "debug", "--log-file", str(log), "--pcap", str(pcap))
+        with own_network(), started(*arguments, *options) as (process, line):
+            with Client(json.loads(line)["grpc"]) as client:
+                client.become_primary().configure()
+                client.write(INSERT, group_entry(1, (1, 1)))  # a build without logging macros logs little else
             process.send_signal(signal.SIGTERM)
             assert process.wait(TIMEOUT_S) == 0
-        assert [path for path in tmp_path.iterdir() if path.name.startswith("log") and path.stat().st_size]
+        logged = "".join(path.read_text() for path in tmp_path.iterdir() if path.name.startswith("log"))
+        assert "mgid 1" in logged
         assert list(pcap.iterdir())

@@ -19,8 +19,8 @@ sys.path.append(str(Path(__file__).parents[1] / "hostlib"))
 from own_network import Namespace
 
 if TYPE_CHECKING:
+    from p4reduce_topos.emulation.network import Network
     from p4reduce_topos.model import Topology
-    from p4reduce_topos.network import Network
 
 Start = Callable[..., AbstractContextManager["Network"]]
 
@@ -33,7 +33,7 @@ def targets() -> list[Any]:
 
 @contextlib.contextmanager
 def _started(topology: Topology, target: str = "native", **options: Any) -> Iterator[Network]:
-    from p4reduce_topos.network import Network
+    from p4reduce_topos.emulation.network import Network
 
     with contextlib.closing(Namespace()) as namespace, namespace.entered(), Network(topology, target, **options) as one:
         yield one

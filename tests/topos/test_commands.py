@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from p4reduce.errors import P4ReduceError
-from p4reduce_topos.cli import build, wire
+from p4reduce_topos.arguments import build, wire
 from p4reduce_topos.model import Wire
 
 TIMEOUT_S = 200
+DOCS = Path(__file__).parents[2] / "docs" / "topologies.md"
 
 
 def topo(*arguments: str, module: str = "p4reduce") -> subprocess.CompletedProcess[str]:
@@ -50,6 +51,37 @@ def test_shapes() -> None:
             build(name, 4, "", core, shape)
 
 
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """The one in the documentation."""
+    _, _, rest = DOCS.read_text().partition("```python\n")
+    (tmp_path / "own.py").write_text(rest.partition("```")[0] + "\n\ndef nothing(workers, edge): pass\n")
+    return tmp_path / "own.py"
+
+
+def test_a_topology_of_ones_own(own: Path) -> None:
+    made = build(f"{own}:ring", 4, "rate=1gbit", "rate=1mbit", "switches=4")
+    assert (made.name, len(made.switches)) == ("ring", 4)
+    assert made.link("s4", "s1").wire == Wire(rate=10**6)
+    with pytest.raises(P4ReduceError, match=r"accepted for .*own.py:ring is switches=NUMBER"):
+        build(f"{own}:ring", 4, "", "", "leaves=4")
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("{}:square", r"must be a function square\(workers, edge\) in .*own.py"),
+        ("{}:Link", r"must be a function Link\(workers, edge\)"),
+        ("{}:nothing", "must return a Topology, not None"),
+        ("{}", "accepted are star, .* FILE.py:FUNCTION"),
+        ("{}/other.py:ring", "there is no file .*other.py"),
+    ],
+)
+def test_what_is_no_topology_of_ones_own(own: Path, name: str, named: str) -> None:
+    with pytest.raises((P4ReduceError, ValueError), match=named):
+        build(name.format(own), 4, "", "", "")
+
+
 @pytest.mark.mininet
 @pytest.mark.root
 @pytest.mark.usefixtures("mininet")
@@ -73,7 +105,7 @@ def test_what_is_not_accepted_is_named(arguments: tuple[str, ...], named: str) -
 @pytest.mark.root
 @pytest.mark.usefixtures("mininet")
 def test_a_run() -> None:
-    said = topo("--workers", "2", "--numel", "4096", "--json", module="p4reduce_topos.star")
+    said = topo("run", "star", "--workers", "2", "--numel", "4096", "--json", module="p4reduce_topos")
     assert said.returncode == 0, said
     made = json.loads(said.stdout)
     assert made["wrong"] == 0
@@ -83,6 +115,17 @@ def test_a_run() -> None:
 @pytest.mark.mininet
 @pytest.mark.root
 @pytest.mark.slow
+@pytest.mark.usefixtures("mininet")
+def test_a_run_of_ones_own(own: Path) -> None:
+    said = topo("run", f"{own}:ring", "--workers", "3", "--numel", "4096", "--shape", "switches=3", "--json")
+    assert said.returncode == 0, said
+    made = json.loads(said.stdout)
+    assert made["wrong"] == 0
+    assert made["carried"]["s2>s1"] > 4096 * 4 * 0.1
+
+
+@pytest.mark.mininet
+@pytest.mark.root
 @pytest.mark.usefixtures("mininet")
 def test_a_fault() -> None:
     said = topo("run", "star", "--workers", "2", "--fault", "other-shape", "--json")

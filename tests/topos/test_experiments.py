@@ -12,9 +12,10 @@ import pytest
 
 from p4reduce_bench.allreduce.report import row
 from p4reduce_bench.processes.children import ChildFailed
-from p4reduce_topos import congestion, experiments
-from p4reduce_topos.experiments import EXPERIMENTS, Experiment, Point, busiest, plot, run
-from p4reduce_topos.measuring import SYSTEMS, Measured
+from p4reduce_topos.experiments import congestion, series
+from p4reduce_topos.experiments.measuring import SYSTEMS, Measured
+from p4reduce_topos.experiments.series import EXPERIMENTS, Experiment, Point, busiest, plot, run
+from p4reduce_topos.topologies import star
 
 SMALL = Experiment("Two densities.", "density", (1.0, 0.0), ("p4reduce", "gloo"), {"numel": 4096, "workers": 2})
 
@@ -27,9 +28,9 @@ def test_it_goes_on_where_it_stopped(start: Any, tmp_path: Path, monkeypatch: py
 
     def started(point: Point, target: str, stack: contextlib.ExitStack) -> Any:
         networks.append(point.network)
-        return stack.enter_context(start(experiments.star.build(point.workers, others=1), target))
+        return stack.enter_context(start(star.build(point.workers, others=1), target))
 
-    monkeypatch.setattr(experiments, "_start", started)
+    monkeypatch.setattr(series, "_start", started)
     file = tmp_path / "made" / "small.json"
     with contextlib.closing(run(SMALL, file, "native", 1)) as points:
         assert [next(points)[0].system, next(points)[0].system] == ["p4reduce", "gloo"]
@@ -59,8 +60,8 @@ def test_a_system_that_fails_at_a_point_is_tried_again(tmp_path: Path, monkeypat
         seconds = {"seconds": [1.0], "wrong": 0, "traffic": {}}
         return Measured(row(system, setup.target, case, {0: seconds}, None, None), {"h1>s1": 1})
 
-    monkeypatch.setattr(experiments, "_start", lambda *_: None)
-    monkeypatch.setattr(experiments, "measure", fail)
+    monkeypatch.setattr(series, "_start", lambda *_: None)
+    monkeypatch.setattr(series, "measure", fail)
     file = tmp_path / "small.json"
     measured = list(run(SMALL, file, "native", 1))
     assert [row["error"] is None for _, row in measured] == [True, False, False, True]

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from p4reduce.errors import P4ReduceError
-from p4reduce_topos import star, two_racks
-from p4reduce_topos.faults import FAULTS, LEASE_S, Event, Fault, prepared, suffer, verdict
+from p4reduce_topos.faults.catalogue import FAULTS, LEASE_S, Fault
+from p4reduce_topos.faults.ranks import Event
+from p4reduce_topos.faults.suffering import prepared, suffer, verdict
+from p4reduce_topos.topologies import star, two_racks
 
 from ..p4src.test_protections import SMALL, changed
 from .conftest import Start

@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p4reduce_topos import leaf_spine, star, tree, two_racks
-from p4reduce_topos.catalogue import TOPOLOGIES
 from p4reduce_topos.model import Link, Topology, Wire
+from p4reduce_topos.topologies import leaf_spine, star, tree, two_racks
+from p4reduce_topos.topologies.catalogue import TOPOLOGIES
 
-DEFAULTS = [build() for build in TOPOLOGIES.values()]
+DEFAULTS = [design.build() for design in TOPOLOGIES.values()]
 
 
 @st.composite
@@ -116,9 +118,15 @@ def test_a_tree_of_depth_and_fan_out() -> None:
     assert tree.build(3, depth=1).switches == ("s1",)
 
 
+def test_topologies_know_nothing_of_what_runs_them() -> None:
+    code = "import sys, p4reduce_topos.topologies.catalogue; print(*sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert not {"mininet", "typer", "p4reduce_bench"} & set(said.stdout.split())
+
+
 @pytest.mark.parametrize("topology", DEFAULTS, ids=lambda topology: topology.name)
 def test_the_names_of_the_catalogue(topology: Topology) -> None:
-    assert TOPOLOGIES[topology.name]() == topology
+    assert TOPOLOGIES[topology.name].build() == topology
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ import pytest
 
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.systems import Setup
-from p4reduce_topos import bottleneck, leaf_spine, star, tree, two_racks
-from p4reduce_topos.faults import Ranks
-from p4reduce_topos.measuring import SYSTEMS, measure
+from p4reduce_topos.experiments.measuring import SYSTEMS, measure
+from p4reduce_topos.faults.rank import sums
+from p4reduce_topos.faults.ranks import Ranks
 from p4reduce_topos.model import Topology, Wire
-from p4reduce_topos.rank import sums
+from p4reduce_topos.topologies import bottleneck, leaf_spine, star, tree, two_racks
 
 from .conftest import Start, targets
 

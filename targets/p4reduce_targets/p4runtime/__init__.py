@@ -16,7 +16,7 @@ so that a controller cannot tell the two apart. The same tests run against both;
   UNIMPLEMENTED, or INVALID_ARGUMENT where P4Info says that the object has none.
 """
 
-from .device import Device
-from .server import Server
+from p4reduce_targets.p4runtime.device import Device
+from p4reduce_targets.p4runtime.server import Server
 
 __all__ = ["Device", "Server"]

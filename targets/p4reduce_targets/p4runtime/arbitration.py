@@ -10,7 +10,7 @@ from typing import TypeAlias
 from finsy.proto import p4r
 from grpc import StatusCode
 
-from .errors import Refused, number, unsupported
+from p4reduce_targets.p4runtime.errors import Refused, number, unsupported
 
 MAX_CONTROLLERS = 16  # as BMv2
 MAX_WAITING_PACKETS = 8192  # a controller that does not read loses packet-ins, not the switch its memory

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .errors import invalid
+from p4reduce_targets.p4runtime.errors import invalid
 
 
 def decode(value: bytes, bits: int, what: str) -> int:

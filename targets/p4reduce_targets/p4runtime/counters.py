@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from finsy.proto import p4i, p4r
 from grpc import StatusCode
 
-from ..dataplane import Count, DataPlane
-from .errors import Refused, invalid, unsupported
-from .program import Counter, Program
+from p4reduce_targets.dataplane import Count, DataPlane
+from p4reduce_targets.p4runtime.errors import Refused, invalid, unsupported
+from p4reduce_targets.p4runtime.program import Counter, Program
 
 
 def read_count(data: p4r.CounterData, counter: Counter) -> Count:

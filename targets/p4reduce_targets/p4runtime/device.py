@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from ..dataplane import DataPlane
+from p4reduce_targets.dataplane import DataPlane
 
 
 class Device(Protocol):

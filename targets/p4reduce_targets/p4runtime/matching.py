@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from finsy.proto import p4i, p4r
 from grpc import StatusCode
 
-from ..dataplane import Call, Exact, Key, Lpm, Ternary
-from .bytestrings import decode, encode
-from .errors import Refused, invalid
-from .program import EXACT, LPM, Action, Field, Program, Table
+from p4reduce_targets.dataplane import Call, Exact, Key, Lpm, Ternary
+from p4reduce_targets.p4runtime.bytestrings import decode, encode
+from p4reduce_targets.p4runtime.errors import Refused, invalid
+from p4reduce_targets.p4runtime.program import EXACT, LPM, Action, Field, Program, Table
 
 _WHICH: dict[int, str] = {EXACT: "exact", LPM: "lpm", p4i.MatchField.TERNARY: "ternary"}
 

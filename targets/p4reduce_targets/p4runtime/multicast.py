@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from finsy.proto import p4r
 from grpc import StatusCode
 
-from ..dataplane import DataPlane, Replica
-from .errors import Refused, invalid, unsupported
+from p4reduce_targets.dataplane import DataPlane, Replica
+from p4reduce_targets.p4runtime.errors import Refused, invalid, unsupported
 
 GROUP_LIMIT = 1 << 15  # group ids from here on are BMv2's own
 INSTANCE_LIMIT = 1 << 16

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from finsy.proto import p4r
 
-from .bytestrings import decode, encode
-from .errors import invalid
-from .program import Field
+from p4reduce_targets.p4runtime.bytestrings import decode, encode
+from p4reduce_targets.p4runtime.errors import invalid
+from p4reduce_targets.p4runtime.program import Field
 
 
 class PacketHeader:

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from finsy.proto import p4r
 from grpc import StatusCode
 
-from ..dataplane import DataPlane
-from .counters import Counters
-from .errors import Refused, UpdatesRefused, invalid, unsupported
-from .multicast import Multicast
-from .packets import PacketHeader
-from .program import Program
-from .tables import Tables
+from p4reduce_targets.dataplane import DataPlane
+from p4reduce_targets.p4runtime.counters import Counters
+from p4reduce_targets.p4runtime.errors import Refused, UpdatesRefused, invalid, unsupported
+from p4reduce_targets.p4runtime.multicast import Multicast
+from p4reduce_targets.p4runtime.packets import PacketHeader
+from p4reduce_targets.p4runtime.program import Program
+from p4reduce_targets.p4runtime.tables import Tables
 
 _UNSUPPORTED = {
     "extern_entry": "Externs",

@@ -9,8 +9,8 @@ from typing import TypeVar
 from finsy.proto import p4i, p4r
 from grpc import StatusCode
 
-from .bytestrings import encode
-from .errors import Refused, invalid, unsupported
+from p4reduce_targets.p4runtime.bytestrings import encode
+from p4reduce_targets.p4runtime.errors import Refused, invalid, unsupported
 
 _T = TypeVar("_T")
 

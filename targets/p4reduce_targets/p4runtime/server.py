@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 from finsy.proto import p4r_grpc
 
-from .arbitration import MAX_CONTROLLERS, Arbitration
-from .device import Device
-from .service import P4RuntimeService
+from p4reduce_targets.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration
+from p4reduce_targets.p4runtime.device import Device
+from p4reduce_targets.p4runtime.service import P4RuntimeService
 
 _OTHER_CALLS = 8  # threads beside those that the streams hold
 _OPTIONS = (

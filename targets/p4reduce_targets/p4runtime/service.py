@@ -11,11 +11,11 @@ import grpc
 from finsy.proto import p4r, p4r_grpc
 from grpc import StatusCode
 
-from .arbitration import Arbitration, Controller
-from .device import Device
-from .errors import SPACE, Refused, abort, invalid, number, unsupported
-from .pipeline import Pipeline
-from .program import read_program
+from p4reduce_targets.p4runtime.arbitration import Arbitration, Controller
+from p4reduce_targets.p4runtime.device import Device
+from p4reduce_targets.p4runtime.errors import SPACE, Refused, abort, invalid, number, unsupported
+from p4reduce_targets.p4runtime.pipeline import Pipeline
+from p4reduce_targets.p4runtime.program import read_program
 
 API_VERSION = "1.3.0"
 _ENTITIES_A_MESSAGE = 1000  # keeps a large Read's messages below gRPC's usual limit of 4 MiB

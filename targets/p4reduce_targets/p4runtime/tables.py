@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from finsy.proto import p4r
 from grpc import StatusCode
 
-from ..dataplane import Count, DataPlane, Key
-from .counters import read_count, write_count
-from .errors import Refused, invalid, unsupported
-from .matching import read_action, read_key, write_action, write_key
-from .program import Counter, Program, Table
+from p4reduce_targets.dataplane import Count, DataPlane, Key
+from p4reduce_targets.p4runtime.counters import read_count, write_count
+from p4reduce_targets.p4runtime.errors import Refused, invalid, unsupported
+from p4reduce_targets.p4runtime.matching import read_action, read_key, write_action, write_key
+from p4reduce_targets.p4runtime.program import Counter, Program, Table
 
 _Place = tuple[Key, int]  # the key, and the priority
 

@@ -17,10 +17,11 @@ from pathlib import Path
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.systems import Setup
-from p4reduce_topos import bottleneck
-from p4reduce_topos.measuring import measure
+from p4reduce_bench.processes.switches import START_UP_S
+from p4reduce_topos.emulation.network import Network
+from p4reduce_topos.experiments.measuring import measure
 from p4reduce_topos.model import Wire
-from p4reduce_topos.network import START_UP_S, Network
+from p4reduce_topos.topologies import bottleneck
 
 SUMMARY = "Aggregation beside TCP on one slow link."
 RATE, QUEUE = 100_000_000, 250_000  # bits a second; bytes, 20 ms of them

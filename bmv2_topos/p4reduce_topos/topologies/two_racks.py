@@ -10,18 +10,12 @@ h1 h2 ...    h5 h6 ...
 
 from __future__ import annotations
 
-from p4reduce_topos import tree
 from p4reduce_topos.model import PLAIN, Topology, Wire
+from p4reduce_topos.topologies.parts import links, racks
 
 
 def build(workers: int = 8, edge: Wire = PLAIN, core: Wire = PLAIN) -> Topology:
     """The first half of the workers is in the first rack. `edge`: the workers' links, `core`: the leaves'."""
-    hosts, racks = tree.racks(workers, ("leaf1", "leaf2"), edge)
-    uplinks = tree.links(("leaf1", "leaf2"), ("spine1",), core)
-    return Topology("two-racks", hosts, ("leaf1", "leaf2", "spine1"), racks + uplinks, hosts, ("spine1",))
-
-
-if __name__ == "__main__":
-    from p4reduce_topos.cli import run_module
-
-    run_module("two-racks")
+    hosts, edges = racks(workers, ("leaf1", "leaf2"), edge)
+    uplinks = links(("leaf1", "leaf2"), ("spine1",), core)
+    return Topology("two-racks", hosts, ("leaf1", "leaf2", "spine1"), edges + uplinks, hosts, ("spine1",))

@@ -18,14 +18,14 @@ from p4reduce_bench.allreduce import report
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.systems import Failed, Setup
 from p4reduce_bench.processes.children import ChildFailed
-from p4reduce_topos import star
-from p4reduce_topos.measuring import Measured, measure
+from p4reduce_topos.emulation.network import Network
+from p4reduce_topos.experiments.measuring import Measured, measure
 from p4reduce_topos.model import Wire
-from p4reduce_topos.network import Network
+from p4reduce_topos.topologies import star
 
 VERSION = 1
 _VALUES = 256  # in a packet, however long its blocks are
-_P4SRC = Path(__file__).resolve().parents[2] / "p4src"
+_P4SRC = Path(__file__).resolve().parents[3] / "p4src"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from p4reduce_bench.allreduce.report import Row, row
 from p4reduce_bench.allreduce.systems import Setup, collect, rank_command
 from p4reduce_bench.processes.children import Child
 from p4reduce_bench.processes.switches import START_UP_S
-from p4reduce_topos.network import Network
+from p4reduce_topos.emulation.network import Network
 
 SYSTEMS = ("p4reduce", "gloo", "gloo-sparse", "server")
 """Through the switches; in a ring; the same of sparse tensors; at one host that adds up for all."""

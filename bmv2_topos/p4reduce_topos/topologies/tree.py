@@ -12,9 +12,8 @@ depth 2, fan-out 3:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from p4reduce_topos.model import PLAIN, Link, Topology, Wire
+from p4reduce_topos.topologies.parts import links, racks
 
 
 def build(workers: int = 6, edge: Wire = PLAIN, core: Wire = PLAIN, *, depth: int = 2, fan_out: int = 3) -> Topology:
@@ -35,22 +34,3 @@ def build(workers: int = 6, edge: Wire = PLAIN, core: Wire = PLAIN, *, depth: in
     hosts, edges = racks(workers, levels[-1], edge)
     switches = tuple(switch for level in levels for switch in level)
     return Topology("tree", hosts, switches, edges + tuple(cables), hosts, ("s1",))
-
-
-def racks(workers: int, leaves: Sequence[str], edge: Wire) -> tuple[tuple[str, ...], tuple[Link, ...]]:
-    """Hosts h1, h2 ... in racks of sizes that differ by one at most, the larger first; and their links."""
-    if workers < len(leaves):
-        raise ValueError(f"workers={workers}: {len(leaves)} leaves need as many workers, or more")
-    hosts = tuple(f"h{number}" for number in range(1, workers + 1))
-    return hosts, tuple(Link(host, leaves[rank * len(leaves) // workers], edge) for rank, host in enumerate(hosts))
-
-
-def links(lower: Sequence[str], upper: Sequence[str], wire: Wire) -> tuple[Link, ...]:
-    """Everyone below with everyone above."""
-    return tuple(Link(one, other, wire) for one in lower for other in upper)
-
-
-if __name__ == "__main__":
-    from p4reduce_topos.cli import run_module
-
-    run_module("tree")

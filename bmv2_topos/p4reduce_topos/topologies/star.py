@@ -19,9 +19,3 @@ def build(workers: int = 4, edge: Wire = PLAIN, *, others: int = 0) -> Topology:
     names = tuple(f"h{number}" for number in range(1, workers + 1))
     hosts = names + tuple(f"x{number}" for number in range(1, others + 1))
     return Topology("star", hosts, ("s1",), tuple(Link(host, "s1", edge) for host in hosts), names, ("s1",))
-
-
-if __name__ == "__main__":
-    from p4reduce_topos.cli import run_module
-
-    run_module("star")

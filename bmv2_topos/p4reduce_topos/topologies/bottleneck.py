@@ -12,8 +12,8 @@ The right switch is the root, so the left workers' sums cross the slow link, and
 
 from __future__ import annotations
 
-from p4reduce_topos import tree
 from p4reduce_topos.model import PLAIN, Link, Topology, Wire
+from p4reduce_topos.topologies.parts import racks
 
 SLOW = Wire(rate=100_000_000)
 
@@ -22,16 +22,10 @@ def build(workers: int = 4, edge: Wire = PLAIN, core: Wire = SLOW, *, pairs: int
     """`pairs` of hosts with other traffic. `edge`: every host's link, `core`: the one between the switches."""
     if not 0 <= pairs <= 16:
         raise ValueError(f"pairs={pairs}: 0 to 16 are accepted")
-    hosts, edges = tree.racks(workers, ("s1", "s2"), edge)
+    hosts, edges = racks(workers, ("s1", "s2"), edge)
     numbers = range(1, pairs + 1)
     others = tuple(f"{side}{number}" for side in "xy" for number in numbers)
     cables = tuple(Link(host, "s1" if host.startswith("x") else "s2", edge) for host in others)
     return Topology(
         "bottleneck", hosts + others, ("s1", "s2"), (*edges, *cables, Link("s1", "s2", core)), hosts, ("s2",)
     )
-
-
-if __name__ == "__main__":
-    from p4reduce_topos.cli import run_module
-
-    run_module("bottleneck")

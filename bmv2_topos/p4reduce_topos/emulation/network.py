@@ -2,44 +2,39 @@
 """A topology at work: Mininet's hosts and links, our switches between them, and a controller that sets them up.
 
 All of it is in the network namespace that `Network` is made in, which should be one of our own: then nothing of it
-remains when the last of our processes is gone. Beside the links of the topology there is a network for control, to
-which the controller and every host belong and which is not shaped.
+remains when the last of our processes is gone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from mininet.cli import CLI
-from mininet.link import Link as MininetLink
 from mininet.log import setLogLevel
 from mininet.net import Mininet
-from mininet.node import Switch
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.links import shape
 from p4reduce_bench.allreduce.reducers import interface_counts
 from p4reduce_bench.processes.children import Child, Family
 from p4reduce_bench.processes.network import run
+from p4reduce_bench.processes.switches import START_UP_S
 from p4reduce_targets import offloads
+from p4reduce_topos.emulation import control
+from p4reduce_topos.emulation.namespaces import entered
+from p4reduce_topos.emulation.nodes import Cable, P4Switch
+from p4reduce_topos.emulation.settings import forwarding_settings, settings
 from p4reduce_topos.model import Link, Topology
-from p4reduce_topos.namespaces import entered
 
-START_UP_S = 60.0
-CONTROL_BRIDGE = "control"
-_CONTROL = "ctl-"  # and a host: our end of its link to the control network
-CONTROLLER = "10.255.255.254:7700"
 _FIRST_GRPC_PORT = 9559
 _TOOLS = {"mnexec": "mininet", "ifconfig": "net-tools", "ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
 
@@ -51,51 +46,6 @@ def check_tools() -> None:
     for tool, package in _TOOLS.items():
         if shutil.which(tool) is None:
             raise P4ReduceError(f"{tool} is not on PATH: it comes with the package {package}")
-
-
-class P4Switch(Switch):  # type: ignore[misc]
-    """`p4reduce switch` as a switch of Mininet's, whose prompt can stop and start it."""
-
-    def __init__(self, name: str, *, family: Family, command: Sequence[str], **options: Any) -> None:
-        """`command`: what runs it, without its ports."""
-        super().__init__(name, **options)
-        self.child: Child | None = None
-        self._family = family
-        self._command = command
-
-    def start(self, controllers: object = ()) -> None:  # noqa: ARG002 - Mininet's signature
-        """Does not wait until it is ready: `wait` does."""
-        ports = [f"{port}=eth:{interface.name}" for port, interface in sorted(self.intfs.items()) if port > 0]
-        options = [part for port in ports for part in ("--port", port)]
-        self.child = self._family.start(f"switch {self.name}", "p4reduce", *self._command, *options, "--json")
-
-    def wait(self) -> None:
-        assert self.child is not None
-        self.child.first(START_UP_S)
-
-    def stop(self, deleteIntfs: bool = True) -> None:
-        if self.child is not None:
-            if self.child in self._family.children:
-                self._family.children.remove(self.child)
-                self.child.stop()
-            self.child = None
-        super().stop(deleteIntfs)
-
-
-class Cable(MininetLink):  # type: ignore[misc]
-    """A link that is cut in the middle, for `wire` to pass its frames on: between the interfaces of `cut`."""
-
-    def __init__(self, *nodes: Any, cut: tuple[str, str], **options: Any) -> None:
-        self._cut = cut
-        super().__init__(*nodes, **options)
-
-    def makeIntfPair(self, *arguments: Any, **_: Any) -> None:
-        names, addresses, nodes = arguments[0:2], arguments[2:4], arguments[4:6]
-        for name, address, node, middle in zip(names, addresses, nodes, self._cut, strict=True):
-            end = ["name", name, "address", address, "netns", str(node.pid)]
-            run("ip", "link", "add", *end, "type", "veth", "peer", "name", middle)
-            offloads.switch_off(middle)
-            run("ip", "link", "set", middle, "up")
 
 
 class Network:
@@ -150,11 +100,7 @@ class Network:
             self.family.__exit__()
         finally:
             self.mininet.stop()
-            for _, name in socket.if_nameindex():
-                # The kernel takes the hosts' namespaces away when it has time, and what leads there with them.
-                if name == CONTROL_BRIDGE or name.startswith(_CONTROL):
-                    with contextlib.suppress(P4ReduceError):  # it has gone this moment
-                        run("ip", "link", "delete", name)
+            control.remove()
             self._files.cleanup()
 
     # Making it.
@@ -186,7 +132,7 @@ class Network:
         for host in topology.hosts:
             self._know_switches(host)
         self._wires()
-        self._control_network()
+        control.make({host: self.mininet[host].pid for host in topology.hosts})
         if self._pcap is not None:
             self._capture(self._pcap)
 
@@ -202,7 +148,7 @@ class Network:
                 options = [part for name, value in link.wire.impairments.items() for part in (f"--{name}", str(value))]
                 options += ["--seed", str(number + 1), *(["--unchecked"] if self._unchecked else [])]
                 name = f"wire from {link.a} to {link.b}"
-                started.append(self.family.start(name, "p4reduce_topos.wire", *self._cut(link), *options))
+                started.append(self.family.start(name, "p4reduce_topos.emulation.wire", *self._cut(link), *options))
         for child in started:
             child.first(START_UP_S)
 
@@ -221,18 +167,6 @@ class Network:
             for switch in topology.switches:
                 where = ["dev", topology.interface(host, topology.ports(host)[1])]
                 run("ip", "neighbour", "replace", topology.ip(switch), "lladdr", topology.mac(switch), *where)
-
-    def _control_network(self) -> None:
-        run("ip", "link", "add", CONTROL_BRIDGE, "type", "bridge")
-        run("ip", "address", "add", f"{CONTROLLER.partition(':')[0]}/16", "dev", CONTROL_BRIDGE)
-        run("ip", "link", "set", CONTROL_BRIDGE, "up")
-        for index, host in enumerate(self.topology.hosts):
-            inside, pid = ["nsenter", f"--net=/proc/{self.mininet[host].pid}/ns/net"], str(self.mininet[host].pid)
-            end, name = f"{_CONTROL}{host}", f"{host}-ctl"
-            run("ip", "link", "add", end, "type", "veth", "peer", "name", name, "netns", pid)
-            run("ip", "link", "set", end, "master", CONTROL_BRIDGE, "up")
-            run(*inside, "ip", "address", "add", f"10.255.0.{index + 1}/16", "dev", name)
-            run(*inside, "ip", "link", "set", name, "up")
 
     def _capture(self, folder: Path) -> None:
         """Each port's packets, both ways, into a file that Wireshark reads."""
@@ -257,8 +191,8 @@ class Network:
         config = self._folder / "controller.toml"
         config.write_text(settings(self.topology, self.grpc))
         self.controller = self.family.start(
-            "controller", "p4reduce", "controller", "--config", str(config), "--listen", CONTROLLER, "--insecure",
-            "--state", str(self._folder / "controller.state"), "--json", *self._controller_options,
+            "controller", "p4reduce", "controller", "--config", str(config), "--listen", control.CONTROLLER,
+            "--insecure", "--state", str(self._folder / "controller.state"), "--json", *self._controller_options,
         )  # fmt: skip
         self.controller.first(START_UP_S)
 
@@ -268,7 +202,7 @@ class Network:
         for switch in self.topology.switches:
             if switch not in self.topology.aggregating:
                 config = self._folder / f"{switch}.toml"
-                config.write_text(_toml(_switch(self.topology, switch, self.grpc(switch))))
+                config.write_text(forwarding_settings(self.topology, switch, self.grpc(switch)))
                 options = ["--config", str(config), "--listen", "127.0.0.1:0", "--json"]
                 started.append(self.family.start(f"controller of {switch}", "p4reduce", "controller", *options))
         for child in started:
@@ -292,7 +226,7 @@ class Network:
 
     def status(self) -> dict[str, Any]:
         """The controller's, as `p4reduce status --json` has it."""
-        command = [sys.executable, "-m", "p4reduce", "status", "--json", "--controller", CONTROLLER]
+        command = [sys.executable, "-m", "p4reduce", "status", "--json", "--controller", control.CONTROLLER]
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_UP_S, check=False)
         if done.returncode != 0:
             raise P4ReduceError(done.stderr)
@@ -306,8 +240,7 @@ class Network:
 
     def partition_controller(self, hosts: Sequence[str], *, apart: bool) -> None:
         """Cuts hosts off the control network, or joins them to it again."""
-        for host in hosts:
-            run("ip", "link", "set", f"{_CONTROL}{host}", "down" if apart else "up")
+        control.partition(hosts, apart=apart)
 
     def carried(self, a: str, b: str) -> int:
         """Bytes that the link between `a` and `b` has carried from `a` to `b`, with headers, counted at a switch."""
@@ -339,7 +272,7 @@ class Network:
             "MASTER_ADDR": topology.ip(topology.workers[0]),
             "MASTER_PORT": "29500",
             "GLOO_SOCKET_IFNAME": topology.interface(host, topology.ports(host)[1]),
-            "P4REDUCE_CONTROLLER": CONTROLLER,
+            "P4REDUCE_CONTROLLER": control.CONTROLLER,
             "P4REDUCE_TRANSPORT": "udp",
             **({"P4REDUCE_SWITCH": topology.ports(host)[1]} if len(topology.roots) == 1 else {}),
             "OMP_NUM_THREADS": "1",
@@ -350,43 +283,3 @@ class Network:
         """Mininet's, until the user leaves it."""
         setLogLevel("output")
         CLI(self.mininet)
-
-
-def settings(topology: Topology, grpc: Callable[[str], str]) -> str:
-    """The controller's, in TOML: ports, addresses, forwarding and tree of every switch that adds up.
-
-    One root has a tree below it. Several share the slots of each job, and packets come to them as other traffic does.
-    """
-    above = topology.tree(topology.roots[0]).above if len(topology.roots) == 1 else {}
-    parts = []
-    for switch in topology.aggregating:
-        table = {"name": switch, **_switch(topology, switch, grpc(switch))}
-        if switch in above:
-            table["uplink"] = {"port": topology.port(switch, above[switch]), "to": above[switch]}
-        parts.append(f"[[switches]]\n{_toml(table)}")
-    return "\n".join(parts)
-
-
-def _switch(topology: Topology, switch: str, grpc: str) -> dict[str, Any]:
-    return {
-        "switch": [grpc],
-        "address": [topology.ip(switch)],
-        "mac": [topology.mac(switch)],
-        "ports": list(topology.flood_ports(switch)),
-        "hosts": topology.forwarding(switch),
-    }
-
-
-def _toml(table: Mapping[str, Any]) -> str:
-    """Strings, numbers and lists are written as in JSON."""
-    lines = []
-    for key, value in table.items():
-        if isinstance(value, dict):
-            inner = ", ".join(f"{json.dumps(name)} = {json.dumps(one)}" for name, one in value.items())
-            lines.append(f"{key} = {{ {inner} }}\n")
-        else:
-            lines.append(f"{key} = {json.dumps(value)}\n")
-    return "".join(lines)
-
-
-__all__ = ["CONTROLLER", "Network", "P4Switch", "check_tools", "settings"]

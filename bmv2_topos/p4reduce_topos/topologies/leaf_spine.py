@@ -15,8 +15,8 @@
 
 from __future__ import annotations
 
-from p4reduce_topos import tree
 from p4reduce_topos.model import PLAIN, Topology, Wire
+from p4reduce_topos.topologies.parts import links, racks
 
 
 def build(workers: int = 4, edge: Wire = PLAIN, core: Wire = PLAIN, *, leaves: int = 2, spines: int = 2) -> Topology:
@@ -25,11 +25,5 @@ def build(workers: int = 4, edge: Wire = PLAIN, core: Wire = PLAIN, *, leaves: i
         raise ValueError(f"leaves={leaves}, spines={spines}: 1 to 32 and 1 to 16 are accepted")
     lower = tuple(f"leaf{number}" for number in range(1, leaves + 1))
     upper = tuple(f"spine{number}" for number in range(1, spines + 1))
-    hosts, edges = tree.racks(workers, lower, edge)
-    return Topology("leaf-spine", hosts, lower + upper, edges + tree.links(lower, upper, core), hosts, upper)
-
-
-if __name__ == "__main__":
-    from p4reduce_topos.cli import run_module
-
-    run_module("leaf-spine")
+    hosts, edges = racks(workers, lower, edge)
+    return Topology("leaf-spine", hosts, lower + upper, edges + links(lower, upper, core), hosts, upper)

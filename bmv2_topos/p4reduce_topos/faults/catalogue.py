@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong in a network, done on purpose while ranks reduce, and how each rank comes out of it.
+"""The faults by name: what is done to a network while ranks reduce, and what that must end in.
 
 Every fault ends in the right sums or in an error that says what happened, within its deadline: see `Fault.outcome`.
 """
@@ -11,85 +11,18 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from p4reduce.errors import P4ReduceError
-from p4reduce_bench.processes.children import Child
 from p4reduce_bench.processes.switches import START_UP_S
-from p4reduce_controller.jobs import LEASES_TO_RETURN
-from p4reduce_topos.model import Topology
-from p4reduce_topos.network import Network
+from p4reduce_controller.leases import LEASES_TO_RETURN
+from p4reduce_topos.emulation.network import Network
+from p4reduce_topos.faults.ranks import Ranks
 
 LEASE_S = 5.0
 _TO_COME = 10**6  # rounds
 VICTIM = 1  # the rank that faults are done to
-_UNDER_WAY = 3  # calls that every rank has done before
-_CALLS = 60
-
-Event = dict[str, Any]
-
-
-class Ranks:
-    """`rank` at each worker, and what they have said."""
-
-    def __init__(self, network: Network, *options: str) -> None:
-        self.network = network
-        self.events: dict[int, list[Event]] = {}
-        self.children: dict[int, Child] = {}
-        topology = network.topology
-        command = [sys.executable, "-m", "p4reduce_topos.rank", *options]
-        for rank, host in enumerate(topology.workers):
-            environment = network.environment(host, rank=rank, world_size=len(topology.workers))
-            self.children[rank] = network.start(host, f"rank {rank}", command, environment)
-            self.events[rank] = []
-
-    def wait(self, settled: Callable[[int], object], seconds: float, what: str) -> None:
-        """Until that holds for every rank. Raises P4ReduceError naming those of which it does not."""
-        deadline = time.monotonic() + seconds
-        while True:
-            over = {rank for rank, child in self.children.items() if child.process.poll() is not None}
-            for rank, child in self.children.items():
-                self.events[rank] += child.read()
-            missing = [rank for rank in self.children if not settled(rank)]
-            if not missing:
-                return
-            dead = over & set(missing)
-            if dead or time.monotonic() > deadline:
-                first = min(dead or missing)
-                tail = self.children[first].tail()
-                raise P4ReduceError(
-                    f"no {what} of ranks {missing} within {seconds:g} s; rank {first}: {self.events[first][-1:]} {tail}"
-                )
-            time.sleep(0.01)
-
-    def wait_calls(self, more: int) -> None:
-        """Until every rank has made so many more calls."""
-        for rank, child in self.children.items():
-            self.events[rank] += child.read()
-        wanted = {rank: self._calls(rank) + more for rank in self.children}
-        self.wait(lambda rank: self._calls(rank) >= wanted[rank], 60.0, "call")
-
-    def _calls(self, rank: int) -> int:
-        return max((event.get("done", 0) for event in self.events[rank]), default=0)
-
-    def wait_ends(self, seconds: float) -> dict[int, Event]:
-        """What each rank said last."""
-        self.wait(lambda rank: self.children[rank].process.poll() is not None, seconds, "end")
-        for rank, child in self.children.items():
-            self.events[rank] += child.read()
-        return {rank: self.events[rank][-1] if self.events[rank] else {} for rank in self.children}
-
-    def forget(self, rank: int) -> None:
-        """The rank is no longer followed."""
-        self.network.stop(self.children.pop(rank))
-
-    def __enter__(self) -> Ranks:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for rank in list(self.children):
-            self.forget(rank)
+UNDER_WAY = 3  # calls that every rank has done before
 
 
 @dataclass(frozen=True)
@@ -143,7 +76,7 @@ def restart_controller(network: Network, ranks: Ranks) -> None:
     while any(member["away"] for job in network.status()["jobs"] for member in job["members"]):
         if time.monotonic() > deadline:
             raise P4ReduceError(f"not all ranks are back: {network.status()['jobs']}")
-    ranks.wait_calls(_UNDER_WAY)
+    ranks.wait_calls(UNDER_WAY)
 
 
 def kill_controller(network: Network, _: Ranks) -> None:
@@ -167,7 +100,7 @@ def forge(network: Network, ranks: Ranks) -> None:
     udp_port = job["members"][VICTIM]["places"][0]["udp_port"]
     senders = [(topology.ip(host), topology.mac(host), udp_port) for host in (rogue, topology.workers[VICTIM])]
     command = [
-        sys.executable, "-m", "p4reduce_topos.forger",
+        sys.executable, "-m", "p4reduce_topos.faults.forger",
         "--interface", topology.interface(rogue, topology.ports(rogue)[1]),
         "--switch", topology.ip(switch), topology.mac(switch), "--senders", json.dumps(senders),
         "--workers", str(len(topology.workers)), "--job", str(job["number"]), "--generation", str(job["generation"]),
@@ -208,36 +141,3 @@ FAULTS: dict[str, Fault] = {
         options=("--odd", str(VICTIM)),
     ),
 }  # fmt: skip
-
-
-def prepared(fault: Fault, topology: Topology) -> Topology:
-    """The topology with what the fault does to its hosts' links."""
-    links = []
-    for link in topology.links:
-        wire = replace(link.wire, **fault.wire)  # type: ignore[arg-type]
-        links.append(replace(link, wire=wire) if set(link.ends) & set(topology.hosts) else link)
-    return replace(topology, links=tuple(links))
-
-
-def suffer(network: Network, fault: Fault) -> dict[int, Event]:
-    """How each rank ended that is left. Raises P4ReduceError where one did not in time."""
-    calls = _CALLS if fault.outcome == "sums" else 1_000_000
-    with Ranks(network, "--pause", str(fault.pause), "--calls", str(calls), *fault.options) as ranks:
-        if not fault.options:
-            ranks.wait_calls(_UNDER_WAY)
-            fault.act(network, ranks)
-        return ranks.wait_ends(fault.seconds)
-
-
-def verdict(fault: Fault, ends: Mapping[int, Event]) -> list[str]:
-    """What is not as it should be: a line for each rank."""
-    if fault.outcome == "sums":
-        return [f"rank {rank}: {end}" for rank, end in ends.items() if "right" not in end]
-    return [
-        f"rank {rank}: {end}"
-        for rank, end in ends.items()
-        if end.get("error") != fault.outcome or fault.says not in end.get("message", "")
-    ]
-
-
-__all__ = ["FAULTS", "Fault", "Ranks", "prepared", "suffer", "verdict"]

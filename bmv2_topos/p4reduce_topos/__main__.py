@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m p4reduce_topos`: the same as `p4reduce topo`."""
+
+import sys
+
+from p4reduce.commands.cli import main
+
+if __name__ == "__main__":
+    sys.argv.insert(1, "topo")
+    main()

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The network for control, beside the topology's links and not shaped: the controller and every host belong to it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterable, Mapping
+
+from p4reduce.errors import P4ReduceError
+from p4reduce_bench.processes.network import run
+
+CONTROLLER = "10.255.255.254:7700"
+_BRIDGE = "control"
+_END = "ctl-"  # and a host: our end of its link
+
+
+def make(hosts: Mapping[str, int]) -> None:
+    """hosts: name -> a process in its network namespace."""
+    run("ip", "link", "add", _BRIDGE, "type", "bridge")
+    run("ip", "address", "add", f"{CONTROLLER.partition(':')[0]}/16", "dev", _BRIDGE)
+    run("ip", "link", "set", _BRIDGE, "up")
+    for index, (host, pid) in enumerate(hosts.items()):
+        inside = ["nsenter", f"--net=/proc/{pid}/ns/net"]
+        end, name = f"{_END}{host}", f"{host}-ctl"
+        run("ip", "link", "add", end, "type", "veth", "peer", "name", name, "netns", str(pid))
+        run("ip", "link", "set", end, "master", _BRIDGE, "up")
+        run(*inside, "ip", "address", "add", f"10.255.0.{index + 1}/16", "dev", name)
+        run(*inside, "ip", "link", "set", name, "up")
+
+
+def partition(hosts: Iterable[str], *, apart: bool) -> None:
+    """Cuts hosts off it, or joins them to it again."""
+    for host in hosts:
+        run("ip", "link", "set", f"{_END}{host}", "down" if apart else "up")
+
+
+def remove() -> None:
+    """What is left of it."""
+    for _, name in socket.if_nameindex():
+        # The kernel takes the hosts' namespaces away when it has time, and what leads there with them.
+        if name == _BRIDGE or name.startswith(_END):
+            with contextlib.suppress(P4ReduceError):  # it has gone this moment
+                run("ip", "link", "delete", name)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a topology's controllers are told, in TOML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from p4reduce_topos.model import Topology
+
+
+def settings(topology: Topology, grpc: Callable[[str], str]) -> str:
+    """The job controller's: ports, addresses, forwarding and tree of every switch that adds up.
+
+    One root has a tree below it. Several share the slots of each job, and packets come to them as other traffic does.
+    """
+    above = topology.tree(topology.roots[0]).above if len(topology.roots) == 1 else {}
+    parts = []
+    for switch in topology.aggregating:
+        table = {"name": switch, **_switch(topology, switch, grpc(switch))}
+        if switch in above:
+            table["uplink"] = {"port": topology.port(switch, above[switch]), "to": above[switch]}
+        parts.append(f"[[switches]]\n{_toml(table)}")
+    return "\n".join(parts)
+
+
+def forwarding_settings(topology: Topology, switch: str, grpc: str) -> str:
+    """Those of the controller of a switch that only forwards."""
+    return _toml(_switch(topology, switch, grpc))
+
+
+def _switch(topology: Topology, switch: str, grpc: str) -> dict[str, Any]:
+    return {
+        "switch": [grpc],
+        "address": [topology.ip(switch)],
+        "mac": [topology.mac(switch)],
+        "ports": list(topology.flood_ports(switch)),
+        "hosts": topology.forwarding(switch),
+    }
+
+
+def _toml(table: Mapping[str, Any]) -> str:
+    """Strings, numbers and lists are written as in JSON."""
+    lines = []
+    for key, value in table.items():
+        if isinstance(value, dict):
+            inner = ", ".join(f"{json.dumps(name)} = {json.dumps(one)}" for name, one in value.items())
+            lines.append(f"{key} = {{ {inner} }}\n")
+        else:
+            lines.append(f"{key} = {json.dumps(value)}\n")
+    return "".join(lines)

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a switch shall hold: entries and groups of its own and of jobs, written as they change, and compared when the
+connection is new."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import finsy as fy
+from finsy.proto import p4r
+
+from p4reduce_controller.aggregator import Direction, Placement, SwitchError, SwitchUnavailable
+from p4reduce_controller.link import Entry, Link
+from p4reduce_controller.program import Program
+from p4reduce_controller.switch_config import SwitchConfig
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """An entry that the switch shall have; `owner` is the job that it belongs to, if any."""
+
+    value: object
+    entity: p4r.Entity
+    owner: int | None
+
+
+class DesiredState:
+    """Of one switch. `link` gives its connection, and raises SwitchUnavailable where there is none."""
+
+    def __init__(self, config: SwitchConfig, program: Program, link: Callable[[], Link]) -> None:
+        self._program = program
+        self._link = link
+        self._writing = asyncio.Lock()
+        self._wanted: dict[object, _Wanted] = {}
+        self._rates: dict[tuple[int, Direction], float] = {}
+        for entry in _base_entries(config, program):
+            self._want(entry, None)
+        self._base = frozenset(self._wanted)
+
+    @property
+    def loss_rates(self) -> Mapping[tuple[int, Direction], float]:
+        return dict(self._rates)
+
+    # Jobs.
+
+    def expect(self, job: Placement) -> None:
+        """The switch has it already."""
+        for entry in self._entries_of(job):
+            self._want(entry, job.job)
+        for entry in self._learned_from(job):
+            self._want(entry, None)
+
+    async def install(self, job: Placement) -> None:
+        await self._put(self._entries_of(job), owner=job.job)
+        try:
+            await self._try_to_put(self._learned_from(job))
+        except SwitchUnavailable:
+            raise
+        except SwitchError as error:  # frames to an unknown host are flooded, so this is no loss
+            log.warning("%s", error)
+
+    async def fence(self, job: Placement) -> None:
+        await self._drop(self._program.admissions(job))
+
+    async def forget(self, job: Placement) -> None:
+        program = self._program
+        await self._drop([*program.uplinks(job), *program.deliveries(job), program.job_group(job)])
+
+    def _entries_of(self, job: Placement) -> list[Entry]:
+        program = self._program
+        return [program.job_group(job), *program.deliveries(job), *program.uplinks(job), *program.admissions(job)]
+
+    def _learned_from(self, job: Placement) -> list[Entry]:
+        """Where its workers are, as hosts."""
+        hosts = {worker.sender.mac: worker.port for worker in job.workers}
+        learned = [self._program.host(mac, port) for mac, port in hosts.items()]
+        return [entry for entry in learned if self._canonical(entry)[0] not in self._base]
+
+    # Losses on purpose.
+
+    async def set_loss(self, port: int, direction: Direction, rate: float) -> None:
+        entry = self._program.loss(port, direction, rate)
+        if rate > 0:
+            await self._try_to_put([entry])
+            self._rates[port, direction] = rate
+        else:
+            await self._drop([entry])
+            self._rates.pop((port, direction), None)
+
+    # All of it.
+
+    async def reconcile(self, link: Link) -> frozenset[int]:
+        """Makes the switch hold what it shall. Returns the jobs whose entries were not all there.
+
+        What is not ours goes, and what is missing is put back, but for those jobs, since their slots are gone as well.
+        """
+        async with self._writing:
+            there = await self._read(link)
+            intact = {key for key, wanted in self._wanted.items() if key in there and there[key][0] == wanted.value}
+            lost = {wanted.owner for key, wanted in self._wanted.items() if wanted.owner and key not in intact}
+            for key in [key for key, wanted in self._wanted.items() if wanted.owner in lost and wanted.owner]:
+                del self._wanted[key]
+
+            updates = [
+                p4r.Update(type=p4r.Update.DELETE, entity=entity)
+                for key, (_, entity) in there.items()
+                if key not in self._wanted
+            ]
+            for key, wanted in self._wanted.items():
+                if key not in intact:
+                    exists = key in there or wanted.entity.table_entry.is_default_action
+                    kind = p4r.Update.MODIFY if exists else p4r.Update.INSERT
+                    updates.append(p4r.Update(type=kind, entity=wanted.entity))
+            await link.write(updates)
+            return frozenset(owner for owner in lost if owner is not None)
+
+    async def take_everything_off(self) -> None:
+        async with self._writing:
+            link = self._link()
+            updates = [
+                p4r.Update(type=p4r.Update.DELETE, entity=wanted.entity)
+                for wanted in self._wanted.values()
+                if not wanted.entity.table_entry.is_default_action
+            ]
+            self._wanted.clear()
+            unknown = self._program.discard_unknown().encode(self._program.schema)
+            await link.write([p4r.Update(type=p4r.Update.MODIFY, entity=unknown), *updates], missing_ok=True)
+
+    async def _read(self, link: Link) -> dict[object, tuple[object, p4r.Entity]]:
+        """What the switch holds, by its identity: contents and message."""
+        there: dict[object, tuple[object, p4r.Entity]] = {}
+        async for table_entry in link.read(self._program.every_entry()):
+            if not (table_entry.is_default_action or table_entry.is_const):
+                key, value, entity = self._canonical(table_entry)
+                there[key] = (value, entity)
+        async for group in link.read([fy.P4MulticastGroupEntry()]):
+            key, value, entity = self._canonical(group)
+            there[key] = (value, entity)
+        return there
+
+    # Some of it.
+
+    def _want(self, entry: Entry, owner: int | None) -> p4r.Update | None:
+        """The update that brings the switch there, or None when it is there."""
+        key, value, entity = self._canonical(entry)
+        had = self._wanted.get(key)
+        self._wanted[key] = _Wanted(value, entity, owner)
+        if had is None and not (isinstance(entry, fy.P4TableEntry) and entry.is_default_action):
+            return p4r.Update(type=p4r.Update.INSERT, entity=entity)
+        return None if had and had.value == value else p4r.Update(type=p4r.Update.MODIFY, entity=entity)
+
+    async def _put(self, entries: Iterable[Entry], owner: int | None = None) -> None:
+        """When it fails, some of the entries may be there, until `_drop` takes them off."""
+        async with self._writing:
+            link = self._link()
+            updates = [self._want(entry, owner) for entry in entries]
+            await link.write([update for update in updates if update is not None])
+
+    async def _drop(self, entries: Iterable[Entry]) -> None:
+        """Those that the switch does not have are passed over. When it fails, it may be tried again."""
+        async with self._writing:
+            link = self._link()
+            keys = [key for key in (self._canonical(entry)[0] for entry in entries) if key in self._wanted]
+            deletes = [p4r.Update(type=p4r.Update.DELETE, entity=self._wanted[key].entity) for key in keys]
+            await link.write(deletes, missing_ok=True)
+            for key in keys:
+                del self._wanted[key]
+
+    async def _try_to_put(self, entries: Sequence[Entry]) -> None:
+        """Entries that one can do without: all or none. Raises the switch's refusal after taking them off again."""
+        try:
+            await self._put(entries)
+        except SwitchUnavailable:
+            raise
+        except SwitchError:
+            await self._drop(entries)
+            raise
+
+    def _canonical(self, entry: Entry) -> tuple[object, object, p4r.Entity]:
+        """Identity and contents of an entry, comparable however it was written, and its message."""
+        schema = self._program.schema
+        entity = entry.encode(schema)
+        if isinstance(entry, fy.P4MulticastGroupEntry):
+            replicas = fy.P4MulticastGroupEntry.decode(entity, schema).replicas
+            pairs = [(replica, 0) if isinstance(replica, int) else _pair(replica) for replica in replicas]
+            return ("group", entry.multicast_group_id), frozenset(pairs), entity
+        plain = fy.P4TableEntry.decode(entity, schema)
+        match = frozenset((plain.match or {}).items())
+        action = plain.action
+        value = (action.name, frozenset(action.args.items())) if isinstance(action, fy.Action) else action
+        return (plain.table_id, match), value, entity
+
+
+def _base_entries(config: SwitchConfig, program: Program) -> list[Entry]:
+    """Those that are there without any job."""
+    mac = config.address.mac
+    entries: list[Entry] = [program.flood_group(config.ports), program.flood_unknown()] if config.ports else []
+    entries += [program.own_address(ip, mac) for ip in dict.fromkeys([config.address.ip, *config.more_addresses])]
+    entries += [program.host(host, port) for host, port in config.hosts.items()]
+    entries += [program.route(route.destination, route.port, mac, route.next_hop_mac) for route in config.routes]
+    if config.routes:
+        entries.append(program.router_mac(mac))
+    return entries
+
+
+def _pair(replica: Any) -> tuple[int, int]:
+    return (replica.port, replica.instance) if hasattr(replica, "port") else tuple(replica)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job and its ranks, as the controller knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.aggregator import Heard, Placement
+from p4reduce_controller.pools import SlotRange
+
+Session = object  # whatever the caller tells its streams apart by
+
+
+class State(Enum):
+    GATHERING = "gathering"
+    INSTALLING = "installing"
+    READY = "ready"
+    FINISHED = "finished"
+    ABORTED = "aborted"
+
+
+@dataclass
+class Member:
+    """A rank that has joined. Times are seconds on the caller's clock.
+
+    `session` is None while it is away: not back yet since the controller was restarted. `key`: the digest of the secret
+    by which it is known then, or "".
+    """
+
+    rank: int
+    session: Session | None
+    last_sign: float
+    nonce: int
+    key: str = ""
+    switch: str = ""  # the name of the one that it says it is at
+    heard: dict[int, Heard] = field(default_factory=dict)  # by the number of the switch, one in each tree
+    leaving: bool = False
+    told: pb.Waiting | None = None
+
+
+@dataclass
+class Job:
+    """`ranges` has one for each switch: slot s of the job is in those of tree s mod the number of trees.
+
+    `placements`: what each switch that takes part is told, by its number, once all ranks have been heard.
+    """
+
+    name: str
+    number: int
+    generation: int
+    world_size: int
+    slots: int
+    ranges: tuple[SlotRange, ...]
+    first_seq: int
+    lease: float
+    started: float
+    deadline: float  # of the gathering
+    state: State = State.GATHERING
+    members: dict[int, Member] = field(default_factory=dict)
+    placements: dict[int, Placement] = field(default_factory=dict)
+    leave_deadline: float | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.state in (State.FINISHED, State.ABORTED)
+
+    @property
+    def absent(self) -> list[int]:
+        """Ranks that have not joined."""
+        return self.without(lambda _: True)
+
+    @property
+    def away(self) -> list[Member]:
+        return [member for member in self.members.values() if member.session is None]
+
+    def without(self, condition: Callable[[Member], bool]) -> list[int]:
+        """Ranks that have not joined, or of which the condition does not hold."""
+        return [
+            rank for rank in range(self.world_size) if rank not in self.members or not condition(self.members[rank])
+        ]
+
+    def blame(self, ranks: Iterable[int], reason: pb.AbortReason, what: str) -> pb.Abort:
+        """An abort that names these ranks."""
+        ranks = list(ranks)
+        return pb.Abort(rank=min(ranks), reason=reason, message=f"job {self.name!r}: {list_ranks(ranks)} {what}")
+
+
+def list_ranks(ranks: Iterable[int]) -> str:
+    """ "rank 3" or "ranks 0, 1, 5"."""
+    numbers = sorted(ranks)
+    return f"rank{'s' if len(numbers) != 1 else ''} {', '.join(map(str, numbers))}"

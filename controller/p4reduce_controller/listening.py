@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the service listens, and who is let in."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+
+
+class ListenError(Exception):
+    """The service cannot listen as asked; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class ServiceConfig:
+    """`certificate` and `key` are PEM; without them the service is in the clear, on loopback unless `insecure`."""
+
+    listen: str = "127.0.0.1:7700"
+    token: str | None = None
+    certificate: bytes | None = None
+    key: bytes | None = None
+    insecure: bool = False
+
+
+def check_listen(config: ServiceConfig) -> None:
+    """Raises ListenError for an address that is none, or that would lay the service open."""
+    host, colon, port = config.listen.rpartition(":")
+    if not (host and colon and port.isdigit() and int(port) < 65536):
+        raise ListenError(f"--listen {config.listen}: HOST:PORT is accepted, as in 127.0.0.1:7700")
+    if bool(config.certificate) != bool(config.key):
+        raise ListenError("TLS needs both a certificate and its key")
+    if not (config.certificate or config.insecure or _is_loopback(host)):
+        raise ListenError(
+            f"--listen {config.listen} is open to other hosts without TLS; "
+            "give --tls-cert and --tls-key, or --insecure if the network is trusted"
+        )
+
+
+def bound_server(config: ServiceConfig) -> tuple[grpc.aio.Server, str]:
+    """A server that has its port but no service yet, and where that is. Raises ListenError."""
+    check_listen(config)
+    options = [("grpc.so_reuseport", 0)]  # or a second controller could take the same port
+    server = grpc.aio.server(interceptors=[_TokenCheck(config.token)] if config.token else [], options=options)
+    try:
+        if config.certificate and config.key:
+            credentials = grpc.ssl_server_credentials([(config.key, config.certificate)])
+            port = server.add_secure_port(config.listen, credentials)
+        else:
+            port = server.add_insecure_port(config.listen)
+    except RuntimeError as error:
+        raise ListenError(f"cannot listen on {config.listen}: {error}; is the port taken?") from None
+    return server, f"{config.listen.rpartition(':')[0]}:{port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class _TokenCheck(grpc.aio.ServerInterceptor):
+    """Lets through only calls with `authorization: Bearer <token>`."""
+
+    def __init__(self, token: str) -> None:
+        self._wanted = f"Bearer {token}".encode()
+
+    async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:
+        handler = await continuation(details)
+        given = [value for key, value in details.invocation_metadata or () if key == "authorization"]
+        text = given[0] if given else ""
+        value = text if isinstance(text, bytes) else text.encode()
+        if handler is None or hmac.compare_digest(value, self._wanted):
+            return handler
+        reason = "the token is wrong" if given else "a token is needed"
+
+        async def refuse(_: Any, context: Any) -> NoReturn:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
+            raise AssertionError
+
+        if handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler(refuse)
+        return grpc.unary_unary_rpc_method_handler(refuse)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a job has its place: of what is asked and what is free, without changing either.
+
+First come the slots, when the first rank joins; then, when all ranks have been heard, what each switch is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from p4reduce.protocol.aggregators import slots_at_each
+from p4reduce_controller.aggregator import Heard, Layout, Parent, Placement
+from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.job import Job
+from p4reduce_controller.pools import PoolFull, SlotPool, SlotRange
+from p4reduce_controller.trees import Misplaced, Node, Trees
+
+
+@dataclass(frozen=True)
+class Site:
+    """The switches: the layout of every one, where workers send to, and how they hang together."""
+
+    layout: Layout
+    addresses: tuple[Endpoint, ...]
+    trees: Trees
+
+    @property
+    def capacity(self) -> int:
+        """Slots that one job can have at most."""
+        return len(self.trees.roots) * self.layout.slots
+
+    def within_reach(self, named: str) -> list[int]:
+        """The switches that a rank says HELLO to, tree after tree: all, or of a tree the one that it has named."""
+        switches: list[int] = []
+        for tree in range(len(self.trees.roots)):
+            every = self.trees.among(range(len(self.addresses)), tree)
+            switches += [switch for switch in every if self.trees.names[switch] == named] or every
+        return switches
+
+    def heard_everywhere(self, heard: Mapping[int, Heard]) -> bool:
+        """In every tree."""
+        return len(heard) == len(self.trees.roots)
+
+    def leads_to_a_switch(self, switch: int, port: int, children: Mapping[int, Heard]) -> bool:
+        """`children`: where each switch with a parent was heard by it."""
+        uplinks = self.trees.uplinks
+        below = (children[child] for child, up in uplinks.items() if up.parent == switch and child in children)
+        return (switch in uplinks and uplinks[switch].port == port) or any(child.port == port for child in below)
+
+
+def find_slots(site: Site, slots: int, pools: Sequence[SlotPool]) -> tuple[SlotRange, ...]:
+    """A free range at each switch for a job of so many slots. Raises PoolFull, which names the switch."""
+    each = slots_at_each(slots, len(site.trees.roots))
+    ranges = []
+    for address, pool in zip(site.addresses, pools, strict=True):
+        try:
+            ranges.append(pool.find(each))
+        except PoolFull as error:
+            where = f" at the switch {address}" if len(pools) > 1 else ""
+            raise PoolFull(f"{error}{where}") from None
+    return tuple(ranges)
+
+
+def check_kept(site: Site, job: Job) -> None:
+    """Raises ValueError for a job that cannot have been placed at this site."""
+    roots = len(site.trees.roots)
+    for rank, member in job.members.items():
+        at = sorted(map(site.trees.tree, member.heard))
+        if at != list(range(roots)) or not set(member.heard) <= set(site.within_reach(member.switch)):
+            raise ValueError(f"rank {rank} is not at one switch of each of the {roots} trees")
+    for taken in job.ranges:
+        if taken.count != slots_at_each(job.slots, roots):
+            raise ValueError(f"slots={job.slots}, of which {taken.count} at each switch")
+
+
+def place(site: Site, job: Job, children: Mapping[int, Heard]) -> dict[int, Placement]:
+    """What each switch that takes part is told, by its number. Raises Misplaced.
+
+    `children`: where each switch with a parent was heard by it.
+    """
+    placements = {}
+    groups = set()
+    for tree in range(len(site.trees.roots)):
+        places = {rank: site.trees.among(list(one.heard), tree)[0] for rank, one in job.members.items()}
+        nodes = site.trees.nodes(places)
+        groups.add(frozenset(node.ranks for node in nodes if node.ranks))
+        by_switch = {node.switch: node for node in nodes}
+        for node in nodes:
+            workers = [job.members[rank].heard[node.switch] for rank in node.ranks]
+            workers += [children[child] for child in node.children]
+            placements[node.switch] = Placement(
+                job.number,
+                job.generation,
+                job.ranges[node.switch],
+                job.first_seq,
+                tuple(workers),
+                len(node.children),
+                _parent(site, node, by_switch),
+            )
+    if len(groups) > 1:
+        raise Misplaced("ranks that share a switch in one tree do not in another, and they must in all or in none")
+    return placements
+
+
+def _parent(site: Site, node: Node, by_switch: Mapping[int, Node]) -> Parent | None:
+    if node.parent is None:
+        return None
+    above = by_switch[node.parent]
+    index = len(above.ranks) + above.children.index(node.switch)
+    return Parent(site.trees.uplinks[node.switch].port, site.addresses[node.parent], index)

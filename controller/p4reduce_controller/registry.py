@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which jobs there are, by name and by number, and what they hold: numbers, generations and slots of every switch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.aggregator import Heard
+from p4reduce_controller.job import Job
+from p4reduce_controller.numbers import JobNumbers
+from p4reduce_controller.placement import Site, check_kept, find_slots, place
+from p4reduce_controller.pools import SlotPool
+
+
+class Registry:
+    """A job that is over has no name any more, but keeps its number and slots until it is freed."""
+
+    def __init__(self, site: Site, numbers: JobNumbers) -> None:
+        self.site = site
+        self.pools = tuple(SlotPool(site.layout.slots) for _ in site.addresses)
+        self._numbers = numbers
+        self._by_number: dict[int, Job] = {}
+        self._by_name: dict[str, Job] = {}
+
+    def __iter__(self) -> Iterator[Job]:
+        """All that hold slots."""
+        return iter(self._by_number.values())
+
+    @property
+    def live(self) -> list[Job]:
+        """Jobs that are not over."""
+        return list(self._by_name.values())
+
+    def named(self, name: str) -> Job | None:
+        return self._by_name.get(name)
+
+    def numbered(self, number: int, generation: int) -> Job | None:
+        job = self._by_number.get(number)
+        return job if job is not None and job.generation == generation else None
+
+    def found(self, join: pb.Join, slots: int, first_seq: int, lease: float, now: float) -> Job:
+        """A new job for its first rank. Raises PoolFull or NumbersExhausted; then nothing is taken."""
+        ranges = find_slots(self.site, slots, self.pools)
+        number, generation = self._numbers.take()
+        for pool, taken in zip(self.pools, ranges, strict=True):
+            pool.take(taken)
+        job = Job(
+            name=join.job,
+            number=number,
+            generation=generation,
+            world_size=join.world_size,
+            slots=slots,
+            ranges=ranges,
+            first_seq=first_seq,
+            lease=lease,
+            started=now,
+            deadline=math.inf,
+        )
+        self._by_number[number] = self._by_name[job.name] = job
+        return job
+
+    def take_up(self, job: Job, children: Mapping[int, Heard]) -> None:
+        """A job of an earlier run, in ascending order of numbers. Raises ValueError or Misplaced."""
+        if job.name in self._by_name:
+            raise ValueError("there are two of that name")
+        check_kept(self.site, job)
+        uplinks = self.site.trees.uplinks
+        if len(children) != len(uplinks):
+            raise ValueError(f"{len(children)} of {len(uplinks)} switches with a parent are known")
+        for pool, taken in zip(self.pools, job.ranges, strict=True):
+            pool.take(taken)
+        self._numbers.resume(job.number, job.generation)
+        job.placements = place(self.site, job, children)
+        self._by_number[job.number] = self._by_name[job.name] = job
+
+    def give_up_name(self, job: Job) -> None:
+        """The job is over."""
+        del self._by_name[job.name]
+
+    def free(self, job: Job) -> None:
+        """Every switch has forgotten the job."""
+        del self._by_number[job.number]
+        for pool, taken in zip(self.pools, job.ranges, strict=True):
+            pool.give_back(taken)
+        self._numbers.give_back(job.number)

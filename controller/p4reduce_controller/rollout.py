@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One job on the switches: put there, kept there, and taken off again, one after the other.
+
+installing --all switches have it--> installed --remove--> removing --no switch has it--> removed
+    \\--a switch fails--> failed --------------------------/ /  \\--the controller ends--> abandoned
+     \\--removed meanwhile-----------------------------------/
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from enum import Enum
+from typing import Any, Protocol
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.aggregator import Aggregator, Placement, SwitchError, SwitchUnavailable
+from p4reduce_controller.job import Job
+from p4reduce_controller.tasks import Interrupted, apart, first_of
+
+log = logging.getLogger(__name__)
+
+CONNECT_WAIT = 5.0  # for a switch that is away when a job wants to be installed
+RETRY = 0.5
+
+
+class Stage(Enum):
+    INSTALLING = "installing"
+    INSTALLED = "installed"
+    FAILED = "failed"  # some switches may have some of it
+    REMOVING = "removing"
+    REMOVED = "removed"
+    ABANDONED = "abandoned"  # a switch that is away may still have it
+
+
+NEXT: dict[Stage, frozenset[Stage]] = {
+    Stage.INSTALLING: frozenset({Stage.INSTALLED, Stage.FAILED, Stage.REMOVING}),
+    Stage.INSTALLED: frozenset({Stage.REMOVING}),
+    Stage.FAILED: frozenset({Stage.REMOVING}),
+    Stage.REMOVING: frozenset({Stage.REMOVED, Stage.ABANDONED}),
+    Stage.REMOVED: frozenset(),
+    Stage.ABANDONED: frozenset(),
+}
+
+
+class Progress(Protocol):
+    """Who is told how it goes. Each is called once at most, and `installed` or `failed` only before `remove`."""
+
+    def installed(self, job: Job) -> None: ...
+
+    def failed(self, job: Job, why: str) -> None:
+        """It has to be removed."""
+
+    def freed(self, job: Job) -> None:
+        """Nothing of it is on any switch."""
+
+
+class Rollout:
+    """`run` is its life. It raises nothing but what `progress` raises, whatever the switches do."""
+
+    def __init__(
+        self,
+        job: Job,
+        switches: Sequence[Aggregator],
+        progress: Progress,
+        stopping: asyncio.Event,
+        stage: Stage = Stage.INSTALLING,
+    ) -> None:
+        """`stopping`: once it is set, switches that are away are not waited for."""
+        self.stage = stage
+        self._job = job
+        self._switches = switches
+        self._progress = progress
+        self._stopping = stopping
+        self._ending = asyncio.Event()
+        self._abort: pb.Abort | None = None
+
+    @property
+    def ending(self) -> bool:
+        """The job shall be taken off."""
+        return self._ending.is_set()
+
+    def remove(self, abort: pb.Abort | None) -> None:
+        """The job is over. An installation that is under way is not broken off, since a write that is cancelled here
+        may still take place there."""
+        self._abort = abort
+        self._ending.set()
+
+    async def run(self) -> None:
+        if self.stage is Stage.INSTALLING:
+            await self._install()
+        await self._ending.wait()
+        self._enter(Stage.REMOVING)
+        gone = await asyncio.gather(*[self._remove_from(*one) for one in self._places()])
+        if all(gone):
+            self._enter(Stage.REMOVED)
+            self._progress.freed(self._job)
+        else:
+            self._enter(Stage.ABANDONED)
+
+    def _enter(self, stage: Stage) -> None:
+        if stage not in NEXT[self.stage]:
+            raise RuntimeError(f"job {self._job.name!r} is {self.stage.value}, and cannot become {stage.value}")
+        self.stage = stage
+
+    def _places(self) -> list[tuple[Aggregator, Placement]]:
+        return [(self._switches[number], placement) for number, placement in self._job.placements.items()]
+
+    # On.
+
+    async def _install(self) -> None:
+        """On all switches at once. They are all waited for, so that none is written to after the job has failed."""
+        problems = await asyncio.gather(*[self._install_on(*one) for one in self._places()])
+        if self.ending:
+            return
+        if why := "; ".join(filter(None, problems)):
+            self._enter(Stage.FAILED)
+            self._progress.failed(self._job, why)
+        else:
+            self._enter(Stage.INSTALLED)
+            self._progress.installed(self._job)
+
+    async def _install_on(self, switch: Aggregator, placement: Placement) -> str:
+        """Returns what went wrong, or ""."""
+        try:
+            await first_of(switch.wait_connected(), self._ending.wait(), timeout=CONNECT_WAIT)
+            for step in (switch.install, switch.reset):
+                if not self.ending:
+                    await apart(step(placement))
+        except SwitchError as error:
+            return str(error)
+        except Exception as error:  # or its ranks would wait for it
+            log.exception("installing job %r at the switch at %s", self._job.name, switch.target)
+            return f"the switch at {switch.target} cannot be set up for it: {type(error).__name__}: {error}"
+        return ""
+
+    # Off.
+
+    async def _remove_from(self, switch: Aggregator, placement: Placement) -> bool:
+        """True when the switch has forgotten the job."""
+        fenced = await self._insist(switch, lambda: switch.fence(placement))
+        abort = self._packet()
+        # Where a switch is away, ranks shall hear that first, from the service.
+        if abort is not None and placement.has_ranks and not any(one.problem for one in self._switches):
+            worker = abort.rank if abort.HasField("rank") else None
+            try:
+                await apart(switch.abort(placement, worker, abort.reason))
+            except Exception as error:  # ranks hear it from the service too
+                log.warning("an ABORT at the switch at %s: %s", switch.target, error)
+        return await self._insist(switch, lambda: switch.forget(placement)) and fenced
+
+    def _packet(self) -> pb.Abort | None:
+        """What the switch shall tell the ranks. An ABORT says only who went. Where that is nobody, ranks that are away
+        shall hear why when they come back."""
+        abort = self._abort
+        return abort if abort is not None and (abort.HasField("rank") or not self._job.away) else None
+
+    async def _insist(self, switch: Aggregator, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Until it is done: a slot range with entries left must not be given to another job.
+
+        False where the controller ends before.
+        """
+        while True:
+            try:
+                await apart(work())
+                return True
+            except SwitchUnavailable:
+                if self._stopping.is_set():
+                    return False
+                await first_of(switch.wait_connected(), self._stopping.wait())
+            except (Interrupted, SwitchError) as error:
+                log.warning("taking job %r off the switch at %s: %s", self._job.name, switch.target, error)
+                await asyncio.sleep(RETRY)
+            except Exception:
+                log.exception("taking job %r off the switch at %s", self._job.name, switch.target)
+                await asyncio.sleep(RETRY)

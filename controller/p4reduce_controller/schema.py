@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A setting is declared once, as a field of a dataclass. Its key in a file, its option on the command line, the help,
+the checks and the errors follow from that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import Any, Literal, cast
+
+Scope = Literal["controller", "switch", "either"]
+
+
+class SettingsError(Exception):
+    """A setting is not accepted; the message says which and what would be."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """`low` to `high`, both included; `said` is how errors say that."""
+
+    low: float
+    high: float
+    said: str
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What there is to know of a setting besides its name, its type and its default.
+
+    `of`: the whole controller, a single switch (then it may stand in one of [[switches]], and not beside them), or
+    either. `help` is of the option, without which there is none; `{default}` in it is the default. `called`: the
+    option, where it is not called like the key. `read` makes the value of the option's text, or, where it may be given
+    several times, an element of the list or an item of the dict. `once`: it may not, though its value is a list.
+    `alone`: in a file, one element need not be a list.
+    """
+
+    help: str = ""
+    called: str = ""
+    of: Scope = "controller"
+    items: type | None = None
+    once: bool = False
+    alone: bool = False
+    read: Callable[[str], Any] | None = None
+    within: Range | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One of a dataclass's settings."""
+
+    key: str
+    default: Any
+    spec: Spec
+
+    @property
+    def kind(self) -> type[Any]:
+        return type(self.default)
+
+    @property
+    def option(self) -> str:
+        return f"--{(self.spec.called or self.key).replace('_', '-')}"
+
+    @property
+    def repeated(self) -> bool:
+        """Whether its option may be given several times."""
+        return self.kind in (list, dict) and not self.spec.once
+
+    @property
+    def help(self) -> str:
+        default = self.default
+        if isinstance(default, list):
+            default = ",".join(map(str, default))
+        return self.spec.help.replace("{default}", f"{default:g}" if isinstance(default, float) else str(default))
+
+    def of_option(self, given: Any) -> Any:
+        """The value that the command line asks for, or None where it does not. Raises SettingsError."""
+        if given is None or given is False or given == []:
+            return None
+        if self.spec.read is None:
+            return given
+        if not self.repeated:
+            return self.spec.read(given)
+        return self.kind(map(self.spec.read, given))
+
+    def checked(self, value: Any) -> Any:
+        """The value as the dataclass has it. Raises SettingsError."""
+        if self.spec.alone and isinstance(value, str):
+            value = [value]
+        if self.kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not self.kind:
+            raise SettingsError(f"{self.key} = {value!r}: a {self.kind.__name__} is accepted")
+        items = self.spec.items
+        elements = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if items is not None and not all(type(element) is items for element in elements):
+            raise SettingsError(f"{self.key} = {value!r}: a {self.kind.__name__} of {items.__name__} is accepted")
+        within = self.spec.within
+        if within is not None and not within.low <= value <= within.high:
+            raise SettingsError(f"{self.option} {value}: {within.said}")
+        return value
+
+
+def spec(help: str = "", **what: Any) -> Mapping[str, Spec]:
+    """Metadata of a field that is a setting; the keywords are those of Spec."""
+    return {"spec": Spec(help, **what)}
+
+
+def settings_of(schema: type) -> dict[str, Setting]:
+    """By their keys, as they are declared."""
+    return {item.name: Setting(item.name, _default(item), cast(Spec, item.metadata["spec"])) for item in fields(schema)}
+
+
+def check(
+    values: Mapping[str, Any], known: Mapping[str, Setting], where: str, also: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The values as a dataclass takes them. Raises SettingsError, which names `where` a key is that is not known.
+
+    `also`: keys that are known there besides, for people.
+    """
+    if strange := sorted(set(values) - set(known)):
+        raise SettingsError(f"{where}: unknown {', '.join(strange)}; known are {', '.join([*also, *known])}")
+    return {key: known[key].checked(value) for key, value in values.items()}
+
+
+def _default(item: Field[Any]) -> Any:
+    return item.default if item.default_factory is MISSING else item.default_factory()

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank's stream: what it says, and what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import grpc.aio
+
+from p4reduce.control import jobs_pb2 as pb
+
+FIRST_MESSAGE_TIMEOUT = 10.0
+
+Context = grpc.aio.ServicerContext[pb.ClientMessage, pb.ServerMessage]
+
+
+class ProtocolError(Exception):
+    """The client does not speak the service's language; the message says what it hears of that."""
+
+
+class Stream:
+    """`serve` is its life. `handle` is given what the rank says: its first message, then the others.
+
+    `tell` may be called at any time, and does not wait.
+    """
+
+    def __init__(self, context: Context, handle: Callable[[Stream, pb.ClientMessage, bool], None]) -> None:
+        """`handle`'s last argument is True for the first message. It may raise ProtocolError."""
+        self._context = context
+        self._handle = handle
+        self._outgoing: asyncio.Queue[tuple[pb.ServerMessage, bool] | BaseException] = asyncio.Queue()
+        self._over = False
+
+    def tell(self, message: pb.ServerMessage, *, last: bool = False) -> None:
+        """When `last`, the stream ends after it."""
+        self._outgoing.put_nowait((message, last))
+
+    async def serve(self, lost: Callable[[Stream], None]) -> None:
+        """Until the last word was sent, or the client is gone. `lost` is called when no more is heard of the rank, and
+        in the end in any case; nothing is handled after that. Raises what goes wrong in handling and in reading."""
+        reader = asyncio.create_task(self._read(lost), name="stream")
+        try:
+            while not isinstance(item := await self._outgoing.get(), BaseException):
+                message, last = item
+                await self._context.write(message)
+                if last:
+                    return
+            raise item
+        finally:
+            self._over = True
+            reader.cancel()
+            lost(self)
+            await asyncio.gather(reader, return_exceptions=True)
+
+    async def _read(self, lost: Callable[[Stream], None]) -> None:
+        """Until the client sends no more, which before its Leave means that it is lost."""
+        try:
+            await self._hear()
+            if not self._over:
+                lost(self)
+        except (Exception, asyncio.CancelledError) as error:  # for `serve`, which may be the one who cancels
+            self._outgoing.put_nowait(error)
+
+    async def _hear(self) -> None:
+        try:
+            message = await asyncio.wait_for(self._context.read(), FIRST_MESSAGE_TIMEOUT)
+            first = True
+            # A message may win against the cancellation of the wait for it.
+            while not self._over and (first or isinstance(message, pb.ClientMessage)):
+                self._handle(self, message if isinstance(message, pb.ClientMessage) else pb.ClientMessage(), first)
+                first = False
+                message = await self._context.read()
+        except (ProtocolError, asyncio.TimeoutError) as error:
+            text = str(error) or f"no Join came within {FIRST_MESSAGE_TIMEOUT:g} s"
+            self.tell(pb.ServerMessage(abort=pb.Abort(reason=pb.JOIN_REFUSED, message=text)), last=True)

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a switch is told that is the same for all jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network
+
+from p4reduce_controller.frames import Endpoint
+
+
+@dataclass(frozen=True)
+class Route:
+    destination: IPv4Network
+    port: int
+    next_hop_mac: str
+
+
+@dataclass(frozen=True)
+class SwitchConfig:
+    """Where the switch is, who it is on the network, and what it forwards besides.
+
+    `address` is where workers send to; `more_addresses` are answered for ARP and ping too. All have `address.mac`,
+    which is the routers' MAC as well. `ports` are flooded.
+    """
+
+    target: str
+    address: Endpoint
+    device_id: int = 1
+    more_addresses: Sequence[str] = ()
+    ports: Sequence[int] = (1,)
+    hosts: Mapping[str, int] = field(default_factory=dict)
+    routes: Sequence[Route] = ()

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses, ports and ways as people write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import AddressValueError, IPv4Address, IPv4Network
+from typing import Any
+
+from p4reduce.protocol.constants import AGGREGATION_PORT
+from p4reduce_controller.frames import format_mac, parse_mac
+from p4reduce_controller.schema import SettingsError
+from p4reduce_controller.switch_config import Route
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """IP and UDP port of "10.0.0.254" or "127.0.0.1:40001"."""
+    ip, colon, port = text.partition(":")
+    try:
+        IPv4Address(ip)
+        number = int(port) if colon else AGGREGATION_PORT
+    except (AddressValueError, ValueError):
+        number = 0
+    if not 0 < number < 65536:
+        raise SettingsError(
+            f"--address {text!r}: an IPv4 address is accepted, or one with a UDP port, as 10.0.0.254:31314"
+        )
+    return ip, number
+
+
+def parse_host(text: str) -> tuple[str, int]:
+    """MAC and port of "02:00:00:00:00:01=3"."""
+    mac, _, port = text.partition("=")
+    if not port.isdigit():
+        raise SettingsError(f"--host {text}: MAC=PORT is accepted, as 02:00:00:00:00:01=3")
+    return mac, int(port)
+
+
+def parse_route(text: str) -> dict[str, Any]:
+    """The parts of "10.0.1.0/24=2,02:00:00:00:00:02"."""
+    destination, _, rest = text.partition("=")
+    port, _, mac = rest.partition(",")
+    if not port.isdigit() or not mac:
+        raise SettingsError(f"--route {text}: CIDR=PORT,MAC is accepted, as 10.0.1.0/24=2,02:00:00:00:00:02")
+    return {"destination": destination, "port": int(port), "next_hop_mac": mac}
+
+
+def parse_uplink(text: str) -> tuple[str, int, str]:
+    """The parts of "127.0.0.1:9560:2=127.0.0.1:9559"."""
+    place, _, to = text.partition("=")
+    name, _, port = place.rpartition(":")
+    if not name or not port.isdigit() or not to:
+        raise SettingsError(f"--uplink {text}: LEAF:PORT=SPINE is accepted, as 127.0.0.1:9560:2=127.0.0.1:9559")
+    return name, int(port), to
+
+
+def parse_ports(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdigit() for part in parts):
+        raise SettingsError(f"--ports {text}: numbers with commas between are accepted, as 1,2,3")
+    return [int(part) for part in parts]
+
+
+def as_route(route: Mapping[str, Any]) -> Route:
+    try:
+        destination = IPv4Network(route["destination"])
+        port, mac = route["port"], route["next_hop_mac"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise SettingsError(f"route {dict(route)}: destination, port and next_hop_mac are needed ({error})") from None
+    return Route(destination, as_port(port), as_mac(mac))
+
+
+def as_mac(text: str) -> str:
+    try:
+        return format_mac(parse_mac(text))
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+
+
+def as_port(port: object) -> int:
+    if not isinstance(port, int) or not 0 < port < 510:
+        raise SettingsError(f"port {port}: 1 to 509 is accepted")
+    return port

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A connection to a P4Runtime server that does not answer, or goes away in the middle of a call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc.aio
+import pytest
+from finsy import p4client
+from finsy.proto import p4r, p4r_grpc
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.aggregator import Heard, Placement, SwitchUnavailable
+from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.job import State
+from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.link import Link
+from p4reduce_controller.listening import ServiceConfig
+from p4reduce_controller.pools import SlotRange
+from p4reduce_controller.program import Program, load_schema
+from p4reduce_controller.service import Service
+from p4reduce_controller.streams import Stream
+from p4reduce_controller.switch import P4RuntimeSwitch
+from p4reduce_controller.switch_config import SwitchConfig
+
+DEADLINE = 10.0
+AT = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
+
+
+class Server(p4r_grpc.P4RuntimeServicer):
+    """Has the pipeline and no entries. A call whose name is in `hangs` is not answered."""
+
+    def __init__(self) -> None:
+        self.schema = load_schema()
+        self.hangs: set[str] = set()
+        self.asked = asyncio.Queue[str]()
+        self.drop = asyncio.Event()
+        self.connections = 0
+
+    async def _answer(self, what: str) -> None:
+        self.asked.put_nowait(what)
+        if what in self.hangs:
+            await asyncio.Event().wait()
+
+    async def StreamChannel(self, messages: Any, _: Any) -> AsyncIterator[p4r.StreamMessageResponse]:
+        self.connections += 1
+        drop = self.drop = asyncio.Event()
+        async for message in messages:
+            yield p4r.StreamMessageResponse(arbitration=message.arbitration)
+            await drop.wait()
+            return
+
+    async def Capabilities(self, *_: Any) -> p4r.CapabilitiesResponse:
+        return p4r.CapabilitiesResponse(p4runtime_api_version="1.3.0")
+
+    async def GetForwardingPipelineConfig(self, *_: Any) -> p4r.GetForwardingPipelineConfigResponse:
+        reply = p4r.GetForwardingPipelineConfigResponse()
+        reply.config.cookie.cookie = self.schema.p4cookie
+        return reply
+
+    async def Write(self, *_: Any) -> p4r.WriteResponse:
+        await self._answer("write")
+        return p4r.WriteResponse()
+
+    async def Read(self, *_: Any) -> AsyncIterator[p4r.ReadResponse]:
+        await self._answer("read")
+        yield p4r.ReadResponse()
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[tuple[Server, str]]:
+    server, servicer = grpc.aio.server(), Server()
+    p4r_grpc.add_P4RuntimeServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield servicer, f"127.0.0.1:{port}"
+    finally:
+        await server.stop(None)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async def work() -> None:
+        while not condition():
+            await asyncio.sleep(0.005)
+
+    await asyncio.wait_for(work(), DEADLINE)
+
+
+def test_what_waits_when_a_connection_is_closed_hears_that_the_switch_is_away() -> None:
+    """Not that it is cancelled itself, as gRPC has it."""
+
+    async def read(link: Link, program: Program) -> None:
+        async for _ in link.read([program.outcomes()]):
+            pass
+
+    async def work() -> None:
+        async with serving() as (server, address):
+            program = Program(server.schema)
+            link = Link(address, 1, 1, server.schema, lambda *_: None)
+            assert not await link.open()
+            server.hangs = {"write", "read"}
+            update = p4r.Update(type=p4r.Update.INSERT, entity=program.host(AT.mac, 1).encode(server.schema))
+            calls = [asyncio.create_task(link.write([update])), asyncio.create_task(read(link, program))]
+            calls.append(asyncio.create_task(link.run()))
+            for _ in range(2):
+                await asyncio.wait_for(server.asked.get(), DEADLINE)
+            await link.close()
+            for call in calls:
+                with pytest.raises(SwitchUnavailable, match="the connection was closed"):
+                    await asyncio.wait_for(call, DEADLINE)
+            with pytest.raises(SwitchUnavailable, match="a write failed: the connection is closed"):
+                await link.write([update])
+
+    asyncio.run(work())
+
+
+def test_a_caller_that_is_cancelled_is_cancelled() -> None:
+    async def work() -> None:
+        async with serving() as (server, address):
+            link = Link(address, 1, 1, server.schema, lambda *_: None)
+            await link.open()
+            running = asyncio.create_task(link.run())
+            await asyncio.sleep(0.05)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            await link.close()
+
+    asyncio.run(work())
+
+
+def test_a_switch_that_goes_away_in_the_middle_of_an_installation_costs_the_job_and_no_slots() -> None:
+    async def work() -> None:
+        async with serving() as (server, address):
+            switch = P4RuntimeSwitch(SwitchConfig(address, AT), Program(server.schema))
+            jobs = Jobs(switch.layout, [AT])
+            service = Service([switch], jobs, ServiceConfig())
+            await switch.start(service.listener(0), DEADLINE)
+            while not server.asked.empty():
+                server.asked.get_nowait()
+            server.hangs = {"write"}
+            [job] = start_a_job(service, jobs)
+            await asyncio.wait_for(server.asked.get(), DEADLINE)
+            assert job.state is State.INSTALLING
+            server.hangs = set()
+            server.drop.set()  # the stream ends, and the link is closed
+            await until(lambda: job.state is State.ABORTED)
+            await until(lambda: jobs.pools[0].used == 0)
+            assert server.connections > 1
+            await service.close()
+            await switch.close()
+
+    asyncio.run(work())
+
+
+def start_a_job(service: Service, jobs: Jobs) -> list[Any]:
+    """All of its ranks are heard."""
+    session = Stream(None, lambda *_: None)  # type: ignore[arg-type]
+    jobs.join(session, pb.Join(job="job", rank=0, world_size=1, slots=4), 0.0)
+    [effect] = jobs.take_effects()
+    assigned = effect.message.assigned  # type: ignore[union-attr]
+    sender = Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000)
+    service.heard(0, Heard(1, sender, assigned.job, assigned.generation, 0, assigned.hello_nonce))
+    return list(jobs)
+
+
+def test_a_write_that_is_not_answered_breaks_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the switch holds is not known then, so it is looked at again."""
+    monkeypatch.setattr(p4client, "_DEFAULT_RPC_TIMEOUT", 0.3)
+
+    async def work() -> None:
+        async with serving() as (server, address):
+            switch = P4RuntimeSwitch(SwitchConfig(address, AT), Program(server.schema))
+            await switch.start(Ear(), DEADLINE)
+            server.hangs = {"write"}
+            worker = Heard(1, Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000), 1, 1, 0, 0)
+            with pytest.raises(SwitchUnavailable, match="DEADLINE_EXCEEDED"):
+                await switch.install(Placement(1, 1, SlotRange(0, 4), 2, (worker,)))
+            await until(lambda: switch.problem)
+            server.hangs = set()
+            await until(lambda: not switch.problem)
+            assert server.connections > 1
+            await switch.close()
+
+    asyncio.run(work())
+
+
+def test_a_failure_that_nobody_expected_costs_a_connection_and_no_more() -> None:
+    async def work() -> None:
+        async with serving() as (server, address):
+            switch = P4RuntimeSwitch(SwitchConfig(address, AT), Program(server.schema))
+            await switch.start(Ear(fails=True), DEADLINE)
+            await until(lambda: server.connections == 2 and not switch.problem)
+            await switch.close()
+
+    asyncio.run(work())
+
+
+class Ear:
+    """A listener, which may fail at the first connection."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
+
+    def heard(self, hello: Heard) -> None: ...
+
+    def connected(self, _: frozenset[int]) -> None:
+        fails, self.fails = self.fails, False
+        if fails:
+            raise ZeroDivisionError("a bug")
+
+    def disconnected(self, why: str) -> None: ...
+
+    def superseded(self, why: str) -> None: ...

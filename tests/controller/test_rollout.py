@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs on the switches while calls and streams are cancelled: no job stays between two states, and no slot is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce_controller.aggregator import Heard, Placement, SwitchError
+from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.job import Job
+from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.listening import ServiceConfig
+from p4reduce_controller.rollout import NEXT, RETRY, Rollout, Stage
+from p4reduce_controller.service import Service
+
+from .conftest import Running
+from .fake_switch import FakeSwitch
+from .ranks import ready, wait_until
+
+STEPS = 200  # of the event loop: more than there are until a job is ready
+
+
+# --- calls to the switch ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["install", "reset"])
+def test_a_call_that_is_cancelled_in_flight_fails_the_job_by_name(running: Running, what: str) -> None:
+    """As gRPC does it to those who wait for a call, when its channel is closed."""
+    running.switch.fail[what] = asyncio.CancelledError()  # type: ignore[assignment]
+    for rank in [running.rank(rank, 2) for rank in range(2)]:
+        assert "the switch at fake cannot be set up for it: Interrupted: it was cancelled" in str(rank.outcome())
+    wait_until(lambda: running.used() == 0, "the slots to be freed")
+    del running.switch.fail[what]
+    ready([running.rank(rank, 2) for rank in range(2)])
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SwitchError("busy"), KeyError("surprise")])
+@pytest.mark.parametrize("what", ["fence", "abort", "forget"])
+def test_a_removal_that_fails_is_tried_until_it_is_done(running: Running, what: str, error: Exception) -> None:
+    running.switch.fail[what] = error
+    ranks = [running.rank(rank, 2) for rank in range(2)]
+    ready(ranks)
+    ranks[1].session.close()
+    wait_until(lambda: ranks[0].aborted_at, "the other to hear of it")
+    if what != "abort":  # which ranks hear from the service, too
+        running.loop.run(asyncio.sleep(RETRY / 2))
+        assert running.used() == 4
+    running.loop.call(running.switch.fail.clear)
+    wait_until(lambda: running.used() == 0, "the slots to be freed")
+    assert running.switch.log[-1] == "forget"
+    assert not running.loop.call(running.service.over.is_set)
+
+
+def test_a_switch_that_is_away_holds_up_no_end_of_the_controller(running: Running) -> None:
+    ready([running.rank(0, 1)])
+    running.loop.call(running.switch.disconnect)
+    [rollout] = [rollout for rollout, _ in running.service._supervisor._rollouts.values()]
+    running.loop.run(running.service.close())
+    assert rollout.stage is Stage.ABANDONED
+
+
+# --- ranks' streams --------------------------------------------------------------------------------------------------
+
+
+class SlowSwitch(FakeSwitch):
+    """Takes some steps of the event loop for everything, before and after."""
+
+    async def _slowly(self, work: Any) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await work
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    async def install(self, job: Placement) -> None:
+        await self._slowly(super().install(job))
+
+    async def reset(self, job: Placement) -> None:
+        await self._slowly(super().reset(job))
+
+    async def fence(self, job: Placement) -> None:
+        await self._slowly(super().fence(job))
+
+    async def forget(self, job: Placement) -> None:
+        await self._slowly(super().forget(job))
+
+
+class Context:
+    """A rank's stream in memory. It joins, and the switch hears its HELLO as soon as it is assigned."""
+
+    def __init__(self, rank: int, switch: FakeSwitch) -> None:
+        self.told: list[str] = []
+        self._switch = switch
+        self._said: asyncio.Queue[pb.ClientMessage] = asyncio.Queue()
+        self._said.put_nowait(pb.ClientMessage(join=pb.Join(job="job", rank=rank, world_size=2, slots=4)))
+
+    async def read(self) -> pb.ClientMessage:
+        await asyncio.sleep(0)
+        return await self._said.get()
+
+    async def write(self, message: pb.ServerMessage) -> None:
+        await asyncio.sleep(0)
+        self.told.append(message.WhichOneof("message") or "")
+        if message.HasField("assigned"):
+            one = message.assigned
+            sender = Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000 + one.worker)
+            self._switch.hear(Heard(1, sender, one.job, one.generation, one.worker, one.hello_nonce))
+
+
+async def steps(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def cancelled_after(count: int, victim: int) -> list[str]:
+    """Two ranks join, and so many steps later the call of one is cancelled. Returns what the other was told.
+
+    Nobody's time is up, so that no lease mends what is wrong.
+    """
+    switch = SlowSwitch()
+    jobs = Jobs(switch.layout, [switch.address])
+    service = Service([switch], jobs, ServiceConfig())
+    await switch.start(service.listener(0), 1.0)
+    contexts = [Context(rank, switch) for rank in range(2)]
+    calls = [asyncio.create_task(service.Session(None, context)) for context in contexts]  # type: ignore[arg-type]
+    await steps(count)
+    calls[victim].cancel()
+    await steps(STEPS)
+    assert calls[victim].cancelled()
+    if not calls[1 - victim].done():  # it joined after the victim had gone, and waits for a second rank
+        assert [(list(job.members), job.state.value) for job in jobs] == [([1 - victim], "gathering")]
+        calls[1 - victim].cancel()
+        await steps(STEPS)
+    assert list(jobs) == []
+    assert [pool.used for pool in jobs.pools] == [0]
+    assert switch.admitted == switch.groups == {}
+    assert not service._supervisor._rollouts
+    assert not service.over.is_set()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    return contexts[1 - victim].told
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_stream_that_is_cancelled_at_any_moment_leaves_nothing(victim: int) -> None:
+    told = [asyncio.run(cancelled_after(count, victim)) for count in range(60)]
+    assert told[0] == ["assigned"]
+    assert ["assigned", "abort"] in told
+    assert told[-1] == ["assigned", "ready", "abort"]
+
+
+@pytest.mark.parametrize("what", ["join", "lost"])
+def test_a_bug_costs_the_stream_that_met_it_and_is_not_lost(
+    running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(running.jobs, what, fail)
+    with grpc.insecure_channel(running.address) as channel:
+        messages = iter([pb.ClientMessage(join=pb.Join(job="job", rank=0, world_size=2, slots=4))])
+        with pytest.raises(grpc.RpcError, match="ZeroDivisionError"):
+            list(rpc.JobsStub(channel).Session(messages, timeout=5))
+    assert "a bug" in caplog.text
+    monkeypatch.undo()
+    ready([running.rank(0, 1, job="another")])
+
+
+# --- one rollout -----------------------------------------------------------------------------------------------------
+
+
+def test_every_stage_leads_to_an_end() -> None:
+    ends = {stage for stage in Stage if not NEXT[stage]}
+    assert ends == {Stage.REMOVED, Stage.ABANDONED}
+    for stage in Stage:
+        reached = {stage}
+        while more := {after for one in reached for after in NEXT[one]} - reached:
+            reached |= more
+        assert reached & ends
+
+
+@pytest.mark.parametrize(("before", "after"), [(Stage.REMOVED, Stage.REMOVING), (Stage.FAILED, Stage.INSTALLED)])
+def test_a_stage_that_cannot_follow_is_refused(before: Stage, after: Stage) -> None:
+    job = Job("job", 1, 1, 1, 1, (), 2, 5.0, 0.0, 0.0)
+    rollout = Rollout(job, [], Running.__new__(Running), asyncio.Event(), before)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match=f"'job' is {before.value}, and cannot become {after.value}"):
+        rollout._enter(after)
+
+
+def test_a_bug_ends_the_service_and_is_not_lost(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tick(_: float) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(running.jobs, "tick", tick)
+    wait_until(running.service.over.is_set, "the service to give up")
+    assert isinstance(running.service.failure, ZeroDivisionError)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from p4reduce_controller.tasks import Interrupted, Tasks, apart, first_of
+
+
+async def forever(ended: list[str]) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await asyncio.sleep(0)
+        ended.append("ended")
+
+
+async def cancels_itself() -> None:
+    raise asyncio.CancelledError
+
+
+def test_who_waits_is_not_cancelled_with_the_work() -> None:
+    async def work() -> None:
+        with pytest.raises(Interrupted):
+            await apart(cancels_itself())
+        assert await apart(asyncio.sleep(0, "done")) == "done"
+        with pytest.raises(ZeroDivisionError):
+            await apart(fails())
+
+    asyncio.run(work())
+
+
+async def fails() -> None:
+    raise ZeroDivisionError("a bug")
+
+
+def test_the_work_ends_before_who_waits_for_it_and_is_cancelled() -> None:
+    async def work() -> None:
+        ended: list[str] = []
+        waiting = asyncio.create_task(apart(forever(ended)))
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert ended == ["ended"]
+
+    asyncio.run(work())
+
+
+def test_the_first_of_several_ends_the_others() -> None:
+    async def work() -> None:
+        ended: list[str] = []
+        await first_of(asyncio.sleep(0.01), forever(ended))
+        assert ended == ["ended"]
+        await first_of(forever(ended), timeout=0.01)
+        assert ended == ["ended"] * 2
+
+    asyncio.run(work())
+
+
+def test_an_owner_hears_of_failures_and_of_cancellations_but_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        told: list[BaseException] = []
+        ended: list[str] = []
+        tasks = Tasks(told.append)
+        tasks.start(fails(), "first")
+        tasks.start(cancels_itself(), "second")
+        tasks.start(forever(ended), "third")
+        await asyncio.sleep(0.01)
+        assert [type(error) for error in told] == [ZeroDivisionError, Interrupted]
+        await tasks.close()
+        assert ended == ["ended"]
+        assert len(told) == 2
+
+    asyncio.run(work())
+    assert "the task 'first' failed" in caplog.text
+    assert "the task 'second' failed" in caplog.text
