@@ -44,12 +44,12 @@ class Room:
             fcntl.flock(self._room, fcntl.LOCK_UN)
 
 
+ROOM = pytest.StashKey[Room]()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):  # of pytest-xdist; not of the pytest that a test starts
         config.stash[ROOM] = Room(config.rootpath / "build" / "tests")
-
-
-ROOM = pytest.StashKey[Room]()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
