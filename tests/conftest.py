@@ -20,7 +20,7 @@ if not os.path.exists("/dev/nvidiactl"):
     os.environ["TRITON_INTERPRET"] = "1"
 
 # How long an example takes says more of the machine than of the code.
-settings.register_profile("p4reduce")
+settings.register_profile("p4reduce", deadline=None)
 settings.load_profile("p4reduce")
 
 # cmake and ninja come with the set-up, into a folder that need not be on PATH.
