@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that gives a worker its packets, its clock and its operations: hostlib/p4reduce/engine.py in C. What the
-// thread does is in engine_thread.c and engine_packets.c, what others may ask of it in engine_calls.c.
+// The thread that gives a worker its packets, its clock and its operations: hostlib/p4reduce/engine.py in C. It is made in
+// engine_open.c; what it does is in engine_thread.c and engine_packets.c, what others may ask of it in engine_calls.c.
 #ifndef P4REDUCE_ENGINE_H
 #define P4REDUCE_ENGINE_H
 
