@@ -9,12 +9,13 @@ TORCH       ?= torch==2.13.0
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Commands and the Debian packages that they come with. On a Debian machine root gets what is missing; others do without.
 TOOLS       := mnexec:mininet ifconfig:net-tools ip:iproute2 ping:iputils-ping iperf3:iperf3 spin:spin
-C_SOURCES   := CMakeLists.txt $(wildcard hostlib/csrc/CMakeLists.txt hostlib/csrc/*.[ch] targets/csrc/CMakeLists.txt targets/csrc/*.[ch])
+C_SOURCES   := CMakeLists.txt $(wildcard hostlib/csrc/CMakeLists.txt hostlib/csrc/*.[ch] hostlib/csrc/*/*.h \
+               targets/csrc/CMakeLists.txt targets/csrc/*.[ch])
 # Options for the demo: make demo ARGS="--workers 2 --drop-rate 0.05"
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench fuzz test test-all lint p4 p4-tofino proto clean
+.PHONY: help setup demo bench fuzz figures pictures test test-all lint p4 p4-tofino proto clean
 
 help:  ## list what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -48,6 +49,15 @@ bench: setup  ## measure allreduce beside Gloo and MPI, on links of a chosen rat
 	$(BENCH) --link 200mbit --workers 8 --numel 25MiB --density 1,0.1,0.01 --json out/bench-200mbit.json --plot out/bench-200mbit.png
 	$(BENCH) --link 50mbit --workers 8 --numel 25MiB --density 1,0.1,0.01 --json out/bench-50mbit.json --plot out/bench-50mbit.png
 	$(BENCH) --workers 4 --numel 100MiB --density 1,0.1,0.01,0 --json out/bench-loopback.json --plot out/bench-loopback.png
+
+# What the README's first picture is drawn from: about five minutes on a machine with little else to do.
+figures: setup  ## measure the README's figures again (root), then draw its pictures
+	$(BIN)/p4reduce bench allreduce --systems p4reduce,gloo --link 50mbit --workers 2,4,8 --numel 8MiB \
+	    --density 1,0.3,0.1,0.03,0.01 --overlap all --sparsity block --repeat 3 --json docs/figures/allreduce-50mbit.json
+	$(BIN)/python -m p4reduce_bench.pictures
+
+pictures: setup  ## draw the README's pictures again, from docs/figures/
+	$(BIN)/python -m p4reduce_bench.pictures
 
 # The packet parsers of both ends. Inputs that reached something new are kept in build/corpus, for the next time.
 FUZZ_SECONDS ?= 300

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from hypothesis import settings
 
 # A shell that runs us in the background has Ctrl-C ignored, and the programs under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -22,6 +23,10 @@ hypothesis.settings.load_profile("any machine")
 # Where there is no GPU, Triton's interpreter runs the kernels. It must be told before Triton is first imported.
 if not os.path.exists("/dev/nvidiactl"):
     os.environ["TRITON_INTERPRET"] = "1"
+
+# How long an example takes says more of the machine than of the code.
+settings.register_profile("p4reduce", deadline=None)
+settings.load_profile("p4reduce")
 
 # cmake and ninja come with the set-up, into a folder that need not be on PATH.
 os.environ["PATH"] += os.pathsep + sysconfig.get_path("scripts")

@@ -25,6 +25,14 @@ MAY_IMPORT = {
     "p4reduce_topos": {"p4reduce", "p4reduce_controller", "p4reduce_targets", "p4reduce_bench"},
 }
 
+# Folders of the host library that communicators are built on, and what of it each may import besides itself.
+BELOW = {
+    "p4reduce.protocol": {"p4reduce.errors"},
+    "p4reduce.control": {"p4reduce.errors"},
+    "p4reduce.transport": {"p4reduce.errors", "p4reduce.protocol"},
+    "p4reduce.fastpath": {"p4reduce.errors", "p4reduce.protocol", "p4reduce.transport", "p4reduce.carrier"},
+}
+
 
 def module_of(path: Path, root: Path) -> str:
     parts = path.relative_to(root).with_suffix("").parts
@@ -69,7 +77,7 @@ IMPORTS = {module: imports_of(module, path) for module, path in MODULES.items()}
 
 
 def test_files_are_found() -> None:
-    assert IMPORTS["p4reduce.communicator"] > {"p4reduce.errors", "p4reduce.handle"}
+    assert IMPORTS["p4reduce.communicator"] > {"p4reduce.settings", "p4reduce.handle"}
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -81,6 +89,18 @@ def test_packages_import_only_what_they_build_on(package: str) -> None:
         if module.partition(".")[0] == package
         and (other_package := other.partition(".")[0]) != package
         and other_package not in MAY_IMPORT[package]
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize("folder", BELOW)
+def test_folders_import_only_what_is_below_them(folder: str) -> None:
+    wrong = {
+        f"{module} imports {other}"
+        for module, others in IMPORTS.items()
+        for other in others - {"p4reduce"}  # it holds them all, and imports errors alone
+        if f"{module}.".startswith(f"{folder}.")
+        and not any(f"{other}.".startswith(f"{below}.") for below in {folder, *BELOW[folder]})
     }
     assert not wrong
 

@@ -48,11 +48,11 @@ static unsigned dealt_receive(struct link *link, p4reduce_worker *worker, double
 }
 
 static uint32_t slot_of(const struct iovec *payload) {
-    return (uint32_t)load_16((uint8_t *)payload->iov_base + SLOT_AT) >> 1;
+    return (uint32_t)load_16((uint8_t *)payload->iov_base + AGGREGATION_SLOT) >> 1;
 }
 
 static void set_slot(const struct iovec *payload, uint32_t slot) {
-    uint8_t *field = (uint8_t *)payload->iov_base + SLOT_AT;
+    uint8_t *field = (uint8_t *)payload->iov_base + AGGREGATION_SLOT;
     store_16(field, (uint16_t)(slot << 1 | (load_16(field) & 1)));
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that gives a worker its packets, its clock and its operations: hostlib/p4reduce/engine.py in C.
+// The thread that gives a worker its packets, its clock and its operations: hostlib/p4reduce/engine.py in C. What the
+// thread does is in engine_thread.c and engine_packets.c, what others may ask of it in engine_calls.c.
 #ifndef P4REDUCE_ENGINE_H
 #define P4REDUCE_ENGINE_H
 
@@ -58,7 +59,7 @@ struct p4reduce_engine {
     p4reduce_worker *worker;
     struct link *link;
     struct iovec *payloads; // room for those of all slots
-    uint32_t *sorted;
+    struct slot **sorted;
     bool *grouped;
     struct p4reduce_operation *oldest, *newest; // under way
     double oldest_since, busy_since, heard_at, seconds;
@@ -68,7 +69,18 @@ struct p4reduce_engine {
     bool must_stop;
 };
 
-// From the thread: what it is waiting for, in words, as engine.py says it.
-void engine_describe_wait(const p4reduce_engine *engine, double now, char *text, size_t room);
+static inline void operation_push(struct operation_queue *queue, p4reduce_operation *operation) {
+    operation->next = NULL;
+    *(queue->last ? &queue->last->next : &queue->first) = operation;
+    queue->last = operation;
+}
+
+// NULL if there is none.
+static inline p4reduce_operation *operation_pop(struct operation_queue *queue) {
+    p4reduce_operation *operation = queue->first;
+    if (operation != NULL && (queue->first = operation->next) == NULL)
+        queue->last = NULL;
+    return operation;
+}
 
 #endif

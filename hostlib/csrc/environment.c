@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine of a program that `p4reduce exec` has started: hostlib/p4reduce/fastpath/launching.py writes what is read
+// The engine of a program that `p4reduce exec` has started: hostlib/p4reduce/commands/launching.py writes what is read
 // here, as words "name=value" in one variable.
 #include "p4reduce.h"
-#include "constants.h"
+#include "wire/constants.h"
 #include "structures.h"
 
 #include <errno.h>

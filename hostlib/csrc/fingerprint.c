@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "task.h"
+#include "fingerprint.h"
 
-#include "bytes.h"
+#include "wire/bytes.h"
 
 #include <stdio.h>
 

@@ -47,12 +47,12 @@ struct link *packet_socket_open(int socket, const uint8_t *headers, const struct
 // Gives the worker a packet that has come: its slot field is the aggregator's, and becomes the job's.
 static inline void link_hand_over(const struct link *link, p4reduce_worker *worker, uint8_t *payload, size_t length,
                                   double now) {
-    if (link->aggregators > 1 && length >= HEADER_BYTES) {
-        const uint32_t half = load_16(payload + SLOT_AT);
+    if (link->aggregators > 1 && length >= AGGREGATION_SIZE) {
+        const uint32_t half = load_16(payload + AGGREGATION_SLOT);
         const uint32_t mapped = ((half >> 1) * link->aggregators + link->aggregator) << 1 | (half & 1);
         if (mapped > UINT16_MAX)
             return; // none that a worker has ever sent
-        store_16(payload + SLOT_AT, (uint16_t)mapped);
+        store_16(payload + AGGREGATION_SLOT, (uint16_t)mapped);
     }
     p4reduce_worker_receive(worker, payload, length, now);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "membership.h"
 
-#include "constants.h"
+#include "wire/constants.h"
 #include "structures.h"
 
 #include <inttypes.h>

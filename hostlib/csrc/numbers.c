@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "numbers.h"
 
+#include "fingerprint.h"
 #include "structures.h"
-#include "task.h"
 
 #include <string.h>
 

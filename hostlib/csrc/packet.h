@@ -3,13 +3,11 @@
 #ifndef P4REDUCE_PACKET_H
 #define P4REDUCE_PACKET_H
 
-#include "bytes.h"
-#include "constants.h"
+#include "wire/bytes.h"
+#include "wire/headers.h"
 
 #include <stdbool.h>
 #include <stddef.h>
-
-enum { HEADER_BYTES = 18, SLOT_AT = 8 };
 
 // The shape of a data plane's packets.
 struct layout {
@@ -47,11 +45,11 @@ void packet_address(uint8_t *payload, enum op op, uint16_t job, uint16_t generat
 void packet_round(uint8_t *payload, uint8_t active, uint8_t present, uint16_t slot, uint32_t seq, uint32_t fingerprint);
 
 static inline uint32_t packet_key(const struct packet *packet, unsigned lane) {
-    return load_32(packet->keys + 4 * lane);
+    return load_32(packet->keys + KEY_SIZE * lane);
 }
 
 static inline void packet_set_key(uint8_t *payload, unsigned lane, uint32_t key) {
-    store_32(payload + HEADER_BYTES + 4 * lane, key);
+    store_32(payload + AGGREGATION_SIZE + KEY_SIZE * lane, key);
 }
 
 #endif

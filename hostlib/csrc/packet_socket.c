@@ -14,10 +14,6 @@
 #include <unistd.h>
 
 enum {
-    ETHERNET_BYTES = 14,
-    IPV4_BYTES = 20,
-    UDP_BYTES = 8,
-    HEADERS_BYTES = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES,
     BATCH = 64,
     MOST_INSTRUCTIONS = 64,        // of the socket's filter
     LONG_OPERATION_PACKETS = 2048, // from here on the ring is worth it
@@ -26,8 +22,8 @@ enum {
 struct packet_socket {
     struct link link;
     const struct layout *layout;
-    uint8_t headers[MAX_LANES + 1][HEADERS_BYTES]; // of a frame for each number of lanes
-    struct packet_ring ring;                       // of the caller's socket, if there is one
+    uint8_t headers[MAX_LANES + 1][UDP_HEADERS_SIZE]; // of a frame for each number of lanes
+    struct packet_ring ring;                          // of the caller's socket, if there is one
     int ring_socket;
     int batch_socket; // our own, or the caller's where there is no ring
     struct sock_filter filter[MOST_INSTRUCTIONS];
@@ -51,24 +47,24 @@ static uint16_t internet_checksum(const uint8_t *header, size_t length) {
 
 static void make_headers(struct packet_socket *packet, const uint8_t *without_lengths) {
     for (unsigned lanes = 0; lanes <= packet->layout->lanes; lanes++) {
-        uint8_t *headers = packet->headers[lanes], *ipv4 = headers + ETHERNET_BYTES, *udp = ipv4 + IPV4_BYTES;
+        uint8_t *headers = packet->headers[lanes], *ipv4 = headers + ETHERNET_SIZE, *udp = ipv4 + IPV4_SIZE;
         const size_t length = packet->layout->bare_length + lanes * packet->layout->lane_length;
-        memcpy(headers, without_lengths, HEADERS_BYTES);
-        store_16(ipv4 + 2, (uint16_t)(IPV4_BYTES + UDP_BYTES + length));
-        store_16(ipv4 + 10, internet_checksum(ipv4, IPV4_BYTES));
-        store_16(udp + 4, (uint16_t)(UDP_BYTES + length));
+        memcpy(headers, without_lengths, UDP_HEADERS_SIZE);
+        store_16(ipv4 + IPV4_TOTAL_LENGTH, (uint32_t)(IPV4_SIZE + UDP_SIZE + length));
+        store_16(ipv4 + IPV4_CHECKSUM, internet_checksum(ipv4, IPV4_SIZE));
+        store_16(udp + UDP_LENGTH, (uint32_t)(UDP_SIZE + length));
     }
 }
 
 // Hands over what the UDP datagram in a frame carries; a frame that is cut short is ignored. The socket's filter has
 // seen to it that the frame is one from the switch to us.
 static unsigned take_frame(void *worker, const uint8_t *frame, size_t length, double now) {
-    if (length < HEADERS_BYTES)
+    if (length < UDP_HEADERS_SIZE)
         return 0;
-    const size_t udp_length = load_16(frame + HEADERS_BYTES - 4);
-    if (udp_length < UDP_BYTES || ETHERNET_BYTES + IPV4_BYTES + udp_length > length)
+    const size_t udp_length = load_16(frame + ETHERNET_SIZE + IPV4_SIZE + UDP_LENGTH);
+    if (udp_length < UDP_SIZE || ETHERNET_SIZE + IPV4_SIZE + udp_length > length)
         return 0;
-    p4reduce_worker_receive(worker, frame + HEADERS_BYTES, udp_length - UDP_BYTES, now);
+    p4reduce_worker_receive(worker, frame + UDP_HEADERS_SIZE, udp_length - UDP_SIZE, now);
     return 1;
 }
 
@@ -122,9 +118,9 @@ static uint32_t send_frames(struct link *link, const struct iovec *payloads, uin
         for (uint32_t i = 0; i < batch; i++) {
             const struct iovec *payload = &payloads[done + i];
             const size_t lanes = (payload->iov_len - packet->layout->bare_length) / packet->layout->lane_length;
-            uint8_t *frame = (uint8_t *)payload->iov_base - HEADERS_BYTES;
-            memcpy(frame, packet->headers[lanes], HEADERS_BYTES);
-            frames[i] = (struct iovec){frame, HEADERS_BYTES + payload->iov_len};
+            uint8_t *frame = (uint8_t *)payload->iov_base - UDP_HEADERS_SIZE;
+            memcpy(frame, packet->headers[lanes], UDP_HEADERS_SIZE);
+            frames[i] = (struct iovec){frame, UDP_HEADERS_SIZE + payload->iov_len};
             messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &frames[i], .msg_iovlen = 1}};
         }
         int sent = sendmmsg(link->socket, messages, batch, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -184,7 +180,7 @@ static void open_ring(struct packet_socket *packet) {
     if (own < 0)
         return;
     packet->batch_socket = own;
-    if (packet_ring_open(&packet->ring, packet->ring_socket, HEADERS_BYTES + packet->layout->largest_length)) {
+    if (packet_ring_open(&packet->ring, packet->ring_socket, UDP_HEADERS_SIZE + packet->layout->largest_length)) {
         expect(&packet->link, 0);
     } else {
         packet->batch_socket = packet->ring_socket;
@@ -195,7 +191,7 @@ static void open_ring(struct packet_socket *packet) {
 struct link *packet_socket_open(int socket, const uint8_t *headers, const struct layout *layout,
                                 p4reduce_error *error) {
     struct packet_socket *packet = calloc(1, sizeof *packet);
-    const size_t frame_size = HEADERS_BYTES + layout->largest_length;
+    const size_t frame_size = UDP_HEADERS_SIZE + layout->largest_length;
     if (packet != NULL)
         packet->frames = malloc(BATCH * frame_size);
     if (packet == NULL || packet->frames == NULL) {

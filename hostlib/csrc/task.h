@@ -3,13 +3,14 @@
 #ifndef P4REDUCE_TASK_H
 #define P4REDUCE_TASK_H
 
-#include "constants.h"
+#include "fingerprint.h"
 #include "numbers.h"
+#include "wire/constants.h"
 
-enum {
-    NAME_BYTES = 32, // of a dtype or a reduction, with the zero at its end
-    ROWS_A_GROUP = 8,
-};
+// Blocks: their numbers are announced in 24 bits.
+#define MAX_STREAM_LENGTH (UINT64_C(1) << 24)
+
+enum { ROWS_A_GROUP = 8 };
 
 // Block b is number b / streams of stream b % streams. Blocks are scanned a row at a time, which is one of each stream,
 // shortly before their values are needed: so they are still in the processor's cache then.
@@ -32,9 +33,6 @@ struct task {
     uint8_t *exponents; // of the blocks, row after row
     uint8_t *groups;    // for each ROWS_A_GROUP rows one, which has 0 where all of them do: to find the next block by
 };
-
-// 32 bits that identify the job's `counter`-th operation, so that the switch notices ranks that call different things.
-uint32_t fingerprint(uint32_t counter, const char *dtype, const char *reduce_op, uint64_t count);
 
 // What the worker makes of a caller's request. NULL where it is not accepted, and `error` says why.
 struct task *task_new(const p4reduce_membership *membership, const p4reduce_request *theirs, p4reduce_error *error);

@@ -1,51 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker.h"
 
+#include "endings.h"
+#include "fingerprint.h"
 #include "membership.h"
-#include "sending.h"
 #include "structures.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { VALUES_ALIGNMENT = 64 };
 
-// Rounds.
-
-static void send_packet(p4reduce_worker *worker, struct slot *slot, uint8_t present, double now) {
-    const uint32_t half = (uint32_t)(slot - worker->slots) << 1 | (slot->seq & 1);
-    packet_round(slot->payload, slot->active, present, (uint16_t)half, slot->seq, slot->task->fingerprint);
-    for (unsigned lane = 0; lane < worker->layout.lanes; lane++)
-        packet_set_key(slot->payload, lane, slot->announced[lane]);
-    slot->present = present;
-    slot->length = (uint32_t)(worker->layout.bare_length + slot_lanes(slot) * worker->layout.lane_length);
-    slot->waiting = true;
-    slot->transmissions = 0;
-    slot->grouped = false;
-    line_up(worker, slot, now);
-}
-
-static uint32_t stream_of(const p4reduce_worker *worker, const struct slot *slot, unsigned lane) {
-    return (uint32_t)(slot - worker->slots) * worker->layout.lanes + lane;
-}
-
-// Begins the slot's next task, the first from `task` on that uses this slot, if there is one.
-static void announce(p4reduce_worker *worker, struct slot *slot, struct task *task, double now) {
-    while (task != NULL && (uint32_t)(slot - worker->slots) >= task->slots)
-        task = task->next;
-    slot->task = task;
-    if (task == NULL)
-        return;
-    const p4reduce_membership *m = &worker->membership;
-    packet_address(slot->payload, OP_DATA, (uint16_t)m->job, (uint16_t)m->generation, worker->index);
-    for (unsigned lane = 0; lane < worker->layout.lanes; lane++) {
-        slot->announced[lane] = task_next_key(task, stream_of(worker, slot, lane), 0);
-        slot->least[lane] = 0;
-    }
-    slot->active = 0;
-    send_packet(worker, slot, 0, now);
-}
+// Tasks.
 
 static void forget_task(p4reduce_worker *worker, struct task *task) {
     *(task->previous ? &task->previous->next : &worker->oldest) = task->next;
@@ -60,113 +25,29 @@ static void end_task(struct task *task, const p4reduce_error *error) {
         on_end(context, error);
 }
 
+// Begins the slot's next task, the first from `task` on that uses this slot, if there is one.
+static void begin(p4reduce_worker *worker, struct slot *slot, struct task *task, double now) {
+    while (task != NULL && slot->index >= task->slots)
+        task = task->next;
+    slot->task = task;
+    if (task == NULL)
+        return;
+    rounds_announce(&worker->rounds, slot, task);
+    recovery_send(&worker->recovery, slot, now);
+}
+
 static void finished(p4reduce_worker *worker, struct slot *slot, double now) {
     struct task *task = slot->task;
-    announce(worker, slot, task->next, now);
+    begin(worker, slot, task->next, now);
     if (--task->slots_left == 0) {
         forget_task(worker, task);
-        if (worker->oldest == NULL) {
-            worker->earliest = NEVER;
-            worker->released = false;
-        }
+        if (worker->oldest == NULL)
+            recovery_rest(&worker->recovery);
         worker->stats.operations++;
         worker->stats.blocks_skipped += task->zeros;
         end_task(task, NULL);
     }
 }
-
-static uint64_t block_of(const p4reduce_worker *worker, const struct slot *slot, unsigned lane, uint32_t key) {
-    return (uint64_t)(key >> 8) * worker->streams + stream_of(worker, slot, lane);
-}
-
-// Takes the sums of the round's lanes.
-static void take_values(p4reduce_worker *worker, struct slot *slot, const uint8_t *wire) {
-    for (unsigned lane = 0; lane < worker->layout.lanes; lane++) {
-        if (!(slot->active >> lane & 1))
-            continue;
-        const uint32_t key = slot->agreed[lane];
-        size_t count;
-        void *values = task_block(slot->task, block_of(worker, slot, lane, key), &count);
-        numbers_dequantise(&slot->task->numbers, wire, count, 255 - (key & 255), values);
-        wire += worker->layout.lane_length;
-        worker->stats.blocks_received++;
-    }
-}
-
-// Whether these can be minimums over workers of which this is one.
-static bool plausible(const p4reduce_worker *worker, const struct slot *slot, const struct packet *packet) {
-    for (unsigned lane = 0; lane < worker->layout.lanes; lane++) {
-        const uint32_t key = packet_key(packet, lane);
-        if (key < slot->least[lane] || key > slot->announced[lane])
-            return false;
-        if (key != NO_KEY && block_of(worker, slot, lane, key) >= slot->task->blocks)
-            return false;
-    }
-    return true;
-}
-
-// Begins the round of the blocks that the keys name. Returns the lanes whose block is not zero here.
-static uint8_t agree(const p4reduce_worker *worker, struct slot *slot, const struct packet *packet) {
-    uint8_t own = 0;
-    slot->active = 0;
-    for (unsigned lane = 0; lane < worker->layout.lanes; lane++) {
-        const uint32_t key = packet_key(packet, lane), announced = slot->announced[lane];
-        slot->agreed[lane] = key;
-        slot->least[lane] = key >= (NO_KEY & ~UINT32_C(0xFF)) ? NO_KEY : (key | 0xFF) + 1;
-        if (key == NO_KEY)
-            continue;
-        slot->active |= (uint8_t)(1u << lane);
-        if (key >> 8 == announced >> 8 && announced != NO_KEY) {
-            own |= (uint8_t)(1u << lane);
-            slot->announced[lane] = task_next_key(slot->task, stream_of(worker, slot, lane), (key >> 8) + 1);
-        }
-    }
-    return own;
-}
-
-// Puts this rank's values into the packet. Returns the lanes that it then has.
-static uint8_t contribute(p4reduce_worker *worker, struct slot *slot, uint8_t own) {
-    uint8_t present = own, absent = slot->active & (uint8_t)~own;
-    while (lanes_in(absent) > worker->max_absent_lanes) {
-        uint8_t first = absent & (uint8_t)-absent; // zeros, so that the switch has room for the sums
-        absent ^= first;
-        present |= first;
-    }
-    uint8_t *wire = slot->payload + worker->layout.bare_length;
-    for (unsigned lane = 0; lane < worker->layout.lanes; lane++) {
-        if (!(present >> lane & 1))
-            continue;
-        size_t count = 0;
-        if (own >> lane & 1) {
-            const uint32_t key = slot->agreed[lane];
-            const void *values = task_block(slot->task, block_of(worker, slot, lane, key), &count);
-            numbers_quantise(&slot->task->numbers, values, count, 255 - (key & 255), wire);
-        }
-        memset(wire + 4 * count, 0, worker->layout.lane_length - 4 * count);
-        wire += worker->layout.lane_length;
-    }
-    worker->stats.blocks_sent += lanes_in(own);
-    worker->stats.blocks_filled += lanes_in(present ^ own);
-    return present;
-}
-
-static void take_result(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, double now) {
-    if (packet->fingerprint != slot->task->fingerprint || packet->active != slot->active ||
-        packet->present != slot->active || !plausible(worker, slot, packet)) {
-        worker->stats.foreign++;
-        return;
-    }
-    take_answer(worker, slot, packet, now);
-    take_values(worker, slot, packet->values);
-    slot->seq++;
-    uint8_t own = agree(worker, slot, packet);
-    if (slot->active)
-        send_packet(worker, slot, contribute(worker, slot, own), now);
-    else
-        finished(worker, slot, now);
-}
-
-// Ends of the job.
 
 // Fails everything. Packets that wait for answers are still sent, where `insist`.
 static void end(p4reduce_worker *worker, const p4reduce_error *error, bool insist) {
@@ -175,13 +56,9 @@ static void end(p4reduce_worker *worker, const p4reduce_error *error, bool insis
     worker->failure = *error;
     struct task *task = worker->oldest;
     worker->oldest = worker->newest = NULL;
-    for (uint32_t index = 0; index < worker->membership.slots; index++) {
+    for (uint32_t index = 0; index < worker->membership.slots; index++)
         worker->slots[index].task = NULL;
-        worker->slots[index].waiting &= insist;
-    }
-    worker->polling = 0;
-    if (!insist)
-        worker->earliest = NEVER;
+    recovery_end(&worker->recovery, insist);
     while (task != NULL) {
         struct task *next = task->next;
         end_task(task, &worker->failure);
@@ -189,48 +66,49 @@ static void end(p4reduce_worker *worker, const p4reduce_error *error, bool insis
     }
 }
 
-static size_t describe_task(const struct task *task, const char *before, char *text, size_t room) {
-    return (size_t)snprintf(text, room, "%soperation %" PRIu32 ", <%s of %" PRIu64 " %s>, has %08" PRIx32, before,
-                            task->counter, task->reduce_op, task->request.count, task->dtype, task->fingerprint);
+// Answers.
+
+static void take_result(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, double now) {
+    if (!rounds_accept(&worker->rounds, slot, packet)) {
+        worker->stats.foreign++;
+        return;
+    }
+    recovery_answered(&worker->recovery, slot, packet->worker == worker->rounds.worker, now);
+    if (rounds_take_result(&worker->rounds, slot, packet))
+        recovery_send(&worker->recovery, slot, now);
+    else
+        finished(worker, slot, now);
+}
+
+// A RESULT or a STATUS.
+static void take_answer(p4reduce_worker *worker, const struct packet *packet, double now) {
+    const uint32_t index = packet->slot >> 1;
+    if (index >= worker->membership.slots || (packet->slot & 1) != (packet->seq & 1)) {
+        worker->stats.foreign++;
+        return;
+    }
+    struct slot *slot = &worker->slots[index];
+    if (worker->failure.status != P4REDUCE_OK || !slot_under_way(slot) || packet->seq != slot->seq)
+        worker->stats.stale++;
+    else if (packet->op == OP_STATUS)
+        recovery_counted(&worker->recovery, slot, packet_key(packet, 0), packet->worker == worker->rounds.worker, now);
+    else
+        take_result(worker, slot, packet, now);
 }
 
 static void take_mismatch(p4reduce_worker *worker, const struct packet *packet) {
     if (worker->failure.status != P4REDUCE_OK)
         return;
-    const uint32_t index = packet->slot >> 1, held = packet->fingerprint, other = packet_key(packet, 0);
-    char here[400] = "";
-    size_t used = 0;
-    for (struct task *task = worker->oldest; task != NULL && used < sizeof here; task = task->next)
-        if (task->fingerprint == held || task->fingerprint == other)
-            used += describe_task(task, used ? ", " : "", here + used, sizeof here - used);
-    if (!used && worker->oldest != NULL)
-        used = describe_task(worker->oldest, "", here, sizeof here);
-    char who[40] = "a rank at another switch";
-    if (packet->worker < membership_workers(&worker->membership))
-        snprintf(who, sizeof who, "rank %u", membership_rank(&worker->membership, packet->worker));
     p4reduce_error error;
-    error_fill(&error, P4REDUCE_MISMATCH,
-               "ranks call different operations: %s came with fingerprint %08" PRIx32
-               ", those before it with %08" PRIx32 " (slot %" PRIu32 ", round %" PRIu32 "). On this rank, %" PRIu32
-               ", %s. Check that all ranks call the same collectives in the same order, with the same number of "
-               "elements, dtype and reduction",
-               who, other, held, index, packet->seq, worker->membership.rank,
-               used ? here : "no operation is under way");
+    endings_mismatch(&worker->membership, packet, worker->oldest, &error);
     // Only packets that differ make the switch say so, and whose do is not known here. All go on, lest another rank whose
     // ERROR was lost waits for ever.
     end(worker, &error, true);
 }
 
 static void take_abort(p4reduce_worker *worker, const struct packet *packet) {
-    const p4reduce_membership *m = &worker->membership;
-    char why[64] = "the controller has ended it, and no rank is to blame";
-    if (packet->worker != NOBODY)
-        snprintf(why, sizeof why, packet->worker != m->rank ? "rank %u has left it" : "this rank, %u, has left it",
-                 packet->worker);
     p4reduce_error error;
-    error_fill(&error, P4REDUCE_ABORTED, "job %" PRIu32 " was aborted: %s (reason %" PRIu32 ")", m->job, why,
-               packet_key(packet, 0));
-    error.rank = packet->worker != NOBODY ? packet->worker : -1;
+    endings_aborted(&worker->membership, packet, &error);
     end(worker, &error, false);
 }
 
@@ -248,7 +126,7 @@ void worker_submit(p4reduce_worker *worker, struct task *task, double now) {
     worker->newest = task;
     for (unsigned index = 0; index < task->slots; index++)
         if (worker->slots[index].task == NULL)
-            announce(worker, &worker->slots[index], task, now);
+            begin(worker, &worker->slots[index], task, now);
 }
 
 void worker_fail(p4reduce_worker *worker, const p4reduce_error *error) {
@@ -259,30 +137,35 @@ void p4reduce_worker_receive(p4reduce_worker *worker, const void *payload, size_
     worker->stats.packets_received++;
     worker->stats.bytes_received += length;
     struct packet packet;
-    if (!packet_decode(&worker->layout, payload, length, &packet) || packet.job != worker->membership.job) {
+    if (!packet_decode(&worker->rounds.layout, payload, length, &packet) || packet.job != worker->membership.job)
         worker->stats.foreign++;
-    } else if (packet.generation != worker->membership.generation) {
+    else if (packet.generation != worker->membership.generation)
         worker->stats.stale++;
-    } else if (packet.op == OP_RESULT || packet.op == OP_STATUS) {
-        const uint32_t index = packet.slot >> 1;
-        if (index >= worker->membership.slots || (packet.slot & 1) != (packet.seq & 1)) {
-            worker->stats.foreign++;
-            return;
-        }
-        struct slot *slot = &worker->slots[index];
-        if (worker->failure.status != P4REDUCE_OK || !under_way(slot) || packet.seq != slot->seq)
-            worker->stats.stale++;
-        else if (packet.op == OP_STATUS)
-            take_status(worker, slot, &packet, now);
-        else
-            take_result(worker, slot, &packet, now);
-    } else if (packet.op == OP_ERROR) {
+    else if (packet.op == OP_RESULT || packet.op == OP_STATUS)
+        take_answer(worker, &packet, now);
+    else if (packet.op == OP_ERROR)
         take_mismatch(worker, &packet);
-    } else if (packet.op == OP_ABORT) {
+    else if (packet.op == OP_ABORT)
         take_abort(worker, &packet);
-    } else {
+    else
         worker->stats.foreign++;
-    }
+}
+
+void p4reduce_worker_tick(p4reduce_worker *worker, double now) {
+    recovery_tick(&worker->recovery, now);
+}
+
+double p4reduce_worker_deadline(const p4reduce_worker *worker) {
+    return recovery_deadline(&worker->recovery);
+}
+
+size_t p4reduce_worker_take(p4reduce_worker *worker, p4reduce_payload *payloads, size_t room) {
+    struct sending *sending = &worker->recovery.sending;
+    const uint32_t count = sending->queued < room ? sending->queued : (uint32_t)room;
+    for (uint32_t i = 0; i < count; i++)
+        payloads[i] = (p4reduce_payload){sending->outbox[i]->payload, sending->outbox[i]->length};
+    sending_sent(sending, count);
+    return count;
 }
 
 p4reduce_status p4reduce_worker_submit(p4reduce_worker *worker, const p4reduce_request *request, double now,
@@ -306,7 +189,7 @@ int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]) 
     bool asked = false;
     for (uint32_t index = 0; index < m->slots; index++) {
         const struct slot *slot = &worker->slots[index];
-        if (slot->waiting && slot->polling) {
+        if (slot_counted(slot)) {
             missing |= here & ~slot->seen;
             asked = true;
         }
@@ -343,13 +226,13 @@ void p4reduce_worker_stats(const p4reduce_worker *worker, p4reduce_stats *stats)
 
 size_t p4reduce_worker_hello(const p4reduce_worker *worker, uint64_t nonce, uint8_t *payload, size_t room) {
     const p4reduce_membership *m = &worker->membership;
-    if (room < worker->layout.bare_length)
+    if (room < worker->rounds.layout.bare_length)
         return 0;
     packet_address(payload, OP_HELLO, (uint16_t)m->job, (uint16_t)m->generation, (uint8_t)m->rank);
     packet_round(payload, 0, 0, 0, 0, (uint32_t)(nonce >> 32));
-    for (unsigned lane = 0; lane < worker->layout.lanes; lane++)
+    for (unsigned lane = 0; lane < worker->rounds.layout.lanes; lane++)
         packet_set_key(payload, lane, lane == 0 ? (uint32_t)nonce : NO_KEY);
-    return worker->layout.bare_length;
+    return worker->rounds.layout.bare_length;
 }
 
 // Making one.
@@ -368,6 +251,27 @@ static p4reduce_status take_timing(struct timer *timer, const p4reduce_timing *t
     return P4REDUCE_OK;
 }
 
+// Allocates the slots, with room for their packets: values are aligned, and before them is room for the header and for
+// those of frames.
+static bool make_slots(p4reduce_worker *worker, struct timer timer) {
+    const uint32_t slots = worker->membership.slots;
+    const struct layout *layout = &worker->rounds.layout;
+    const size_t before =
+        (HEADROOM_BYTES + layout->bare_length + VALUES_ALIGNMENT - 1) / VALUES_ALIGNMENT * VALUES_ALIGNMENT;
+    const size_t values = layout->lanes * layout->lane_length;
+    const size_t stride = (before + values + VALUES_ALIGNMENT - 1) / VALUES_ALIGNMENT * VALUES_ALIGNMENT;
+    worker->slots = calloc(slots, sizeof *worker->slots);
+    worker->payloads = aligned_alloc(VALUES_ALIGNMENT, slots * stride);
+    if (worker->slots == NULL || worker->payloads == NULL)
+        return false;
+    for (uint32_t index = 0; index < slots; index++) {
+        worker->slots[index].index = index;
+        worker->slots[index].seq = worker->membership.first_seq;
+        worker->slots[index].payload = worker->payloads + index * stride + before - layout->bare_length;
+    }
+    return recovery_open(&worker->recovery, worker->slots, slots, timer, &worker->stats);
+}
+
 p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *membership, const p4reduce_timing *timing,
                                      p4reduce_error *error) {
     p4reduce_worker *worker = calloc(1, sizeof *worker);
@@ -377,40 +281,16 @@ p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *membership, cons
         error_tell(error, P4REDUCE_INVALID, "membership is not one that this version of the library understands");
         goto failed;
     }
-    const p4reduce_membership *m = &worker->membership;
-    if (membership_check(m, error) != P4REDUCE_OK || take_timing(&worker->timer, timing, error) != P4REDUCE_OK)
+    struct timer timer;
+    if (membership_check(&worker->membership, error) != P4REDUCE_OK ||
+        take_timing(&timer, timing, error) != P4REDUCE_OK)
         goto failed;
-    worker->index = (uint8_t)m->rank;
-    for (uint32_t i = 0; i < m->peer_count; i++)
-        if (m->peers[i] == m->rank)
-            worker->index = (uint8_t)i;
-    worker->layout = layout_of(m->lanes, m->block_size);
-    worker->streams = m->slots * m->lanes;
-    worker->max_absent_lanes = (unsigned)(MAX_GROWTH / worker->layout.lane_length);
-    worker->earliest = NEVER;
-    worker->pace = pace_new(m->slots);
-    worker->progress_at = worker->answered_through = worker->held_until = -NEVER;
+    worker->rounds = rounds_of(&worker->membership, &worker->stats);
     worker->stats.size = sizeof worker->stats;
     worker->failure.size = sizeof worker->failure;
     worker->failure.rank = -1;
-
-    // Values are aligned, and before them is room for the header and for those of frames.
-    const size_t before =
-        (HEADROOM_BYTES + worker->layout.bare_length + VALUES_ALIGNMENT - 1) / VALUES_ALIGNMENT * VALUES_ALIGNMENT;
-    const size_t values = worker->layout.lanes * worker->layout.lane_length;
-    const size_t stride = (before + values + VALUES_ALIGNMENT - 1) / VALUES_ALIGNMENT * VALUES_ALIGNMENT;
-    worker->slots = calloc(m->slots, sizeof *worker->slots);
-    worker->outbox = calloc(m->slots, sizeof *worker->outbox);
-    worker->line = calloc(m->slots, sizeof *worker->line);
-    worker->polled = calloc(m->slots, sizeof *worker->polled);
-    worker->payloads = aligned_alloc(VALUES_ALIGNMENT, m->slots * stride);
-    if (worker->slots == NULL || worker->outbox == NULL || worker->line == NULL || worker->polled == NULL ||
-        worker->payloads == NULL)
+    if (!make_slots(worker, timer))
         goto no_memory;
-    for (uint32_t index = 0; index < m->slots; index++) {
-        worker->slots[index].seq = m->first_seq;
-        worker->slots[index].payload = worker->payloads + index * stride + before - worker->layout.bare_length;
-    }
     return worker;
 
 no_memory:
@@ -428,10 +308,8 @@ void p4reduce_worker_free(p4reduce_worker *worker) {
         worker->oldest = task->next;
         task_free(task);
     }
+    recovery_close(&worker->recovery);
     free(worker->slots);
-    free(worker->outbox);
-    free(worker->line);
-    free(worker->polled);
     free(worker->payloads);
     free(worker);
 }

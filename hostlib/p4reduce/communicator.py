@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# mypy: disable-error-code="empty-body"
 """A rank's membership in a job: what users call."""
 
 from __future__ import annotations
@@ -7,38 +8,20 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from types import TracebackType
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
-
-import numpy as np
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from p4reduce import settings
+from p4reduce.collectives import moves, reductions
+from p4reduce.collectives.plan import Group, Plan
+from p4reduce.collectives.reductions import ReduceOp
+from p4reduce.collectives.sparse import allreduce_rows
 from p4reduce.control.client import DEFAULT_CONTROLLER, Tls
-from p4reduce.errors import UnsupportedDtype
-from p4reduce.handle import Handle
+from p4reduce.handle import Handle, synchronous
 from p4reduce.joining import take_seat
-from p4reduce.protocol import Operation
-from p4reduce.tensors.staging import (
-    Words,
-    assign,
-    bytes_of,
-    check_writable,
-    dtype_name,
-    host_copy,
-    host_zeros,
-    is_sparse,
-    open_tensor,
-    output_for,
-    shape_of,
-)
-
-ReduceOp: TypeAlias = Literal["sum", "average", "max", "min"]
-REDUCE_OPS: tuple[str, ...] = get_args(ReduceOp)
+from p4reduce.tensors.dense import is_sparse
 
 T = TypeVar("T")
-
-
-def _nothing() -> None:
-    pass
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -107,7 +90,7 @@ class Communicator:
         Raises ValueError for a wrong argument, JoinError when the job cannot be joined, TransportError when the switch
         cannot be reached with this transport.
         """
-        self._rank, self._world_size = settings.rank_of_world(rank, world_size)
+        self._group = Group(*settings.rank_of_world(rank, world_size))
         self._controller = settings.text("controller", controller, "P4REDUCE_CONTROLLER", DEFAULT_CONTROLLER)
         self._job = settings.name("job", job)
         self._transport_kind = settings.transport(transport)
@@ -115,8 +98,8 @@ class Communicator:
         self._seat = take_seat(
             self._controller,
             job=self._job,
-            rank=self._rank,
-            world_size=self._world_size,
+            rank=self.rank,
+            world_size=self.world_size,
             slots=settings.integer("slots", slots, 0, settings.MAX_SLOTS),
             transport=self._transport_kind,
             interface=interface,
@@ -133,18 +116,19 @@ class Communicator:
     @property
     def rank(self) -> int:
         """This rank's index within the job."""
-        return self._rank
+        return self._group.rank
 
     @property
     def world_size(self) -> int:
         """How many ranks the job has."""
-        return self._world_size
+        return self._group.size
 
     @property
     def block_size(self) -> int:
         """Elements a block: blocks that hold only zeros are not sent, and each is scaled by its largest magnitude."""
         return self._seat.membership.block_size
 
+    @synchronous
     def allreduce(self, tensor: T, op: ReduceOp = "sum", *, factor: float = 1.0, timeout: float | None = None) -> T:
         """Replaces `tensor` by its reduction over all ranks, bit for bit the same on each, and returns it.
 
@@ -161,7 +145,6 @@ class Communicator:
         own and receives the union. A CUDA tensor travels through pinned memory of the host.
         Raises CollectiveTimeout, MismatchError if ranks called different things, JobAborted if one went.
         """
-        return self.allreduce_async(tensor, op, factor=factor, timeout=timeout).result()
 
     def allreduce_async(
         self, tensor: T, op: ReduceOp = "sum", *, factor: float = 1.0, timeout: float | None = None
@@ -173,9 +156,11 @@ class Communicator:
         timeout: seconds from when no earlier collective is under way any more.
         """
         if is_sparse(tensor):
-            return self._allreduce_sparse(tensor, op, factor, timeout)
-        return self._reduce("allreduce", tensor, tensor, op, factor, timeout)
+            run = lambda plan: self._submit(plan, self._time_limit(timeout)).result()  # noqa: E731
+            return self.start(timeout, allreduce_rows, tensor, op, factor, run)
+        return self.start(timeout, reductions.allreduce, tensor, op, factor)
 
+    @synchronous
     def reduce(
         self, tensor: T, dst: int, op: ReduceOp = "sum", *, factor: float = 1.0, timeout: float | None = None
     ) -> T:
@@ -183,15 +168,14 @@ class Communicator:
 
         Arguments and errors are those of `allreduce`, and so is the traffic, as a switch answers all ranks.
         """
-        return self.reduce_async(tensor, dst, op, factor=factor, timeout=timeout).result()
 
     def reduce_async(
         self, tensor: T, dst: int, op: ReduceOp = "sum", *, factor: float = 1.0, timeout: float | None = None
     ) -> Handle[T]:
         """Starts what `reduce` does and returns at once. The tensor must not be touched until the handle is done."""
-        source = tensor if self._rank_argument("dst", dst) == self._rank else host_copy(tensor)
-        return self._reduce(f"reduce to {dst}", source, tensor, op, factor, timeout)
+        return self.start(timeout, reductions.reduce, tensor, dst, op, factor)
 
+    @synchronous
     def reduce_scatter(
         self,
         tensor: T,
@@ -207,7 +191,6 @@ class Communicator:
         out: where to write the result, of shape `shape`; by default a new array or tensor.
         The other arguments and errors are those of `allreduce`, and so is the traffic: every rank receives all parts.
         """
-        return self.reduce_scatter_async(tensor, op, out=out, factor=factor, timeout=timeout).result()
 
     def reduce_scatter_async(
         self,
@@ -219,35 +202,24 @@ class Communicator:
         timeout: float | None = None,
     ) -> Handle[T]:
         """Starts what `reduce_scatter` does and returns at once. `out` must not be touched until the handle is done."""
-        shape = shape_of(tensor)
-        if not shape or shape[0] != self._world_size:
-            raise ValueError(
-                f"tensor has shape {shape}: its first dimension must be the number of ranks, {self._world_size}"
-            )
-        result = output_for(out, tensor, shape[1:])
-        source: Any = host_copy(tensor)
-        take = lambda: assign(result, source[self._rank, ...])  # noqa: E731
-        return self._reduce("reduce_scatter", source, result, op, factor, timeout, take)
+        return self.start(timeout, reductions.reduce_scatter, tensor, out, op, factor)
 
+    @synchronous
     def broadcast(self, tensor: T, src: int, *, timeout: float | None = None) -> T:
         """Replaces `tensor` by that of rank `src`, bit for bit, and returns it.
 
         tensor: NumPy array or torch tensor of any dtype, shape and strides, the same on every rank.
         timeout: seconds; by default the communicator's.
         It is the sum of the tensor's bits with the others' zeros, which are not sent: rank `src` sends what of it is
-        not zero, and all receive that.
+        not zero, and all receive that: in as much memory again, so that a failure leaves their tensors as they were.
         Raises UnsupportedDtype for an array of Python objects, else what `allreduce` raises.
         """
-        return self.broadcast_async(tensor, src, timeout=timeout).result()
 
     def broadcast_async(self, tensor: T, src: int, *, timeout: float | None = None) -> Handle[T]:
         """Starts what `broadcast` does and returns at once. The tensor must not be touched until the handle is done."""
-        gives = self._rank_argument("src", src) == self._rank
-        limit = self._time_limit(timeout)
-        self._engine.check()
-        words = Words(tensor, read=gives)
-        return self._move(f"broadcast from {src}", words, tensor, limit, _nothing if gives else words.write_back)
+        return self.start(timeout, moves.broadcast, tensor, src)
 
+    @synchronous
     def all_gather(self, tensor: T, *, out: T | None = None, timeout: float | None = None) -> T:
         """Returns the tensors of all ranks, bit for bit: shape (world_size, *tensor.shape).
 
@@ -257,30 +229,33 @@ class Communicator:
         zero, and receives that of all.
         Raises UnsupportedDtype for an array of Python objects, else what `allreduce` raises.
         """
-        return self.all_gather_async(tensor, out=out, timeout=timeout).result()
 
     def all_gather_async(self, tensor: T, *, out: T | None = None, timeout: float | None = None) -> Handle[T]:
         """Starts what `all_gather` does and returns at once. `out` must not be touched until the handle is done."""
-        limit = self._time_limit(timeout)
-        self._engine.check()
-        result = output_for(out, tensor, (self._world_size, *shape_of(tensor)))
-        own = bytes_of(tensor)
-        words = Words(result, read=False)
-        words.put(self._rank * own.size, own)
-        return self._move("all_gather", words, result, limit, words.write_back)
+        return self.start(timeout, moves.all_gather, tensor, out)
 
+    @synchronous
     def barrier(self, timeout: float | None = None) -> None:
         """Returns when all ranks have called it. `timeout`: seconds; by default the communicator's.
 
         It is an allreduce of nothing: one packet each way. It does not wait for earlier collectives' results.
         """
-        self.barrier_async(timeout).result()
 
     def barrier_async(self, timeout: float | None = None) -> Handle[None]:
         """Starts what `barrier` does and returns at once; the handle is done when all ranks have called it."""
+        return self.start(timeout, moves.barrier)
+
+    def start(
+        self,
+        timeout: float | None,
+        make_plan: Callable[Concatenate[Group, P], Plan[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Handle[T]:
+        """For this library: starts the collective that `make_plan`, called with the ranks and `args`, has staged."""
         limit = self._time_limit(timeout)
         self._engine.check()
-        return self._start(Operation(np.zeros(0, np.int32), reduce_op="barrier"), None, "barrier", limit, _nothing)
+        return self._submit(make_plan(self._group, *args, **kwargs), limit)
 
     def stats(self) -> Stats:
         """What was done so far."""
@@ -315,131 +290,34 @@ class Communicator:
         failure = self._engine.failure
         state = "" if failure is None else f", ended: {failure}"
         return (
-            f"<Communicator: rank {self._rank} of {self._world_size} in job {self._job!r} at {self._controller}, "
+            f"<Communicator: rank {self.rank} of {self.world_size} in job {self._job!r} at {self._controller}, "
             f"{self._transport_kind}{state}>"
         )
 
     def _time_limit(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else settings.seconds("timeout", timeout)
 
-    def _rank_argument(self, name: str, rank: int) -> int:
-        return settings.integer(name, rank, 0, self._world_size - 1)
-
-    def _reduce(
-        self,
-        collective: str,
-        source: Any,
-        result: T,
-        op: str,
-        factor: float,
-        timeout: float | None,
-        at_end: Callable[[], None] = _nothing,
-    ) -> Handle[T]:
-        """Replaces `source` by its reduction, calls `at_end`, and gives `result` to the handle."""
-        limit = self._time_limit(timeout)
-        if op not in REDUCE_OPS:
-            raise ValueError(f"op={op!r}: accepted are {', '.join(REDUCE_OPS)}")
-        self._engine.check()
-        if op in _FOLDS:
-            return self._fold(collective, source, result, op, factor, limit, at_end)
-        reducible = open_tensor(source)
-        if op == "average" and reducible.dtype == "int32":
-            raise UnsupportedDtype("op='average' of int32, whose average is no integer: use op='sum' and divide")
-        if factor != 1:
-            if reducible.dtype == "int32":
-                raise UnsupportedDtype(f"factor={factor!r} of int32, whose product may be no integer: multiply before")
-            np.multiply(reducible.work, np.float32(settings.number("factor", factor)), out=reducible.work)
-        divisor = self._world_size if op == "average" else 1
-        what = op if collective == "allreduce" else f"{collective} {op}"
-        operation = Operation(reducible.work, dtype=reducible.dtype, reduce_op=what, divisor=divisor)
-
-        def write() -> None:
-            reducible.write_back(1 if operation.divided else divisor)
-            at_end()
-
-        name = f"{collective} ({op}) of {reducible.work.size} {reducible.dtype}"
-        return self._start(operation, result, name, limit, write)
-
-    def _fold(
-        self,
-        collective: str,
-        source: Any,
-        result: T,
-        op: str,
-        factor: float,
-        limit: float,
-        at_end: Callable[[], None],
-    ) -> Handle[T]:
-        """What switches cannot do: gathers the tensors of all ranks, and reduces them here."""
-        name = dtype_name(source)
-        if name.startswith(_NO_ORDER):
-            raise UnsupportedDtype(f"op={op!r} of {name}, which has no order: use op='sum'")
-        if factor != 1:
-            raise ValueError(f"factor={factor!r} with op={op!r}: accepted with sum and average")
-        check_writable(source)
-        gathered = host_zeros(source, (self._world_size, *source.shape))
-        own = bytes_of(source)
-        words = Words(gathered, read=False)
-        words.put(self._rank * own.size, own)
-
-        def write() -> None:
-            words.write_back()
-            assign(source, _FOLDS[op](gathered))
-            at_end()
-
-        return self._move(f"{collective} {op}", words, result, limit, write)
-
-    def _allreduce_sparse(self, tensor: Any, op: str, factor: float, timeout: float | None) -> Handle[Any]:
-        from p4reduce.tensors.sparse import SparseRows
-
-        if op not in ("sum", "average"):
-            raise ValueError(f"op={op!r} of a sparse tensor: accepted are sum, average")
-        rows = SparseRows(tensor)
-        counts = rows.counts(self.all_gather(rows.description(), timeout=timeout))
-        numbers = np.zeros(sum(counts), rows.numbers.dtype)
-        words = Words(numbers, read=False)
-        words.put(sum(counts[: self._rank]) * numbers.itemsize, bytes_of(rows.numbers))
-        self._move("rows", words, numbers, self._time_limit(timeout), words.write_back).wait()
-        union = np.unique(numbers)
-        packed = rows.pack(union)
-        return self._reduce("allreduce", packed, tensor, op, factor, timeout, lambda: rows.write_back(union, packed))
-
-    def _move(self, collective: str, words: Words, result: T, limit: float, at_end: Callable[[], None]) -> Handle[T]:
-        """Adds the words of all ranks, of which no two have the same bit set."""
-        # How many bytes the last word holds is not to be seen in the number of words.
-        what = f"{collective} +{words.size % 4}"
-        name = f"{collective} of {words.size} bytes of {words.dtype}"
-        return self._start(Operation(words.work, dtype=words.dtype, reduce_op=what), result, name, limit, at_end)
-
-    def _start(self, operation: Operation, result: T, name: str, limit: float, at_end: Callable[[], None]) -> Handle[T]:
-        """Hands `operation` to the engine, whose thread then calls `at_end`."""
-        handle = Handle(result, name, self._engine)
+    def _submit(self, plan: Plan[T], limit: float) -> Handle[T]:
+        """Hands the plan's operation to the engine, whose thread then finishes the plan."""
+        handle = Handle(plan.result, plan.name, self._engine)
 
         def end(error: BaseException | None) -> None:
-            handle.complete(error or _error_of(at_end))
+            handle.complete(error or _error_of(plan.finish))
             self._under_way.discard(handle)
 
         self._under_way.add(handle)
         try:
-            self._engine.submit(operation, name=name, timeout=limit, on_end=end)
+            self._engine.submit(plan.operation, name=plan.name, timeout=limit, on_end=end)
         except BaseException:
             self._under_way.discard(handle)
             raise
         return handle
 
 
-# Of arrays and tensors of shape (ranks, ...): the reduction over the first dimension.
-_FOLDS: dict[str, Callable[[Any], Any]] = {
-    "max": lambda gathered: gathered.max(0) if isinstance(gathered, np.ndarray) else gathered.amax(0),
-    "min": lambda gathered: gathered.min(0) if isinstance(gathered, np.ndarray) else gathered.amin(0),
-}
-_NO_ORDER = ("complex", "str", "bytes", "void")
-
-
-def _error_of(at_end: Callable[[], None]) -> Exception | None:
+def _error_of(finish: Callable[[], None]) -> Exception | None:
     """Runs in the carrier's thread, which an error in the user's tensor must not end."""
     try:
-        at_end()
+        finish()
     except Exception as error:
         return error
     return None

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 if TYPE_CHECKING:
     from p4reduce.carrier import Carrier
 
 T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Handle(Generic[T]):
@@ -67,3 +69,17 @@ class Handle(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Handle of {self._name}: {'ended' if self.done() else 'under way'}>"
+
+
+def synchronous(declared: Method) -> Method:
+    """Makes of a method's signature and docstring one that waits for what the method of its name and `_async` starts.
+
+    Both have the same signature, and one returns what the other's handle does in the end.
+    """
+
+    @functools.wraps(declared)
+    def wait(self: object, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self, start)(*args, **kwargs).result()
+
+    start = f"{declared.__name__}_async"
+    return cast("Method", wait)

@@ -3,9 +3,13 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "pipeline.h"
+#include "ports_ethernet.h"
+#include "ports_udp.h"
 #include "thread.h"
 
 static bool create_lock(pthread_rwlock_t *lock) {
@@ -145,23 +149,12 @@ void native_lost_counts(struct native_switch *native, uint64_t *counts) {
 
 // --- the controller's packets ----------------------------------------------------------------------------------------
 
-void switch_emit(struct native_switch *native, struct thread *thread, unsigned port, const uint8_t *frame,
-                 size_t length) {
-    const struct plane *plane = thread != NULL ? thread->context.plane : native->caller.plane;
-    if (port == plane->layout.cpu_port)
-        packet_ins_put(&native->packet_ins, frame, length);
-    else if (native->ports[port] != NULL)
-        native->ports[port]->kind->send(native->ports[port], thread, frame, length);
-    else
-        atomic_fetch_add_explicit(&native->undeliverable, 1, memory_order_relaxed);
-}
-
 static struct native_switch *switch_of_caller(struct context *context) {
     return (struct native_switch *)(void *)((char *)context - offsetof(struct native_switch, caller));
 }
 
 static void emit_now(struct context *context, unsigned port, const uint8_t *frame, size_t length) {
-    switch_emit(switch_of_caller(context), NULL, port, frame, length);
+    switch_emit(switch_of_caller(context), context->plane, NULL, port, frame, length);
 }
 
 // Runs a frame in the caller's thread. The caller has the lock.

@@ -31,10 +31,11 @@ NATIVE_API void native_stop(struct native_switch *native);
 
 // A frame from the controller, packet-out header first. Returns 0, or -EMSGSIZE for one that is too long.
 NATIVE_API int native_packet_out(struct native_switch *native, const uint8_t *frame, size_t length);
+#define NATIVE_MAX_FRAME (80 << 10)
+
 // Waits for a frame to the controller. Returns its length, or -ESHUTDOWN after `native_stop`; `frame` has room for
 // NATIVE_MAX_FRAME bytes.
 NATIVE_API long native_packet_in(struct native_switch *native, uint8_t *frame);
-#define NATIVE_MAX_FRAME (80U << 10)
 
 // `counts`: packets that a port has received, sent, and could not send.
 NATIVE_API int native_port_counts(struct native_switch *native, unsigned port, uint64_t *counts);

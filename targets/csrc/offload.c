@@ -10,8 +10,9 @@
 bool is_chain(const struct virtio_net_hdr *offload, const uint8_t *frame, size_t length) {
     const uint8_t *ipv4 = frame + ETHERNET_SIZE;
     return (offload->gso_type & ~VIRTIO_NET_HDR_GSO_ECN) == VIRTIO_NET_HDR_GSO_UDP_L4 && offload->gso_size != 0 &&
-           length > UDP_HEADERS_SIZE && load16(frame + ETHERNET_TYPE) == ETHERTYPE_IPV4 && ipv4[0] == 0x45 &&
-           ipv4[IPV4_PROTOCOL] == PROTOCOL_UDP && load16(ipv4 + IPV4_SIZE + UDP_DST_PORT) == AGGREGATION_PORT;
+           length > UDP_HEADERS_SIZE && load_16(frame + ETHERNET_TYPE) == ETHERTYPE_IPV4 &&
+           ipv4[IPV4_VERSION] == 0x45 && ipv4[IPV4_PROTOCOL] == PROTOCOL_UDP &&
+           load_16(ipv4 + IPV4_SIZE + UDP_DST_PORT) == AGGREGATION_PORT;
 }
 
 size_t unchain(const struct virtio_net_hdr *offload, const uint8_t *chain, size_t length, size_t at, uint8_t *frame) {
@@ -23,9 +24,9 @@ size_t unchain(const struct virtio_net_hdr *offload, const uint8_t *chain, size_
     memcpy(frame, chain, UDP_HEADERS_SIZE);
     memcpy(frame + UDP_HEADERS_SIZE, chain + UDP_HEADERS_SIZE + at, size);
     uint8_t *ipv4 = frame + ETHERNET_SIZE, *udp = ipv4 + IPV4_SIZE;
-    store16(ipv4 + IPV4_TOTAL_LENGTH, (uint32_t)(IPV4_SIZE + UDP_SIZE + size));
-    store16(ipv4 + IPV4_CHECKSUM, ipv4_checksum(ipv4));
-    store16(udp + UDP_LENGTH, (uint32_t)(UDP_SIZE + size));
-    store16(udp + UDP_CHECKSUM, 0); // the chain has none yet
+    store_16(ipv4 + IPV4_TOTAL_LENGTH, (uint32_t)(IPV4_SIZE + UDP_SIZE + size));
+    store_16(ipv4 + IPV4_CHECKSUM, ipv4_checksum(ipv4));
+    store_16(udp + UDP_LENGTH, (uint32_t)(UDP_SIZE + size));
+    store_16(udp + UDP_CHECKSUM, 0); // the chain has none yet
     return UDP_HEADERS_SIZE + size;
 }

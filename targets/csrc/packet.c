@@ -18,7 +18,7 @@ static void parse_aggregation(struct packet *packet, const struct layout *layout
         return;
     uint8_t *keys = packet->payload;
     for (unsigned lane = 0; lane < layout->lanes; lane++)
-        if (extract(packet, 4) == NULL)
+        if (extract(packet, KEY_SIZE) == NULL)
             return;
     packet->keys = keys;
     for (unsigned lane = 0; lane < layout->lanes; lane++) {
@@ -34,16 +34,16 @@ static void parse_ipv4(struct packet *packet, const struct layout *layout) {
     uint8_t *ipv4 = packet->ipv4 = extract(packet, IPV4_SIZE);
     if (ipv4 == NULL)
         return;
-    if ((ipv4[0] & 0xF) == 5)
-        packet->bad_checksum = ipv4_checksum(ipv4) != load16(ipv4 + IPV4_CHECKSUM);
+    if ((ipv4[IPV4_VERSION] & 0xF) == 5)
+        packet->bad_checksum = ipv4_checksum(ipv4) != load_16(ipv4 + IPV4_CHECKSUM);
     // With options, or a fragment: forwarded but never ours.
-    if (ipv4[0] != 0x45 || (load16(ipv4 + IPV4_FRAGMENT) & 0x3FFF) != 0)
+    if (ipv4[IPV4_VERSION] != 0x45 || (load_16(ipv4 + IPV4_FLAGS) & 0x3FFF) != 0)
         return;
     if (ipv4[IPV4_PROTOCOL] == PROTOCOL_ICMP) {
         packet->icmp = extract(packet, ICMP_SIZE);
     } else if (ipv4[IPV4_PROTOCOL] == PROTOCOL_UDP) {
         packet->udp = extract(packet, UDP_SIZE);
-        if (packet->udp != NULL && load16(packet->udp + UDP_DST_PORT) == AGGREGATION_PORT)
+        if (packet->udp != NULL && load_16(packet->udp + UDP_DST_PORT) == AGGREGATION_PORT)
             parse_aggregation(packet, layout);
     }
 }
@@ -62,7 +62,7 @@ void packet_parse(struct packet *packet, const struct layout *layout, unsigned p
     packet->ethernet = extract(packet, ETHERNET_SIZE);
     if (packet->ethernet == NULL)
         return;
-    switch (load16(packet->ethernet + ETHERNET_TYPE)) {
+    switch (load_16(packet->ethernet + ETHERNET_TYPE)) {
     case ETHERTYPE_IPV4:
         parse_ipv4(packet, layout);
         break;
@@ -75,7 +75,7 @@ void packet_parse(struct packet *packet, const struct layout *layout, unsigned p
 uint16_t ipv4_checksum(const uint8_t *header) {
     uint32_t sum = 0;
     for (unsigned at = 0; at < IPV4_SIZE; at += 2)
-        sum += at == IPV4_CHECKSUM ? 0 : load16(header + at);
+        sum += at == IPV4_CHECKSUM ? 0 : load_16(header + at);
     sum = (sum & 0xFFFF) + (sum >> 16);
     sum = (sum & 0xFFFF) + (sum >> 16);
     return (uint16_t)~sum;

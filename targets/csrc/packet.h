@@ -7,28 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "protocol.h"
-
-// The shape of the compiled program.
-struct layout {
-    unsigned lanes;
-    unsigned block_size; // values a block
-    unsigned halves;     // of all slots
-    unsigned cpu_port;
-    unsigned max_growth; // bytes
-};
-
-static inline size_t lane_length(const struct layout *layout) {
-    return 4 * (size_t)layout->block_size;
-}
-
-static inline size_t keys_length(const struct layout *layout) {
-    return 4 * (size_t)layout->lanes;
-}
-
-static inline unsigned all_lanes(const struct layout *layout) {
-    return (1U << layout->lanes) - 1;
-}
+#include "layout.h"
+#include "wire/bytes.h"
 
 struct packet {
     uint8_t *frame;        // from the Ethernet header on

@@ -2,20 +2,8 @@
 // The order of things: p4src/bmv2/p4reduce.p4.
 #include "pipeline.h"
 
-#include <stdlib.h>
-#include <sys/random.h>
-
-bool context_create(struct context *context, unsigned number) {
-    *context = (struct context){.number = number, .room = malloc(ROOM)};
-    if (getrandom(&context->random, sizeof context->random, 0) != sizeof context->random)
-        context->random = (uintptr_t)context;
-    return context->room != NULL;
-}
-
-void context_destroy(struct context *context) {
-    free(context->room);
-    context->room = NULL;
-}
+#include "aggregate.h"
+#include "forward.h"
 
 // SplitMix64
 static uint64_t random_bits(struct context *context) {
@@ -25,7 +13,8 @@ static uint64_t random_bits(struct context *context) {
     return bits ^ bits >> 31;
 }
 
-bool drop_simulator_loses(struct context *context, enum table_id rates, unsigned port, size_t ingress_length) {
+// Whether the drop simulator loses this packet; counts it if so.
+static bool drop_simulator_loses(struct context *context, enum table_id rates, unsigned port, size_t ingress_length) {
     const struct action *action = table_apply(&context->plane->tables[rates], port, 0, NULL);
     if (action->id != ACTION_LOSE)
         return false;
@@ -42,12 +31,12 @@ static struct verdict ingress(struct context *context, struct packet *packet) {
     uint64_t switch_mac = 0;
     bool to_aggregator = false, to_forwarding = false;
     if (packet->from_cpu) {
-        uint32_t header = packet->packet_out != NULL ? load32(packet->packet_out) : 0;
+        uint32_t header = packet->packet_out != NULL ? load_32(packet->packet_out) : 0;
         if (header >> 31 == 0) {
             verdict.egress_port = header >> 16 & 0x1FF;
         } else if (packet->aggregation == NULL) {
             to_forwarding = true;
-        } else if ((packet->aggregation[AGGREGATION_VERSION_OP] & 0xF) == OP_ABORT) {
+        } else if (op_of(packet->aggregation) == OP_ABORT) {
             verdict.multicast_group = header & 0xFFFF;
         } else {
             to_aggregator = true;
@@ -71,12 +60,12 @@ static struct verdict ingress(struct context *context, struct packet *packet) {
 static void deliver(struct context *context, struct packet *packet, unsigned instance) {
     if (packet->aggregation == NULL || instance == 0)
         return;
-    uint64_t job = load16(packet->aggregation + AGGREGATION_JOB);
+    uint64_t job = load_16(packet->aggregation + AGGREGATION_JOB);
     const struct action *action = table_apply(&context->plane->tables[TABLE_WORKERS], job << 16 | instance, 0, NULL);
     if (action->id == ACTION_ADDRESS) {
-        store48(packet->ethernet + ETHERNET_DST, action->arguments[0]);
-        store32(packet->ipv4 + IPV4_DST, (uint32_t)action->arguments[1]);
-        store16(packet->udp + UDP_DST_PORT, (uint32_t)action->arguments[2]);
+        store_48(packet->ethernet + ETHERNET_DST, action->arguments[0]);
+        store_32(packet->ipv4 + IPV4_DST, (uint32_t)action->arguments[1]);
+        store_16(packet->udp + UDP_DST_PORT, (uint32_t)action->arguments[2]);
     }
 }
 
@@ -89,15 +78,15 @@ static void egress(struct context *context, struct packet *packet, const struct 
         drop_simulator_loses(context, TABLE_LOSS_OUT, port, packet->ingress_length))
         return;
     // Only a header whose checksum was right is ever rewritten.
-    if (packet->ipv4 != NULL && (packet->ipv4[0] & 0xF) == 5 && !packet->bad_checksum)
-        store16(packet->ipv4 + IPV4_CHECKSUM, ipv4_checksum(packet->ipv4));
+    if (packet->ipv4 != NULL && (packet->ipv4[IPV4_VERSION] & 0xF) == 5 && !packet->bad_checksum)
+        store_16(packet->ipv4 + IPV4_CHECKSUM, ipv4_checksum(packet->ipv4));
     uint8_t *frame = packet->frame;
     size_t length = packet->length;
     if (verdict->packet_in) {
         frame -= PACKET_IN_SIZE;
         length += PACKET_IN_SIZE;
-        store16(frame, packet->ingress_port);
-        store32(frame + 2, verdict->bitmap);
+        store_16(frame, packet->ingress_port);
+        store_32(frame + PACKET_IN_BITMAP, verdict->bitmap);
     }
     context->emit(context, port, frame, length);
 }

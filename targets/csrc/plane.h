@@ -9,6 +9,8 @@
 #include "slots.h"
 #include "tables.h"
 
+#define PORTS 512     // 9 bits
+#define DROP_PORT 511 // what BMv2 does not send to
 #define MAX_THREADS 64
 #define COUNTER_SETS (MAX_THREADS + 1) // the first is for packets processed in a caller's thread
 

@@ -4,6 +4,7 @@
 #define NATIVE_PORT_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,7 @@ struct port_kind {
     void (*send)(struct port *port, struct thread *thread, const uint8_t *frame, size_t length);
     void (*flush)(struct port *port, struct thread *thread);
     void (*close)(struct port *port);
+    bool udp; // they are `struct udp_port`
 };
 
 struct port {
@@ -35,14 +37,5 @@ struct port {
 static inline void port_count(_Atomic uint64_t *counter, uint64_t count) {
     atomic_fetch_add_explicit(counter, count, memory_order_relaxed);
 }
-
-// What goes wrong with a socket's buffers is no error: they are then as large as the system allows.
-void enlarge_buffers(int socket);
-
-// Each opens a port, and returns 0 or a negative errno. `*udp_port` 0: any free one, which is then told there.
-int udp_port_open(struct port **port, unsigned number, uint32_t ip, uint16_t *udp_port, unsigned threads);
-int ethernet_port_open(struct port **port, unsigned number, unsigned thread, const char *interface);
-// A socket that gives and takes a frame a message; the port owns it once it is open.
-int socket_port_open(struct port **port, unsigned number, unsigned thread, int socket);
 
 #endif

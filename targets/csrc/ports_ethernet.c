@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ports that carry frames: a network interface, read from a ring that the kernel fills (TPACKET_V2, which unlike V3
-// does not hold packets back until a block is full), or any socket with a frame a message.
+// A network interface is read from a ring that the kernel fills (TPACKET_V2, which unlike V3 does not hold packets back
+// until a block is full), any other socket a message at a time.
+#include "ports_ethernet.h"
+
 #include <errno.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
@@ -14,6 +16,9 @@
 #include <unistd.h>
 
 #include "offload.h"
+#include "packet.h"
+#include "pipeline.h"
+#include "sockets.h"
 #include "thread.h"
 
 #define RING_SIZE (16U << 20)
@@ -89,8 +94,8 @@ static size_t copy_frame(uint8_t *frame, const struct arrival *arrival) {
         return arrival->length;
     }
     memcpy(frame, arrival->data, ETHERNET_TYPE);
-    store16(frame + ETHERNET_TYPE, arrival->tag_type);
-    store16(frame + ETHERNET_TYPE + 2, arrival->tag);
+    store_16(frame + ETHERNET_TYPE, arrival->tag_type);
+    store_16(frame + ETHERNET_TYPE + 2, arrival->tag);
     memcpy(frame + ETHERNET_TYPE + VLAN_TAG_SIZE, arrival->data + ETHERNET_TYPE, arrival->length - ETHERNET_TYPE);
     return arrival->length + VLAN_TAG_SIZE;
 }
@@ -100,14 +105,14 @@ static void process_arrival(struct frame_port *self, struct thread *thread, cons
     size_t length, at = 0;
     if (!arrival->tagged && is_chain(&arrival->offload, arrival->data, arrival->length)) {
         while ((length = unchain(&arrival->offload, arrival->data, arrival->length, at, frame)) != 0) {
-            thread_process(thread, self->port.number, length);
+            pipeline_process(&thread->context, self->port.number, length);
             at += arrival->offload.gso_size;
         }
         return;
     }
     // A tag moves what the offload speaks of, so a tagged frame has to do without.
     thread->offload = arrival->tagged ? NULL : &arrival->offload;
-    thread_process(thread, self->port.number, copy_frame(frame, arrival));
+    pipeline_process(&thread->context, self->port.number, copy_frame(frame, arrival));
     thread->offload = NULL;
 }
 
@@ -154,7 +159,7 @@ static unsigned receive(struct port *port, struct thread *thread) {
             break;
         }
         if (thread->context.plane != NULL)
-            thread_process(thread, port->number, (size_t)length);
+            pipeline_process(&thread->context, port->number, (size_t)length);
         count++;
     }
     return count;
@@ -232,7 +237,8 @@ static void close_port(struct port *port) {
     free(self);
 }
 
-static const struct port_kind frame_port_kind = {descriptor, receive, send_frame, flush_frames, close_port};
+static const struct port_kind frame_port_kind = {
+    .descriptor = descriptor, .receive = receive, .send = send_frame, .flush = flush_frames, .close = close_port};
 
 static struct frame_port *create(unsigned number, unsigned thread, int socket) {
     struct frame_port *self = calloc(1, sizeof *self);

@@ -2,27 +2,27 @@
 #include "results.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-#include "thread.h"
+#include "wire/bytes.h"
 
 static unsigned place_of(unsigned job, unsigned group) {
     return (job ^ group >> 6) % DELIVERIES;
 }
 
 // Whether all that is sent to the group goes to UDP ports, by entries of `workers`, and none of it may get lost.
-static bool is_direct(struct thread *thread, struct delivery *delivery) {
-    const struct plane *plane = thread->context.plane;
+static bool is_direct(const struct results *results, const struct plane *plane, struct delivery *delivery) {
     const struct group *group = plane->groups[delivery->group];
     delivery->workers = 0;
     if (delivery->group == 0 || group == NULL || group->count > MAX_WORKERS)
         return false;
     for (size_t at = 0; at < group->count; at++) {
         const struct replica *replica = &group->replicas[at];
-        struct port *port = thread->native->ports[replica->port];
+        struct port *port = results->ports[replica->port];
         const struct action *loss = table_apply(&plane->tables[TABLE_LOSS_OUT], replica->port, 0, NULL);
         const struct action *address =
             table_apply(&plane->tables[TABLE_WORKERS], (uint64_t)delivery->job << 16 | replica->instance, 0, NULL);
-        if (port == NULL || port->kind != &udp_port_kind || loss->id == ACTION_LOSE || replica->instance == 0 ||
+        if (port == NULL || !port->kind->udp || loss->id == ACTION_LOSE || replica->instance == 0 ||
             address->id != ACTION_ADDRESS || replica->port == plane->layout.cpu_port)
             return false;
         delivery->worker[at].port = (struct udp_port *)(void *)port;
@@ -36,8 +36,7 @@ static bool is_direct(struct thread *thread, struct delivery *delivery) {
     return true;
 }
 
-struct delivery *results_delivery(struct thread *thread, unsigned job, unsigned group) {
-    struct results *results = &thread->results;
+struct delivery *results_delivery(struct results *results, const struct plane *plane, unsigned job, unsigned group) {
     unsigned place = place_of(job, group);
     struct delivery *delivery = results->deliveries[place];
     if (delivery == NULL) {
@@ -46,31 +45,31 @@ struct delivery *results_delivery(struct thread *thread, unsigned job, unsigned 
             return NULL;
     }
     if (!delivery->valid || delivery->job != job || delivery->group != group) {
-        results_flush(thread);
+        results_flush(results);
         delivery->job = job;
         delivery->group = group;
-        delivery->direct = is_direct(thread, delivery);
+        delivery->direct = is_direct(results, plane, delivery);
         delivery->valid = true;
     }
     return delivery->direct ? delivery : NULL;
 }
 
-static void send_row(struct thread *thread, const struct delivery *delivery, struct row *row) {
+static void send_row(const struct results *results, const struct delivery *delivery, struct row *row) {
     for (unsigned worker = 0; worker < delivery->workers; worker++)
-        udp_send(thread, &delivery->worker[worker], row);
+        udp_send_row(&delivery->worker[worker], results->thread, row);
     row->count = 0;
 }
 
-void results_add(struct thread *thread, struct delivery *delivery, const struct half *half, const uint8_t *header) {
-    const struct slots *slots = &thread->context.plane->slots;
+void results_add(struct results *results, const struct slots *slots, struct delivery *delivery, const struct half *half,
+                 const uint8_t *header) {
     size_t lane_size = lane_length(&slots->layout);
     unsigned active = header[AGGREGATION_ACTIVE];
-    unsigned lanes = (unsigned)__builtin_popcount(active);
+    unsigned lanes = lanes_in(active);
     struct row *row = &delivery->rows[lanes];
-    row->size = AGGREGATION_SIZE + keys_length(&slots->layout) + lanes * lane_size;
-    uint8_t *result = row_end(row), *values = result + AGGREGATION_SIZE + keys_length(&slots->layout);
+    row->size = bare_length(&slots->layout) + lanes * lane_size;
+    uint8_t *result = row_end(row), *values = result + bare_length(&slots->layout);
     memcpy(result, header, AGGREGATION_SIZE);
-    result[AGGREGATION_VERSION_OP] = PROTOCOL_VERSION << 4 | OP_RESULT;
+    result[AGGREGATION_VERSION] = version_and_op(OP_RESULT);
     result[AGGREGATION_PRESENT] = (uint8_t)active;
     memcpy(result + AGGREGATION_SIZE, half_keys(half), keys_length(&slots->layout));
     if (active == all_lanes(&slots->layout)) {
@@ -84,19 +83,18 @@ void results_add(struct thread *thread, struct delivery *delivery, const struct 
         }
     }
     row->count++;
-    thread->results.unsent |= UINT64_C(1) << place_of(delivery->job, delivery->group);
+    results->unsent |= UINT64_C(1) << place_of(delivery->job, delivery->group);
     if (row_is_full(row))
-        send_row(thread, delivery, row);
+        send_row(results, delivery, row);
 }
 
-void results_flush(struct thread *thread) {
-    struct results *results = &thread->results;
+void results_flush(struct results *results) {
     while (results->unsent != 0) {
         struct delivery *delivery = results->deliveries[__builtin_ctzll(results->unsent)];
         results->unsent &= results->unsent - 1;
         for (unsigned lanes = 0; lanes <= MAX_LANES; lanes++)
             if (delivery->rows[lanes].count != 0)
-                send_row(thread, delivery, &delivery->rows[lanes]);
+                send_row(results, delivery, &delivery->rows[lanes]);
     }
 }
 

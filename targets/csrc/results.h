@@ -4,12 +4,10 @@
 #define NATIVE_RESULTS_H
 
 #include "plane.h"
-#include "rows.h"
+#include "udp.h"
 
 #define MAX_WORKERS 64 // of a group that is served this way
 #define DELIVERIES 64
-
-struct thread;
 
 // Where the results of a job go. Made anew when tables have changed.
 struct delivery {
@@ -23,16 +21,19 @@ struct delivery {
 };
 
 struct results {
+    unsigned thread;
+    struct port *const *ports; // of the switch, by number
     struct delivery *deliveries[DELIVERIES];
     uint64_t unsent; // bit i: deliveries[i] has rows to send
 };
 
 // The delivery of a job's results; NULL where they have to take the long way.
-struct delivery *results_delivery(struct thread *thread, unsigned job, unsigned group);
+struct delivery *results_delivery(struct results *results, const struct plane *plane, unsigned job, unsigned group);
 // `half` has completed; `header` is that of the packet which completed it.
-void results_add(struct thread *thread, struct delivery *delivery, const struct half *half, const uint8_t *header);
+void results_add(struct results *results, const struct slots *slots, struct delivery *delivery, const struct half *half,
+                 const uint8_t *header);
 // Sends what has been added.
-void results_flush(struct thread *thread);
+void results_flush(struct results *results);
 // Tables have changed; everything has been flushed.
 void results_forget(struct results *results);
 void results_destroy(struct results *results);

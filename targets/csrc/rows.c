@@ -2,8 +2,7 @@
 #include "rows.h"
 
 #include <stdlib.h>
-
-#include "thread.h"
+#include <string.h>
 
 static unsigned place_of(const struct destination *to, size_t size) {
     uint32_t hash = to->address.sin_addr.s_addr ^ (uint32_t)to->address.sin_port << 16 ^ (uint32_t)size;
@@ -17,15 +16,14 @@ static bool same(const struct destination *one, const struct destination *other)
            one->address.sin_addr.s_addr == other->address.sin_addr.s_addr;
 }
 
-static void send_row(struct thread *thread, unsigned place) {
-    struct row *row = thread->rows.places[place].row;
-    udp_send(thread, &thread->rows.places[place].to, row);
+static void send_row(struct rows *rows, unsigned place) {
+    struct row *row = rows->places[place].row;
+    udp_send_row(&rows->places[place].to, rows->thread, row);
     row->count = 0;
-    thread->rows.waiting &= ~(UINT64_C(1) << place);
+    rows->waiting &= ~(UINT64_C(1) << place);
 }
 
-void rows_add(struct thread *thread, const struct destination *to, const uint8_t *data, size_t size) {
-    struct rows *rows = &thread->rows;
+void rows_add(struct rows *rows, const struct destination *to, const uint8_t *data, size_t size) {
     unsigned place = place_of(to, size);
     struct row *row = rows->places[place].row;
     if (row == NULL)
@@ -33,19 +31,19 @@ void rows_add(struct thread *thread, const struct destination *to, const uint8_t
     if (row == NULL || size > MAX_DATAGRAM)
         return; // lost, as in a network
     if (row->count != 0 && (row->size != size || !same(&rows->places[place].to, to)))
-        send_row(thread, place);
+        send_row(rows, place);
     rows->places[place].to = *to;
     row->size = size;
     memcpy(row_end(row), data, size);
     row->count++;
     rows->waiting |= UINT64_C(1) << place;
     if (row_is_full(row))
-        send_row(thread, place);
+        send_row(rows, place);
 }
 
-void rows_flush(struct thread *thread) {
-    while (thread->rows.waiting != 0)
-        send_row(thread, (unsigned)__builtin_ctzll(thread->rows.waiting));
+void rows_flush(struct rows *rows) {
+    while (rows->waiting != 0)
+        send_row(rows, (unsigned)__builtin_ctzll(rows->waiting));
 }
 
 void rows_destroy(struct rows *rows) {

@@ -3,6 +3,8 @@
 
 #include <sys/mman.h>
 
+#include "wire/bytes.h"
+
 bool slots_create(struct slots *slots, const struct layout *layout) {
     slots->layout = *layout;
     slots->stride = ALIGNMENT + layout->lanes * lane_length(layout);
@@ -72,10 +74,10 @@ bool half_contribute(const struct slots *slots, struct half *half, const struct 
         half->bitmap |= data->worker_bit;
         half->envoy = data->worker;
         half->present |= (uint8_t)data->present;
-        for (size_t at = 0; at < keys_length(&slots->layout); at += 4) {
-            uint32_t key = load32(data->keys + at);
-            if (key < load32(keys + at))
-                store32(keys + at, key);
+        for (size_t at = 0; at < keys_length(&slots->layout); at += KEY_SIZE) {
+            uint32_t key = load_32(data->keys + at);
+            if (key < load_32(keys + at))
+                store_32(keys + at, key);
         }
         add_lanes(slots, half, data);
     }

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "packet.h"
+#include "layout.h"
 #include "sums.h"
 
 #define ALIGNMENT 64 // of each half and of its sums
@@ -20,7 +20,7 @@ struct half {
     atomic_uint locked;
     uint8_t envoy;   // the worker whose packet was the last to be added
     uint8_t present; // lanes that any worker has sent values of
-    uint8_t keys[4 * MAX_LANES];
+    uint8_t keys[KEY_SIZE * MAX_LANES];
 };
 
 struct slots {

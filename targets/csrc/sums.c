@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "protocol.h"
+#include "wire/bytes.h"
 
 static void add_portable(uint8_t *sums, const uint8_t *values, size_t size) {
     for (size_t at = 0; at < size; at += 4)
-        store32(sums + at, load32(sums + at) + load32(values + at));
+        store_32(sums + at, load_32(sums + at) + load_32(values + at));
 }
 
 #if defined(__x86_64__)

@@ -5,9 +5,8 @@
 
 #include <pthread.h>
 
-#include "native.h"
+#include "context.h"
 #include "packet_ins.h"
-#include "pipeline.h"
 #include "port.h"
 
 // Frames that came out of `native_process`.
@@ -35,8 +34,8 @@ struct native_switch {
     struct outputs outputs;
 };
 
-// Hands a frame to its port; `thread` is NULL for a caller's.
-void switch_emit(struct native_switch *native, struct thread *thread, unsigned port, const uint8_t *frame,
-                 size_t length);
+// Hands a frame that came out of the plane to its port; `thread` is NULL for a caller's.
+void switch_emit(struct native_switch *native, const struct plane *plane, struct thread *thread, unsigned port,
+                 const uint8_t *frame, size_t length);
 
 #endif

@@ -10,7 +10,7 @@
 
 static void emit(struct context *context, unsigned port, const uint8_t *frame, size_t length) {
     struct thread *thread = (struct thread *)(void *)context;
-    switch_emit(thread->native, thread, port, frame, length);
+    switch_emit(thread->native, context->plane, thread, port, frame, length);
 }
 
 struct thread *thread_create(struct native_switch *native, unsigned index) {
@@ -20,6 +20,8 @@ struct thread *thread_create(struct native_switch *native, unsigned index) {
     thread->native = native;
     thread->index = index;
     thread->alone = native->thread_count == 1;
+    thread->results.thread = thread->rows.thread = index;
+    thread->results.ports = native->ports;
     thread->poll = epoll_create1(EPOLL_CLOEXEC);
     thread->receiver = receiver_create();
     struct epoll_event stop = {.events = EPOLLIN, .data.ptr = NULL};
@@ -50,10 +52,6 @@ int thread_watch(struct thread *thread, struct port *port) {
     return epoll_ctl(thread->poll, EPOLL_CTL_ADD, descriptor, &event) == 0 ? 0 : -errno;
 }
 
-void thread_process(struct thread *thread, unsigned port, size_t length) {
-    pipeline_process(&thread->context, port, length);
-}
-
 // The plane as it is now; until `end`, nobody changes it.
 static void begin(struct thread *thread) {
     struct native_switch *native = thread->native;
@@ -72,8 +70,8 @@ static void begin(struct thread *thread) {
 }
 
 static void end(struct thread *thread) {
-    results_flush(thread);
-    rows_flush(thread);
+    results_flush(&thread->results);
+    rows_flush(&thread->rows);
     for (unsigned at = 0; at < thread->native->port_count; at++) {
         struct port *port = thread->native->opened[at];
         if (port->kind->flush != NULL)

@@ -3,9 +3,10 @@
 #ifndef NATIVE_THREAD_H
 #define NATIVE_THREAD_H
 
+#include "receiver.h"
 #include "results.h"
+#include "rows.h"
 #include "switch.h"
-#include "udp.h"
 
 struct thread {
     struct context context; // first: whoever gets it has the thread
@@ -29,8 +30,5 @@ void thread_destroy(struct thread *thread);
 // Returns 0 or a negative errno.
 int thread_watch(struct thread *thread, struct port *port);
 int thread_start(struct thread *thread);
-
-// Processes a frame that stands at `context_frame`.
-void thread_process(struct thread *thread, unsigned port, size_t length);
 
 #endif

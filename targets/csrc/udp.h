@@ -1,32 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-// A UDP port: what its datagrams have to do with frames.
+// UDP ports, and the way out of them. Datagrams of one size leave in rows, one after the other: a row is sent in one
+// call and split up by the kernel (UDP_SEGMENT). One piece of memory is what the kernel copies fastest, by more than it
+// costs to fill it.
 #ifndef NATIVE_UDP_H
 #define NATIVE_UDP_H
 
+#include <netinet/in.h>
+
 #include "plane.h"
 #include "port.h"
-#include "rows.h"
+
+#define MAX_SEGMENTS 64 // as many as every kernel takes
+#define MAX_DATAGRAM 65507
 
 struct udp_port {
     struct port port;
     uint32_t ip;
-    uint16_t udp_port;
     unsigned threads;
     _Atomic uint64_t unsegmented; // datagrams of this size and more the kernel does not split up; 0: none known
     int sockets[MAX_THREADS];
 };
 
-extern const struct port_kind udp_port_kind;
+struct destination {
+    struct udp_port *port;
+    struct sockaddr_in address;
+};
 
-// Room for a batch of datagrams, or of chains of them (UDP_GRO); NULL where there is no memory.
-struct receiver;
-struct receiver *receiver_create(void);
-void receiver_destroy(struct receiver *receiver);
+struct row {
+    size_t size; // of each
+    unsigned count;
+    uint8_t data[MAX_DATAGRAM];
+};
 
-// Writes the Ethernet, IPv4 and UDP headers of a datagram of `length` bytes that came from ip:port.
-void udp_write_headers(const struct udp_port *udp, uint8_t *frame, uint32_t ip, uint16_t port, size_t length);
+// Where the next datagram goes; `size` is the row's already, or the row is empty.
+static inline uint8_t *row_end(struct row *row) {
+    return row->data + row->count * row->size;
+}
 
-// Sends each datagram of the row.
-void udp_send(struct thread *thread, const struct destination *to, const struct row *row);
+static inline bool row_is_full(const struct row *row) {
+    return row->count == MAX_SEGMENTS || (row->count + 1) * row->size > MAX_DATAGRAM;
+}
+
+// Sends each datagram of the row, from the socket of this thread.
+void udp_send_row(const struct destination *to, unsigned thread, const struct row *row);
+// Sends one datagram.
+void udp_send(const struct destination *to, unsigned thread, const uint8_t *data, size_t size);
 
 #endif

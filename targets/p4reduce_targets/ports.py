@@ -11,9 +11,9 @@ import struct
 from collections.abc import Iterable
 from typing import Protocol
 
+from p4reduce.protocol.constants import AGGREGATION_PORT
 from p4reduce_targets import offloads
 
-AGGREGATION_PORT = 0x7A52
 RECEIVE_BUFFER = 8 << 20
 LARGEST_FRAME = 65536 + 18
 REMEMBERED = 4096  # header and address caches: bounded, because anybody may send from any address

@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +14,9 @@ from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.engine import NativeEngine
 from p4reduce.fastpath.library import library, to_exception
 from p4reduce.fastpath.worker import Worker, to_c
-from p4reduce.protocol import Membership, Operation, Timing, constants
+from p4reduce.protocol import Membership, Operation, Timing
 from p4reduce.transport import Switch, open_transport
 
-CSRC = Path(__file__).parents[2] / "hostlib" / "csrc"
 MEMBERSHIP = Membership(job=1, generation=1, rank=0, world_size=2, slots=1, lanes=1, block_size=64, first_seq=0)
 
 
@@ -35,56 +32,6 @@ def submit(worker: Any, **fields: Any) -> tuple[int, c.Error]:
     data = np.zeros(64, np.float32)
     usual = {"type": 1, "data": data.ctypes.data, "count": 64, **fields}
     return library().p4reduce_worker_submit(worker, c.Request.make(**usual), 0.0, error), error
-
-
-def test_numbers_of_the_protocol() -> None:
-    """constants.h repeats p4src/include/constants.p4, as does Python, which another test holds to it."""
-    text = (CSRC / "constants.h").read_text()
-    found = {name: int(value, 0) for name, value in re.findall(r"(\w+) = (\w+),", text)}
-    assert {f"OP_{op.name}": op.value for op in constants.Op} == {
-        name: value for name, value in found.items() if name.startswith("OP_")
-    }
-    for name in ("PROTOCOL_VERSION", "MAX_WORKERS", "MAX_RANKS", "PARENT", "NOBODY", "MAX_AGGREGATORS", "MAX_GROWTH"):
-        assert found[name] == getattr(constants, name)
-    assert found["MAX_LANES"] == max(constants.LANES_ACCEPTED)
-    assert f"NO_KEY UINT32_C(0x{constants.NO_KEY:X})" in text
-
-
-@pytest.mark.parametrize(
-    ("structure", "name"),
-    [
-        (c.Error, "error"),
-        (c.Membership, "membership"),
-        (c.Timing, "timing"),
-        (c.Stats, "stats"),
-        (c.Request, "request"),
-        (c.Options, "options"),
-    ],
-)
-def test_structures_are_those_of_the_header(structure: type[c.Sized], name: str) -> None:
-    text = re.sub(r"/\*.*?\*/", "", (CSRC / "include" / "p4reduce.h").read_text(), flags=re.S)
-    (body,) = re.findall(rf"typedef struct p4reduce_{name} \{{(.*?)\}} p4reduce_{name};", text, re.S)
-    fields = []
-    for declaration in filter(None, map(str.strip, body.split(";"))):
-        match = re.fullmatch(r"(.*?)\(?\*?(\w+)(\[\d+\])?(?:\)\(.*\))?", declaration, re.S)
-        assert match, declaration
-        fields.append((" ".join(match[1].split()), match[2], int(match[3][1:-1]) if match[3] else 0))
-    kinds = {
-        "uint32_t": ctypes.c_uint32, "int32_t": ctypes.c_int32, "uint64_t": ctypes.c_uint64, "double": ctypes.c_double,
-        "float": ctypes.c_float, "uint8_t": ctypes.c_uint8, "char": ctypes.c_char,
-    }  # fmt: skip
-    assert [field[1] for field in fields] == [field[0] for field in structure._fields_]
-    for (kind, _, length), declared in zip(fields, structure._fields_, strict=True):
-        if kind in kinds:
-            assert declared[1] is (kinds[kind] * length if length else kinds[kind]), declared
-
-
-def test_codes_are_those_of_the_header() -> None:
-    text = (CSRC / "include" / "p4reduce.h").read_text()
-    for name, value in re.findall(r"P4REDUCE_(\w+) = (\d+)", text):
-        ours = {"FLOAT32": c.TYPES["float32"], "INT32": c.TYPES["int32"]}.get(name)
-        assert int(value) == (getattr(c, name) if ours is None else ours)
-    assert f"#define P4REDUCE_ABI {c.ABI}\n" in text
 
 
 def test_a_shorter_structure_is_an_older_callers(worker: Any) -> None:

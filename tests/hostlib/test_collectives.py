@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -183,6 +184,24 @@ def test_reduce_scatter_gives_each_its_part(trio: list[Communicator], op: Any) -
         np.testing.assert_array_equal(arrays[rank], before[rank])
 
 
+@pytest.mark.parametrize("op", ["sum", "average"])
+def test_allreduce_has_the_bits_of_the_reference(trio: list[Communicator], op: Any) -> None:
+    arrays = floats((5, 77))
+    expected = reference_allreduce(arrays, "avg" if op == "average" else "sum")
+    together(trio, lambda each: each.allreduce(arrays[each.rank], op))
+    for array in arrays:
+        np.testing.assert_array_equal(array.view(np.int32), expected.view(np.int32))
+
+
+@pytest.mark.parametrize(("op", "result"), [("sum", np.inf), ("average", 60000)])
+def test_an_average_of_float16_needs_no_sum_of_it(trio: list[Communicator], op: Any, result: float) -> None:
+    arrays = [np.array([60000], np.float16) for _ in trio]
+    parts = together(trio, lambda each: each.reduce_scatter(np.full(SIZE, 60000, np.float16), op))
+    together(trio, lambda each: each.allreduce(arrays[each.rank], op))
+    assert [array.tolist() for array in arrays] == [[result]] * SIZE
+    assert [float(part) for part in parts] == [result] * SIZE
+
+
 def test_reduce_changes_the_destination_alone(trio: list[Communicator]) -> None:
     arrays = floats((200,))
     before = [array.copy() for array in arrays]
@@ -325,3 +344,68 @@ def test_what_cannot_be_written_to_may_be_given(everyone: list[Communicator]) ->
     assert arrays[2].tolist() == arrays[0].tolist() == [0, 1, 2, 3, 4]
     with pytest.raises(ValueError, match="read-only"):
         everyone[1].broadcast(frozen, 0)
+
+
+CALLS = {
+    "allreduce": lambda each, tensor: each.allreduce_async(tensor, factor=3.0),
+    "average": lambda each, tensor: each.allreduce_async(tensor, "average", factor=3.0),
+    "max": lambda each, tensor: each.allreduce_async(tensor, "max"),
+    "reduce": lambda each, tensor: each.reduce_async(tensor, 0, factor=3.0),
+    "reduce_scatter": lambda each, tensor: each.reduce_scatter_async(tensor, factor=3.0),
+    "broadcast": lambda each, tensor: each.broadcast_async(tensor, 0),
+    "all_gather": lambda each, tensor: each.all_gather_async(tensor),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_what_could_not_be_submitted_leaves_inputs_as_they_were(
+    everyone: list[Communicator], call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise CollectiveTimeout("before it began")
+
+    for each in everyone:
+        monkeypatch.setattr(each._engine, "submit", refuse)
+        array = np.arange(SIZE * 4, dtype=np.float32).reshape(SIZE, 4)
+        with pytest.raises(CollectiveTimeout, match="before it began"):
+            CALLS[call](each, array)
+        assert array.tolist() == np.arange(SIZE * 4).reshape(SIZE, 4).tolist()
+
+
+@pytest.mark.parametrize("call", ["allreduce", "broadcast"])
+def test_what_the_job_cannot_carry_leaves_inputs_as_they_were(
+    everyone: list[Communicator], call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in everyone:
+        array = np.ones((SIZE, 64 * 64), np.float32)
+        monkeypatch.setattr(each._engine, "submit", lambda *_, on_end, **__: on_end(ValueError("too long")))
+        with pytest.raises(ValueError, match="too long"):
+            CALLS[call](each, array).wait()
+        assert (array == 1).all()
+
+
+def test_a_broadcast_that_failed_leaves_receivers_as_they_were(trio: list[Communicator]) -> None:
+    def work(each: Communicator) -> list[float]:
+        if each.rank == 2:
+            return []
+        array = np.full(200, each.rank + 1.0)
+        with pytest.raises(CollectiveTimeout):
+            each.broadcast(array, 0, timeout=0.5)
+        return sorted(set(array.tolist()))
+
+    assert together(trio, work) == [[1.0], [2.0], []]
+
+
+PAIRS = ["allreduce", "reduce", "reduce_scatter", "broadcast", "all_gather", "barrier"]
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_both_forms_of_a_collective_have_one_signature(name: str) -> None:
+    one, other = (inspect.signature(getattr(Communicator, each)) for each in (name, f"{name}_async"))
+    assert one.parameters == other.parameters
+    assert other.return_annotation == f"Handle[{one.return_annotation}]"
+
+
+def test_every_collective_has_both_forms() -> None:
+    assert [name for name in vars(Communicator) if f"{name}_async" in vars(Communicator)] == PAIRS
+    assert sum(name.endswith("_async") for name in vars(Communicator)) == len(PAIRS)

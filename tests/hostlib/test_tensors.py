@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from typing import Any
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
 from p4reduce.errors import UnsupportedDtype
-from p4reduce.tensors.staging import open_tensor
+from p4reduce.tensors import staging as stagings
+from p4reduce.tensors.dense import assign, check_writable, dtype_name, work_dtype
+from p4reduce.tensors.staging import Buffer, Staging, View, gathered, words, zeros
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
@@ -23,15 +26,20 @@ NUMPY_DTYPES = ["float32", "float16", "int32", ">f4", ">i4", ">f2"]
 TORCH_DTYPES = ["float32", "float16", "bfloat16", "int32"]
 
 
-def reduce(tensor: object, divisor: int = 1) -> npt.NDArray[Any]:
+def numbers(tensor: Any, *, copy: bool = False) -> Staging:
+    """What a sum makes of the tensor."""
+    return stagings.numbers(tensor, work_dtype(dtype_name(tensor)), copy=copy)
+
+
+def reduce(tensor: object) -> npt.NDArray[Any]:
     """As if `FACTOR` ranks had reduced the same tensor. Returns what the protocol was given."""
-    reducible = open_tensor(tensor)
-    given_work = reducible.work.copy()
-    assert reducible.work.ndim == 1
-    assert reducible.work.flags.c_contiguous
-    assert reducible.work.dtype in (np.float32, np.int32)
-    reducible.work *= FACTOR
-    reducible.write_back(divisor)
+    staging = numbers(tensor)
+    given_work = staging.work.copy()
+    assert staging.work.ndim == 1
+    assert staging.work.flags.c_contiguous
+    assert staging.work.dtype in (np.float32, np.int32)
+    staging.work *= FACTOR
+    staging.write_back()
     return given_work
 
 
@@ -85,19 +93,19 @@ def test_any_torch_view_is_reduced_in_place(
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 def test_contiguous_memory_is_reduced_where_it_is(dtype: str) -> None:
     array = np.arange(6, dtype=dtype).reshape(2, 3)
-    assert np.shares_memory(open_tensor(array).work, array)
+    assert np.shares_memory(numbers(array).work, array)
     tensor = torch.from_numpy(array)
-    assert np.shares_memory(open_tensor(tensor).work, array)
-    assert not np.shares_memory(open_tensor(array.T).work, array), "column-major is another order of elements"
+    assert np.shares_memory(numbers(tensor).work, array)
+    assert not np.shares_memory(numbers(array.T).work, array), "column-major is another order of elements"
 
 
 @given(st.lists(st.floats(width=16), min_size=1))
 def test_float16_is_carried_exactly(values: list[float]) -> None:
     array = np.array(values, np.float16)
     bits = array.view(np.uint16).copy()
-    reducible = open_tensor(array)
-    np.testing.assert_array_equal(reducible.work, array.astype(np.float32))
-    reducible.write_back()
+    staging = numbers(array)
+    np.testing.assert_array_equal(staging.work, array.astype(np.float32))
+    staging.write_back()
     nan = np.isnan(array)
     np.testing.assert_array_equal(array.view(np.uint16)[~nan], bits[~nan])
 
@@ -106,8 +114,8 @@ def test_float16_is_carried_exactly(values: list[float]) -> None:
 def test_bfloat16_is_carried_exactly(bits: list[int]) -> None:
     tensor = torch.tensor(bits, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
     before = tensor.clone()
-    reducible = open_tensor(tensor)
-    reducible.write_back()
+    staging = numbers(tensor)
+    staging.write_back()
     finite = ~before.isnan()
     assert torch.equal(tensor.view(torch.int16)[finite], before.view(torch.int16)[finite])
 
@@ -122,61 +130,50 @@ def test_bfloat16_of_numpy_is_carried() -> None:
 def test_results_are_rounded_to_nearest_even() -> None:
     for dtype, ties in (("float16", [2049.0, 2051.0]), ("bfloat16", [257.0, 259.0])):
         tensor = torch.zeros(2, dtype=getattr(torch, dtype))
-        reducible = open_tensor(tensor)
-        reducible.work[:] = ties
-        reducible.write_back()
+        staging = numbers(tensor)
+        staging.work[:] = ties
+        staging.write_back()
         assert tensor.tolist() == [ties[0] - 1, ties[1] + 1]
 
 
-def test_a_sum_beyond_float16_is_infinite_and_its_average_is_not() -> None:
+def test_a_sum_beyond_float16_is_infinite() -> None:
     for tensor in (np.array([60000], np.float16), torch.tensor([60000], dtype=torch.float16)):
         reduce(tensor)
         assert tensor.tolist() == [float("inf")]
-    for tensor in (np.array([60000], np.float16), torch.tensor([60000], dtype=torch.float16)):
-        reduce(tensor, divisor=FACTOR)
-        assert tensor[0] == 60000
-
-
-@given(st.lists(st.floats(width=32, allow_nan=False), min_size=1), st.integers(1, 32))
-def test_average_divides_as_float32_does(values: list[float], divisor: int) -> None:
-    array = np.array(values, np.float32)
-    expected = array / np.float32(divisor)
-    open_tensor(array).write_back(divisor)
-    np.testing.assert_array_equal(array.view(np.int32), expected.view(np.int32))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int64", "uint8", "bool", "complex64", "int16"])
 def test_other_dtypes_are_refused_by_name(dtype: str) -> None:
     message = f"dtype {dtype}: supported are float32, float16, bfloat16, int32"
     with pytest.raises(UnsupportedDtype, match=message):
-        open_tensor(np.zeros(3, dtype))
+        numbers(np.zeros(3, dtype))
     with pytest.raises(UnsupportedDtype, match=message):
-        open_tensor(torch.zeros(3, dtype=getattr(torch, dtype)))
+        numbers(torch.zeros(3, dtype=getattr(torch, dtype)))
 
 
 def test_what_cannot_be_written_to_is_refused() -> None:
     frozen = np.zeros(3, np.float32)
     frozen.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
-        open_tensor(frozen)
+        check_writable(frozen)
     overlapping = np.lib.stride_tricks.as_strided(np.zeros(3, np.float32), (2, 3), (0, 4))
     with pytest.raises(ValueError, match=r"shape \(2, 3\) has an expanded dimension"):
-        open_tensor(overlapping)
+        check_writable(overlapping)
     with pytest.raises(ValueError, match=r"shape \(3, 2\) has an expanded dimension"):
-        open_tensor(torch.zeros(3, 1).expand(3, 2))
+        check_writable(torch.zeros(3, 1).expand(3, 2))
 
 
 def test_what_is_no_dense_cpu_tensor_is_refused() -> None:
     with pytest.raises(TypeError, match=r"is a list: accepted are numpy.ndarray and torch.Tensor"):
-        open_tensor([1.0])
+        numbers([1.0])
     with pytest.raises(TypeError, match=r"NumPy scalar .* pass a 0-d array"):
-        open_tensor(np.float32(1))
+        numbers(np.float32(1))
     with pytest.raises(TypeError, match="masked array"):
-        open_tensor(np.ma.MaskedArray(np.zeros(3, np.float32)))
+        numbers(np.ma.MaskedArray(np.zeros(3, np.float32)))
     with pytest.raises(TypeError, match=r"layout torch.sparse_coo"):
-        open_tensor(torch.zeros(3).to_sparse())
+        numbers(torch.zeros(3).to_sparse())
     with pytest.raises(TypeError, match="on device meta"):
-        open_tensor(torch.zeros(3, device="meta"))
+        numbers(torch.zeros(3, device="meta"))
 
 
 def test_matrices_and_parameters_are_tensors_too() -> None:
@@ -214,9 +211,62 @@ def test_inference_tensors_have_no_version_to_raise() -> None:
     assert tensor.tolist() == [3, 3, 3]
 
 
+def test_tensors_that_came_to_be_in_inference_are_written_to_outside() -> None:
+    with torch.inference_mode():
+        tensors = [torch.ones(3), torch.ones(3, dtype=torch.float16), torch.ones(4, 4).t()[0]]
+    for tensor in tensors:
+        reduce(tensor)
+        assert tensor.tolist() == [3] * tensor.numel()
+
+
+def kinds(array: npt.NDArray[Any]) -> list[Any]:
+    """The same elements as an array and as a tensor, each row-major and not."""
+    rows = [array, np.asfortranarray(array)]
+    return [*rows, *(torch.from_numpy(each.copy("K")) for each in rows)]
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 2), (0, 4)])
+@pytest.mark.parametrize("dtype", ["int16", "float32", "uint8"])
+def test_words_are_those_of_the_elements_in_row_major_order(dtype: str, shape: tuple[int, int]) -> None:
+    array = np.arange(1, math.prod(shape) + 1, dtype=dtype).reshape(shape)
+    padded = array.tobytes() + bytes(-array.nbytes % 4)
+    for tensor in kinds(array):
+        assert words(tensor).work.tobytes() == padded
+        assert words(tensor).work.dtype == np.int32
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 2)])
+def test_what_is_received_beside_a_tensor_is_not_seen_in_it_before(shape: tuple[int, int]) -> None:
+    array = np.arange(math.prod(shape), dtype=np.int16).reshape(shape)
+    for tensor in kinds(array.copy()):
+        staging = zeros(tensor)
+        assert not staging.work.any()
+        assign(staging.host, tensor)
+        staging.host[0, 0] = 7
+        assert tensor[0, 0] == 0
+        staging.write_back()
+        assert tensor.tolist() == [[7, *array[0, 1:].tolist()], *array[1:].tolist()]
+
+
+def test_one_has_a_place_among_zeros_even_in_the_memory_that_holds_it() -> None:
+    for tensor in kinds(np.arange(6, dtype=np.int32).reshape(2, 3)):
+        staging = gathered(tensor, (1, ...), tensor[0])
+        staging.write_back()
+        assert tensor.tolist() == [[0, 0, 0], [0, 1, 2]]
+
+
+def test_tensors_stay_where_they_are_or_get_a_copy_as_asked() -> None:
+    array = np.ones(3, np.float32)
+    for tensor in (array, torch.from_numpy(array)):
+        assert type(numbers(tensor)) is type(words(tensor)) is View
+        for staging in (numbers(tensor, copy=True), zeros(tensor)):
+            assert type(staging) is Buffer
+            assert not np.shares_memory(staging.work, array)
+
+
 def test_torch_is_not_imported_for_arrays() -> None:
     program = (
-        "import sys, numpy as np; from p4reduce.tensors.staging import open_tensor; "
-        "open_tensor(np.zeros(3, np.float32)).write_back(); assert 'torch' not in sys.modules"
+        "import sys, numpy as np; from p4reduce.tensors.staging import numbers; "
+        "numbers(np.zeros(3, np.float32), np.float32).write_back(); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,13 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""p4src/include/constants.p4 is where the protocol's numbers live; Python repeats them."""
+"""p4src/include is where the protocol's numbers and layouts live; Python and C repeat them."""
+
+from __future__ import annotations
 
 import re
-from pathlib import Path
+from collections.abc import Callable
+from itertools import accumulate
+
+import numpy as np
+import pytest
 
 from p4reduce.protocol import constants
 from p4reduce.protocol.constants import Op, Outcome
+from p4reduce.protocol.packet import Codec, Packet
+from p4reduce_controller import frames
+from tests import c_headers
 
-P4SRC = Path(__file__).parents[2] / "p4src" / "include"
+P4SRC = c_headers.ROOT / "p4src" / "include"
+WIRE = c_headers.HOST / "wire"
+WIDTHS = {"mac_t": 48, "ipv4_t": 32, "port_t": 9}
 
 
 def p4_constants() -> dict[str, int]:
@@ -26,6 +37,20 @@ def test_numbers() -> None:
     assert p4["LANES"] == constants.DEFAULT_LANES
     assert p4["BLOCK_SIZE"] == constants.DEFAULT_BLOCK_SIZE
     assert p4["MAX_GROWTH"] == constants.MAX_GROWTH
+    assert p4["PARENT"] == constants.PARENT
+    assert p4["PARENT_BIT"] == 1 << constants.PARENT
+    assert p4["NOBODY"] == constants.NOBODY
+
+
+def test_numbers_of_c() -> None:
+    """All that P4 has but the options of its compiler; the others are Python's."""
+    p4, c = p4_constants(), c_headers.constants(WIRE / "constants.h")
+    options = {"LANES", "BLOCK_SIZE", "SLOTS", "CPU_PORT"}
+    assert {name: c.get(name) for name in p4.keys() - options} == {name: p4[name] for name in p4.keys() - options}
+    assert c.pop("MAX_LANES") == max(constants.LANES_ACCEPTED)
+    assert {name: c[name] for name in c.keys() - p4.keys()} == {
+        name: getattr(constants, name) for name in ("MAX_WORKERS", "MAX_RANKS", "MAX_AGGREGATORS")
+    }
 
 
 def test_ops() -> None:
@@ -48,19 +73,53 @@ def test_build_parameters() -> None:
         assert tuple(map(int, re.findall(rf"^#(?:if|elif) {name} == (\d+)", text, re.M))) == accepted
 
 
-def test_header_layout() -> None:
-    """The fields and widths of aggregation_h are those that the codec packs."""
-    text = (P4SRC / "headers.p4").read_text()
-    (body,) = re.findall(r"header aggregation_h \{(.*?)\}", text, re.S)
-    assert re.findall(r"bit<(\d+)>\s+(\w+);", body) == [
-        ("4", "version"),
-        ("4", "op"),
-        ("8", "active"),
-        ("8", "present"),
-        ("8", "worker"),
-        ("16", "job"),
-        ("16", "generation"),
-        ("16", "slot"),
-        ("32", "seq"),
-        ("32", "fingerprint"),
-    ]
+def p4_fields(header: str) -> dict[str, tuple[int, int]]:
+    """Where each field of a header begins, and how wide it is, in bits."""
+    text = re.sub(r"//.*", "", (P4SRC / "headers.p4").read_text())
+    (body,) = re.findall(rf"header {header}_h \{{(.*?)\}}", text, re.S)
+    found = re.findall(r"(?:bit<(\d+)>|(\w+))\s+(\w+);", body)
+    widths = [int(bits) if bits else WIDTHS[name] for bits, name, _ in found]
+    ends = accumulate(widths)
+    return {name: (end - width, width) for (_, _, name), width, end in zip(found, widths, ends, strict=True)}
+
+
+HEADERS = ("packet_out", "packet_in", "ethernet", "arp", "ipv4", "icmp", "udp", "aggregation", "key")
+
+
+def test_layout_of_c() -> None:
+    value = re.findall(r"#define VALUE_FIELD\(i\) bit<(\d+)>", (P4SRC / "headers.p4").read_text())
+    wanted = {"VALUE_SIZE": int(*value) / 8}
+    for header in HEADERS:
+        fields = p4_fields(header)
+        wanted |= {f"{header}_{name}".upper(): at / 8 for name, (at, _) in fields.items()}
+        wanted[f"{header}_SIZE".upper()] = sum(width for _, width in fields.values()) / 8
+    wanted["UDP_HEADERS_SIZE"] = wanted["ETHERNET_SIZE"] + wanted["IPV4_SIZE"] + wanted["UDP_SIZE"]
+    there = c_headers.constants(WIRE / "headers.h")
+    assert there == {name: wanted[name] for name in there}
+    assert {f"{header}_SIZE".upper() for header in HEADERS} <= there.keys()
+
+
+def by_codec(**fields: int) -> bytes:
+    values = np.zeros((fields.get("present", 0).bit_count(), 32), np.int32)
+    return Codec(8, 32).encode(Packet(**{"op": 0, "job": 0, "generation": 0, **fields}, values=values))
+
+
+def by_controller(**fields: int) -> bytes:
+    nobody = frames.Endpoint("00:00:00:00:00:00", "0.0.0.0", 0)
+    return frames.build(frames.Aggregation(**{"op": 0, **fields}), nobody, nobody)[frames._HEADERS - 18 :]
+
+
+@pytest.mark.parametrize("pack", [by_codec, by_controller])
+def test_layout_of_python(pack: Callable[..., bytes]) -> None:
+    """A field of all ones changes the bits that P4 has for it, and no others."""
+    fields = p4_fields("aggregation")
+    bits = sum(width for _, width in fields.values())
+
+    def header(**given: int) -> int:
+        return int.from_bytes(pack(**given)[: bits // 8], "big")
+
+    at, width = fields.pop("version")
+    assert header() == constants.PROTOCOL_VERSION << (bits - at - width)
+    for name, (at, width) in fields.items():
+        ones = (1 << width) - 1
+        assert header(**{name: ones}) ^ header() == ones << (bits - at - width), name

@@ -230,7 +230,7 @@ def test_what_was_to_be_sent_again_and_got_a_status_is_asked_after_later() -> No
     worker = Worker(membership)
     worker.submit(Operation(np.ones(8, np.float32)), 0.0)
     (announced,) = worker.take_packets()
-    worker._pace.window, worker._pace.next = 2.0, 1.0
+    worker._recovery.pace.window, worker._recovery.pace.next = 2.0, 1.0
     worker.tick(0.5)
     assert worker.take_packets() == []
     status = replace(codec.decode(announced), op=Op.STATUS, keys=[1])
@@ -240,7 +240,7 @@ def test_what_was_to_be_sent_again_and_got_a_status_is_asked_after_later() -> No
     due = worker.next_deadline()
     assert due is not None
     worker.tick(due)
-    worker.tick(worker._pace.next)
+    worker.tick(worker._recovery.pace.next)
     assert worker.take_packets() == [announced]
 
 

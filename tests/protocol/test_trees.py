@@ -95,11 +95,11 @@ def test_the_round_trip_is_measured_over_the_whole_path() -> None:
     """The worker that completes the round of the last rack is named to itself alone, as on a single switch."""
     simulation = reduced(((0, 1), (2, 3)), density=1, network=Network(latency=0.003))
     for worker in simulation.workers:
-        assert worker._timer.smoothed is None or worker._timer.smoothed > 0.0119
-    assert any(worker._timer.smoothed is not None for worker in simulation.workers)
+        assert worker._recovery.timer.smoothed is None or worker._recovery.timer.smoothed > 0.0119
+    assert any(worker._recovery.timer.smoothed is not None for worker in simulation.workers)
 
 
 def test_no_round_trip_is_learnt_from_a_packet_that_was_sent_up_twice() -> None:
     """Else each loss between leaf and spine would make its rack more patient."""
     simulation = reduced(((0, 1), (2, 3)), density=1, network=Network(latency=0.0005, loss=0.2))
-    assert max(worker._timer.smoothed or 0 for worker in simulation.workers) < 0.02
+    assert max(worker._recovery.timer.smoothed or 0 for worker in simulation.workers) < 0.02

@@ -5,13 +5,14 @@
 // has sent, which get further than those, time that passes, and new operations. Memory is allocated to the byte, for
 // sanitizers to see what is read or written beside it.
 #include "p4reduce_worker.h"
+#include "wire/headers.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { HEADER_BYTES = 18, MOST_OPERATIONS = 8, MOST_VALUES = 4000, LARGEST_PACKET = 4096 };
+enum { MOST_OPERATIONS = 8, MOST_VALUES = 4000, LARGEST_PACKET = 4096 };
 
 struct input {
     const uint8_t *bytes;
@@ -67,19 +68,19 @@ static void answer(struct job *job, struct input *input) {
         return;
     uint8_t packet[LARGEST_PACKET] = {0};
     memcpy(packet, job->last, job->last_length);
-    const unsigned active = packet[1], op = 2 + take(input, 6);
-    packet[0] = (uint8_t)(0x10 | op);
-    packet[2] = (uint8_t)(op == 2 ? active : 0);
+    const unsigned active = packet[AGGREGATION_ACTIVE], op = OP_RESULT + take(input, 6);
+    packet[AGGREGATION_VERSION] = version_and_op(op);
+    packet[AGGREGATION_PRESENT] = (uint8_t)(op == OP_RESULT ? active : 0);
     for (unsigned change = take(input, 8); change > 0; change--) {
         const unsigned lane = take(input, job->lanes);
         const uint8_t value = (uint8_t)take(input, 256);
-        packet[HEADER_BYTES + 4 * lane + take(input, 4)] = value;
+        packet[AGGREGATION_SIZE + KEY_SIZE * lane + take(input, 4)] = value;
     }
     if (take(input, 16) == 0)
-        packet[take(input, HEADER_BYTES)] ^= (uint8_t)(1u << take(input, 8));
-    size_t length = HEADER_BYTES + 4 * job->lanes;
-    length += (size_t)__builtin_popcount(packet[2]) * job->block_size * 4;
-    for (size_t i = HEADER_BYTES + 4 * job->lanes; i < length && i < sizeof packet; i++)
+        packet[take(input, AGGREGATION_SIZE)] ^= (uint8_t)(1u << take(input, 8));
+    size_t length = AGGREGATION_SIZE + KEY_SIZE * job->lanes;
+    length += (size_t)__builtin_popcount(packet[AGGREGATION_PRESENT]) * job->block_size * VALUE_SIZE;
+    for (size_t i = AGGREGATION_SIZE + KEY_SIZE * job->lanes; i < length && i < sizeof packet; i++)
         packet[i] = (uint8_t)take(input, 256);
     receive(job, packet, length < sizeof packet ? length : sizeof packet);
 }

@@ -14,7 +14,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 import grpc
@@ -22,6 +21,7 @@ import grpc
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, code_of, details, explain, may_come, open_channel
+from p4reduce.control.messages import Assigned, Endpoint, Ready, awaited_text, take_abort, take_assigned, take_ready
 from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 
 JOIN_TIMEOUT = 60.0
@@ -29,56 +29,6 @@ HELLO_INTERVAL = 0.1
 _ANSWER_TIMEOUT = 10.0  # for what the controller answers by itself, at once
 _RETRY = 0.2
 _LEASES_OF_SILENCE = 2  # of the controller's, until it is taken for dead; and until its next run must have come
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """Where packets to an aggregator go."""
-
-    ip: str
-    udp_port: int
-    mac: str
-    tree: int = 0
-
-
-@dataclass(frozen=True)
-class Assigned:
-    """A rank's place in its job. Every slot begins with round `first_seq`, which is even.
-
-    aggregators: one or more; slot s lives in the tree of number s mod the number of trees. Of several in one tree, the
-    rank will be at one: `Ready` says at which. rejoin_key: opens the seat again when the controller was restarted; a
-    secret, or "" where the controller keeps no state.
-    """
-
-    job: int
-    generation: int
-    worker: int
-    slots: int
-    lanes: int
-    block_size: int
-    first_seq: int
-    hello_nonce: int
-    lease_s: float
-    aggregators: tuple[Endpoint, ...]
-    rejoin_key: str = field(default="", repr=False)
-
-
-@dataclass(frozen=True)
-class Ready:
-    """What is known when all ranks are there.
-
-    aggregators: this rank's, one a tree, by index among those that were assigned. peers: the ranks at its switches,
-    each in its place as a worker there; () stands for all ranks of the job.
-    """
-
-    aggregators: tuple[int, ...]
-    peers: tuple[int, ...] = ()
-
-
-def _take(assigned: pb.Assigned) -> Assigned:
-    plain = {field.name: getattr(assigned, field.name) for field in fields(Assigned)}
-    places = tuple(Endpoint(at.ip, at.udp_port, at.mac, at.tree) for at in assigned.aggregators)
-    return Assigned(**{**plain, "aggregators": places})
 
 
 class Session:
@@ -299,12 +249,10 @@ class Session:
         with self._news:
             self._last_heard = time.monotonic()
             if kind == "assigned":
-                self._assigned = _take(message.assigned)
+                self._assigned = take_assigned(message.assigned)
                 self._heartbeat_interval = self._assigned.lease_s / 4
             elif kind == "ready":
-                ready = message.ready
-                everything = range(len(self._assigned.aggregators)) if self._assigned else ()
-                self._ready = Ready(tuple(ready.aggregators or everything), tuple(ready.peers))
+                self._ready = take_ready(message.ready, self._assigned)
                 if self._away:
                     self._away = False
                     self._returns += 1
@@ -315,9 +263,7 @@ class Session:
             elif kind == "waiting":
                 self._waiting = message.waiting
             elif kind == "abort":
-                abort = message.abort
-                rank = abort.rank if abort.HasField("rank") else None
-                newly_aborted = JobAborted(abort.message, rank=rank, reason=pb.AbortReason.Name(abort.reason))
+                newly_aborted = take_abort(message.abort)
             self._news.notify_all()
         if newly_aborted is not None:
             self._abort(newly_aborted)
@@ -390,13 +336,7 @@ class Session:
             return f"the connection to the controller at {self.address} broke, and none has let this rank in again yet"
         if self._waiting is None:
             return f"no word from the controller at {self.address}"
-        ranks = ", ".join(map(str, self._waiting.ranks))
-        return {
-            pb.Waiting.JOIN: f"ranks that have not joined: {ranks}",
-            pb.Waiting.HELLO: f"ranks that the switch has not heard: {ranks}",
-            pb.Waiting.SWITCH: "the switch is still being set up",
-            pb.Waiting.LEAVE: f"ranks that have not left: {ranks}",
-        }[self._waiting.what]
+        return awaited_text(self._waiting)
 
     def _no_answer(self) -> str:
         return f"controller at {self.address}: no answer within {_ANSWER_TIMEOUT:g} s; check address and network"

@@ -28,12 +28,13 @@ from torch._C._distributed_c10d import (
     ReduceScatterOptions,
 )
 
+from p4reduce.collectives.moves import all_gather_apart
 from p4reduce.communicator import Communicator
 from p4reduce.distributed.options import NAME, Options
 from p4reduce.distributed.work import SwitchWork, as_backend_error
 from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle
-from p4reduce.tensors.staging import WORK_DTYPES, assign, host_copy
+from p4reduce.tensors.dense import WORK_DTYPES
 
 _OPS = [
     (ReduceOp.SUM, "sum"),
@@ -145,14 +146,8 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         (out,), (given,) = (outputs, inputs) if isinstance(inputs, list) else ([outputs], [inputs])
         if not all(_can_move(tensor) and _alike(tensor, given) for tensor in (given, *out)):
             return self._gloo.allgather([out], [given], opts)
-        source = host_copy(given) if given.is_cuda else given
         limit = self._limit(opts)
-
-        def deal(gathered: torch.Tensor) -> None:
-            for tensor, part in zip(out, gathered, strict=True):
-                assign(tensor, part)
-
-        return self._start(lambda each: [each.all_gather_async(source, timeout=limit)], out, deal)
+        return self._start(lambda each: [each.start(limit, all_gather_apart, given, out)], out)
 
     def all_gather_single(self, output: Any, given: Any, opts: Any = None) -> Any:
         """Into one tensor of `size()` times as many elements."""
@@ -203,16 +198,11 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         limit = self._limit(opts or BarrierOptions())
         return self._start(lambda each: [each.barrier_async(limit)], [])
 
-    def _start(
-        self,
-        begin: Callable[[Communicator], list[Handle[Any]]],
-        outputs: list[torch.Tensor],
-        deal: Callable[[Any], None] | None = None,
-    ) -> SwitchWork:
-        """What `begin` has begun, as one work; `deal` does the rest with the first result."""
+    def _start(self, begin: Callable[[Communicator], list[Handle[Any]]], outputs: list[torch.Tensor]) -> SwitchWork:
+        """What `begin` has begun, as one work."""
         communicator = self.communicator()
         try:
-            return SwitchWork(begin(communicator), outputs, deal)
+            return SwitchWork(begin(communicator), outputs)
         except P4ReduceError as error:
             raise as_backend_error(error) from error
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -20,14 +20,10 @@ NO_TIMEOUT = timedelta(0)
 class SwitchWork(Work):
     """Several collectives under way as one `torch.distributed.Work`."""
 
-    def __init__(
-        self, handles: Sequence[Handle[Any]], outputs: list[torch.Tensor], deal: Callable[[Any], None] | None = None
-    ) -> None:
-        """`deal` is called with the first's result when all have ended well, before anybody is told."""
+    def __init__(self, handles: Sequence[Handle[Any]], outputs: list[torch.Tensor]) -> None:
         super().__init__()
         self._handles = handles
         self._outputs = outputs
-        self._deal = deal
         self._left = len(handles)
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -47,11 +43,6 @@ class SwitchWork(Work):
             self._left -= 1
             if self._left:
                 return
-        if self._error is None and self._deal is not None:
-            try:
-                self._deal(self._handles[0].result(0))
-            except Exception as error:
-                self._error = as_backend_error(error)
         self._ended.set()
         self._trigger.set_result(None)
 

@@ -168,12 +168,18 @@ class NativeEngine(Carrier):
         """Tells callers of their operations' ends, until the engine is closed and all were told."""
         error = c.Error.make()
         while number := self._library.p4reduce_next_ended(self._handle, -1.0, error):
-            self._tell_caller(number, self.failure if error.status != c.OK else None)
+            failure = self.failure if error.status != c.OK else None
+            self._continue(self._complete(number, failure), failure)
 
-    def _tell_caller(self, number: int, error: BaseException | None) -> None:
+    def _complete(self, number: int, error: BaseException | None) -> OnEnd:
+        """The operation is done, well or with an error: its result is in its data. Returns who is to hear of it."""
         operation, on_end = self._under_way.pop(number)
+        operation.finish(error)
+        return on_end
+
+    def _continue(self, on_end: OnEnd, error: BaseException | None) -> None:
+        """Lets the caller go on, in this thread, which an error there does not end: it fails the job."""
         try:
-            operation.finish(error)
             on_end(error)
         except Exception as caught:
             failure = P4ReduceError(f"the communicator's thread failed: {type(caught).__name__}: {caught}")

@@ -97,7 +97,7 @@ def find() -> Path:
         path = Path(folder, "fastpath", NAME)
         if path.is_file():
             return path
-    raise LibraryError(f"{NAME} was not installed: no C compiler, or the build failed: pip install -v says why")
+    raise LibraryError(f"{NAME} was not installed: this p4reduce was built without C (P4REDUCE_PURE=1)")
 
 
 def address(array: npt.NDArray[Any]) -> int:

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from p4reduce.errors import MismatchError, UnsupportedDtype
-from p4reduce.tensors.staging import SUPPORTED, WORK_DTYPES
+from p4reduce.errors import MismatchError
+from p4reduce.tensors.dense import work_dtype
 
 
 class SparseRows:
@@ -24,9 +24,7 @@ class SparseRows:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         """Raises UnsupportedDtype."""
-        self.dtype = str(tensor.dtype).removeprefix("torch.")
-        if self.dtype not in WORK_DTYPES:
-            raise UnsupportedDtype(f"tensor has dtype {self.dtype}: supported are {SUPPORTED}")
+        work_dtype(str(tensor.dtype).removeprefix("torch."))
         self._tensor = tensor
         coalesced = tensor.detach().cpu().coalesce()
         self._sparse_shape = tuple(tensor.shape[: tensor.sparse_dim()])

@@ -16,13 +16,14 @@
 #include <unistd.h>
 
 #include "native.h"
-#include "packet.h"
 #include "tables.h"
+#include "wire/bytes.h"
+#include "wire/headers.h"
 
 #define LANES 4
 #define BLOCK 64
-#define HEAD (AGGREGATION_SIZE + 4 * LANES)
-#define LANE (4 * BLOCK)
+#define HEAD (AGGREGATION_SIZE + KEY_SIZE * LANES)
+#define LANE (VALUE_SIZE * BLOCK)
 #define CHAIN 61
 #define JOB 7
 #define FIRST_SEQ 2
@@ -77,8 +78,8 @@ static void send_chain(struct worker *worker) {
 static void begin_round(struct worker *worker, unsigned slot) {
     unsigned seq = FIRST_SEQ + worker->rounds[slot]++;
     uint8_t *head = worker->heads[slot];
-    store16(head + AGGREGATION_SLOT, 2 * slot + (seq & 1));
-    store32(head + AGGREGATION_SEQ, seq);
+    store_16(head + AGGREGATION_SLOT, 2 * slot + (seq & 1));
+    store_32(head + AGGREGATION_SEQ, seq);
     worker->pieces[2 * worker->waiting] = (struct iovec){head, HEAD};
     worker->pieces[2 * worker->waiting + 1] = (struct iovec){worker->values, worker->options->lanes * LANE};
     if (++worker->waiting == CHAIN)
@@ -90,17 +91,17 @@ static void run_worker(const struct options *options, unsigned rank, int socket,
     worker.heads = calloc(options->slots, HEAD);
     worker.rounds = calloc(options->slots, sizeof *worker.rounds);
     for (unsigned at = 0; at < LANES * BLOCK; at++)
-        store32(worker.values + 4 * at, at * (rank + 1));
+        store_32(worker.values + 4 * at, at * (rank + 1));
     uint32_t expected = (BLOCK - 1) * options->workers * (options->workers + 1) / 2;
     for (unsigned slot = 0; slot < options->slots; slot++) {
         uint8_t *head = worker.heads[slot];
         memset(head, 0xFF, HEAD);
-        head[AGGREGATION_VERSION_OP] = PROTOCOL_VERSION << 4 | OP_DATA;
+        head[AGGREGATION_VERSION] = version_and_op(OP_DATA);
         head[AGGREGATION_ACTIVE] = head[AGGREGATION_PRESENT] = (uint8_t)((1U << options->lanes) - 1);
         head[AGGREGATION_WORKER] = (uint8_t)rank;
-        store16(head + AGGREGATION_JOB, JOB);
-        store16(head + AGGREGATION_GENERATION, 1);
-        store32(head + AGGREGATION_FINGERPRINT, 0xC0FFEE);
+        store_16(head + AGGREGATION_JOB, JOB);
+        store_16(head + AGGREGATION_GENERATION, 1);
+        store_32(head + AGGREGATION_FINGERPRINT, 0xC0FFEE);
     }
     if (connect(socket, (const struct sockaddr *)to, sizeof *to) != 0)
         fail("connect");
@@ -133,10 +134,10 @@ static void run_worker(const struct options *options, unsigned rank, int socket,
         if (message.msg_controllen >= sizeof(struct cmsghdr) && control.head.cmsg_type == UDP_GRO)
             memcpy(&step, CMSG_DATA(&control.head), sizeof step);
         for (uint8_t *data = memory; data < memory + length; data += step) {
-            unsigned slot = load16(data + AGGREGATION_SLOT) / 2U;
-            if (data[0] != (PROTOCOL_VERSION << 4 | OP_RESULT) ||
-                load32(data + AGGREGATION_SEQ) + 1 != FIRST_SEQ + worker.rounds[slot] ||
-                (options->lanes != 0 && load32(data + HEAD + 4 * (BLOCK - 1)) != expected)) {
+            unsigned slot = load_16(data + AGGREGATION_SLOT) / 2U;
+            if (data[AGGREGATION_VERSION] != version_and_op(OP_RESULT) ||
+                load_32(data + AGGREGATION_SEQ) + 1 != FIRST_SEQ + worker.rounds[slot] ||
+                (options->lanes != 0 && load_32(data + HEAD + 4 * (BLOCK - 1)) != expected)) {
                 fprintf(stderr, "worker %u: a wrong packet of op %u\n", rank, data[0] & 15U);
                 exit(1);
             }

@@ -6,10 +6,17 @@
 
 #define sendmsg do_not_send
 static ssize_t do_not_send(int descriptor, const struct msghdr *message, int flags);
-#include "../ports_udp.c" // for what it does not show to others
+#include "../udp.c"
 #undef sendmsg
 
+#include "datagrams.h"
+#include "native.h"
+#include "pipeline.h"
+#include "ports_udp.h"
 #include "setup.h"
+#include "wire/bytes.h"
+
+#include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -32,7 +39,8 @@ static void emit_nothing(struct context *context, unsigned port, const uint8_t *
 }
 
 static void emit_of_thread(struct context *context, unsigned port, const uint8_t *frame, size_t length) {
-    switch_emit(((struct thread *)(void *)context)->native, (struct thread *)(void *)context, port, frame, length);
+    struct thread *thread = (struct thread *)(void *)context;
+    switch_emit(thread->native, context->plane, thread, port, frame, length);
 }
 
 static bool same_half(const struct slots *slots, const struct half *one, const struct half *other) {
@@ -75,28 +83,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     while (size >= 5) {
         struct sockaddr_in peer = {.sin_addr.s_addr = htonl(FUZZ_IP),
                                    .sin_port = htons((uint16_t)(FUZZ_UDP_PORT + data[0] % 4))};
-        size_t length = load16(data + 1), step = load16(data + 3);
+        size_t length = load_16(data + 1), step = load_16(data + 3);
         data += 5;
         size -= 5;
         if (length > size)
             length = size;
-        union {
-            struct cmsghdr head;
-            uint8_t room[CMSG_SPACE(sizeof(int))];
-        } control = {.head = {.cmsg_level = SOL_UDP, .cmsg_type = UDP_GRO, .cmsg_len = CMSG_LEN(sizeof(int))}};
-        int segment = (int)step;
-        memcpy(CMSG_DATA(&control.head), &segment, sizeof segment);
         uint8_t *copy = malloc(length + 1); // of just its size, so that reading beyond is noticed
         memcpy(copy, data, length);
-        struct iovec piece = {copy, length};
-        struct msghdr message = {.msg_name = &peer,
-                                 .msg_iov = &piece,
-                                 .msg_iovlen = 1,
-                                 .msg_control = &control,
-                                 .msg_controllen = step != 0 ? sizeof control : 0};
-        take(thread, &port, &message, length, goes_straight(thread, &port));
-        results_flush(thread);
-        rows_flush(thread);
+        const struct message message = {
+            .peer = &peer, .data = copy, .length = length, .step = step != 0 ? step : length};
+        process_chain(thread, &port, &message, goes_straight(fast, &port));
+        results_flush(&thread->results);
+        rows_flush(&thread->rows);
         size_t at = 0;
         do {
             size_t one = step != 0 && length - at > step ? step : length - at;

@@ -3,8 +3,10 @@
 // controller's) and its length (two bytes).
 #include "pipeline.h"
 #include "setup.h"
+#include "wire/bytes.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -30,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fuzz_reset(context.plane);
     while (size >= 3) {
         unsigned port = data[0] == 0 ? FUZZ_CPU_PORT : data[0];
-        size_t length = load16(data + 1);
+        size_t length = load_16(data + 1);
         data += 3;
         size -= 3;
         if (length > size)

@@ -5,6 +5,8 @@
 
 #include "plane.h"
 
+#include <string.h>
+
 #define FUZZ_HALVES 16
 #define FUZZ_CPU_PORT 510
 #define FUZZ_JOB 1

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import p4reduce_targets
+from p4reduce_targets.native.numbers import MAX_ARGUMENTS
 
 NAME = "libp4reduce_native.so"
-MAX_ARGUMENTS = 5
-MAX_FRAME = 80 << 10
 
 Words = c_uint64 * 2
 Arguments = c_uint64 * MAX_ARGUMENTS
@@ -79,6 +78,6 @@ def _find() -> Path:
         if path.is_file():
             return path
     raise LibraryMissing(
-        f"target native: {NAME} was not installed: there was no C compiler, or the build failed "
-        "(pip install -v says why)"
+        f"target native: {NAME} was not installed: this p4reduce was built without C (P4REDUCE_PURE=1); "
+        "install it anew without that"
     )

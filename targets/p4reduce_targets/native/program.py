@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-LANES = (1, 2, 4, 8)
-BLOCK_SIZES = (32, 64, 128, 256)
+from p4reduce.protocol.constants import AGGREGATION_PORT, BLOCK_SIZES_ACCEPTED, LANES_ACCEPTED
+from p4reduce_targets.native.numbers import ActionId, CounterId, TableId
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +26,17 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """`number` is the C code's (tables.h); parameters are (name, bits)."""
+    """Parameters are (name, bits)."""
 
-    number: int
+    number: ActionId
     parameters: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`number` is the C code's (tables.h); fields are (name, bits)."""
+    """Fields are (name, bits)."""
 
-    number: int
+    number: TableId
     fields: tuple[tuple[str, int], ...]
     actions: Mapping[str, Action]
     miss: str  # the program's default action
@@ -46,13 +46,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """`number` is the C code's (plane.h)."""
-
-    number: int
+    number: CounterId
     size: int
 
 
-_NO_ACTION = {"NoAction": Action(0)}
+_NO_ACTION = {"NoAction": Action(ActionId.NO_ACTION)}
 _MAC = (("mac", 48),)
 _PORT = (("port", 9),)
 _ROUTE = (("port", 9), ("source_mac", 48), ("next_hop_mac", 48))
@@ -64,62 +62,82 @@ _JOBS = (
 )
 
 
-def _one_action(name: str, number: int, *parameters: tuple[str, int]) -> dict[str, Action]:
+def _one_action(name: str, number: ActionId, *parameters: tuple[str, int]) -> dict[str, Action]:
     return {name: Action(number, parameters), **_NO_ACTION}
 
 
 TABLES: Mapping[str, Table] = {
     "SwitchIngress.drop_simulator.loss_rates": Table(
-        0, _PORT, _one_action("SwitchIngress.drop_simulator.lose", 1, ("threshold", 32)), "NoAction", 512
+        TableId.LOSS_IN,
+        _PORT,
+        _one_action("SwitchIngress.drop_simulator.lose", ActionId.LOSE, ("threshold", 32)),
+        "NoAction",
+        512,
     ),
     "SwitchIngress.own_address.own_addresses": Table(
-        1, (("address", 32),), _one_action("SwitchIngress.own_address.own", 2, *_MAC), "NoAction", 64
+        TableId.OWN_ADDRESSES,
+        (("address", 32),),
+        _one_action("SwitchIngress.own_address.own", ActionId.OWN, *_MAC),
+        "NoAction",
+        64,
     ),
     "SwitchIngress.aggregation.admission.jobs": Table(
-        2, _JOBS, _one_action("SwitchIngress.aggregation.admission.admit", 3, *_ADMIT), "NoAction", 4096
+        TableId.JOBS,
+        _JOBS,
+        _one_action("SwitchIngress.aggregation.admission.admit", ActionId.ADMIT, *_ADMIT),
+        "NoAction",
+        4096,
     ),
     "SwitchIngress.forwarding.mac_addresses": Table(
-        3,
+        TableId.MAC_ADDRESSES,
         _MAC,
         {
-            "SwitchIngress.forwarding.forward": Action(4, _PORT),
-            "SwitchIngress.forwarding.flood": Action(5, (("group", 16),)),
-            "SwitchIngress.forwarding.discard": Action(6),
+            "SwitchIngress.forwarding.forward": Action(ActionId.FORWARD, _PORT),
+            "SwitchIngress.forwarding.flood": Action(ActionId.FLOOD, (("group", 16),)),
+            "SwitchIngress.forwarding.discard": Action(ActionId.DISCARD),
         },
         "SwitchIngress.forwarding.discard",
         4096,
     ),
-    "SwitchIngress.forwarding.router_macs": Table(4, _MAC, _NO_ACTION, "NoAction", 64),
+    "SwitchIngress.forwarding.router_macs": Table(TableId.ROUTER_MACS, _MAC, _NO_ACTION, "NoAction", 64),
     "SwitchIngress.forwarding.ipv4_routes": Table(
-        5,
+        TableId.ROUTES,
         (("destination", 32),),
         {
-            "SwitchIngress.forwarding.route": Action(7, _ROUTE),
-            "SwitchIngress.forwarding.unroutable": Action(8),
+            "SwitchIngress.forwarding.route": Action(ActionId.ROUTE, _ROUTE),
+            "SwitchIngress.forwarding.unroutable": Action(ActionId.UNROUTABLE),
         },
         "SwitchIngress.forwarding.unroutable",
         1024,
         lpm=True,
     ),
     "SwitchEgress.drop_simulator.loss_rates": Table(
-        6, _PORT, _one_action("SwitchEgress.drop_simulator.lose", 1, ("threshold", 32)), "NoAction", 512
+        TableId.LOSS_OUT,
+        _PORT,
+        _one_action("SwitchEgress.drop_simulator.lose", ActionId.LOSE, ("threshold", 32)),
+        "NoAction",
+        512,
     ),
     "SwitchEgress.delivery.workers": Table(
-        7,
+        TableId.WORKERS,
         (("job", 16), ("instance", 16)),
-        _one_action("SwitchEgress.delivery.address", 9, ("mac", 48), ("ip", 32), ("udp_port", 16)),
+        _one_action("SwitchEgress.delivery.address", ActionId.ADDRESS, ("mac", 48), ("ip", 32), ("udp_port", 16)),
         "NoAction",
         4096,
     ),
     "SwitchIngress.aggregation.uplink.uplinks": Table(
-        8, (("job", 16),), _one_action("SwitchIngress.aggregation.uplink.uplink", 10, *_UPLINK), "NoAction", 4096
+        TableId.UPLINKS,
+        (("job", 16),),
+        _one_action("SwitchIngress.aggregation.uplink.uplink", ActionId.UPLINK, *_UPLINK),
+        "NoAction",
+        4096,
     ),
 }
 
 COUNTERS: Mapping[str, Counter] = {
-    "SwitchIngress.drop_simulator.losses": Counter(0, 512),
-    "SwitchIngress.aggregation.outcomes": Counter(1, 16),
-    "SwitchEgress.drop_simulator.losses": Counter(2, 512),
+    "SwitchIngress.drop_simulator.losses": Counter(CounterId.LOSSES_IN, 512),
+    "SwitchIngress.aggregation.outcomes": Counter(CounterId.OUTCOMES, 16),
+    "SwitchEgress.drop_simulator.losses": Counter(CounterId.LOSSES_OUT, 512),
 }
 
 _HEADERS = {
@@ -128,7 +146,6 @@ _HEADERS = {
     "aggregation": "version 4, op 4, active 8, present 8, worker 8, job 16, generation 16, slot 16, seq 32, "
     "fingerprint 32",
 }
-_AGGREGATION_PORT = 0x7A52
 
 
 @dataclass
@@ -162,7 +179,7 @@ def _check(program: dict[str, Any]) -> Layout:
     differences.compare("the set of counters", {name: one.size for name, one in COUNTERS.items()}, found)
     cpu_port = _parser_constant(program, "start", "parse_packet_out", differences)
     port = _parser_constant(program, "parse_udp", "parse_aggregation", differences)
-    differences.compare("the UDP port of the aggregator", _AGGREGATION_PORT, port)
+    differences.compare("the UDP port of the aggregator", AGGREGATION_PORT, port)
     lanes, block_size, halves = _registers(program, differences)
     max_growth = _max_growth(program, differences)
     if differences.found:
@@ -221,8 +238,10 @@ def _registers(program: dict[str, Any], differences: _Differences) -> tuple[int,
     expected = {f"{where}.slot_state.{name}" for name in ("seqs", "bitmaps", "fingerprints", "partials")}
     expected |= {f"{where}.key{lane}.keys" for lane in range(lanes)}
     expected |= {f"{where}.lane{lane}.value{value}.sums" for lane in range(lanes) for value in range(block_size)}
-    if lanes not in LANES or block_size not in BLOCK_SIZES:
-        differences.found.append(f"{lanes} lanes of {block_size} values; accepted are {LANES} of {BLOCK_SIZES}")
+    if lanes not in LANES_ACCEPTED or block_size not in BLOCK_SIZES_ACCEPTED:
+        differences.found.append(
+            f"{lanes} lanes of {block_size} values; accepted are {LANES_ACCEPTED} of {BLOCK_SIZES_ACCEPTED}"
+        )
     elif sizes.keys() != expected or set(sizes.values()) != {halves} or not 2 <= halves <= 1 << 16:
         differences.found.append("registers are not those of the slots")
     return lanes, block_size, halves

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from p4reduce_targets.dataplane import DataPlane
 from p4reduce_targets.native.dataplane import NativeDataPlane
 from p4reduce_targets.native.handle import Handle
-from p4reduce_targets.native.library import MAX_FRAME
 from p4reduce_targets.native.loading import load
+from p4reduce_targets.native.numbers import MAX_FRAME, MAX_THREADS
 from p4reduce_targets.ports import PortError, split_port
 
-MAX_THREADS = 64
 _JOIN_TIMEOUT_S = 5.0
 
 log = logging.getLogger(__name__)

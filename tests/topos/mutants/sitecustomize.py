@@ -28,7 +28,7 @@ def opens_once(session: Any, first: Any, *, patient: bool = False) -> None:
 # Name -> all that it takes: where each part is, and what takes its place.
 PROTECTIONS: dict[str, list[tuple[str, str, str, Any]]] = {
     "ranks that are lost": [("p4reduce_controller.jobs", "Jobs", "lost", lambda *_, **__: None)],
-    "time-outs": [("p4reduce.protocol.worker", "Worker", "tick", lambda worker, _: setattr(worker, "_earliest", inf))],
+    "time-outs": [("p4reduce.protocol.recovery", "Recovery", "tick", lambda all_, _: setattr(all_, "_look_at", inf))],
     "switches that are lost": [("p4reduce_controller.service", "Service", "connected", lambda *_: None)],
     "controllers that are lost": [("p4reduce.control.client", "Session", "_end", lambda *_: None)],
     "jobs that are kept": [("p4reduce_controller.jobs", "Jobs", "restore", lambda *_: None)],

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Seconds of the clock that every time in the engine is of.
+#ifndef P4REDUCE_CLOCK_H
+#define P4REDUCE_CLOCK_H
+
+#include <math.h>
+#include <time.h>
+
+static inline double clock_now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static inline struct timespec as_timespec(double seconds) {
+    double whole = floor(seconds);
+    return (struct timespec){(time_t)whole, (long)((seconds - whole) * 1e9)};
+}
+
+#endif

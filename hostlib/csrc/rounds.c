@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rounds.h"
+
+struct rounds rounds_of(const p4reduce_membership *membership, p4reduce_stats *stats) {
+    struct rounds rounds = {.membership = membership, .stats = stats, .worker = (uint8_t)membership->rank};
+    for (uint32_t i = 0; i < membership->peer_count; i++)
+        if (membership->peers[i] == membership->rank)
+            rounds.worker = (uint8_t)i;
+    rounds.layout = layout_of(membership->lanes, membership->block_size);
+    rounds.streams = membership->slots * membership->lanes;
+    rounds.max_absent_lanes = (unsigned)(MAX_GROWTH / rounds.layout.lane_length);
+    return rounds;
+}
+
+static uint32_t stream_of(const struct rounds *rounds, const struct slot *slot, unsigned lane) {
+    return slot->index * rounds->layout.lanes + lane;
+}
+
+static uint64_t block_of(const struct rounds *rounds, const struct slot *slot, unsigned lane, uint32_t key) {
+    return (uint64_t)(key >> 8) * rounds->streams + stream_of(rounds, slot, lane);
+}
+
+static void fill_packet(const struct rounds *rounds, struct slot *slot, uint8_t present) {
+    const uint32_t half = slot->index << 1 | (slot->seq & 1);
+    packet_round(slot->payload, slot->active, present, (uint16_t)half, slot->seq, slot->task->fingerprint);
+    for (unsigned lane = 0; lane < rounds->layout.lanes; lane++)
+        packet_set_key(slot->payload, lane, slot->announced[lane]);
+    slot->present = present;
+    slot->length = (uint32_t)(rounds->layout.bare_length + slot_lanes(slot) * rounds->layout.lane_length);
+}
+
+void rounds_announce(const struct rounds *rounds, struct slot *slot, struct task *task) {
+    const p4reduce_membership *m = rounds->membership;
+    slot->task = task;
+    packet_address(slot->payload, OP_DATA, (uint16_t)m->job, (uint16_t)m->generation, rounds->worker);
+    for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
+        slot->announced[lane] = task_next_key(task, stream_of(rounds, slot, lane), 0);
+        slot->least[lane] = 0;
+    }
+    slot->active = 0;
+    fill_packet(rounds, slot, 0);
+}
+
+// Takes the sums of the round's lanes.
+static void take_values(const struct rounds *rounds, struct slot *slot, const uint8_t *wire) {
+    for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
+        if (!(slot->active >> lane & 1))
+            continue;
+        const uint32_t key = slot->agreed[lane];
+        size_t count;
+        void *values = task_block(slot->task, block_of(rounds, slot, lane, key), &count);
+        numbers_dequantise(&slot->task->numbers, wire, count, 255 - (key & 255), values);
+        wire += rounds->layout.lane_length;
+        rounds->stats->blocks_received++;
+    }
+}
+
+// Whether these can be minimums over workers of which this is one.
+static bool plausible(const struct rounds *rounds, const struct slot *slot, const struct packet *packet) {
+    for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
+        const uint32_t key = packet_key(packet, lane);
+        if (key < slot->least[lane] || key > slot->announced[lane])
+            return false;
+        if (key != NO_KEY && block_of(rounds, slot, lane, key) >= slot->task->blocks)
+            return false;
+    }
+    return true;
+}
+
+// Begins the round of the blocks that the keys name. Returns the lanes whose block is not zero here.
+static uint8_t agree(const struct rounds *rounds, struct slot *slot, const struct packet *packet) {
+    uint8_t own = 0;
+    slot->active = 0;
+    for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
+        const uint32_t key = packet_key(packet, lane), announced = slot->announced[lane];
+        slot->agreed[lane] = key;
+        slot->least[lane] = key >= (NO_KEY & ~UINT32_C(0xFF)) ? NO_KEY : (key | 0xFF) + 1;
+        if (key == NO_KEY)
+            continue;
+        slot->active |= (uint8_t)(1u << lane);
+        if (key >> 8 == announced >> 8 && announced != NO_KEY) {
+            own |= (uint8_t)(1u << lane);
+            slot->announced[lane] = task_next_key(slot->task, stream_of(rounds, slot, lane), (key >> 8) + 1);
+        }
+    }
+    return own;
+}
+
+// Puts this rank's values into the packet. Returns the lanes that it then has.
+static uint8_t contribute(const struct rounds *rounds, struct slot *slot, uint8_t own) {
+    uint8_t present = own, absent = slot->active & (uint8_t)~own;
+    while (lanes_in(absent) > rounds->max_absent_lanes) {
+        uint8_t first = absent & (uint8_t)-absent; // zeros, so that the switch has room for the sums
+        absent ^= first;
+        present |= first;
+    }
+    uint8_t *wire = slot->payload + rounds->layout.bare_length;
+    for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
+        if (!(present >> lane & 1))
+            continue;
+        size_t count = 0;
+        if (own >> lane & 1) {
+            const uint32_t key = slot->agreed[lane];
+            const void *values = task_block(slot->task, block_of(rounds, slot, lane, key), &count);
+            numbers_quantise(&slot->task->numbers, values, count, 255 - (key & 255), wire);
+        }
+        memset(wire + 4 * count, 0, rounds->layout.lane_length - 4 * count);
+        wire += rounds->layout.lane_length;
+    }
+    rounds->stats->blocks_sent += lanes_in(own);
+    rounds->stats->blocks_filled += lanes_in(present ^ own);
+    return present;
+}
+
+bool rounds_accept(const struct rounds *rounds, const struct slot *slot, const struct packet *packet) {
+    return packet->fingerprint == slot->task->fingerprint && packet->active == slot->active &&
+           packet->present == slot->active && plausible(rounds, slot, packet);
+}
+
+bool rounds_take_result(const struct rounds *rounds, struct slot *slot, const struct packet *packet) {
+    take_values(rounds, slot, packet->values);
+    slot->seq++;
+    const uint8_t own = agree(rounds, slot, packet);
+    if (slot->active)
+        fill_packet(rounds, slot, contribute(rounds, slot, own));
+    return slot->active;
+}

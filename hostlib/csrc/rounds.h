@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// A slot's rounds: what its packets say, and what a RESULT means.
+#ifndef P4REDUCE_ROUNDS_H
+#define P4REDUCE_ROUNDS_H
+
+#include "packet.h"
+#include "slot.h"
+
+// Makes the packets of slots' rounds, each of the answer to the one before.
+struct rounds {
+    const p4reduce_membership *membership;
+    p4reduce_stats *stats;
+    uint8_t worker; // as which the switch knows this rank
+    struct layout layout;
+    uint32_t streams;
+    unsigned max_absent_lanes;
+};
+
+struct rounds rounds_of(const p4reduce_membership *membership, p4reduce_stats *stats);
+
+// Begins a task: makes the slot's first packet of it.
+void rounds_announce(const struct rounds *rounds, struct slot *slot, struct task *task);
+
+// Whether a RESULT of the slot's round can be its answer.
+bool rounds_accept(const struct rounds *rounds, const struct slot *slot, const struct packet *packet);
+
+// Takes the sums of the round, and makes the packet of the next one. False when the slot has done its part.
+bool rounds_take_result(const struct rounds *rounds, struct slot *slot, const struct packet *packet);
+
+#endif

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// One slot of the job: its round, what of the task its streams have sent, and where its packet is.
+#ifndef P4REDUCE_SLOT_H
+#define P4REDUCE_SLOT_H
+
+#include "task.h"
+
+#include "wire/bytes.h"
+
+#include <math.h>
+
+#define NEVER ((double)INFINITY)
+
+// Of a slot's packet.
+enum state {
+    IDLE,    // there is none
+    NEW,     // not sent yet: it waits for its turn
+    SENT,    // sent once
+    AGAIN,   // it has no answer, and waits for its turn to be sent again
+    ASKING,  // sent again
+    COUNTED, // the switch has it, as a STATUS said, and waits for others
+    POLLING, // the same, and it waits for its turn to ask whether they have come
+    STATES,
+};
+
+struct slot {
+    uint32_t index;
+    struct task *task;
+    // The round: its number, the lanes that carry values, and the keys of their blocks.
+    uint32_t seq;
+    uint8_t active;
+    uint32_t agreed[MAX_LANES];
+    // Each lane's next non-zero block.
+    uint32_t announced[MAX_LANES];
+    // The least that a RESULT may name in each lane, as blocks come in order.
+    uint32_t least[MAX_LANES];
+
+    // The packet that waits for its RESULT.
+    uint8_t *payload;
+    uint32_t length;
+    uint8_t present; // lanes
+    enum state state;
+    bool lined_up; // in the line, though it may not need its turn any more
+    bool queued;   // in the outbox
+    bool polled;   // among those whose rounds wait for stragglers
+    bool grouped;  // it was first sent in a super-packet
+    uint32_t transmissions;
+    uint32_t doublings; // of the timeout, carried from round to round
+    uint32_t seen;      // the workers that the switch has seen in this round, from STATUS
+    double first_sent_at, sent_at;
+    double deadline; // when it is to be sent again
+    // In the queue of deadlines: the place, 0 for none, and when it comes up.
+    uint32_t place;
+    double comes_up_at;
+};
+
+// Whether the packet was sent and waits for its RESULT.
+static inline bool slot_under_way(const struct slot *slot) {
+    return slot->state != IDLE && slot->state != NEW;
+}
+
+static inline bool slot_waits_for_turn(const struct slot *slot) {
+    return slot->state == NEW || slot->state == AGAIN || slot->state == POLLING;
+}
+
+// Whether a STATUS has said that the switch has the packet.
+static inline bool slot_counted(const struct slot *slot) {
+    return slot->state == COUNTED || slot->state == POLLING;
+}
+
+static inline bool slot_in_network(const struct slot *slot) {
+    return slot->state == SENT || slot->state == ASKING;
+}
+
+// Whether the packet was sent again, or is about to be, and has no answer.
+static inline bool slot_asks(const struct slot *slot) {
+    return slot->state == AGAIN || slot->state == ASKING;
+}
+
+// When the packet is to be looked at: its deadline, unless it is in the line.
+static inline double slot_due_at(const struct slot *slot) {
+    return slot->lined_up ? NEVER : slot->deadline;
+}
+
+// How many lanes the packet carries: what its length depends on.
+static inline unsigned slot_lanes(const struct slot *slot) {
+    return lanes_in(slot->present);
+}
+
+#endif

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The numbers of the protocol, for the host library and the native switch. Their home is p4src/include/constants.p4; a
+// test holds this file to it, and what only software knows to hostlib/p4reduce/protocol/constants.py.
+#ifndef P4REDUCE_WIRE_CONSTANTS_H
+#define P4REDUCE_WIRE_CONSTANTS_H
+
+#include <stdint.h>
+
+enum {
+    PROTOCOL_VERSION = 1,
+    AGGREGATION_PORT = 0x7A52,
+    MAX_WORKERS = 32, // of one switch
+    MAX_RANKS = 255,  // of a job
+    PARENT = 31,      // as which a switch that has a parent counts it
+    NOBODY = 255,     // the worker that a packet names if it is none of those that read it
+    MAX_LANES = 8,
+    MAX_AGGREGATORS = 32, // over which a job's slots may be dealt
+    MAX_GROWTH = 512,     // bytes that the switch's answer may be longer than the packet it is made of
+};
+
+// What a lane announces when no more blocks follow.
+#define NO_KEY UINT32_C(0xFFFFFFFF)
+#define PARENT_BIT UINT32_C(0x80000000)
+
+enum op {
+    OP_DATA = 1,
+    OP_RESULT = 2,
+    OP_STATUS = 3,
+    OP_ERROR = 4,
+    OP_RESET = 5,
+    OP_QUERY = 6,
+    OP_ABORT = 7,
+    OP_HELLO = 8,
+};
+
+// What became of a packet to the aggregator: the index into the counter `outcomes`.
+enum outcome {
+    OUTCOME_STARTED = 0,
+    OUTCOME_ADDED = 1,
+    OUTCOME_COMPLETED = 2,
+    OUTCOME_STALE = 3,
+    OUTCOME_MISMATCH = 4,
+    OUTCOME_AHEAD = 5,
+    OUTCOME_REPLAYED = 6,
+    OUTCOME_NOT_ADMITTED = 7,
+    OUTCOME_BAD_SLOT = 8,
+    OUTCOME_MALFORMED = 9,
+    OUTCOME_FORBIDDEN = 10,
+    OUTCOME_HELLO = 11,
+    OUTCOME_RESET = 12,
+    OUTCOME_QUERY = 13,
+    OUTCOME_SENT_UP = 14,
+    OUTCOME_STORED = 15,
+    OUTCOMES = 16,
+};
+
+enum {
+    ETHERTYPE_IPV4 = 0x0800,
+    ETHERTYPE_ARP = 0x0806,
+    PROTOCOL_ICMP = 1,
+    PROTOCOL_UDP = 17,
+    ARP_REQUEST = 1,
+    ARP_REPLY = 2,
+    ICMP_ECHO_REPLY = 0,
+    ICMP_ECHO_REQUEST = 8,
+    DEFAULT_TTL = 64,
+};
+
+#endif

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layout of headers: NAME_SIZE bytes, of which a field begins at NAME_FIELD. Their home is
+// p4src/include/headers.p4; a test holds this file to it.
+#ifndef P4REDUCE_WIRE_HEADERS_H
+#define P4REDUCE_WIRE_HEADERS_H
+
+#include "wire/constants.h"
+
+enum {
+    PACKET_OUT_SIZE = 4,
+
+    PACKET_IN_SIZE = 6,
+    PACKET_IN_BITMAP = 2,
+
+    ETHERNET_SIZE = 14,
+    ETHERNET_DST = 0,
+    ETHERNET_SRC = 6,
+    ETHERNET_TYPE = 12,
+
+    ARP_SIZE = 28,
+    ARP_OP = 6,
+    ARP_SENDER_MAC = 8,
+    ARP_SENDER_IP = 14,
+    ARP_TARGET_MAC = 18,
+    ARP_TARGET_IP = 24,
+
+    IPV4_SIZE = 20,
+    IPV4_VERSION = 0, // and ihl
+    IPV4_TOTAL_LENGTH = 2,
+    IPV4_FLAGS = 6, // and fragment_offset
+    IPV4_TTL = 8,
+    IPV4_PROTOCOL = 9,
+    IPV4_CHECKSUM = 10,
+    IPV4_SRC = 12,
+    IPV4_DST = 16,
+
+    ICMP_SIZE = 4,
+    ICMP_TYPE = 0,
+    ICMP_CHECKSUM = 2,
+
+    UDP_SIZE = 8,
+    UDP_SRC_PORT = 0,
+    UDP_DST_PORT = 2,
+    UDP_LENGTH = 4,
+    UDP_CHECKSUM = 6,
+
+    AGGREGATION_SIZE = 18,
+    AGGREGATION_VERSION = 0, // and op
+    AGGREGATION_ACTIVE = 1,
+    AGGREGATION_PRESENT = 2,
+    AGGREGATION_WORKER = 3,
+    AGGREGATION_JOB = 4,
+    AGGREGATION_GENERATION = 6,
+    AGGREGATION_SLOT = 8,
+    AGGREGATION_SEQ = 10,
+    AGGREGATION_FINGERPRINT = 14,
+
+    KEY_SIZE = 4,
+    VALUE_SIZE = 4,
+
+    // What stands before an aggregation header in a frame.
+    UDP_HEADERS_SIZE = ETHERNET_SIZE + IPV4_SIZE + UDP_SIZE,
+};
+
+// The first byte of an aggregation header.
+static inline uint8_t version_and_op(enum op op) {
+    return (uint8_t)(PROTOCOL_VERSION << 4 | op);
+}
+
+static inline unsigned version_of(const uint8_t *aggregation) {
+    return aggregation[AGGREGATION_VERSION] >> 4;
+}
+
+static inline unsigned op_of(const uint8_t *aggregation) {
+    return aggregation[AGGREGATION_VERSION] & 0xF;
+}
+
+#endif

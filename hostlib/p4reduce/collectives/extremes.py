@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Maxima and minima over the ranks, which switches cannot make: ranks gather all tensors, and each reduces them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from p4reduce.collectives.moves import move
+from p4reduce.collectives.plan import Group, Plan
+from p4reduce.errors import UnsupportedDtype
+from p4reduce.tensors.dense import assign, check_movable, check_writable, dtype_name, host_empty
+from p4reduce.tensors.staging import gathered
+
+T = TypeVar("T")
+
+# Of arrays and tensors of shape (ranks, ...): the reduction over the first dimension.
+FOLDS: dict[str, Callable[[Any], Any]] = {
+    "max": lambda every: every.max(0) if isinstance(every, np.ndarray) else every.amax(0),
+    "min": lambda every: every.min(0) if isinstance(every, np.ndarray) else every.amin(0),
+}
+_NO_ORDER = ("complex", "str", "bytes", "void")
+
+
+class Extreme:
+    """A rank's tensor, and beside it those of all."""
+
+    def __init__(self, group: Group, collective: str, tensor: Any, op: str, factor: float, *, in_place: bool) -> None:
+        """in_place: the result goes into the tensor, which must be writable."""
+        dtype = dtype_name(tensor)
+        if dtype.startswith(_NO_ORDER):
+            raise UnsupportedDtype(f"op={op!r} of {dtype}, which has no order: use op='sum'")
+        if factor != 1:
+            raise ValueError(f"factor={factor!r} with op={op!r}: accepted with sum and average")
+        check_movable(tensor)
+        if in_place:
+            check_writable(tensor)
+        self._collective = f"{collective} {op}"
+        self._tensor = tensor
+        self._fold = FOLDS[op]
+        every = host_empty(tensor, (group.size, *tensor.shape))
+        self._staging = gathered(every, (group.rank, ...), tensor)
+
+    def plan(self, result: T, finish: Callable[[], None]) -> Plan[T]:
+        return move(self._collective, self._staging, result, finish)
+
+    def write_back(self) -> None:
+        assign(self._tensor, self._fold(self._staging.host))
+
+    def write_part(self, index: int, out: Any) -> None:
+        assign(out, self._fold(self._staging.host[:, index, ...]))

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives that bring bits from rank to rank as they are, of any dtype: sums of words with the zeros of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from p4reduce.collectives.plan import Group, Plan, nothing
+from p4reduce.protocol import Operation
+from p4reduce.tensors.dense import assign, check_movable, check_writable, dtype_name, host_empty, output_for, shape_of
+from p4reduce.tensors.staging import Staging, gathered, words, zeros
+
+T = TypeVar("T")
+
+
+def broadcast(group: Group, tensor: T, src: int) -> Plan[T]:
+    """What others than `src` have stays as it is until all of the result is there."""
+    name = f"broadcast from {group.member('src', src)}"
+    check_movable(tensor)
+    if group.rank == src:
+        return move(name, words(tensor), tensor)
+    check_writable(tensor)
+    staging = zeros(tensor)
+    return move(name, staging, tensor, staging.write_back)
+
+
+def all_gather(group: Group, tensor: T, out: T | None) -> Plan[T]:
+    """`out` is where the sum is made, if its memory allows."""
+    check_movable(tensor)
+    result: T = output_for(out, tensor, (group.size, *shape_of(tensor)))
+    staging = gathered(result, (group.rank, ...), tensor)
+    return move("all_gather", staging, result, staging.write_back)
+
+
+def all_gather_apart(group: Group, tensor: Any, outs: Sequence[Any]) -> Plan[Sequence[Any]]:
+    """The tensor of rank i into `outs[i]`: each of the same shape and dtype, wherever its memory is."""
+    check_movable(tensor)
+    staging = gathered(host_empty(tensor, (group.size, *shape_of(tensor))), (group.rank, ...), tensor)
+
+    def finish() -> None:
+        for out, part in zip(outs, staging.host, strict=True):
+            assign(out, part)
+
+    return move("all_gather", staging, outs, finish)
+
+
+def barrier(_: Group) -> Plan[None]:
+    """A sum of nothing."""
+    return Plan("barrier", Operation(np.zeros(0, np.int32), reduce_op="barrier"), None)
+
+
+def move(collective: str, staging: Staging, result: T, finish: Callable[[], None] = nothing) -> Plan[T]:
+    """Adds the words of all ranks, of which no two have the same bit set: so there are no carries."""
+    size, dtype = staging.host.nbytes, dtype_name(staging.host)
+    # How many bytes the last word holds is not to be seen in the number of words.
+    operation = Operation(staging.work, dtype=dtype, reduce_op=f"{collective} +{size % 4}")
+    return Plan(f"{collective} of {size} bytes of {dtype}", operation, result, finish)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums and averages over the ranks, which switches make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from p4reduce import settings
+from p4reduce.collectives.plan import Group, Plan
+from p4reduce.errors import UnsupportedDtype
+from p4reduce.protocol import Operation
+from p4reduce.tensors.dense import assign, check_writable, dtype_name, work_dtype
+from p4reduce.tensors.staging import numbers
+
+T = TypeVar("T")
+
+
+class Sum:
+    """A rank's tensor while it is added up."""
+
+    def __init__(self, group: Group, collective: str, tensor: Any, op: str, factor: float, *, in_place: bool) -> None:
+        """in_place: the result goes into the tensor, which must be writable."""
+        dtype = dtype_name(tensor)
+        carried = work_dtype(dtype)
+        if carried is np.int32 and op == "average":
+            raise UnsupportedDtype("op='average' of int32, whose average is no integer: use op='sum' and divide")
+        if carried is np.int32 and factor != 1:
+            raise UnsupportedDtype(f"factor={factor!r} of int32, whose product may be no integer: multiply before")
+        if in_place:
+            check_writable(tensor)
+        if factor == 1:
+            self._staging = numbers(tensor, carried, copy=not in_place)
+        else:
+            # Never in the tensor's own memory, which would keep the product where the plan cannot be submitted.
+            scale = np.float32(settings.number("factor", factor))
+            self._staging = numbers(tensor, carried, copy=True)
+            np.multiply(self._staging.work, scale, out=self._staging.work)
+        work = self._staging.work
+        self._divisor = group.size if op == "average" else 1
+        self._name = f"{collective} ({op}) of {work.size} {dtype}"
+        what = op if collective == "allreduce" else f"{collective} {op}"
+        self._operation = Operation(work, dtype=dtype, reduce_op=what, divisor=self._divisor)
+
+    def plan(self, result: T, finish: Callable[[], None]) -> Plan[T]:
+        return Plan(self._name, self._operation, result, finish)
+
+    def write_back(self) -> None:
+        self._divide()
+        self._staging.write_back()
+
+    def write_part(self, index: int, out: Any) -> None:
+        self._divide()
+        assign(out, self._staging.host[index, ...])
+
+    def _divide(self) -> None:
+        # In float32, so that a float16 average need not have a float16 sum.
+        if self._divisor != 1 and not self._operation.divided:
+            np.divide(self._staging.work, np.float32(self._divisor), out=self._staging.work)

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the controller tells a rank, in the host library's own terms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.errors import JobAborted
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where packets to an aggregator go."""
+
+    ip: str
+    udp_port: int
+    mac: str
+    tree: int = 0
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """A rank's place in its job. Every slot begins with round `first_seq`, which is even.
+
+    aggregators: one or more; slot s lives in the tree of number s mod the number of trees. Of several in one tree, the
+    rank will be at one: `Ready` says at which. rejoin_key: opens the seat again when the controller was restarted; a
+    secret, or "" where the controller keeps no state.
+    """
+
+    job: int
+    generation: int
+    worker: int
+    slots: int
+    lanes: int
+    block_size: int
+    first_seq: int
+    hello_nonce: int
+    lease_s: float
+    aggregators: tuple[Endpoint, ...]
+    rejoin_key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What is known when all ranks are there.
+
+    aggregators: this rank's, one a tree, by index among those that were assigned. peers: the ranks at its switches,
+    each in its place as a worker there; () stands for all ranks of the job.
+    """
+
+    aggregators: tuple[int, ...]
+    peers: tuple[int, ...] = ()
+
+
+def take_assigned(message: pb.Assigned) -> Assigned:
+    plain = {field.name: getattr(message, field.name) for field in fields(Assigned)}
+    places = tuple(Endpoint(at.ip, at.udp_port, at.mac, at.tree) for at in message.aggregators)
+    return Assigned(**{**plain, "aggregators": places})
+
+
+def take_ready(message: pb.Ready, assigned: Assigned | None) -> Ready:
+    """assigned: what came before; a controller that names no aggregators means all of it."""
+    everything = range(len(assigned.aggregators)) if assigned else ()
+    return Ready(tuple(message.aggregators or everything), tuple(message.peers))
+
+
+def take_abort(message: pb.Abort) -> JobAborted:
+    rank = message.rank if message.HasField("rank") else None
+    return JobAborted(message.message, rank=rank, reason=pb.AbortReason.Name(message.reason))
+
+
+def awaited_text(waiting: pb.Waiting) -> str:
+    """What the controller waits for: "ranks that have not joined: 1, 2"."""
+    ranks = ", ".join(map(str, waiting.ranks))
+    return {
+        pb.Waiting.JOIN: f"ranks that have not joined: {ranks}",
+        pb.Waiting.HELLO: f"ranks that the switch has not heard: {ranks}",
+        pb.Waiting.SWITCH: "the switch is still being set up",
+        pb.Waiting.LEAVE: f"ranks that have not left: {ranks}",
+    }[waiting.what]

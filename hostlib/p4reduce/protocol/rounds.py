@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A slot's rounds: what its packets say, and what a RESULT means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce.protocol.membership import Membership
+from p4reduce.protocol.operation import Task
+from p4reduce.protocol.packet import LANES_OF, NO_VALUES, Codec, Packet
+from p4reduce.protocol.slot import Slot
+from p4reduce.protocol.stats import Stats
+
+_SEQ_MASK = 0xFFFFFFFF
+
+
+class Rounds:
+    """Makes the packets of slots' rounds, each of the answer to the one before."""
+
+    def __init__(self, membership: Membership, codec: Codec, stats: Stats) -> None:
+        self._membership = membership
+        self._codec = codec
+        self._stats = stats
+        self._worker = membership.worker
+        self._streams = membership.slots * membership.lanes
+        self._all_lanes = range(membership.lanes)
+
+    def announce(self, slot: Slot, task: Task) -> bytes:
+        """Begins a task. Returns the slot's first packet of it."""
+        slot.task = task
+        slot.positions = task.dealing.starts[slot.first_stream : slot.first_stream + self._membership.lanes]
+        slot.announced = [task.dealing.keys[position] for position in slot.positions]
+        slot.least = [0] * self._membership.lanes
+        slot.active = 0
+        slot.agreed = []
+        slot.agreed_exponents = []
+        return self._packet(slot, task, 0, NO_VALUES)
+
+    def accepts(self, slot: Slot, task: Task, packet: Packet) -> bool:
+        """Whether a RESULT of the slot's round can be its answer."""
+        return (
+            packet.fingerprint == task.fingerprint
+            and packet.active == slot.active
+            and packet.present == slot.active
+            and self._plausible(slot, task, packet.keys)
+        )
+
+    def take_result(self, slot: Slot, task: Task, packet: Packet) -> bytes | None:
+        """Takes the sums of the round. Returns the packet of the next one; None when the slot has done its part."""
+        if slot.active:
+            task.blocks.scatter(slot.agreed, task.numbers.dequantise(packet.values, slot.agreed_exponents))
+            self._stats.blocks_received += len(slot.agreed)
+        slot.seq = slot.seq + 1 & _SEQ_MASK
+        own = self._agree(slot, task, packet.keys)
+        if not slot.active:
+            return None
+        return self._packet(slot, task, *self._contribution(slot, task, own))
+
+    def _plausible(self, slot: Slot, task: Task, keys: Sequence[int]) -> bool:
+        """Whether these can be minimums over workers of which this is one."""
+        for lane, least, key, announced in zip(self._all_lanes, slot.least, keys, slot.announced, strict=True):
+            if not least <= key <= announced:
+                return False
+            if key != NO_KEY and self._block(slot, lane, key) >= task.blocks.count:
+                return False
+        return True
+
+    def _block(self, slot: Slot, lane: int, key: int) -> int:
+        return (key >> 8) * self._streams + slot.first_stream + lane
+
+    def _agree(self, slot: Slot, task: Task, keys: Sequence[int]) -> int:
+        """Begins the round of the blocks that the keys name. Returns the lanes whose block is not zero here."""
+        active = own = 0
+        slot.agreed = []
+        slot.agreed_exponents = []
+        for lane, key in enumerate(keys):
+            slot.least[lane] = min((key | 0xFF) + 1, NO_KEY)
+            if key == NO_KEY:
+                continue
+            active |= 1 << lane
+            slot.agreed.append(self._block(slot, lane, key))
+            slot.agreed_exponents.append(255 - (key & 255))
+            if key >> 8 == slot.announced[lane] >> 8 and slot.announced[lane] != NO_KEY:
+                own |= 1 << lane
+                slot.positions[lane] += 1
+                slot.announced[lane] = task.dealing.keys[slot.positions[lane]]
+        slot.active = active
+        return own
+
+    def _contribution(self, slot: Slot, task: Task, own: int) -> tuple[int, npt.NDArray[Any]]:
+        """The lanes to send in this round, and their values."""
+        absent = LANES_OF[slot.active & ~own]
+        present = own
+        for lane in absent[: max(0, len(absent) - self._membership.max_absent_lanes)]:
+            present |= 1 << lane  # zeros, so that the switch has room for the sums
+        self._stats.blocks_sent += own.bit_count()
+        self._stats.blocks_filled += present.bit_count() - own.bit_count()
+        if not present:
+            return 0, NO_VALUES
+        blocks, exponents = slot.agreed, slot.agreed_exponents
+        if present != slot.active:
+            places = [place for place, lane in enumerate(LANES_OF[slot.active]) if present >> lane & 1]
+            blocks = [blocks[place] for place in places]
+            exponents = [exponents[place] for place in places]
+        return present, task.numbers.quantise(task.blocks.gather(blocks), exponents)
+
+    def _packet(self, slot: Slot, task: Task, present: int, values: npt.NDArray[Any]) -> bytes:
+        m = self._membership
+        return self._codec.encode(
+            Packet(
+                Op.DATA,
+                m.job,
+                m.generation,
+                self._worker,
+                slot.index << 1 | slot.seq & 1,
+                slot.seq,
+                task.fingerprint,
+                slot.active,
+                present,
+                slot.announced,
+                values,
+            )
+        )

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One slot of the job: its round, what of the task its streams have sent, and where its packet is."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import IntEnum
+
+from p4reduce.protocol.membership import Membership
+from p4reduce.protocol.operation import Task
+
+NEVER = float("inf")
+
+
+class State(IntEnum):
+    """Of a slot's packet."""
+
+    IDLE = 0
+    """There is none."""
+    NEW = 1
+    """Not sent yet: it waits for its turn."""
+    SENT = 2
+    """Sent once."""
+    AGAIN = 3
+    """It has no answer, and waits for its turn to be sent again."""
+    ASKING = 4
+    """Sent again."""
+    COUNTED = 5
+    """The switch has it, as a STATUS said, and waits for others."""
+    POLLING = 6
+    """The same, and it waits for its turn to ask whether they have come."""
+
+
+_IN_TURN = frozenset((State.NEW, State.AGAIN, State.POLLING))
+_UNDER_WAY = frozenset(State) - {State.IDLE, State.NEW}
+
+
+class Slot:
+    """One slot. What `Rounds` does to it comes first, then what `Recovery` does."""
+
+    __slots__ = (
+        "active",
+        "agreed",
+        "agreed_exponents",
+        "announced",
+        "deadline",
+        "doublings",
+        "first_sent_at",
+        "first_stream",
+        "index",
+        "least",
+        "lined_up",
+        "packet",
+        "positions",
+        "queue",
+        "seen",
+        "sent_at",
+        "seq",
+        "state",
+        "task",
+        "transmissions",
+    )
+
+    def __init__(self, index: int, membership: Membership) -> None:
+        self.index = index
+        self.first_stream = index * membership.lanes
+        self.queue: deque[Task] = deque()
+        self.task: Task | None = None
+        # The round: its number, the lanes that carry values, their blocks and exponents.
+        self.seq = membership.first_seq
+        self.active = 0
+        self.agreed: list[int] = []
+        self.agreed_exponents: list[int] = []
+        # Each lane's next non-zero block: its place in the task's list of keys, and its key.
+        self.positions: list[int] = []
+        self.announced: list[int] = []
+        # The least key that a RESULT may have in each lane, as blocks come in order.
+        self.least: list[int] = []
+
+        # The packet that waits for its RESULT.
+        self.packet = b""
+        self.state = State.IDLE
+        self.lined_up = False  # in the line, though it may not need its turn any more
+        self.sent_at = self.first_sent_at = 0.0
+        self.deadline = NEVER  # when it is to be sent again
+        self.transmissions = 0
+        self.doublings = 0  # of the timeout, carried from round to round
+        self.seen: int | None = None  # the workers that the switch has seen in this round, from STATUS
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the packet was sent and waits for its RESULT."""
+        return self.state in _UNDER_WAY
+
+    @property
+    def waits_for_turn(self) -> bool:
+        return self.state in _IN_TURN
+
+    @property
+    def in_network(self) -> bool:
+        return self.state is State.SENT or self.state is State.ASKING
+
+    @property
+    def asks(self) -> bool:
+        """Whether the packet was sent again, or is about to be, and has no answer."""
+        return self.state is State.AGAIN or self.state is State.ASKING
+
+    @property
+    def due_at(self) -> float:
+        """When the packet is to be looked at: its deadline, unless it is in the line."""
+        return NEVER if self.lined_up else self.deadline

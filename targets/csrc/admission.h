@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What may reach a slot: p4src/include/admission.p4 and uplink.p4, for packets in frames and for datagrams alike.
+#ifndef NATIVE_ADMISSION_H
+#define NATIVE_ADMISSION_H
+
+#include "plane.h"
+#include "wire/bytes.h"
+
+// Where a packet came from.
+struct sender {
+    unsigned port;
+    uint32_t ip;
+    uint16_t udp_port;
+};
+
+// What a job's entry gives its sender.
+struct member {
+    uint32_t worker_bit;
+    uint32_t full_bitmap;
+    uint32_t pool_base;
+    uint32_t pool_halves; // 0: it is not admitted to any
+    unsigned group;
+};
+
+// The entry of the job's parent; NULL: this switch is the root of the job's tree. `from_parent`: the sender is that.
+const struct action *find_uplink(const struct plane *plane, const struct sender *sender, unsigned job,
+                                 bool *from_parent);
+
+// Returns whether a job has this sender for its `worker`, and what that gives it. `header` is the aggregation header.
+bool find_member(const struct plane *plane, const struct sender *sender, const uint8_t *header, uint8_t worker,
+                 struct member *member);
+
+// Whether a UDP payload of so many bytes is a packet of this program's, and its answer not longer than may be. Its
+// header is there, whatever `length` says.
+static inline bool well_formed(const struct layout *layout, const uint8_t *header, size_t length) {
+    unsigned active = header[AGGREGATION_ACTIVE], present = header[AGGREGATION_PRESENT];
+    return version_of(header) == PROTOCOL_VERSION && active <= all_lanes(layout) && (present & ~active) == 0 &&
+           length == bare_length(layout) + lanes_in(present) * lane_length(layout) &&
+           (active == present || lanes_in(active ^ present) * lane_length(layout) <= layout->max_growth);
+}
+
+// Whether the packet is for a half of the member's pool, and for the one of its round.
+static inline bool owns_half(const struct member *member, const uint8_t *header) {
+    unsigned slot = load_16(header + AGGREGATION_SLOT);
+    return slot < member->pool_halves && (slot & 1) == (load_32(header + AGGREGATION_SEQ) & 1);
+}
+
+// The half, where `owns_half`. It may be beyond the registers.
+static inline uint32_t half_of(const struct member *member, const uint8_t *header) {
+    return member->pool_base + load_16(header + AGGREGATION_SLOT);
+}
+
+// The member's packet as its slot sees it. `parent_bit`: 0 at the root.
+static inline struct contribution contribution_of(const struct layout *layout, const struct member *member,
+                                                  const uint8_t *header, uint32_t parent_bit) {
+    return (struct contribution){
+        .worker_bit = member->worker_bit,
+        .full_bitmap = member->full_bitmap,
+        .parent_bit = parent_bit,
+        .worker = header[AGGREGATION_WORKER],
+        .seq = load_32(header + AGGREGATION_SEQ),
+        .fingerprint = load_32(header + AGGREGATION_FINGERPRINT),
+        .active = header[AGGREGATION_ACTIVE],
+        .present = header[AGGREGATION_PRESENT],
+        .keys = header + AGGREGATION_SIZE,
+        .values = header + bare_length(layout),
+    };
+}
+
+#endif

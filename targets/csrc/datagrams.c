@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "datagrams.h"
+
+#include "admission.h"
+#include "packet.h"
+#include "pipeline.h"
+
+#define DONT_FRAGMENT 0x4000
+
+void udp_write_headers(const struct udp_port *udp, uint8_t *frame, uint32_t ip, uint16_t port, size_t length) {
+    uint8_t *ethernet = frame, *ipv4 = ethernet + ETHERNET_SIZE, *datagram = ipv4 + IPV4_SIZE;
+    store_48(ethernet + ETHERNET_DST, UINT64_C(0x0200) << 32 | udp->ip);
+    store_48(ethernet + ETHERNET_SRC, UINT64_C(0x0200) << 32 | ip);
+    store_16(ethernet + ETHERNET_TYPE, ETHERTYPE_IPV4);
+    memset(ipv4, 0, IPV4_SIZE);
+    ipv4[IPV4_VERSION] = 0x45;
+    store_16(ipv4 + IPV4_TOTAL_LENGTH, (uint32_t)(IPV4_SIZE + UDP_SIZE + length));
+    store_16(ipv4 + IPV4_FLAGS, DONT_FRAGMENT);
+    ipv4[IPV4_TTL] = DEFAULT_TTL;
+    ipv4[IPV4_PROTOCOL] = PROTOCOL_UDP;
+    store_32(ipv4 + IPV4_SRC, ip);
+    store_32(ipv4 + IPV4_DST, udp->ip);
+    store_16(ipv4 + IPV4_CHECKSUM, ipv4_checksum(ipv4));
+    store_16(datagram + UDP_SRC_PORT, port);
+    store_16(datagram + UDP_DST_PORT, AGGREGATION_PORT);
+    store_16(datagram + UDP_LENGTH, (uint32_t)(UDP_SIZE + length));
+    store_16(datagram + UDP_CHECKSUM, 0);
+}
+
+static void process_frame(struct thread *thread, const struct udp_port *udp, const struct sender *sender,
+                          const uint8_t *data, size_t length) {
+    uint8_t *frame = context_frame(&thread->context);
+    udp_write_headers(udp, frame, sender->ip, sender->udp_port, length);
+    memcpy(frame + UDP_HEADERS_SIZE, data, length);
+    pipeline_process(&thread->context, sender->port, UDP_HEADERS_SIZE + length);
+}
+
+// --- the short way ---------------------------------------------------------------------------------------------------
+
+// Whoever sent the chain at hand.
+struct source {
+    struct sender sender;
+    bool known;
+    uint64_t identity; // worker, job and generation, as in the header
+    struct member member;
+    struct delivery *delivery; // NULL: its packets take the long way
+};
+
+static uint64_t identity_of(const uint8_t *header) {
+    return (uint64_t)load_32(header + AGGREGATION_JOB) << 8 | header[AGGREGATION_WORKER];
+}
+
+static void recognise(struct thread *thread, struct source *source, const uint8_t *header) {
+    const struct plane *plane = thread->context.plane;
+    unsigned job = load_16(header + AGGREGATION_JOB);
+    bool from_parent;
+    source->known = true;
+    source->identity = identity_of(header);
+    source->delivery = NULL;
+    // What goes up to a parent takes the long way.
+    if (find_member(plane, &source->sender, header, header[AGGREGATION_WORKER], &source->member) &&
+        find_uplink(plane, &source->sender, job, &from_parent) == NULL)
+        source->delivery = results_delivery(&thread->results, plane, job, source->member.group);
+}
+
+// Takes a datagram that starts a round or adds to one, and can be answered with a batch. Returns false for any other.
+static bool contribute(struct thread *thread, struct source *source, const uint8_t *header, size_t length) {
+    const struct slots *slots = &thread->context.plane->slots;
+    if (length < AGGREGATION_SIZE || op_of(header) != OP_DATA || !well_formed(&slots->layout, header, length))
+        return false;
+    if (!source->known || identity_of(header) != source->identity)
+        recognise(thread, source, header);
+    if (source->delivery == NULL || !owns_half(&source->member, header))
+        return false;
+    uint32_t index = half_of(&source->member, header);
+    if (index >= slots->layout.halves)
+        return false;
+
+    const struct contribution data = contribution_of(&slots->layout, &source->member, header, 0);
+    struct half *half = slots_half(slots, index);
+    if (!thread->alone)
+        half_lock(half);
+    enum outcome outcome = half_judge(half, &data);
+    bool taken = outcome == OUTCOME_STARTED || outcome == OUTCOME_ADDED;
+    if (taken) {
+        struct count *outcomes = thread->context.counters->outcomes;
+        count_packet(&outcomes[outcome], UDP_HEADERS_SIZE + length);
+        if (half_contribute(slots, half, &data, outcome)) {
+            count_packet(&outcomes[OUTCOME_COMPLETED], UDP_HEADERS_SIZE + length);
+            results_add(&thread->results, slots, source->delivery, half, header);
+        }
+    }
+    if (!thread->alone)
+        half_unlock(half);
+    return taken;
+}
+
+bool goes_straight(const struct plane *plane, const struct udp_port *udp) {
+    bool own;
+    table_apply(&plane->tables[TABLE_OWN_ADDRESSES], udp->ip, 0, &own);
+    return own && table_apply(&plane->tables[TABLE_LOSS_IN], udp->port.number, 0, NULL)->id != ACTION_LOSE &&
+           udp->port.number != plane->layout.cpu_port;
+}
+
+unsigned process_chain(struct thread *thread, const struct udp_port *udp, const struct message *message,
+                       bool straight) {
+    struct source source = {.sender = {.port = udp->port.number,
+                                       .ip = ntohl(message->peer->sin_addr.s_addr),
+                                       .udp_port = ntohs(message->peer->sin_port)}};
+    unsigned count = 0;
+    size_t at = 0;
+    do { // an empty datagram is one, too
+        size_t size = message->length - at < message->step ? message->length - at : message->step;
+        if (thread->context.plane != NULL && !(straight && contribute(thread, &source, message->data + at, size)))
+            process_frame(thread, udp, &source.sender, message->data + at, size);
+        at += size;
+        count++;
+    } while (at < message->length);
+    return count;
+}

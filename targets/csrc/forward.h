@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The switch as a host and as a switch.
+#ifndef NATIVE_FORWARD_H
+#define NATIVE_FORWARD_H
+
+#include "context.h"
+#include "packet.h"
+
+// p4src/include/own_address.p4: returns whether the packet is for the switch itself, and its MAC.
+bool own_address(struct context *context, struct packet *packet, struct verdict *verdict, uint64_t *switch_mac);
+// p4src/include/forwarding.p4
+void forward(struct context *context, struct packet *packet, struct verdict *verdict);
+
+#endif

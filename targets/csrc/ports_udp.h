@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// UDP ports of the switch: each has a socket in each thread.
+#ifndef NATIVE_PORTS_UDP_H
+#define NATIVE_PORTS_UDP_H
+
+#include "port.h"
+
+extern const struct port_kind udp_port_kind;
+
+// Opens a port. Returns 0 or a negative errno. `*udp_port` 0: any free one, which is then told there.
+int udp_port_open(struct port **port, unsigned number, uint32_t ip, uint16_t *udp_port, unsigned threads);
+
+#endif

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "receiver.h"
+
+#include <netinet/udp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define MESSAGE_ROOM (66 * 1024) // of which neighbours do not share places in the cache
+
+struct receiver {
+    struct mmsghdr messages[MESSAGES];
+    struct iovec pieces[MESSAGES];
+    struct sockaddr_in peers[MESSAGES];
+    union {
+        struct cmsghdr align;
+        uint8_t room[CMSG_SPACE(sizeof(int))];
+    } control[MESSAGES];
+    uint8_t *memory;
+};
+
+struct receiver *receiver_create(void) {
+    struct receiver *receiver = calloc(1, sizeof *receiver);
+    if (receiver == NULL)
+        return NULL;
+    receiver->memory = malloc((size_t)MESSAGES * MESSAGE_ROOM);
+    if (receiver->memory == NULL) {
+        free(receiver);
+        return NULL;
+    }
+    for (size_t at = 0; at < MESSAGES; at++) {
+        receiver->pieces[at] = (struct iovec){receiver->memory + at * MESSAGE_ROOM, MESSAGE_ROOM};
+        receiver->messages[at].msg_hdr = (struct msghdr){
+            .msg_name = &receiver->peers[at],
+            .msg_iov = &receiver->pieces[at],
+            .msg_iovlen = 1,
+            .msg_control = &receiver->control[at],
+        };
+    }
+    return receiver;
+}
+
+void receiver_destroy(struct receiver *receiver) {
+    if (receiver != NULL)
+        free(receiver->memory);
+    free(receiver);
+}
+
+unsigned receiver_fill(struct receiver *receiver, int socket) {
+    for (size_t at = 0; at < MESSAGES; at++) {
+        receiver->messages[at].msg_hdr.msg_namelen = sizeof *receiver->peers;
+        receiver->messages[at].msg_hdr.msg_controllen = sizeof *receiver->control;
+    }
+    int count = recvmmsg(socket, receiver->messages, MESSAGES, MSG_DONTWAIT, NULL);
+    return count > 0 ? (unsigned)count : 0;
+}
+
+static size_t segment_length(struct msghdr *message, size_t length) {
+    for (struct cmsghdr *item = CMSG_FIRSTHDR(message); item != NULL; item = CMSG_NXTHDR(message, item)) {
+        if (item->cmsg_level == SOL_UDP && item->cmsg_type == UDP_GRO) {
+            int size;
+            memcpy(&size, CMSG_DATA(item), sizeof size);
+            return size > 0 ? (size_t)size : length;
+        }
+    }
+    return length;
+}
+
+struct message receiver_message(struct receiver *receiver, unsigned at) {
+    struct mmsghdr *message = &receiver->messages[at];
+    return (struct message){
+        .peer = &receiver->peers[at],
+        .data = receiver->pieces[at].iov_base,
+        .length = message->msg_len,
+        .step = segment_length(&message->msg_hdr, message->msg_len),
+    };
+}

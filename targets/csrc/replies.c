@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "replies.h"
+
+#define ALL 0xFF // lanes
+
+// Back to the sender, or, when it is multicast, from the switch to whom the egress will name.
+static void turn_around(struct aggregation *aggregation, enum op op) {
+    struct packet *packet = aggregation->packet;
+    packet->aggregation[AGGREGATION_VERSION] = version_and_op(op);
+    memcpy(packet->ethernet + ETHERNET_DST, packet->ethernet + ETHERNET_SRC, 6);
+    store_48(packet->ethernet + ETHERNET_SRC, aggregation->switch_mac);
+    uint32_t own = load_32(packet->ipv4 + IPV4_DST);
+    memcpy(packet->ipv4 + IPV4_DST, packet->ipv4 + IPV4_SRC, 4);
+    store_32(packet->ipv4 + IPV4_SRC, own);
+    packet->ipv4[IPV4_TTL] = DEFAULT_TTL;
+    memcpy(packet->udp + UDP_DST_PORT, packet->udp + UDP_SRC_PORT, 2);
+    store_16(packet->udp + UDP_SRC_PORT, AGGREGATION_PORT);
+    store_16(packet->udp + UDP_CHECKSUM, 0);
+}
+
+// From this switch, as a worker of its parent.
+static void to_parent(struct aggregation *aggregation, struct verdict *verdict, enum op op) {
+    struct packet *packet = aggregation->packet;
+    const uint64_t *parent = aggregation->uplink->arguments;
+    packet->aggregation[AGGREGATION_VERSION] = version_and_op(op);
+    packet->aggregation[AGGREGATION_WORKER] = (uint8_t)parent[4];
+    store_48(packet->ethernet + ETHERNET_SRC, aggregation->switch_mac);
+    store_48(packet->ethernet + ETHERNET_DST, parent[1]);
+    memcpy(packet->ipv4 + IPV4_SRC, packet->ipv4 + IPV4_DST, 4);
+    store_32(packet->ipv4 + IPV4_DST, (uint32_t)parent[2]);
+    packet->ipv4[IPV4_TTL] = DEFAULT_TTL;
+    store_16(packet->udp + UDP_SRC_PORT, AGGREGATION_PORT);
+    store_16(packet->udp + UDP_DST_PORT, (uint32_t)parent[3]);
+    store_16(packet->udp + UDP_CHECKSUM, 0);
+    verdict->egress_port = (unsigned)parent[0];
+}
+
+// The parent says which of its workers; the workers here are others.
+static void name_worker(struct aggregation *aggregation) {
+    uint8_t *worker = aggregation->packet->aggregation + AGGREGATION_WORKER;
+    *worker = *worker == aggregation->uplink->arguments[4] ? aggregation->half->envoy : NOBODY;
+}
+
+// Makes room for the values of `lanes` in place of those that came; what followed them goes on following.
+static uint8_t *set_lanes(struct aggregation *aggregation, unsigned lanes) {
+    struct packet *packet = aggregation->packet;
+    const struct layout *layout = &aggregation->context->plane->layout;
+    uint8_t *values = packet->keys + keys_length(layout);
+    size_t rest = (size_t)(packet->frame + packet->length - packet->payload);
+    uint8_t *payload = values + lanes_in(lanes) * lane_length(layout);
+    memmove(payload, packet->payload, rest);
+    packet->payload = payload;
+    packet->length = (size_t)(payload + rest - packet->frame);
+    packet->values = lanes;
+    packet->aggregation[AGGREGATION_PRESENT] = (uint8_t)lanes;
+    size_t length = (size_t)(payload - packet->udp);
+    store_16(packet->udp + UDP_LENGTH, (uint32_t)length);
+    store_16(packet->ipv4 + IPV4_TOTAL_LENGTH, (uint32_t)(length + IPV4_SIZE));
+    return values;
+}
+
+static void without_values(struct aggregation *aggregation, uint32_t word) {
+    set_lanes(aggregation, 0);
+    aggregation->packet->aggregation[AGGREGATION_ACTIVE] = 0;
+    memset(aggregation->packet->keys, 0, keys_length(&aggregation->context->plane->layout));
+    store_32(aggregation->packet->keys, word);
+}
+
+// Keys, and the values of the active lanes, or of those of them that are in `lanes`, from the registers.
+static void from_slot(struct aggregation *aggregation, unsigned lanes) {
+    const struct slots *slots = &aggregation->context->plane->slots;
+    lanes &= aggregation->packet->aggregation[AGGREGATION_ACTIVE];
+    uint8_t *values = set_lanes(aggregation, lanes);
+    memcpy(aggregation->packet->keys, half_keys(aggregation->half), keys_length(&slots->layout));
+    for (unsigned lane = 0; lane < slots->layout.lanes; lane++) {
+        if ((lanes >> lane & 1) == 0)
+            continue;
+        memcpy(values, half_lane(slots, aggregation->half, lane), lane_length(&slots->layout));
+        values += lane_length(&slots->layout);
+    }
+}
+
+static void to_controller(struct aggregation *aggregation, struct verdict *verdict, uint32_t bitmap) {
+    verdict->egress_port = aggregation->context->plane->layout.cpu_port;
+    verdict->packet_in = true;
+    verdict->bitmap = bitmap;
+}
+
+static void tell_mismatch(struct aggregation *aggregation, struct verdict *verdict) {
+    uint8_t *header = aggregation->packet->aggregation;
+    if (op_of(header) == OP_ERROR) {
+        without_values(aggregation, load_32(aggregation->packet->keys));
+    } else {
+        without_values(aggregation, aggregation->data.fingerprint);
+        store_32(header + AGGREGATION_FINGERPRINT, aggregation->half->fingerprint);
+    }
+    if (aggregation->uplink != NULL && !aggregation->from_parent) {
+        to_parent(aggregation, verdict, OP_ERROR);
+        return;
+    }
+    if (aggregation->from_parent)
+        header[AGGREGATION_WORKER] = NOBODY;
+    turn_around(aggregation, OP_ERROR);
+    verdict->multicast_group = aggregation->group;
+}
+
+void reply(struct aggregation *aggregation, struct verdict *verdict, enum outcome outcome) {
+    struct packet *packet = aggregation->packet;
+    const struct half *half = aggregation->half;
+    if (aggregation->complete) {
+        if (aggregation->from_parent)
+            name_worker(aggregation);
+        turn_around(aggregation, OP_RESULT);
+        from_slot(aggregation, ALL);
+        verdict->multicast_group = aggregation->group;
+        return;
+    }
+    if (aggregation->send_up) {
+        to_parent(aggregation, verdict, OP_DATA);
+        from_slot(aggregation, half->present);
+        return;
+    }
+    switch (outcome) {
+    case OUTCOME_REPLAYED:
+        turn_around(aggregation, OP_RESULT);
+        from_slot(aggregation, ALL);
+        verdict->egress_port = packet->ingress_port;
+        break;
+    case OUTCOME_AHEAD:
+        if (aggregation->from_parent) {
+            name_worker(aggregation);
+            verdict->multicast_group = aggregation->group;
+        } else {
+            verdict->egress_port = packet->ingress_port;
+        }
+        turn_around(aggregation, OP_STATUS);
+        without_values(aggregation, half->bitmap);
+        break;
+    case OUTCOME_MISMATCH:
+        tell_mismatch(aggregation, verdict);
+        break;
+    case OUTCOME_QUERY:
+        from_slot(aggregation, ALL);
+        store_32(packet->aggregation + AGGREGATION_SEQ, half->seq);
+        store_32(packet->aggregation + AGGREGATION_FINGERPRINT, half->fingerprint);
+        to_controller(aggregation, verdict, half->bitmap);
+        break;
+    case OUTCOME_HELLO:
+    case OUTCOME_RESET:
+        to_controller(aggregation, verdict, 0);
+        break;
+    default:
+        verdict->drop = true;
+        break;
+    }
+}
