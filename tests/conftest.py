@@ -9,16 +9,11 @@ import sysconfig
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-import hypothesis
 import pytest
 from hypothesis import settings
 
 # A shell that runs us in the background has Ctrl-C ignored, and the programs under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# How long an example takes says more of the machine than of the code.
-hypothesis.settings.register_profile("any machine", deadline=None)
-hypothesis.settings.load_profile("any machine")
 
 # Where there is no GPU, Triton's interpreter runs the kernels. It must be told before Triton is first imported.
 if not os.path.exists("/dev/nvidiactl"):
