@@ -85,7 +85,7 @@ def ended_well(ranks: Ranks) -> None:
     ("shape", "number"),
     [
         ({"target": "sim"}, signal.SIGKILL),
-        ({"target": "native"}, signal.SIGTERM),
+        pytest.param({"target": "native"}, signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param({"target": "native", "aggregators": 2}, signal.SIGKILL, marks=pytest.mark.slow),
         pytest.param({"target": "native", "leaves": 2}, signal.SIGKILL, marks=pytest.mark.slow),
     ],

@@ -35,6 +35,7 @@ def test_the_suite_with_sanitizers(sanitized: Path) -> None:
         ASAN_OPTIONS="detect_leaks=0",  # Python's own
         P4REDUCE_LIBRARY=str(sanitized / "libp4reduce.so"),
         P4REDUCE_SCHEDULES="400",
+        timeout=290,
     )  # fmt: skip
     assert " passed" in output
 
