@@ -77,7 +77,6 @@ def aggregation_frames(wire: socket.socket, count: int) -> list[bytes]:
 
 
 @pytest.mark.root
-@pytest.mark.serial  # what other networks have queued can push frames out of the kernel's backlog
 def test_sends_well_formed_frames(network: OwnNetwork, wire: socket.socket, transport: Transport) -> None:
     assert transport.send(PAYLOADS) == len(PAYLOADS)
     # Where the sender is moved to another processor meanwhile, a veth pair changes their order.
