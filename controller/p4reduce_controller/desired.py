@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,9 @@ class DesiredState:
         self._rates: dict[tuple[int, Direction], float] = {}
         for entry in _base_entries(config, program):
             self._want(entry, None)
+        for port, direction in _lossy(config):
+            self._want(program.loss(port, direction, config.drop_rate), None)
+            self._rates[port, direction] = config.drop_rate
         self._base = frozenset(self._wanted)
 
     @property
@@ -207,6 +210,11 @@ def _base_entries(config: SwitchConfig, program: Program) -> list[Entry]:
     if config.routes:
         entries.append(program.router_mac(mac))
     return entries
+
+
+def _lossy(config: SwitchConfig) -> Iterator[tuple[int, Direction]]:
+    directions: tuple[Direction, ...] = ("in", "out")
+    return ((port, way) for port in config.ports for way in directions if config.drop_rate)
 
 
 def _pair(replica: Any) -> tuple[int, int]:

@@ -31,7 +31,7 @@ TICK = 0.1
 
 
 class Service(rpc.JobsServicer):
-    """`over` is set when it cannot go on: another controller has taken a switch (`superseded_by`), or it failed.
+    """`over` is set when it cannot go on, for the reason that is in `failure`.
 
     With a state file, jobs that are ready outlive the service while `keeps_jobs` holds, for the next one to `restore`.
     """
@@ -41,7 +41,6 @@ class Service(rpc.JobsServicer):
     ) -> None:
         self.keeps_jobs = state is not None
         self.over = asyncio.Event()
-        self.superseded_by = ""
         self.failure: BaseException | None = None
         self.listen = ""
         self._switches = tuple(switches)
@@ -49,6 +48,7 @@ class Service(rpc.JobsServicer):
         self._config = config
         self._state = state
         self._server: grpc.aio.Server | None = None
+        self._serves = False
         self._tasks = Tasks(self._fail)
         self._supervisor = Supervisor(self._switches, self, self._tasks)
         self._hellos: dict[int, int] = {}  # nonce -> the switch with a parent that has not been heard yet
@@ -76,11 +76,16 @@ class Service(rpc.JobsServicer):
         """Once it is closed: jobs carry on, and the switches have to leave them as they are."""
         return self.keeps_jobs and bool(self._jobs.live)
 
-    async def start(self) -> None:
-        """Raises ListenError. Each switch must have been started, with `listener` of its index."""
+    def bind(self) -> None:
+        """Takes the port, and does not serve there yet. Raises ListenError."""
         self._server, self.listen = bound_server(self._config)
         rpc.add_JobsServicer_to_server(self, self._server)
+
+    async def start(self) -> None:
+        """After `bind`. Each switch must have been started, with `listener` of its index."""
+        assert self._server is not None
         await self._server.start()
+        self._serves = True
         self._jobs.expect_returns(self._clock())
         self._tasks.start(self._tick(), "ticks")
 
@@ -92,7 +97,9 @@ class Service(rpc.JobsServicer):
         self._carry_out()
         await self._supervisor.settle()
         if self._server is not None:
-            await self._server.stop(grace=1.0)
+            if not self._serves:
+                await self._server.start()  # gRPC gives back no port of a server that was not started
+            await self._server.stop(grace=1.0 if self._serves else None)
         await self._tasks.close()
 
     async def _tick(self) -> None:
@@ -150,13 +157,6 @@ class Service(rpc.JobsServicer):
             if job.number in lost_jobs:
                 self._jobs.failed(job, why, pb.SWITCH_LOST)
         self._carry_out()
-
-    def superseded(self, why: str) -> None:
-        self.superseded_by = why
-        self._supervisor.stop()
-        self._jobs.abort_all(pb.CONTROLLER_STOPPED, why)
-        self._carry_out()
-        self.over.set()
 
     def _switches_away(self) -> str:
         """Said to those who lose a rank, which may have given up because of that."""
@@ -287,6 +287,3 @@ class _Ear:
 
     def disconnected(self, why: str) -> None:
         """Jobs carry on: the data plane does not need us, until we know that it lost their state."""
-
-    def superseded(self, why: str) -> None:
-        self._service.superseded(why)

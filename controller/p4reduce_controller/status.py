@@ -42,6 +42,7 @@ async def _switch(number: int, switch: Aggregator, trees: Trees, slots_used: int
         slots=switch.layout.slots,
         slots_used=slots_used,
         problem=switch.problem,
+        state=switch.state,
     )
     losses: dict[tuple[int, Direction], int] = {}
     try:

@@ -93,6 +93,7 @@ class Running:
         self.jobs = Jobs(self.switch.layout, addresses, lease=lease, returns=self._path is not None)
         self.service = Service(self.switches, self.jobs, self._config, self.state)
         self.service.restore()
+        self.service.bind()
         for number, switch in enumerate(self.switches):
             await switch.start(self.service.listener(number), 1.0)
         await self.service.start()

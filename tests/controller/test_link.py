@@ -51,8 +51,9 @@ class Server(p4r_grpc.P4RuntimeServicer):
         drop = self.drop = asyncio.Event()
         async for message in messages:
             yield p4r.StreamMessageResponse(arbitration=message.arbitration)
-            await drop.wait()
-            return
+            if message.arbitration.HasField("election_id"):
+                await drop.wait()
+                return
 
     async def Capabilities(self, *_: Any) -> p4r.CapabilitiesResponse:
         return p4r.CapabilitiesResponse(p4runtime_api_version="1.3.0")
@@ -72,8 +73,8 @@ class Server(p4r_grpc.P4RuntimeServicer):
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[tuple[Server, str]]:
-    server, servicer = grpc.aio.server(), Server()
+async def serving(servicer: Server | None = None) -> AsyncIterator[tuple[Server, str]]:
+    server, servicer = grpc.aio.server(), servicer or Server()
     p4r_grpc.add_P4RuntimeServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -101,8 +102,9 @@ def test_what_waits_when_a_connection_is_closed_hears_that_the_switch_is_away() 
     async def work() -> None:
         async with serving() as (server, address):
             program = Program(server.schema)
-            link = Link(address, 1, 1, server.schema, lambda *_: None)
-            assert not await link.open()
+            link = Link(address, 1, server.schema, lambda *_: None)
+            await link.look()
+            assert not await link.take(1)
             server.hangs = {"write", "read"}
             update = p4r.Update(type=p4r.Update.INSERT, entity=program.host(AT.mac, 1).encode(server.schema))
             calls = [asyncio.create_task(link.write([update])), asyncio.create_task(read(link, program))]
@@ -122,8 +124,9 @@ def test_what_waits_when_a_connection_is_closed_hears_that_the_switch_is_away() 
 def test_a_caller_that_is_cancelled_is_cancelled() -> None:
     async def work() -> None:
         async with serving() as (server, address):
-            link = Link(address, 1, 1, server.schema, lambda *_: None)
-            await link.open()
+            link = Link(address, 1, server.schema, lambda *_: None)
+            await link.look()
+            await link.take(1)
             running = asyncio.create_task(link.run())
             await asyncio.sleep(0.05)
             running.cancel()
@@ -215,5 +218,3 @@ class Ear:
             raise ZeroDivisionError("a bug")
 
     def disconnected(self, why: str) -> None: ...
-
-    def superseded(self, why: str) -> None: ...

@@ -22,7 +22,8 @@ import pytest
 from p4reduce.control.client import Assigned
 from p4reduce.errors import JoinError
 from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, Op
-from p4reduce_controller.aggregator import Heard, Placement, Superseded, SwitchUnavailable
+from p4reduce_controller.aggregator import Heard, Placement, SwitchUnavailable
+from p4reduce_controller.election import Election
 from p4reduce_controller.frames import Aggregation, Endpoint, build, parse, parse_mac
 from p4reduce_controller.link import Link
 from p4reduce_controller.pools import SlotRange
@@ -157,11 +158,12 @@ def bench(loop: Loop, target: Target) -> Iterator[Bench]:
 
 @asynccontextmanager
 async def look(target: Target) -> AsyncIterator[tuple[Link, Program]]:
-    """A connection of the test's own, as a newer primary."""
+    """A connection of the test's own, as primary."""
     program = Program(load_schema())
-    link = Link(target.grpc_address, 1, time.time_ns(), program.schema, lambda *_: None)
-    assert not await link.open()
+    link = Link(target.grpc_address, 1, program.schema, lambda *_: None)
     try:
+        standing = await link.look()
+        assert not await link.take(Election().id_above(standing.election_id))
         yield link, program
     finally:
         await link.close()
@@ -367,21 +369,6 @@ def test_what_an_earlier_controller_left_is_cleared(loop: Loop, target: Target) 
         bench.close()
 
 
-def test_a_newer_controller_takes_over(loop: Loop, target: Target) -> None:
-    older = Bench(loop, target)
-    ranks, _ = older.job(2)
-    newer = Bench(loop, target)
-    try:
-        wait_until(lambda: older.service.over.is_set(), "the older one to notice")
-        assert "another controller" in older.service.superseded_by
-        wait_until(lambda: all(rank.aborted_at for rank in ranks), "its jobs to be aborted")
-        assert "another controller" in str(ranks[0].session.aborted)
-        older.close()  # takes nothing of the newer one's away
-        newer.round(newer.job(2)[1])
-    finally:
-        newer.close()
-
-
 def test_a_job_that_was_kept_is_left_alone_and_what_was_not_is_cleared(
     loop: Loop, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -515,19 +502,6 @@ def test_no_switch_in_time(loop: Loop, proxy: Proxy) -> None:
         SwitchUnavailable, match=rf"no switch after 0\.5 s: switch at {proxy.address}: connecting failed"
     ):
         loop.run(context.__aenter__())
-
-
-def test_an_older_election_id_is_superseded(loop: Loop, bench: Bench, target: Target) -> None:
-    async def try_it() -> None:
-        link = Link(target.grpc_address, 1, 1, load_schema(), lambda *_: None)
-        try:
-            with pytest.raises(Superseded, match=r"another controller.*ours was 1"):
-                await link.open()
-        finally:
-            await link.close()
-
-    loop.run(try_it())
-    bench.round(bench.job(2)[1])
 
 
 @contextmanager

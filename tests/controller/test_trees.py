@@ -255,13 +255,13 @@ def test_people_see_at_which_switch_a_rank_is() -> None:
     console = Console(record=True, width=160, file=io.StringIO())
     places = [pb.Place(), pb.Place(heard=True, port=5, ip="10.0.0.1", udp_port=5001), pb.Place()]
     switches = [
-        pb.Switch(name=name, address=f"a:{n}", parent="spine" if n else "", connected=True)
+        pb.Switch(name=name, address=f"a:{n}", parent="spine" if n else "", state="ready")
         for n, name in enumerate(TWO_LEAVES.names)
     ]
     job = pb.Job(name="job", world_size=1, first_slots=[0, 0, 4], slots=4, members=[pb.Member(places=places)])
     show(pb.StatusReply(switches=switches, jobs=[job]), console)
     text = console.export_text()
-    assert "switch leaf1 at a:1 connected, below spine" in text
+    assert "switch leaf1 at a:1 ready, below spine" in text
     assert "10.0.0.1:5001 on port 5 of leaf1" in text
     assert "not heard" not in text
     assert "4-7" in text
