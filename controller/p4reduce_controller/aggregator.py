@@ -59,7 +59,7 @@ class Parent:
 class Placement:
     """A job as the switch knows it. `workers[i]` is where worker i was heard; the last `children` are switches.
 
-    Without a `parent` the switch is the root of the job's tree.
+    Without a `parent` the switch is the root of the job's tree. `hosts`: MAC addresses, and on which port they are.
     """
 
     job: int
@@ -69,6 +69,7 @@ class Placement:
     workers: tuple[Heard, ...]
     children: int = 0
     parent: Parent | None = None
+    hosts: tuple[tuple[str, int], ...] = ()
 
     @property
     def has_ranks(self) -> bool:

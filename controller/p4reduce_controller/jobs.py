@@ -68,6 +68,7 @@ class Jobs:
         addresses: Sequence[Endpoint],
         *,
         trees: Trees | None = None,
+        fixed: Sequence[Mapping[str, int]] = (),
         lease: float = DEFAULT_LEASE,
         default_slots: int = DEFAULT_SLOTS,
         numbers: JobNumbers | None = None,
@@ -76,13 +77,14 @@ class Jobs:
         returns: bool = False,
     ) -> None:
         """`layout`: of every switch. `addresses`: where workers send to, one a switch. `trees`: by default one each.
+        `fixed`: of each switch, the ports of MAC addresses that the controller was told.
 
         `returns`: ranks are given a key, with which they can come back to a later controller that restores the jobs.
         """
         self.started = self.aborted = self.finished = self.joins = 0
         self.site = Site(layout, tuple(addresses), trees or Trees([str(address) for address in addresses]))
         self._lease = lease
-        self._registry = Registry(self.site, numbers or JobNumbers())
+        self._registry = Registry(self.site, numbers or JobNumbers(), fixed)
         self._default_slots = min(default_slots, self.site.capacity)
         self._first_seq = first_seq
         self._nonce = nonce
@@ -192,7 +194,7 @@ class Jobs:
         self._children[child] = hello
 
     def heard(self, switch: int, hello: Heard, now: float) -> bool:
-        """True when the HELLO is that of a rank that the job still waits for in that switch's tree."""
+        """True when the HELLO is that of a rank that the job still waited for in that switch's tree."""
         if self.site.leads_to_a_switch(switch, hello.port, self._children):
             return False  # it was meant for another switch, which is nearer to the rank
         job = self._registry.numbered(hello.job, hello.generation)
@@ -203,6 +205,10 @@ class Jobs:
             return False
         if self.site.trees.among(list(member.heard), self.site.trees.tree(switch)):
             return False
+        if problem := self._registry.hosts[switch].claim(hello.sender, hello.port, job.number):
+            where = f"at the switch {self.site.addresses[switch]}"
+            self._abort(job, job.blame([member.rank], pb.JOIN_REFUSED, f"is refused {where}: {problem}"))
+            return True
         member.heard[switch] = hello
         member.last_sign = max(member.last_sign, now)
         self._proceed(job)
@@ -316,7 +322,7 @@ class Jobs:
         if job.without(lambda member: self.site.heard_everywhere(member.heard)):
             return
         try:
-            job.placements = place(self.site, job, self._children)
+            job.placements = place(self.site, job, self._children, self._registry.hosts)
         except Misplaced as error:
             self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {error}"))
             return

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from p4reduce.protocol.aggregators import slots_at_each
 from p4reduce_controller.aggregator import Heard, Layout, Parent, Placement
 from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.hosts import Hosts
 from p4reduce_controller.job import Job
 from p4reduce_controller.pools import PoolFull, SlotPool, SlotRange
 from p4reduce_controller.trees import Misplaced, Node, Trees
@@ -74,10 +75,10 @@ def check_kept(site: Site, job: Job) -> None:
             raise ValueError(f"slots={job.slots}, of which {taken.count} at each switch")
 
 
-def place(site: Site, job: Job, children: Mapping[int, Heard]) -> dict[int, Placement]:
+def place(site: Site, job: Job, children: Mapping[int, Heard], hosts: Sequence[Hosts]) -> dict[int, Placement]:
     """What each switch that takes part is told, by its number. Raises Misplaced.
 
-    `children`: where each switch with a parent was heard by it.
+    `children`: where each switch with a parent was heard by it. `hosts`: of each switch; the job's are claimed.
     """
     placements = {}
     groups = set()
@@ -88,15 +89,16 @@ def place(site: Site, job: Job, children: Mapping[int, Heard]) -> dict[int, Plac
         by_switch = {node.switch: node for node in nodes}
         for node in nodes:
             workers = [job.members[rank].heard[node.switch] for rank in node.ranks]
-            workers += [children[child] for child in node.children]
+            below = [children[child] for child in node.children]
             placements[node.switch] = Placement(
                 job.number,
                 job.generation,
                 job.ranges[node.switch],
                 job.first_seq,
-                tuple(workers),
+                (*workers, *below),
                 len(node.children),
                 _parent(site, node, by_switch),
+                (*hosts[node.switch].learned_for(job.number), *((child.sender.mac, child.port) for child in below)),
             )
     if len(groups) > 1:
         raise Misplaced("ranks that share a switch in one tree do not in another, and they must in all or in none")

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which jobs there are, by name and by number, and what they hold: numbers, generations and slots of every switch."""
+"""Which jobs there are, by name and by number, and what they hold: numbers, generations, and of every switch slots and
+MAC addresses."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Heard
+from p4reduce_controller.hosts import Hosts
 from p4reduce_controller.job import Job
 from p4reduce_controller.numbers import JobNumbers
 from p4reduce_controller.placement import Site, check_kept, find_slots, place
@@ -17,8 +19,10 @@ from p4reduce_controller.pools import SlotPool
 class Registry:
     """A job that is over has no name any more, but keeps its number and slots until it is freed."""
 
-    def __init__(self, site: Site, numbers: JobNumbers) -> None:
+    def __init__(self, site: Site, numbers: JobNumbers, fixed: Sequence[Mapping[str, int]] = ()) -> None:
+        """`fixed`: of each switch, the ports of MAC addresses that do not have to be learned."""
         self.site = site
+        self.hosts = tuple(Hosts(one, site.addresses) for one in fixed or [{}] * len(site.addresses))
         self.pools = tuple(SlotPool(site.layout.slots) for _ in site.addresses)
         self._numbers = numbers
         self._by_number: dict[int, Job] = {}
@@ -72,7 +76,11 @@ class Registry:
         for pool, taken in zip(self.pools, job.ranges, strict=True):
             pool.take(taken)
         self._numbers.resume(job.number, job.generation)
-        job.placements = place(self.site, job, children)
+        for member in job.members.values():
+            for switch, heard in member.heard.items():
+                if problem := self.hosts[switch].claim(heard.sender, heard.port, job.number):
+                    raise ValueError(f"rank {member.rank}: {problem}")
+        job.placements = place(self.site, job, children, self.hosts)
         self._by_number[job.number] = self._by_name[job.name] = job
 
     def give_up_name(self, job: Job) -> None:
@@ -84,4 +92,6 @@ class Registry:
         del self._by_number[job.number]
         for pool, taken in zip(self.pools, job.ranges, strict=True):
             pool.give_back(taken)
+        for hosts in self.hosts:
+            hosts.release(job.number)
         self._numbers.give_back(job.number)

@@ -36,6 +36,7 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
             program.layout,
             [switch.address for switch in switches],
             trees=trees,
+            fixed=[one.fixed for one in configs],
             lease=settings.lease,
             default_slots=settings.slots,
             returns=state is not None,

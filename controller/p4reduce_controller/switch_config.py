@@ -33,3 +33,8 @@ class SwitchConfig:
     hosts: Mapping[str, int] = field(default_factory=dict)
     routes: Sequence[Route] = ()
     drop_rate: float = 0.0
+
+    @property
+    def fixed(self) -> dict[str, int]:
+        """The ports of MAC addresses that do not have to be learned: of hosts and of routers."""
+        return {**{route.next_hop_mac: route.port for route in self.routes}, **self.hosts}

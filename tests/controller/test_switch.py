@@ -330,6 +330,29 @@ def test_a_worker_that_was_heard_is_a_known_host(bench: Bench) -> None:
     assert b"known now" not in bench.frame(2, lambda frame: b"known now" in frame or b"to everyone" in frame)
 
 
+def test_a_neighbours_address_is_not_taken_from_it_and_is_forgotten_with_its_job(bench: Bench) -> None:
+    ranks, _ = bench.job(1)
+
+    def hello(assigned: Assigned) -> None:
+        bench.target.sockets[2].send(build(hello_packet(assigned), host(1), SWITCH))
+
+    bench.ranks.append(Rank(bench.service.listen, 0, 1, send_hello=hello, job="attacker"))
+    error = bench.ranks[-1].outcome()
+    assert f"its MAC address {host(1).mac} lives on port 1" in str(error)
+    assert "its HELLO came in on port 2" in str(error)
+    bench.target.sockets[3].send(
+        build(Aggregation(0), host(3), Endpoint(host(1).mac, host(1).ip, 9)) + b"for the first"
+    )
+    bench.frame(1, lambda frame: b"for the first" in frame)
+
+    async def own() -> list[str]:
+        return await entries(bench.switch._linked(), bench.switch._program)
+
+    assert "mac_addresses" in bench.loop.run(own())
+    ranks[0].session.leave()
+    wait_until(lambda: "mac_addresses" not in bench.loop.run(own()), "the host to be forgotten")
+
+
 def test_nothing_is_left_when_it_ends(loop: Loop, target: Target) -> None:
     bench = Bench(loop, target, hosts={host(2).mac: 2})
     bench.job(2)
