@@ -20,6 +20,7 @@ from p4reduce_controller.tasks import Interrupted, apart
 log = logging.getLogger(__name__)
 
 _OPEN_TIMEOUT = 10.0
+_PULSE = 2.0
 _LOW_IDS = 1 << 16
 _BATCH = 256  # updates a write: well below gRPC's 4 MiB a message
 
@@ -73,7 +74,7 @@ class Link:
 
     async def run(self) -> None:
         """Receives until the connection breaks, which it raises as SwitchUnavailable or Superseded."""
-        await self._ask("the connection", self._receive())
+        await self._ask("the connection", self._live())
 
     async def close(self) -> None:
         self._closed = True
@@ -109,6 +110,23 @@ class Link:
             return await apart(work)
         except (Interrupted, asyncio.TimeoutError, fy.P4ClientError) as error:
             raise self._explain(doing, error) from error
+
+    async def _live(self) -> None:
+        tasks = [asyncio.ensure_future(work) for work in (self._receive(), self._pulse())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in done:
+            task.result()
+
+    async def _pulse(self) -> None:
+        """A switch that hangs keeps its connection, and is asked for little while no job changes."""
+        while True:
+            await asyncio.sleep(_PULSE)
+            await self._cookie()
 
     async def _receive(self) -> None:
         self._receiver = asyncio.current_task()
@@ -202,11 +220,8 @@ class Link:
 
     async def _install_pipeline(self) -> bool:
         # The cookie is a hash of P4Info and program, so the same cookie means the same pipeline.
-        cookie_only = p4r.GetForwardingPipelineConfigRequest.COOKIE_ONLY
         try:
-            reply = await self._client.request(
-                p4r.GetForwardingPipelineConfigRequest(device_id=self._device_id, response_type=cookie_only)
-            )
+            reply = await self._cookie()
             if reply.config.HasField("cookie") and reply.config.cookie.cookie == self._schema.p4cookie:
                 return False
         except fy.P4ClientError as error:
@@ -219,6 +234,12 @@ class Link:
         )
         await self._ask("installing the pipeline", self._client.request(request))
         return True
+
+    async def _cookie(self) -> p4r.GetForwardingPipelineConfigResponse:
+        cookie_only = p4r.GetForwardingPipelineConfigRequest.COOKIE_ONLY
+        return await self._client.request(
+            p4r.GetForwardingPipelineConfigRequest(device_id=self._device_id, response_type=cookie_only)
+        )
 
     def _explain(self, doing: str, error: BaseException) -> SwitchError:
         where = f"switch at {self.target}: {doing} failed: "

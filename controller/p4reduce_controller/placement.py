@@ -88,6 +88,12 @@ def place(site: Site, job: Job, children: Mapping[int, Heard], hosts: Sequence[H
         groups.add(frozenset(node.ranks for node in nodes if node.ranks))
         by_switch = {node.switch: node for node in nodes}
         for node in nodes:
+            if silent := [child for child in node.children if child not in children]:
+                names = site.trees.names
+                raise Misplaced(
+                    f"the switch {names[silent[0]]} has not been heard by its parent {names[node.switch]}; check the "
+                    f"cable at its port {site.trees.uplinks[silent[0]].port}, and that both are there"
+                )
             workers = [job.members[rank].heard[node.switch] for rank in node.ranks]
             below = [children[child] for child in node.children]
             placements[node.switch] = Placement(

@@ -70,9 +70,6 @@ class Registry:
         if job.name in self._by_name:
             raise ValueError("there are two of that name")
         check_kept(self.site, job)
-        uplinks = self.site.trees.uplinks
-        if len(children) != len(uplinks):
-            raise ValueError(f"{len(children)} of {len(uplinks)} switches with a parent are known")
         for pool, taken in zip(self.pools, job.ranges, strict=True):
             pool.take(taken)
         self._numbers.resume(job.number, job.generation)

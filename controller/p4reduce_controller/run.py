@@ -15,7 +15,7 @@ from p4reduce_controller.program import Program, load_schema
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.service import Service
 from p4reduce_controller.settings import Settings, read
-from p4reduce_controller.startup import start_switches
+from p4reduce_controller.startup import LATECOMERS, start_switches
 from p4reduce_controller.state import StateFile
 from p4reduce_controller.switch import P4RuntimeSwitch
 
@@ -40,6 +40,7 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
             lease=settings.lease,
             default_slots=settings.slots,
             returns=state is not None,
+            absence=lambda number: switches[number].absence,
         )
         service = Service(switches, jobs, config, state)
         service.bind()
@@ -49,7 +50,7 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
         await ends.enter_async_context(_metrics(settings.metrics, service))
         service.restore()
         await start_switches(switches, service, switch_timeout)
-        await service.find_children(switch_timeout)
+        await service.find_children(min(switch_timeout, LATECOMERS))
         await service.start()
         yield service
 

@@ -23,7 +23,7 @@ from p4reduce_controller.state import StateError, StateFile
 from p4reduce_controller.status import status_of
 from p4reduce_controller.streams import Context, ProtocolError, Stream
 from p4reduce_controller.supervisor import Supervisor
-from p4reduce_controller.tasks import Tasks, apart
+from p4reduce_controller.tasks import Interrupted, Tasks, apart
 
 log = logging.getLogger(__name__)
 
@@ -122,23 +122,38 @@ class Service(rpc.JobsServicer):
     async def find_children(self, timeout: float) -> None:
         """Each switch with a parent says HELLO to it: so the cables are tried, and the parent learns where it is.
 
-        Raises SwitchError naming a switch that is not heard.
+        Those that are not heard in time are logged, and go on with it; jobs that need them are refused meanwhile.
         """
         trees = self._jobs.site.trees
-        waiting = {secrets.randbits(64): child for child in trees.uplinks}
-        self._hellos = waiting
+        self._hellos = {secrets.randbits(64): child for child in trees.uplinks}
+        self._tasks.start(self._say_hellos(), "uplinks")
         deadline = self._clock() + timeout
-        while waiting:
-            for nonce, child in list(waiting.items()):
-                uplink = trees.uplinks[child]
-                to = self._switches[uplink.parent].address
-                await self._switches[child].say_hello(uplink.port, to, child % 256, nonce)
-                if self._clock() >= deadline:
-                    raise SwitchError(
-                        f"no HELLO of the switch {trees.names[child]}, sent out of its port {uplink.port} for "
-                        f"{timeout:g} s, has reached its parent {trees.names[uplink.parent]} at {to}"
-                    )
+        while any(map(self._can_be_heard, self._hellos.values())) and self._clock() < deadline:
             await asyncio.sleep(TICK)
+        for child in filter(self._can_be_heard, self._hellos.values()):
+            uplink = trees.uplinks[child]
+            log.warning(
+                "no HELLO of the switch %s, sent out of its port %d for %g s, has reached its parent %s at %s",
+                *(trees.names[child], uplink.port, timeout),
+                *(trees.names[uplink.parent], self._switches[uplink.parent].address),
+            )
+
+    async def _say_hellos(self) -> None:
+        while self._hellos:
+            for nonce, child in list(self._hellos.items()):
+                uplink = self._jobs.site.trees.uplinks[child]
+                if self._can_be_heard(child):
+                    try:
+                        to = self._switches[uplink.parent].address
+                        await apart(self._switches[child].say_hello(uplink.port, to, child % 256, nonce))
+                    except (SwitchError, Interrupted) as error:
+                        log.info("a HELLO to its parent: %s", error)
+            await asyncio.sleep(TICK)
+
+    def _can_be_heard(self, child: int) -> bool:
+        """It and its parent are there."""
+        parent = self._jobs.site.trees.uplinks[child].parent
+        return not self._switches[child].problem and not self._switches[parent].problem
 
     def heard(self, switch: int, hello: Heard) -> None:
         child = self._hellos.get(hello.nonce)

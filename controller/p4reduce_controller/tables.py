@@ -25,7 +25,7 @@ def show(status: pb.StatusReply, console: Console | None = None) -> None:
 
 
 def _show_switch(switch: pb.Switch, console: Console) -> None:
-    state = switch.state + (f": {switch.problem}" if switch.problem else "")
+    state = switch.state + (f": {switch.problem}" if switch.problem not in ("", switch.state) else "")
     state += f", below {switch.parent}" if switch.parent else ""
     name = f"{switch.name} at " if switch.name not in ("", switch.address) else ""
     console.print(f"switch {name}{switch.address} {state}", highlight=False, soft_wrap=True)

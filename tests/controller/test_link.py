@@ -14,6 +14,7 @@ from finsy import p4client
 from finsy.proto import p4r, p4r_grpc
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller import link as link_module
 from p4reduce_controller.aggregator import Heard, Placement, SwitchUnavailable
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import State
@@ -59,6 +60,8 @@ class Server(p4r_grpc.P4RuntimeServicer):
         return p4r.CapabilitiesResponse(p4runtime_api_version="1.3.0")
 
     async def GetForwardingPipelineConfig(self, *_: Any) -> p4r.GetForwardingPipelineConfigResponse:
+        if "cookie" in self.hangs:
+            await asyncio.Event().wait()
         reply = p4r.GetForwardingPipelineConfigResponse()
         reply.config.cookie.cookie = self.schema.p4cookie
         return reply
@@ -188,6 +191,26 @@ def test_a_write_that_is_not_answered_breaks_the_connection(monkeypatch: pytest.
             server.hangs = set()
             await until(lambda: not switch.problem)
             assert server.connections > 1
+            await switch.close()
+
+    asyncio.run(work())
+
+
+def test_a_switch_that_hangs_is_noticed_though_nothing_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(p4client, "_DEFAULT_RPC_TIMEOUT", 0.3)
+    monkeypatch.setattr(link_module, "_PULSE", 0.1)
+
+    async def work() -> None:
+        async with serving() as (server, address):
+            switch = P4RuntimeSwitch(SwitchConfig(address, AT), Program(server.schema))
+            await switch.start(Ear(), DEADLINE)
+            server.hangs = {"cookie"}
+            await until(lambda: switch.problem)
+            assert switch.state == "unreachable for 0 s"
+            assert switch.absence == ""  # yet
+            await until(lambda: switch.absence.startswith("unreachable for 2 s: "))
+            server.hangs = set()
+            await until(lambda: switch.state == "ready")
             await switch.close()
 
     asyncio.run(work())

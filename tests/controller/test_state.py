@@ -145,7 +145,7 @@ def replaced(kept: Kept, change: Callable[[dict[str, Any]], object]) -> str:
         (lambda root: root.pop("version"), "version is None, and int is accepted"),
         (lambda root: root.update(jobs={}), "jobs is {}, and list is accepted"),
         (lambda root: root["jobs"].append(3), "jobs[2] is 3, and an object is accepted"),
-        (lambda root: root["children"].pop("1"), "1 of 2 switches with a parent are known"),
+        (lambda root: root["children"].pop("1"), "the switch leaf1 has not been heard by its parent spine"),
         (lambda root: root["children"].update({"9": {}}), "switch '9': 0 to 2 are accepted"),
         (lambda root: root["children"]["1"].update(mac="x"), "mac is 'x': MAC address 'x': six"),
         (lambda root: root["children"]["1"].update(ip="x"), "ip is 'x'"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.aggregator import Heard, Layout, SwitchError
+from p4reduce_controller.aggregator import Heard, Layout
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import State
 from p4reduce_controller.jobs import Jobs
@@ -26,6 +26,7 @@ from p4reduce_controller.trees import Misplaced, Trees, Uplink
 
 from .conftest import Loop
 from .fake_switch import FakeSwitch
+from .ranks import wait_until
 from .test_jobs import Desk
 
 SPINE, LEAF1, LEAF2 = range(3)
@@ -40,7 +41,14 @@ class TreeDesk(Desk):
     def __init__(self, trees: Trees = TWO_LEAVES, slots: int = 16) -> None:
         super().__init__()
         addresses = ADDRESSES[: len(trees.names)]
-        self.jobs = Jobs(Layout(4, 64, slots), addresses, trees=trees, default_slots=4)
+        self.absent: dict[int, str] = {}
+        self.jobs = Jobs(
+            Layout(4, 64, slots),
+            addresses,
+            trees=trees,
+            default_slots=4,
+            absence=lambda switch: self.absent.get(switch, ""),
+        )
         for child in trees.uplinks:
             self.jobs.child_heard(child, Heard(child, addresses[child], 0, 0, child, 1))
 
@@ -53,9 +61,9 @@ class TreeDesk(Desk):
         self.carry_out()
         return news
 
-    def ready_at(self, *switches: int) -> list[pb.Ready]:
+    def ready_at(self, *switches: int, name: str = "job") -> list[pb.Ready]:
         """A job of a rank at each of these switches; what the ranks are told."""
-        sessions = [self.join(rank, len(switches)) for rank in range(len(switches))]
+        sessions = [self.join(rank, len(switches), name) for rank in range(len(switches))]
         for session, switch in zip(sessions, switches, strict=True):
             assert self.hear_at(session, switch)
         self.placements = self.installs[0].placements
@@ -240,15 +248,25 @@ def test_leaves_find_their_spine(loop: Loop) -> None:
     service, switches = service_of(loop, cables=True)
     loop.run(service.find_children(1.0))
     assert [switch.log for switch in switches] == [[], ["say_hello"], ["say_hello"]]
+    loop.run(service.close())
 
 
-def test_a_leaf_that_its_spine_does_not_hear_is_named(loop: Loop) -> None:
+def test_a_leaf_that_its_spine_does_not_hear_is_named_and_taken_in_when_it_is_heard(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
     service, switches = service_of(loop, cables=True)
+    cables = dict(switches[LEAF2].cables)
     switches[LEAF2].cables.clear()
-    with pytest.raises(
-        SwitchError, match=r"no HELLO of the switch leaf2, sent out of its port 9 for 0\.3 s, has reached"
-    ):
-        loop.run(asyncio.wait_for(service.find_children(0.3), 5.0))
+    loop.run(asyncio.wait_for(service.find_children(0.3), 5.0))
+    assert "no HELLO of the switch leaf2, sent out of its port 9 for 0.3 s, has reached its parent spine" in caplog.text
+
+    def problems() -> list[str]:
+        return [switch.problem for switch in loop.run(service.status()).switches]
+
+    assert problems() == ["", "", "its parent spine has not heard it"]
+    switches[LEAF2].cables.update(cables)
+    wait_until(lambda: not any(problems()), "the leaf to be heard")
+    loop.run(service.close())
 
 
 def test_people_see_at_which_switch_a_rank_is() -> None:
