@@ -23,7 +23,7 @@ from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, Member, Session, State
 from p4reduce_controller.leases import DEFAULT_LEASE, LEAVE_GRACE, awaited, overdue
 from p4reduce_controller.numbers import JobNumbers, NumbersExhausted
-from p4reduce_controller.placement import Site, place
+from p4reduce_controller.placement import Site, on_the_way, place
 from p4reduce_controller.pools import PoolFull, SlotPool
 from p4reduce_controller.registry import Registry
 from p4reduce_controller.trees import Misplaced, Trees
@@ -345,10 +345,15 @@ class Jobs:
         if job.without(lambda member: self.site.heard_everywhere(member.heard)):
             return
         try:
-            placements = place(self.site, job, self._children, self._registry.hosts)
-            if unusable := self._unusable(placements):
+            switches = on_the_way(self.site, job)
+            if unusable := self._unusable(switches):
                 raise Misplaced("; ".join(unusable))
-            job.placements = placements
+            self._registry.take_slots(job, switches)
+            job.placements = place(self.site, job, self._children, self._registry.hosts)
+        except PoolFull as error:
+            why = f"all ranks were heard, but {error}; ask for fewer slots, or wait until other jobs end"
+            self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {why}"))
+            return
         except Misplaced as error:
             self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {error}"))
             return

@@ -5,14 +5,14 @@ MAC addresses."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Heard
 from p4reduce_controller.hosts import Hosts
 from p4reduce_controller.job import Job
 from p4reduce_controller.numbers import JobNumbers
-from p4reduce_controller.placement import Site, check_kept, find_slots, place
+from p4reduce_controller.placement import Site, check_kept, check_room, find_slots, place
 from p4reduce_controller.pools import SlotPool
 
 
@@ -46,10 +46,11 @@ class Registry:
 
     def found(self, join: pb.Join, slots: int, first_seq: int, lease: float, now: float) -> Job:
         """A new job for its first rank. Raises PoolFull or NumbersExhausted; then nothing is taken."""
-        ranges = find_slots(self.site, slots, self.pools)
+        check_room(self.site, slots, self.pools)
+        ranges = find_slots(self.site, slots, self.pools, self.site.always_needed)
         number, generation = self._numbers.take()
-        for pool, taken in zip(self.pools, ranges, strict=True):
-            pool.take(taken)
+        for switch, taken in ranges.items():
+            self.pools[switch].take(taken)
         job = Job(
             name=join.job,
             number=number,
@@ -65,13 +66,20 @@ class Registry:
         self._by_number[number] = self._by_name[job.name] = job
         return job
 
+    def take_slots(self, job: Job, switches: Iterable[int]) -> None:
+        """At those of the switches where it has none yet. Raises PoolFull; then nothing is taken."""
+        more = find_slots(self.site, job.slots, self.pools, [one for one in switches if one not in job.ranges])
+        for switch, taken in more.items():
+            self.pools[switch].take(taken)
+        job.ranges |= more
+
     def take_up(self, job: Job, children: Mapping[int, Heard]) -> None:
         """A job of an earlier run, in ascending order of numbers. Raises ValueError or Misplaced."""
         if job.name in self._by_name:
             raise ValueError("there are two of that name")
         check_kept(self.site, job)
-        for pool, taken in zip(self.pools, job.ranges, strict=True):
-            pool.take(taken)
+        for switch, taken in job.ranges.items():
+            self.pools[switch].take(taken)
         self._numbers.resume(job.number, job.generation)
         for member in job.members.values():
             for switch, heard in member.heard.items():
@@ -87,8 +95,8 @@ class Registry:
     def free(self, job: Job) -> None:
         """Every switch has forgotten the job."""
         del self._by_number[job.number]
-        for pool, taken in zip(self.pools, job.ranges, strict=True):
-            pool.give_back(taken)
+        for switch, taken in job.ranges.items():
+            self.pools[switch].give_back(taken)
         for hosts in self.hosts:
             hosts.release(job.number)
         self._numbers.give_back(job.number)

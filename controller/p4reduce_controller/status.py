@@ -20,7 +20,7 @@ async def status_of(jobs: Jobs, switches: Sequence[Aggregator], now: float) -> p
     described = [_switch(number, switch, jobs) for number, switch in enumerate(switches)]
     return pb.StatusReply(
         switches=await asyncio.gather(*described),
-        jobs=[_job(job, now) for job in jobs],
+        jobs=[_job(job, len(switches), now) for job in jobs],
         joins=jobs.joins,
         jobs_started=jobs.started,
         jobs_aborted=jobs.aborted,
@@ -69,14 +69,16 @@ async def _counters(switch: Aggregator) -> tuple[dict[str, int], dict[tuple[int,
     return await switch.outcomes(), await switch.losses()
 
 
-def _job(job: Job, now: float) -> pb.Job:
+def _job(job: Job, switches: int, now: float) -> pb.Job:
     return pb.Job(
         name=job.name,
         number=job.number,
         generation=job.generation,
         state=job.state.value,
         world_size=job.world_size,
-        first_slots=[taken.first for taken in job.ranges],
+        pools=[
+            pb.Pool(switch=switch, first=taken.first, count=taken.count) for switch, taken in sorted(job.ranges.items())
+        ],
         slots=job.slots,
         age_s=now - job.started,
         members=[
@@ -85,7 +87,7 @@ def _job(job: Job, now: float) -> pb.Job:
                 silent_s=now - member.last_sign,
                 leaving=member.leaving,
                 away=member.session is None,
-                places=[_place(member, switch) for switch in range(len(job.ranges))],
+                places=[_place(member, switch) for switch in range(switches)],
             )
             for _, member in sorted(job.members.items())
         ],

@@ -186,7 +186,7 @@ def test_every_stage_leads_to_an_end() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(Stage.REMOVED, Stage.REMOVING), (Stage.FAILED, Stage.INSTALLED)])
 def test_a_stage_that_cannot_follow_is_refused(before: Stage, after: Stage) -> None:
-    job = Job("job", 1, 1, 1, 1, (), 2, 5.0, 0.0, 0.0)
+    job = Job("job", 1, 1, 1, 1, {}, 2, 5.0, 0.0, 0.0)
     rollout = Rollout(job, [], Running.__new__(Running), asyncio.Event(), before)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match=f"'job' is {before.value}, and cannot become {after.value}"):
         rollout._enter(after)
