@@ -150,11 +150,19 @@ class Link:
     async def _write(self, updates: Sequence[p4r.Update], *, missing_ok: bool) -> None:
         try:
             await self._client.request(p4r.WriteRequest(device_id=self._device_id, updates=updates))
+        except asyncio.CancelledError:
+            self._give_up()
+            raise
         except fy.P4ClientError as error:
-            if error.code == fy.GRPCStatusCode.DEADLINE_EXCEEDED and self._receiver is not None:
-                self._receiver.cancel()  # what the switch holds now is only known after a new connection has looked
+            if error.code == fy.GRPCStatusCode.DEADLINE_EXCEEDED:
+                self._give_up()
             if not (missing_ok and error.details and error.is_not_found_only):
                 raise
+
+    def _give_up(self) -> None:
+        """What the switch holds now is only known after a new connection has looked."""
+        if self._receiver is not None:
+            self._receiver.cancel()
 
     async def _read(self, entities: Sequence[p4r.Entity]) -> list[p4r.Entity]:
         request = p4r.ReadRequest(device_id=self._device_id, entities=entities)

@@ -196,6 +196,26 @@ def test_a_write_that_is_not_answered_breaks_the_connection(monkeypatch: pytest.
     asyncio.run(work())
 
 
+def test_a_write_that_is_cancelled_breaks_the_connection() -> None:
+    async def work() -> None:
+        async with serving() as (server, address):
+            switch = P4RuntimeSwitch(SwitchConfig(address, AT), Program(server.schema))
+            await switch.start(Ear(), DEADLINE)
+            while not server.asked.empty():
+                server.asked.get_nowait()
+            server.hangs = {"write"}
+            worker = Heard(1, Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000), 1, 1, 0, 0)
+            writing = asyncio.create_task(switch.install(Placement(1, 1, SlotRange(0, 4), 2, (worker,))))
+            await asyncio.wait_for(server.asked.get(), DEADLINE)
+            writing.cancel()
+            await until(lambda: switch.problem)
+            server.hangs = set()
+            await until(lambda: not switch.problem)
+            await switch.close()
+
+    asyncio.run(work())
+
+
 def test_a_switch_that_hangs_is_noticed_though_nothing_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(p4client, "_DEFAULT_RPC_TIMEOUT", 0.3)
     monkeypatch.setattr(link_module, "_PULSE", 0.1)
