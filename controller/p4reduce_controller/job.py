@@ -43,9 +43,10 @@ class Member:
 
 @dataclass
 class Job:
-    """`ranges` has one for each switch: slot s of the job is in those of tree s mod the number of trees.
+    """`ranges`: its slots at each switch, by the switch's number; slot s is in those of tree s mod the number of trees.
 
-    `placements`: what each switch that takes part is told, by its number, once all ranks have been heard.
+    Before all ranks have been heard, it only has those of switches that every job needs. `placements`: what each switch
+    that takes part is told, by its number, once all ranks have been heard.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Job:
     generation: int
     world_size: int
     slots: int
-    ranges: tuple[SlotRange, ...]
+    ranges: dict[int, SlotRange]
     first_seq: int
     lease: float
     started: float

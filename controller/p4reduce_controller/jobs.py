@@ -23,7 +23,7 @@ from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, Member, Session, State
 from p4reduce_controller.leases import DEFAULT_LEASE, LEAVE_GRACE, awaited, overdue
 from p4reduce_controller.numbers import JobNumbers, NumbersExhausted
-from p4reduce_controller.placement import Site, place
+from p4reduce_controller.placement import Site, on_the_way, place
 from p4reduce_controller.pools import PoolFull, SlotPool
 from p4reduce_controller.registry import Registry
 from p4reduce_controller.trees import Misplaced, Trees
@@ -68,25 +68,30 @@ class Jobs:
         addresses: Sequence[Endpoint],
         *,
         trees: Trees | None = None,
+        fixed: Sequence[Mapping[str, int]] = (),
         lease: float = DEFAULT_LEASE,
         default_slots: int = DEFAULT_SLOTS,
         numbers: JobNumbers | None = None,
         first_seq: Callable[[], int] = lambda: secrets.randbits(31) << 1,
         nonce: Callable[[], int] = lambda: secrets.randbits(64),
         returns: bool = False,
+        absence: Callable[[int], str] = lambda _: "",
     ) -> None:
         """`layout`: of every switch. `addresses`: where workers send to, one a switch. `trees`: by default one each.
+        `fixed`: of each switch, the ports of MAC addresses that the controller was told.
 
         `returns`: ranks are given a key, with which they can come back to a later controller that restores the jobs.
+        `absence`: why the switch of that number cannot be used now, or "".
         """
         self.started = self.aborted = self.finished = self.joins = 0
         self.site = Site(layout, tuple(addresses), trees or Trees([str(address) for address in addresses]))
         self._lease = lease
-        self._registry = Registry(self.site, numbers or JobNumbers())
+        self._registry = Registry(self.site, numbers or JobNumbers(), fixed)
         self._default_slots = min(default_slots, self.site.capacity)
         self._first_seq = first_seq
         self._nonce = nonce
         self._returns = returns
+        self._absence = absence
         self._seats: dict[Session, tuple[Job, Member]] = {}
         self._effects: list[Effect] = []
         self._children: dict[int, Heard] = {}
@@ -120,7 +125,7 @@ class Jobs:
 
     def join(self, session: Session, join: pb.Join, now: float) -> None:
         job = self._registry.named(join.job)
-        problem = problem_of(join, self.site)
+        problem = problem_of(join, self.site) or self._nobody_at(join.switch)
         if problem is None and job is None:
             try:
                 job = self._found(join, now)
@@ -192,7 +197,7 @@ class Jobs:
         self._children[child] = hello
 
     def heard(self, switch: int, hello: Heard, now: float) -> bool:
-        """True when the HELLO is that of a rank that the job still waits for in that switch's tree."""
+        """True when the HELLO is that of a rank that the job still waited for in that switch's tree."""
         if self.site.leads_to_a_switch(switch, hello.port, self._children):
             return False  # it was meant for another switch, which is nearer to the rank
         job = self._registry.numbered(hello.job, hello.generation)
@@ -201,8 +206,14 @@ class Jobs:
         member = job.members.get(hello.worker)
         if member is None or member.nonce != hello.nonce or switch not in self.site.within_reach(member.switch):
             return False
+        if member.switch != self.site.trees.names[switch] and self.site.trees.children(switch) - self._children.keys():
+            return False  # it may have come by one of those, whose ports are not known
         if self.site.trees.among(list(member.heard), self.site.trees.tree(switch)):
             return False
+        if problem := self._registry.hosts[switch].claim(hello.sender, hello.port, job.number):
+            where = f"at the switch {self.site.addresses[switch]}"
+            self._abort(job, job.blame([member.rank], pb.JOIN_REFUSED, f"is refused {where}: {problem}"))
+            return True
         member.heard[switch] = hello
         member.last_sign = max(member.last_sign, now)
         self._proceed(job)
@@ -248,8 +259,13 @@ class Jobs:
     def tick(self, now: float) -> None:
         """Ends what is over time, and tells ranks whom they wait for. Call it every tenth of a second or so."""
         for job in self.live:
+            gathering = job.state is State.GATHERING
             if abort := overdue(job, self.site, now):
+                if gathering:
+                    abort.message += "".join(f"; {text}" for text in self._unusable(range(len(self.site.addresses))))
                 self._abort(job, abort)
+            elif why := gathering and self._nobody_at(*{member.switch for member in job.members.values()}):
+                self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {why}"))
             elif waits := awaited(job, self.site):
                 notice, waiting = waits
                 for member in waiting:
@@ -298,6 +314,19 @@ class Jobs:
         at = self.site.addresses[switch]
         return pb.Endpoint(ip=at.ip, udp_port=at.udp_port, mac=at.mac, tree=self.site.trees.tree(switch))
 
+    def _unusable(self, switches: Iterable[int]) -> list[str]:
+        absences = ((switch, self._absence(switch)) for switch in switches)
+        return [f"the switch {self.site.trees.names[switch]} cannot be used: {why}" for switch, why in absences if why]
+
+    def _nobody_at(self, *named: str) -> str | None:
+        """Why ranks that say that they are there cannot be served: some tree has no switch for them."""
+        for name in named:
+            for tree in range(len(self.site.trees.roots)):
+                could = self.site.trees.among(self.site.within_reach(name), tree)
+                if len(unusable := self._unusable(could)) == len(could):
+                    return "; ".join(unusable)
+        return None
+
     def _why_not(self, rejoin: pb.Rejoin, *, stranger: bool) -> pb.Abort:
         generation, abort = self._aborts.get(rejoin.job, (None, None))
         if abort is not None and generation == rejoin.generation:
@@ -316,7 +345,15 @@ class Jobs:
         if job.without(lambda member: self.site.heard_everywhere(member.heard)):
             return
         try:
-            job.placements = place(self.site, job, self._children)
+            switches = on_the_way(self.site, job)
+            if unusable := self._unusable(switches):
+                raise Misplaced("; ".join(unusable))
+            self._registry.take_slots(job, switches)
+            job.placements = place(self.site, job, self._children, self._registry.hosts)
+        except PoolFull as error:
+            why = f"all ranks were heard, but {error}; ask for fewer slots, or wait until other jobs end"
+            self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {why}"))
+            return
         except Misplaced as error:
             self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {error}"))
             return

@@ -12,6 +12,7 @@ from typing import Any
 
 from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
 from p4reduce_controller.admission import DEFAULT_SLOTS
+from p4reduce_controller.election import DEFAULT_RANK, HIGHEST_RANK, Election
 from p4reduce_controller.frames import Endpoint, synthetic_mac
 from p4reduce_controller.leases import DEFAULT_LEASE, LONGEST_LEASE
 from p4reduce_controller.listening import ServiceConfig
@@ -94,6 +95,16 @@ class Settings:
         ),
     )
     device_id: int = field(default=1, metadata=spec("P4Runtime device (default {default}).", of="either"))
+    election_id: int = field(
+        default=DEFAULT_RANK,
+        metadata=spec(
+            "High 64 bits of the P4Runtime election id (default {default}); the low ones are the time.",
+            within=Range(0, HIGHEST_RANK, f"0 to {HIGHEST_RANK} are accepted"),
+        ),
+    )
+    take_over: bool = field(
+        default=False, metadata=spec("Have a controller that is the switch's primary stand by, and clear what it left.")
+    )
     listen: str = field(
         default=ServiceConfig.listen, metadata=spec("HOST:PORT to serve on; port 0: any (default {default}).")
     )
@@ -182,6 +193,10 @@ class Settings:
         """Of the switches: as they are called in [[switches]], else their P4Runtime addresses."""
         return [str(one.get("name") or one.get("switch")) for one in self.switches] or self.switch
 
+    @property
+    def election(self) -> Election:
+        return Election(self.election_id, self.take_over)
+
     def trees(self) -> Trees:
         """How the switches hang together. Raises SettingsError."""
         names = self.names
@@ -216,7 +231,7 @@ class Settings:
             for key, one in SCHEMA.items():
                 if one.spec.of == "switch" and getattr(self, key) != one.default:
                     raise SettingsError(f"{key} is of each of the [[switches]], and is not accepted beside them")
-            return [config for one in self.switches for config in _of_one(one, self.device_id).switch_configs()]
+            return [config for one in self.switches for config in _of_one(one, self).switch_configs()]
         for port in [*self.ports, *self.hosts.values()]:
             as_port(port)
         addresses = [parse_address(text) for text in self.address or [""]]
@@ -238,6 +253,7 @@ class Settings:
                 ports=self.ports,
                 hosts={as_mac(host): port for host, port in self.hosts.items()},
                 routes=[as_route(route) for route in self.routes],
+                drop_rate=self.drop_rate,
             )
             for target, address, mac in zip(self.switch, addresses, macs, strict=True)
         ]
@@ -287,14 +303,14 @@ def read(path: str) -> bytes:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from None
 
 
-def _of_one(switch: Mapping[str, Any], device_id: int) -> Settings:
-    """The settings of one of [[switches]], as if it were the only one."""
+def _of_one(switch: Mapping[str, Any], common: Settings) -> Settings:
+    """The settings of one of [[switches]], as if it were the only one. `common`: those of the whole controller."""
     also = ("name", "uplink")
     known = {key: SCHEMA[key] for key in sorted(SCHEMA) if SCHEMA[key].spec.of != "controller"}
     values = check({key: value for key, value in switch.items() if key not in also}, known, "switches", also)
     if "switch" not in values:
         raise SettingsError(f"switches: {dict(switch)} lacks switch, the address of its P4Runtime server")
-    settings = Settings(**{"device_id": device_id, **values})
+    settings = Settings(**{"device_id": common.device_id, "drop_rate": common.drop_rate, **values})
     if len(settings.switch) != 1:
         raise SettingsError(f"switch = {settings.switch!r}: one for each of the [[switches]] is accepted")
     return settings

@@ -26,7 +26,7 @@ from p4reduce_controller.numbers import GENERATIONS
 from p4reduce_controller.pools import SlotRange
 from p4reduce_controller.trees import Trees
 
-VERSION = 1
+VERSION = 2
 
 T = TypeVar("T")
 
@@ -197,8 +197,8 @@ def _of_job(job: Job, now: float) -> dict[str, Any]:
         "number": job.number,
         "generation": job.generation,
         "slots": job.slots,
-        "first_slots": [taken.first for taken in job.ranges],
-        "slots_each": job.ranges[0].count,
+        "first_slots": {str(switch): taken.first for switch, taken in job.ranges.items()},
+        "slots_each": next(iter(job.ranges.values())).count,
         "first_seq": job.first_seq,
         "lease_s": job.lease,
         "started": time.time() - (now - job.started),
@@ -209,16 +209,16 @@ def _of_job(job: Job, now: float) -> dict[str, Any]:
 def _job(part: _Part, switches: int, now: float) -> Job:
     members = [_member(rank, one, switches) for rank, one in enumerate(part.parts("members"))]
     each = part.number("slots_each", 1, 2**16)
-    firsts = part.get("first_slots", list)
-    if len(firsts) != switches or not all(type(first) is int and first >= 0 for first in firsts):
-        raise StateError(f"first_slots are {_short(firsts)}, and {switches} numbers are accepted")
+    firsts = {_index(number, switches): first for number, first in part.get("first_slots", dict).items()}
+    if not all(type(first) is int and first >= 0 for first in firsts.values()):
+        raise StateError(f"first_slots are {_short(firsts)}, and numbers are accepted")
     return Job(
         name=part.get("name", str),
         number=part.number("number", 1, 2**16 - 1),
         generation=part.number("generation", 0, GENERATIONS - 1),
         world_size=len(members),
         slots=part.number("slots", 1, 2**32 - 1),
-        ranges=tuple(SlotRange(first, each) for first in firsts),
+        ranges={switch: SlotRange(first, each) for switch, first in firsts.items()},
         first_seq=part.number("first_seq", 0, 2**32 - 1),
         lease=part.seconds("lease_s", 0.0, LONGEST_LEASE),
         started=now - max(0.0, time.time() - part.seconds("started", 0.0, math.inf)),

@@ -90,9 +90,16 @@ class Running:
     async def _start(self, lease: float) -> None:
         self.state = StateFile(self._path) if self._path else None
         addresses = [switch.address for switch in self.switches]
-        self.jobs = Jobs(self.switch.layout, addresses, lease=lease, returns=self._path is not None)
+        self.jobs = Jobs(
+            self.switch.layout,
+            addresses,
+            lease=lease,
+            returns=self._path is not None,
+            absence=lambda number: self.switches[number].absence,
+        )
         self.service = Service(self.switches, self.jobs, self._config, self.state)
         self.service.restore()
+        self.service.bind()
         for number, switch in enumerate(self.switches):
             await switch.start(self.service.listener(number), 1.0)
         await self.service.start()

@@ -11,6 +11,7 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce_controller import rollout as rollout_module
 from p4reduce_controller.aggregator import Heard, Placement, SwitchError
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job
@@ -19,7 +20,7 @@ from p4reduce_controller.listening import ServiceConfig
 from p4reduce_controller.rollout import NEXT, RETRY, Rollout, Stage
 from p4reduce_controller.service import Service
 
-from .conftest import Running
+from .conftest import Loop, Running
 from .fake_switch import FakeSwitch
 from .ranks import ready, wait_until
 
@@ -63,6 +64,48 @@ def test_a_switch_that_is_away_holds_up_no_end_of_the_controller(running: Runnin
     [rollout] = [rollout for rollout, _ in running.service._supervisor._rollouts.values()]
     running.loop.run(running.service.close())
     assert rollout.stage is Stage.ABANDONED
+
+
+async def _never(*_: object) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(("what", "doing"), [("install", "installing it"), ("reset", "resetting its slots")])
+def test_a_step_that_takes_for_ever_fails_the_job_by_the_name_of_its_switch(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, what: str, doing: str
+) -> None:
+    monkeypatch.setattr(rollout_module, "STEP_TIMEOUT", 0.3)
+    running = Running(loop, switches=2)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(running.switches[1], what, _never)
+            for rank in [running.rank(rank, 2) for rank in range(2)]:
+                said = f"job 'job': the switch at fake 1 has not finished {doing} within 0.3 s"
+                assert said in str(rank.outcome())
+            wait_until(lambda: running.used() == 0, "the slots to be freed")
+        ready([running.rank(rank, 2) for rank in range(2)])
+    finally:
+        running.close()
+
+
+@pytest.mark.parametrize("what", ["fence", "abort", "forget"])
+def test_a_removal_that_takes_for_ever_is_begun_anew(
+    running: Running, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(rollout_module, "STEP_TIMEOUT", 0.3)
+    ranks = [running.rank(rank, 2) for rank in range(2)]
+    ready(ranks)
+    tried = []
+    done = getattr(running.switch, what)
+
+    async def hang_once(*arguments: object) -> None:
+        tried.append(what)
+        await (_never() if len(tried) == 1 else done(*arguments))
+
+    monkeypatch.setattr(running.switch, what, hang_once)
+    ranks[1].session.close()
+    wait_until(lambda: running.used() == 0, "the slots to be freed")
+    assert len(tried) == (1 if what == "abort" else 2)
 
 
 # --- ranks' streams --------------------------------------------------------------------------------------------------
@@ -186,7 +229,7 @@ def test_every_stage_leads_to_an_end() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(Stage.REMOVED, Stage.REMOVING), (Stage.FAILED, Stage.INSTALLED)])
 def test_a_stage_that_cannot_follow_is_refused(before: Stage, after: Stage) -> None:
-    job = Job("job", 1, 1, 1, 1, (), 2, 5.0, 0.0, 0.0)
+    job = Job("job", 1, 1, 1, 1, {}, 2, 5.0, 0.0, 0.0)
     rollout = Rollout(job, [], Running.__new__(Running), asyncio.Event(), before)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match=f"'job' is {before.value}, and cannot become {after.value}"):
         rollout._enter(after)

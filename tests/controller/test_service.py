@@ -286,7 +286,7 @@ def test_status_tells_all(running: Running) -> None:
         stub = rpc.JobsStub(channel)
         stub.SetLoss(pb.SetLossRequest(port=1, direction=pb.IN, rate=0.25), timeout=5)
         status = stub.Status(pb.StatusRequest(), timeout=5)
-    assert [(job.name, job.state, job.first_slots, job.slots) for job in status.jobs] == [
+    assert [(job.name, job.state, [pool.first for pool in job.pools], job.slots) for job in status.jobs] == [
         ("job", "ready", [0], 4),
         ("other", "gathering", [4], 4),
     ]
@@ -409,7 +409,7 @@ def test_status_and_loss_of_several_switches(dealt: Running) -> None:
     ]
     assert [[loss.port for loss in switch.losses] for switch in status.switches] == [[2], [2], [1, 2]]
     assert [place.udp_port for place in status.jobs[0].members[0].places] == [40000, 41000, 42000]
-    assert list(status.jobs[0].first_slots) == [0, 0, 0]
+    assert [(pool.switch, pool.first) for pool in status.jobs[0].pools] == [(0, 0), (1, 0), (2, 0)]
 
 
 def test_a_loss_rate_above_one_is_refused(running: Running) -> None:

@@ -72,7 +72,7 @@ def place(stack: Stack, name: str) -> dict[str, Any]:
     members = [(member["rank"], member["places"]) for member in known["members"]]
     return {
         "members": members,
-        **{key: known[key] for key in ("number", "generation", "state", "first_slots", "slots")},
+        **{key: known[key] for key in ("number", "generation", "state", "pools", "slots")},
     }
 
 

@@ -200,7 +200,7 @@ class StatusReply(_message.Message):
     def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., joins: _Optional[int] = ..., jobs_started: _Optional[int] = ..., jobs_aborted: _Optional[int] = ..., jobs_finished: _Optional[int] = ...) -> None: ...
 
 class Switch(_message.Message):
-    __slots__ = ("address", "connected", "ip", "udp_port", "mac", "lanes", "block_size", "slots", "slots_used", "problem", "outcomes", "losses", "name", "parent")
+    __slots__ = ("address", "connected", "ip", "udp_port", "mac", "lanes", "block_size", "slots", "slots_used", "problem", "outcomes", "losses", "name", "parent", "state")
     class OutcomesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -222,6 +222,7 @@ class Switch(_message.Message):
     LOSSES_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     address: str
     connected: bool
     ip: str
@@ -236,16 +237,27 @@ class Switch(_message.Message):
     losses: _containers.RepeatedCompositeFieldContainer[PortLoss]
     name: str
     parent: str
-    def __init__(self, address: _Optional[str] = ..., connected: bool = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., slots: _Optional[int] = ..., slots_used: _Optional[int] = ..., problem: _Optional[str] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., name: _Optional[str] = ..., parent: _Optional[str] = ...) -> None: ...
+    state: str
+    def __init__(self, address: _Optional[str] = ..., connected: bool = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., slots: _Optional[int] = ..., slots_used: _Optional[int] = ..., problem: _Optional[str] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., name: _Optional[str] = ..., parent: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
+
+class Pool(_message.Message):
+    __slots__ = ("switch", "first", "count")
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    switch: int
+    first: int
+    count: int
+    def __init__(self, switch: _Optional[int] = ..., first: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "number", "generation", "state", "world_size", "first_slots", "slots", "age_s", "members")
+    __slots__ = ("name", "number", "generation", "state", "world_size", "pools", "slots", "age_s", "members")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
-    FIRST_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    POOLS_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
@@ -254,11 +266,11 @@ class Job(_message.Message):
     generation: int
     state: str
     world_size: int
-    first_slots: _containers.RepeatedScalarFieldContainer[int]
+    pools: _containers.RepeatedCompositeFieldContainer[Pool]
     slots: int
     age_s: float
     members: _containers.RepeatedCompositeFieldContainer[Member]
-    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., first_slots: _Optional[_Iterable[int]] = ..., slots: _Optional[int] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., slots: _Optional[int] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("rank", "silent_s", "leaving", "places", "away")
