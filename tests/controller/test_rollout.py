@@ -242,3 +242,14 @@ def test_a_bug_ends_the_service_and_is_not_lost(running: Running, monkeypatch: p
     monkeypatch.setattr(running.jobs, "tick", tick)
     wait_until(running.service.over.is_set, "the service to give up")
     assert isinstance(running.service.failure, ZeroDivisionError)
+
+
+def test_a_service_that_a_rollouts_bug_has_ended_closes(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def installed(_: Job) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(running.jobs, "installed", installed)
+    running.rank(0, 1)
+    wait_until(running.service.over.is_set, "the service to give up")
+    assert isinstance(running.service.failure, ZeroDivisionError)
+    running.loop.run(running.service.close())
