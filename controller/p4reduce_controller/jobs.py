@@ -28,6 +28,8 @@ from p4reduce_controller.pools import PoolFull, SlotPool
 from p4reduce_controller.registry import Registry
 from p4reduce_controller.trees import Misplaced, Trees
 
+BROKEN = "was lost: its connection to the controller broke"
+
 
 @dataclass(frozen=True)
 class Tell:
@@ -181,13 +183,12 @@ class Jobs:
         elif job.leave_deadline is None:
             job.leave_deadline = now + LEAVE_GRACE
 
-    def lost(self, session: Session, hint: str = "") -> None:
-        """The rank's stream broke. After its Leave that is no news. `hint`: what else is wrong, for the others."""
+    def lost(self, session: Session, what: str = BROKEN) -> None:
+        """The rank's stream has ended. After its Leave that is no news. `what`: what the others are told of it."""
         if session not in self._seats:
             return
         job, member = self._seats[session]
         if not member.leaving:
-            what = f"was lost: its connection to the controller broke{hint}"
             self._abort(job, job.blame([member.rank], pb.WORKER_LOST, what))
 
     # Events from the switches.

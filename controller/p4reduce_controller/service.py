@@ -17,7 +17,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce_controller.aggregator import Aggregator, Direction, Heard, Listener, SwitchError, SwitchUnavailable
 from p4reduce_controller.job import Job, State
-from p4reduce_controller.jobs import Install, Jobs, Remove, Tell
+from p4reduce_controller.jobs import BROKEN, Install, Jobs, Remove, Tell
 from p4reduce_controller.listening import ServiceConfig, bound_server
 from p4reduce_controller.state import StateError, StateFile
 from p4reduce_controller.status import status_of
@@ -245,9 +245,9 @@ class Service(rpc.JobsServicer):
             raise ProtocolError(f"a {kind or 'message without content'} is not expected after Join")
         self._carry_out()
 
-    def _lost(self, stream: Stream) -> None:
+    def _lost(self, stream: Stream, why: str) -> None:
         if not self._supervisor.stopping.is_set():  # else it was we who ended it
-            self._jobs.lost(stream, self._switches_away())
+            self._jobs.lost(stream, (why or BROKEN) + self._switches_away())
             self._carry_out()
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:  # noqa: ARG002

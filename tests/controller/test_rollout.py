@@ -12,6 +12,7 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce_controller import rollout as rollout_module
+from p4reduce_controller import streams
 from p4reduce_controller.aggregator import Heard, Placement, SwitchError
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job
@@ -212,6 +213,42 @@ def test_a_bug_costs_the_stream_that_met_it_and_is_not_lost(
     assert "a bug" in caplog.text
     monkeypatch.undo()
     ready([running.rank(0, 1, job="another")])
+
+
+def test_a_rank_that_does_not_read_is_ended_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what it is told does not pile up."""
+    monkeypatch.setattr(streams, "MOST_UNREAD", 8)
+
+    class Deaf(Context):
+        async def read(self) -> pb.ClientMessage:
+            await asyncio.sleep(0.001)
+            while not (self.told or self._said.qsize()):
+                await asyncio.sleep(0.001)
+            return await super().read() if self._said.qsize() else pb.ClientMessage(heartbeat=pb.Heartbeat())
+
+        async def write(self, message: pb.ServerMessage) -> None:
+            await super().write(message)
+            if message.HasField("heartbeat"):
+                await asyncio.Event().wait()
+
+    async def work() -> None:
+        switch = FakeSwitch()
+        jobs = Jobs(switch.layout, [switch.address])
+        service = Service([switch], jobs, ServiceConfig())
+        await switch.start(service.listener(0), 1.0)
+        said: list[str] = []
+        monkeypatch.setattr(jobs, "lost", lambda _, what, lost=jobs.lost: (said.append(what), lost(_, what)))
+        calls = [
+            asyncio.create_task(service.Session(None, kind(rank, switch)))  # type: ignore[arg-type]
+            for rank, kind in enumerate((Context, Deaf))
+        ]
+        with pytest.raises(streams.Unread, match="8 messages wait"):
+            await asyncio.wait_for(calls[1], 5.0)
+        assert said[:1] == ["does not read what the controller says: 8 messages wait"]
+        await asyncio.wait_for(calls[0], 5.0)  # which is told that the job is dead
+        await service.close()
+
+    asyncio.run(work())
 
 
 # --- one rollout -----------------------------------------------------------------------------------------------------
