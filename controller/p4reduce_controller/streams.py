@@ -10,7 +10,7 @@ import grpc.aio
 
 from p4reduce.control import jobs_pb2 as pb
 
-FIRST_MESSAGE_TIMEOUT = 10.0
+FIRST_MESSAGE_TIMEOUT = 60.0
 
 Context = grpc.aio.ServicerContext[pb.ClientMessage, pb.ServerMessage]
 

@@ -49,7 +49,7 @@ def _show_switch(switch: pb.Switch, console: Console) -> None:
 
 
 def _jobs(status: pb.StatusReply) -> Table:
-    table = Table("job", "number", "state", "slots", "age", "rank", "at", "last sign")
+    table = Table("job", "number", "state", "slots", "age", "rank", "at", "is")
     roots = sum(not switch.parent for switch in status.switches)
     for job in status.jobs:
         each = slots_at_each(job.slots, roots)
@@ -66,11 +66,10 @@ def _jobs(status: pb.StatusReply) -> Table:
             if member is None:
                 row = [str(rank), "not joined", ""]
             else:
-                sign = "not back yet" if member.away else f"{member.silent_s:.1f} s ago"
                 row = [
                     str(rank),
                     "\n".join(_places(status, member)),
-                    f"{sign}{', leaving' if member.leaving else ''}",
+                    "not back yet" if member.away else "leaving" if member.leaving else "here",
                 ]
             table.add_row(*head, *row)
             head = [""] * len(head)

@@ -121,7 +121,7 @@ async def steps(count: int) -> None:
 async def cancelled_after(count: int, victim: int) -> list[str]:
     """Two ranks join, and so many steps later the call of one is cancelled. Returns what the other was told.
 
-    Nobody's time is up, so that no lease mends what is wrong.
+    Nobody's time is up, so that no deadline mends what is wrong.
     """
     switch = SlowSwitch()
     jobs = Jobs(switch.layout, [switch.address])

@@ -8,6 +8,7 @@ Prints one JSON object a line: {"joined": true}, {"done": number of calls so far
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import sys
 import time
@@ -28,6 +29,7 @@ class Call:
     """One allreduce.
 
     density: share of blocks that are not zero. strided: of a tensor that is not contiguous. pause: seconds before it.
+    hold: seconds before it in which no other thread of Python's can run.
     """
 
     shape: tuple[int, ...] = (5000,)
@@ -37,6 +39,7 @@ class Call:
     seed: int = 0
     strided: bool = False
     pause: float = 0.0
+    hold: int = 0
 
 
 def make(call: Call, rank: int) -> npt.NDArray[Any]:
@@ -72,6 +75,8 @@ def as_added(call: Call, tensor: Any) -> npt.NDArray[Any]:
 def check(call: Call, communicator: Communicator) -> None:
     """Makes the call. Raises AssertionError if a single bit differs."""
     time.sleep(call.pause)
+    if call.hold:
+        ctypes.PyDLL(None).sleep(call.hold)
     tensors = [as_user(call, make(call, rank)) for rank in range(communicator.world_size)]
     inputs = [as_added(call, tensor).copy() for tensor in tensors]
     result = as_added(call, communicator.allreduce(tensors[communicator.rank], op=call.op))  # type: ignore[arg-type]
