@@ -55,16 +55,9 @@ def test_any_process_may_be_stopped_for_a_while(stack: Stack) -> None:
         ranks.kill(1)
         lasts = ranks.wait_for_ends()
         assert time.monotonic() - killed_at < 5
-        assert [(last.get("error"), last.get("rank")) for last in lasts.values()] == [("JobAborted", 1)] * 2, lasts
+        for last in (lasts[rank] for rank in ranks.children):
+            assert (last.get("error"), last.get("rank")) == ("JobAborted", 1), last
     with stack.ranks([Call()], job="stopped", world_size=3) as ranks:
-        assert all("stats" in last for last in ranks.wait_for_ends().values())
-
-
-@pytest.mark.slow
-def test_a_rank_that_is_stopped_while_the_others_leave(stack: Stack) -> None:
-    with stack.ranks([Call(), Call(pause=1.0)], job="leaving", world_size=3) as ranks:
-        ranks.wait_for("stats")
-        stop(ranks.children[2])
         assert all("stats" in last for last in ranks.wait_for_ends().values())
 
 
