@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 
 import pytest
 
+from p4reduce.control.channel import LEASE
 from p4reduce_bench.processes.children import Child
 
-from .conftest import over_udp
+from .conftest import Namespace, over_udp
 from .rank import Call
 from .stack import Ranks, Stack
 
@@ -67,3 +70,36 @@ def test_a_rank_that_holds_the_interpreters_lock_is_alive(stack: Stack) -> None:
     with stack.ranks([], calls_of=calls, job="lock", world_size=3) as ranks:
         lasts = ranks.wait_for_ends()
         assert all("stats" in last for last in lasts.values()), lasts
+
+
+def test_a_killed_rank_is_named_though_a_child_of_it_lives(stack: Stack) -> None:
+    """As the workers of a data loader do, which have its sockets."""
+    calls = {rank: [Call(fork=rank == 1), *STEPS * 100] for rank in range(3)}
+    with stack.ranks([], calls_of=calls, job="forked", world_size=3) as ranks:
+        go_on(ranks)
+        killed_at = time.monotonic()
+        ranks.kill(1)
+        ranks.wait_for("error", timeout=10)
+        assert time.monotonic() - killed_at < 2
+        lasts = ranks.wait_for_ends()
+        for last in (lasts[rank] for rank in ranks.children):
+            assert (last.get("error"), last.get("rank")) == ("JobAborted", 1), last
+
+
+@pytest.mark.slow
+@pytest.mark.root
+def test_a_controller_whose_host_vanishes_is_noticed() -> None:
+    """No packet comes through any more, and none says so: see tests/topos for a rank's host, and for part of a network."""
+    with (
+        contextlib.closing(Namespace()) as namespace,
+        Stack("native", ["1=udp:127.0.0.1:0"], enter=namespace.entered) as stack,
+        stack.ranks(STEPS, job="vanished", world_size=2, repeat=True) as ranks,
+    ):
+        go_on(ranks)
+        with namespace.entered():
+            subprocess.run(["ip", "link", "set", "lo", "down"], check=True)
+        vanished_at = time.monotonic()
+        for last in ranks.wait_for_ends(2 * LEASE).values():
+            assert last.get("error") == "JobAborted", last
+            assert f"the connection to the controller at {stack.controller} broke" in last["message"]
+        assert time.monotonic() - vanished_at < 1.2 * LEASE

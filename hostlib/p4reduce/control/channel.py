@@ -12,7 +12,7 @@ from p4reduce.errors import JoinError
 
 DEFAULT_CONTROLLER = "127.0.0.1:7700"
 LEASE = 60.0  # seconds
-_STANDSTILL = 1800.0  # seconds that the other side's process may be stopped
+_STANDSTILL = 300.0  # seconds that the other side's process may be stopped
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import grpc
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.channel import DEFAULT_CONTROLLER, LEASE, Tls, code_of, details, explain, may_come, open_channel
+from p4reduce.control.forks import end_in_children
 from p4reduce.control.messages import Assigned, Endpoint, Ready, awaited_text, take_abort, take_assigned, take_ready
 from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 
@@ -207,6 +208,7 @@ class Session:
         self._outgoing.put(message)
 
     def _read(self, call: Any) -> None:
+        end_in_children(self.address)
         broken: grpc.RpcError | None = None
         try:
             for message in call:
