@@ -15,7 +15,7 @@ C_SOURCES   := CMakeLists.txt $(wildcard hostlib/csrc/CMakeLists.txt hostlib/csr
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench fuzz figures pictures test lint p4 p4-tofino proto clean
+.PHONY: help setup demo bench fuzz figures pictures test test-all lint p4 p4-tofino proto clean
 
 help:  ## list what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -70,8 +70,16 @@ fuzz:  ## let libFuzzer at the parsers of workers and of the native switch, FUZZ
 	build/fuzz/targets/csrc/native_fuzz_frames $(FUZZ) -max_len=8192 build/corpus/frames
 	build/fuzz/targets/csrc/native_fuzz_datagrams $(FUZZ) -max_len=8192 build/corpus/datagrams
 
-test: setup $(VENV)-p4runtime-shell/.ready  ## run every test that this machine can run
-	$(BIN)/python -m pytest $(ARGS)
+# How many tests run at a time: many wait rather than compute. Options for pytest: make test ARGS="-x tests/e2e"
+JOBS   ?= $(shell n=$$(($$(nproc) * 3 / 2)); echo $$((n < 1 ? 1 : n > 6 ? 6 : n)))
+# The many processes that tests start shall not compile the package again each.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations 10
+test: setup $(VENV)-p4runtime-shell/.ready  ## run the tests that see most, which takes minutes
+	$(PYTEST) -m "not slow" $(ARGS)
+
+# What `test` has run is not run again.
+test-all: test  ## run every test that this machine can run
+	$(PYTEST) -m slow $(ARGS)
 
 # p4runtime-shell needs an old protobuf, so it has an environment of its own; the tests use it as a foreign client.
 $(VENV)-p4runtime-shell/.ready: Makefile

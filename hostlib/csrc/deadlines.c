@@ -28,8 +28,7 @@ static void rise(struct deadlines *deadlines, struct slot *slot) {
 static void sink(struct deadlines *deadlines, struct slot *slot) {
     uint32_t place = slot->place, below;
     while ((below = 2 * place) <= deadlines->count) {
-        if (below < deadlines->count &&
-            deadlines->heap[below + 1]->comes_up_at < deadlines->heap[below]->comes_up_at)
+        if (below < deadlines->count && deadlines->heap[below + 1]->comes_up_at < deadlines->heap[below]->comes_up_at)
             below++;
         if (slot->comes_up_at <= deadlines->heap[below]->comes_up_at)
             break;

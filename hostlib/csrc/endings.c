@@ -30,14 +30,14 @@ void endings_mismatch(const p4reduce_membership *membership, const struct packet
                ", those before it with %08" PRIx32 " (slot %" PRIu32 ", round %" PRIu32 "). On this rank, %" PRIu32
                ", %s. Check that all ranks call the same collectives in the same order, with the same number of "
                "elements, dtype and reduction",
-               who, other, held, index, packet->seq, membership->rank,
-               used ? here : "no operation is under way");
+               who, other, held, index, packet->seq, membership->rank, used ? here : "no operation is under way");
 }
 
 void endings_aborted(const p4reduce_membership *membership, const struct packet *packet, p4reduce_error *error) {
     char why[64] = "the controller has ended it, and no rank is to blame";
     if (packet->worker != NOBODY)
-        snprintf(why, sizeof why, packet->worker != membership->rank ? "rank %u has left it" : "this rank, %u, has left it",
+        snprintf(why, sizeof why,
+                 packet->worker != membership->rank ? "rank %u has left it" : "this rank, %u, has left it",
                  packet->worker);
     error_fill(error, P4REDUCE_ABORTED, "job %" PRIu32 " was aborted: %s (reason %" PRIu32 ")", membership->job, why,
                packet_key(packet, 0));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that gives a worker its packets, its clock and its operations: hostlib/p4reduce/engine.py in C. What the
-// thread does is in engine_thread.c and engine_packets.c, what others may ask of it in engine_calls.c.
+// The thread that gives a worker its packets, its clock and its operations: hostlib/p4reduce/engine.py in C. It is made
+// in engine_open.c; what it does is in engine_thread.c and engine_packets.c, what others may ask of it in
+// engine_calls.c.
 #ifndef P4REDUCE_ENGINE_H
 #define P4REDUCE_ENGINE_H
 
@@ -63,7 +64,7 @@ struct p4reduce_engine {
     bool *grouped;
     struct p4reduce_operation *oldest, *newest; // under way
     double oldest_since, busy_since, heard_at, seconds;
-    unsigned wet_turns; // in which the link had more than was taken
+    unsigned wet_turns;     // in which the link had more than was taken
     double gap, counted_at; // seconds from one packet to the next, smoothed, and when so many had been `counted`
     uint64_t counted;
     bool must_stop;

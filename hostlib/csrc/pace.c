@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-// Packets: the window to begin with, and how many of the past may follow at once after a pause; the least window; in queues, of
-// which none overflows.
+// Packets: the window to begin with, and how many of the past may follow at once after a pause; the least window; in
+// queues, of which none overflows.
 static const double FIRST = 10, LEAST = 2, BACKLOG = 3;
 static const double REDUCTION = 2; // of the window, after a loss
 
@@ -21,10 +21,8 @@ static void set(struct pace *pace, double window) {
 }
 
 struct pace pace_new(unsigned slots) {
-    struct pace pace = {.slots = slots,
-                        .threshold = (double)INFINITY,
-                        .reduced_at = -(double)INFINITY,
-                        .next = -(double)INFINITY};
+    struct pace pace = {
+        .slots = slots, .threshold = (double)INFINITY, .reduced_at = -(double)INFINITY, .next = -(double)INFINITY};
     set(&pace, FIRST);
     return pace;
 }

@@ -108,8 +108,8 @@ static void answered_again(struct recovery *recovery, struct slot *slot, bool lo
     if (slot->doublings < MAX_CARRIED_DOUBLINGS)
         slot->doublings++;
     if (lost)
-        recovery->stats->slowdowns += pace_lost(&recovery->sending.pace, &recovery->timer, slot->first_sent_at,
-                                                flight(recovery), now);
+        recovery->stats->slowdowns +=
+            pace_lost(&recovery->sending.pace, &recovery->timer, slot->first_sent_at, flight(recovery), now);
     if (slot->grouped && ++recovery->groups_lost == LOST_GROUPS && recovery->groups == GROUPS_UNPROVED)
         recovery->groups = GROUPS_LOST;
 }

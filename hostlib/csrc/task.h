@@ -25,11 +25,11 @@ struct task {
     unsigned slots_left; // that are not finished
     unsigned block_size;
     uint64_t blocks;
-    uint32_t streams;   // of the job
-    uint64_t length;    // rows
-    uint64_t scanned;   // rows
-    uint64_t zeros;     // blocks scanned that are zero
-    size_t width;       // bytes from one row to the next, such that a stream's are not all in the same lines of the cache
+    uint32_t streams; // of the job
+    uint64_t length;  // rows
+    uint64_t scanned; // rows
+    uint64_t zeros;   // blocks scanned that are zero
+    size_t width;     // bytes from one row to the next, such that a stream's are not all in the same lines of the cache
     uint8_t *exponents; // of the blocks, row after row
     uint8_t *groups;    // for each ROWS_A_GROUP rows one, which has 0 where all of them do: to find the next block by
 };

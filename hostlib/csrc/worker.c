@@ -101,8 +101,8 @@ static void take_mismatch(p4reduce_worker *worker, const struct packet *packet) 
         return;
     p4reduce_error error;
     endings_mismatch(&worker->membership, packet, worker->oldest, &error);
-    // Only packets that differ make the switch say so, and whose do is not known here. All go on, lest another rank whose
-    // ERROR was lost waits for ever.
+    // Only packets that differ make the switch say so, and whose do is not known here. All go on, lest another rank
+    // whose ERROR was lost waits for ever.
     end(worker, &error, true);
 }
 

@@ -46,7 +46,7 @@ def test_more_processes_than_processors() -> None:
     assert crowded == {**alone, "operation": 3 * alone["operation"], "scan": 3 * alone["scan"]}
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.fixed_dictionaries({term: st.floats(cost / 3, cost * 3) for term, cost in COSTS.items()}))
 def test_known_costs_are_found(costs: dict[str, float]) -> None:
     model = fit(CASES, times(costs))

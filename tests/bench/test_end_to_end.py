@@ -45,7 +45,7 @@ def bench(folder: Path, *arguments: str) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("target", ["native", "sim"])
+@pytest.mark.parametrize("target", ["native", pytest.param("sim", marks=pytest.mark.slow)])
 def test_sums_are_right_beside_gloo(tmp_path: Path, target: str) -> None:
     plot = tmp_path / "made" / "plot.png"
     rows = bench(tmp_path, *SMALL, "--target", target, "--systems", "p4reduce,gloo,gloo-sparse", "--plot", str(plot),
@@ -61,6 +61,7 @@ def test_sums_are_right_beside_gloo(tmp_path: Path, target: str) -> None:
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_several_aggregators(tmp_path: Path) -> None:
     rows = bench(tmp_path, *SMALL, "--systems", "p4reduce", "--aggregators", "3", "--overlap", "random",
                  "--sparsity", "block")  # fmt: skip
@@ -74,6 +75,7 @@ def test_bmv2_is_one(tmp_path: Path) -> None:
     assert "--aggregators 2 with --target bmv2" in output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32"])
 def test_other_dtypes_and_elements(tmp_path: Path, dtype: str) -> None:
     rows = bench(tmp_path, *SMALL, "--dtype", dtype, "--systems", "p4reduce,gloo", "--overlap", "none",
@@ -81,6 +83,7 @@ def test_other_dtypes_and_elements(tmp_path: Path, dtype: str) -> None:
     assert [(row["error"], row["wrong"]) for row in rows] == [(None, 0)] * 6
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_mpi(tmp_path: Path) -> None:
     rows = bench(tmp_path, *SMALL, "--systems", "mpi", "--overlap", "all", "--sparsity", "block")
@@ -88,6 +91,8 @@ def test_mpi(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.serial
+@pytest.mark.slow
 def test_links_are_as_fast_as_asked_and_gone_afterwards(tmp_path: Path) -> None:
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("needs root and iproute2, for network namespaces")
@@ -105,7 +110,7 @@ def test_links_are_as_fast_as_asked_and_gone_afterwards(tmp_path: Path) -> None:
     assert subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout == before
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_nothing_is_left_when_it_is_interrupted(how: signal.Signals) -> None:
     mark = str(uuid.uuid4())
     process = start(mark, "--workers", "2", "--repeat", "100000", "--systems", "p4reduce")

@@ -47,7 +47,9 @@ def test_the_models_are_those_of_the_command() -> None:
     assert tuple(workloads.WORKLOADS) == trainings.MODELS
 
 
-@pytest.mark.parametrize("model", trainings.MODELS)
+@pytest.mark.parametrize(
+    "model", [model if model == "ncf" else pytest.param(model, marks=pytest.mark.slow) for model in trainings.MODELS]
+)
 def test_all_systems_train_it(tmp_path: Path, model: str) -> None:
     plot = tmp_path / "made" / "plot.png"
     made = train(tmp_path, "--model", model, "--steps", str(STEPS), "--plot", str(plot))
@@ -74,6 +76,7 @@ def test_all_systems_train_it(tmp_path: Path, model: str) -> None:
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", trainings.MODELS)
 def test_it_learns(model: str) -> None:
     """One rank alone, on batches that it has not seen before."""
@@ -100,6 +103,8 @@ LEARNT = {"recommender": 0.98, "ncf": 0.98, "lstm": 0.9, "bert": 0.9, "resnet": 
 
 
 @pytest.mark.root
+@pytest.mark.serial
+@pytest.mark.slow
 def test_on_a_link_all_bytes_are_counted(tmp_path: Path) -> None:
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("needs root and iproute2, for network namespaces")
@@ -112,6 +117,7 @@ def test_on_a_link_all_bytes_are_counted(tmp_path: Path) -> None:
     assert ours["losses"] == pytest.approx(gloo["losses"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_nothing_is_left_when_it_is_interrupted() -> None:
     mark = str(uuid.uuid4())
     process = start(mark, "--model", "ncf", "--systems", "p4reduce", "--steps", "100000")

@@ -256,8 +256,8 @@ def test_close_while_the_stream_begins(
         Thread = Slow
         current_thread = staticmethod(threading.current_thread)
 
-    waiter = Attempt(lambda: session.join("job", 0, 1))
     monkeypatch.setattr(client, "threading", Threads)
+    waiter = Attempt(lambda: session.join("job", 0, 1))
     assert begun.wait(DEADLINE)
     session.close()
     assert isinstance(waiter.error(), JoinError)

@@ -67,7 +67,7 @@ def chosen(sent: torch.Tensor) -> list[int]:
 
 
 @every_state
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     orders=st.lists(
         st.tuples(st.permutations(list(SHAPES)), st.lists(st.integers(0, 4), max_size=2)), min_size=1, max_size=6
@@ -163,7 +163,7 @@ def test_random_blocks_are_the_same_on_all_ranks_and_others_in_each_iteration() 
     assert tuple(chosen(step(other, parameters, vector([1.0] * 100), [["a"]])["a"])) != rounds[0][0]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     drift=st.floats(0.0, 0.6),

@@ -36,6 +36,7 @@ def demo(folder: Path, *arguments: str) -> dict[str, Any]:
     return summary
 
 
+@pytest.mark.slow
 def test_several_switches_share_the_gradients(tmp_path: Path) -> None:
     summary = demo(tmp_path, *SMALL, "--aggregators", "2")
     assert summary["passed"]
@@ -60,6 +61,7 @@ def test_sums_are_exact_and_lost_packets_change_no_bit(tmp_path: Path) -> None:
     assert lossy["sums_sha256"] == clean["sums_sha256"]
 
 
+@pytest.mark.slow
 def test_the_native_switch_gives_the_bits_that_sim_gives(tmp_path: Path) -> None:
     try:
         library()
@@ -70,6 +72,7 @@ def test_the_native_switch_gives_the_bits_that_sim_gives(tmp_path: Path) -> None
 
 @pytest.mark.bmv2
 @pytest.mark.root
+@pytest.mark.slow
 def test_bmv2_gives_the_bits_that_sim_gives(tmp_path: Path) -> None:
     if shutil.which("simple_switch_grpc") is None:
         pytest.skip("needs simple_switch_grpc, of the P4 project's BMv2")
@@ -80,7 +83,7 @@ def test_bmv2_gives_the_bits_that_sim_gives(tmp_path: Path) -> None:
     assert bmv2["sums_sha256"] == demo(tmp_path, *SMALL)["sums_sha256"]
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, how: signal.Signals) -> None:
     mark = str(uuid.uuid4())
     process = start(tmp_path, mark, "--workers", "2", "--steps", "100000")

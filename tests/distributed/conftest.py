@@ -23,7 +23,7 @@ PROGRAMS = Path(__file__).parent
 sys.path.append(str(PROGRAMS))  # as when they are run
 
 
-@pytest.fixture(scope="session", params=["sim", "native"])
+@pytest.fixture(scope="session", params=[pytest.param("sim", marks=pytest.mark.slow), "native"])
 def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
     with over_udp(target=request.param) as stack:
         yield stack

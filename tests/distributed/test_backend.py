@@ -14,10 +14,8 @@ from tests.e2e.stack import Stack
 
 from .conftest import RANKS, torchrun
 
-pytestmark = pytest.mark.slow
 
-
-@pytest.mark.parametrize("engine", ["c", "python"])
+@pytest.mark.parametrize("engine", ["c", pytest.param("python", marks=pytest.mark.slow)])
 def test_every_collective(stack: Stack, engine: str) -> None:
     from .collectives import CHECKS
 
@@ -26,6 +24,7 @@ def test_every_collective(stack: Stack, engine: str) -> None:
     assert passed == sorted((rank, function.__name__) for rank in range(RANKS) for function in CHECKS)
 
 
+@pytest.mark.slow
 def test_training(native_stack: Stack, tmp_path: Path) -> None:
     events = torchrun("training.py", str(tmp_path), controller=native_stack.controller)
     kinds = ["DDP", "DDP, sparse gradients", "DDP, sparse gradients, hook", "FSDP2", "checkpoint"]
@@ -33,6 +32,7 @@ def test_training(native_stack: Stack, tmp_path: Path) -> None:
     assert passed == sorted((rank, kind) for rank in range(RANKS) for kind in kinds)
 
 
+@pytest.mark.slow
 def test_failures(native_stack: Stack) -> None:
     events = torchrun("failures.py", controller=native_stack.controller)
     first = ["mismatch", "future", "result", "timeout", "afterwards", "wait", "DDP", "the other groups"]

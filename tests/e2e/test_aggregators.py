@@ -30,7 +30,7 @@ REPEATED = [Call((20_000,), density=1.0, seed=seed) for seed in range(3)]
 @pytest.fixture(
     scope="module",
     params=[
-        "sim-2",
+        pytest.param("sim-2", marks=pytest.mark.slow),
         pytest.param("sim-3", marks=pytest.mark.slow),
         pytest.param("native-2", marks=pytest.mark.slow),
         "native-3",
@@ -152,7 +152,7 @@ def test_a_rank_that_does_not_call_is_named(stack: Stack) -> None:
 
 
 @pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("target", ["sim", "native"])
+@pytest.mark.parametrize("target", [pytest.param("sim", marks=pytest.mark.slow), "native"])
 def test_a_killed_aggregator_is_named_by_every_rank(target: str) -> None:
     with over_udp(target=target, aggregators=2) as stack:
         with stack.ranks(REPEATED, job="killed", world_size=2, repeat=True, timeout=DEADLINE_S) as ranks:
@@ -178,8 +178,8 @@ def test_a_killed_aggregator_is_named_by_every_rank(target: str) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("transport", ["raw", "scapy"])
-@pytest.mark.parametrize("target", ["sim", "native"])
+@pytest.mark.parametrize("transport", ["raw", pytest.param("scapy", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("target", [pytest.param("sim", marks=pytest.mark.slow), "native"])
 def test_frames_on_a_common_network(target: str, transport: str) -> None:
     """Ranks and switches behind one bridge: each frame is for the MAC of its aggregator."""
     if transport == "scapy":

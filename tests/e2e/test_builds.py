@@ -16,14 +16,20 @@ from .test_stack import SHAPES, finish
 pytestmark = [pytest.mark.p4c, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("backend", ["python", "c"])
-@pytest.mark.parametrize(("lanes", "block_size"), [(1, 64), (1, 32), (1, 256), (4, 64)])
-def test_jobs_on_other_builds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lanes: int, block_size: int, backend: str
-) -> None:
+@pytest.fixture(
+    scope="module", params=[(1, 64), (1, 32), (1, 256), (4, 64)], ids=lambda build: "lanes-{}-block-{}".format(*build)
+)
+def pipeline(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("p4c-bm2-ss") is None:
         pytest.skip("p4c-bm2-ss is not on PATH")
-    compiler().compile_program(tmp_path, [f"-DLANES={lanes}", f"-DBLOCK_SIZE={block_size}", "-DSLOTS=32"])
+    lanes, block_size = request.param
+    folder = tmp_path_factory.mktemp("pipeline")
+    compiler().compile_program(folder, [f"-DLANES={lanes}", f"-DBLOCK_SIZE={block_size}", "-DSLOTS=32"])
+    return folder
+
+
+@pytest.mark.parametrize("backend", ["python", "c"])
+def test_jobs_on_other_builds(pipeline: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
     monkeypatch.setenv("P4REDUCE_BACKEND", backend)
-    with over_udp("--pipeline", str(tmp_path)) as stack:
+    with over_udp("--pipeline", str(pipeline)) as stack:
         finish(Setting(stack), SHAPES, "build", world_size=3, slots=32)

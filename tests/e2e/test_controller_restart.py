@@ -85,9 +85,9 @@ def ended_well(ranks: Ranks) -> None:
     ("shape", "number"),
     [
         ({"target": "sim"}, signal.SIGKILL),
-        ({"target": "native"}, signal.SIGTERM),
-        ({"target": "native", "aggregators": 2}, signal.SIGKILL),
-        ({"target": "native", "leaves": 2}, signal.SIGKILL),
+        pytest.param({"target": "native"}, signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param({"target": "native", "aggregators": 2}, signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param({"target": "native", "leaves": 2}, signal.SIGKILL, marks=pytest.mark.slow),
     ],
 )
 def test_jobs_carry_on_and_are_looked_after_as_before(
@@ -136,7 +136,7 @@ def test_a_rank_that_dies_while_there_is_no_controller_is_named(stack: Stack) ->
     wait_until(lambda: slots_used(stack) == 0, "the slots to be free")
 
 
-@pytest.mark.parametrize("target", ["sim", "native"])
+@pytest.mark.parametrize("target", [pytest.param("sim", marks=pytest.mark.slow), "native"])
 def test_a_switch_that_is_restarted_meanwhile_has_lost_its_jobs(tmp_path: Path, target: str) -> None:
     with kept(tmp_path, target=target, aggregators=2) as stack:
         with stack.ranks(STEPS, job="lost", world_size=2, repeat=True) as ranks:

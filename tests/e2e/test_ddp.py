@@ -23,7 +23,9 @@ from .stack import Event, Ranks
 
 RANK = Path(__file__).with_name("ddp_rank.py")
 
-BOTH = pytest.mark.parametrize("setting", ["sim-udp", "native-udp"], indirect=True)
+BOTH = pytest.mark.parametrize(
+    "setting", [pytest.param("sim-udp", marks=pytest.mark.slow), "native-udp"], indirect=True
+)
 NATIVE = pytest.mark.parametrize("setting", ["native-udp"], indirect=True)
 BMV2 = pytest.mark.parametrize(
     "setting", [pytest.param("bmv2-raw", marks=[pytest.mark.root, pytest.mark.bmv2])], indirect=True
@@ -107,6 +109,7 @@ def test_sparsifiers_train_on_all_ranks_alike(setting: Setting, tmp_path: Path) 
     assert len({event["digest"] for event in found}) == len(kinds)
 
 
+@pytest.mark.slow
 @NATIVE
 def test_wrappers_work_with_all_hooks(setting: Setting, tmp_path: Path) -> None:
     kinds = (LOSSLESS, TOP_K, THRESHOLD, RANDOM_K)
@@ -118,6 +121,7 @@ def test_wrappers_work_with_all_hooks(setting: Setting, tmp_path: Path) -> None:
             assert event["digest"] != exact["digest"]
 
 
+@pytest.mark.slow
 @NATIVE
 def test_noop_hook_sends_nothing(setting: Setting, tmp_path: Path) -> None:
     with start(setting, "noop", [Training(hook="noop")], tmp_path) as ranks:
@@ -144,6 +148,7 @@ def test_recorded_gradients_are_those_of_each_rank(setting: Setting, tmp_path: P
             assert set(rows.nonzero()[0]) == set(words.view(-1).tolist())
 
 
+@pytest.mark.slow
 @NATIVE
 def test_a_checkpoint_goes_on_with_other_buckets(setting: Setting, tmp_path: Path) -> None:
     folder = str(tmp_path)
@@ -159,6 +164,7 @@ def test_a_checkpoint_goes_on_with_other_buckets(setting: Setting, tmp_path: Pat
     assert forgetful["digest"] != whole["digest"]
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_rank_that_dies_ends_all_others_and_a_checkpoint_goes_on(setting: Setting, tmp_path: Path) -> None:
     common, timeout = {**THRESHOLD, "checkpoint": str(tmp_path)}, 20

@@ -108,7 +108,6 @@ def test_a_rank_that_never_comes_is_named(udp_stack: Stack) -> None:
             assert "rank 1" in last["message"] or "ranks that have not joined: 1" in last["message"]
 
 
-@pytest.mark.slow
 def test_loss_changes_nothing(setting: Setting) -> None:
     with setting.stack.losing(0.05), setting.stack.ranks(SHAPES, job="lossy", **setting.options) as ranks:
         lasts = ranks.wait_for_ends(120).values()

@@ -89,7 +89,7 @@ def test_a_killed_rank_is_named_though_a_child_of_it_lives(stack: Stack) -> None
 @pytest.mark.slow
 @pytest.mark.root
 def test_a_controller_whose_host_vanishes_is_noticed() -> None:
-    """No packet comes through any more, and none says so: see tests/topos for a rank's host, and for part of a network."""
+    """No packet comes through any more, and none says so. For a rank's host see tests/topos."""
     with (
         contextlib.closing(Namespace()) as namespace,
         Stack("native", ["1=udp:127.0.0.1:0"], enter=namespace.entered) as stack,

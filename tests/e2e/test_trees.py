@@ -19,7 +19,7 @@ from .test_aggregators import REPEATED, added, status
 from .test_stack import SHAPES
 
 
-@pytest.fixture(scope="module", params=["sim", "native"])
+@pytest.fixture(scope="module", params=[pytest.param("sim", marks=pytest.mark.slow), "native"])
 def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
     with over_udp(target=request.param, leaves=2) as stack:
         yield stack
@@ -112,6 +112,7 @@ def test_the_rack_of_a_rank_that_does_not_call_is_named(stack: Stack) -> None:
         assert awaited == ([1] if rank == 3 else [1, 3]), lasts
 
 
+@pytest.mark.slow
 def test_more_ranks_than_a_switch_can_count(stack: Stack) -> None:
     with stack.ranks(REPEATED, job="many", world_size=34, at=stack.names[1:], slots=4, timeout=120.0) as ranks:
         ended_well(ranks.wait_for_ends(200))

@@ -21,7 +21,7 @@ from p4reduce.protocol.packet import Codec, Packet
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-SCHEDULES, BATCHES = max(20, test_schedules.SCHEDULES // 4), 10
+SCHEDULES, BATCHES = max(20, test_schedules.SCHEDULES // 4), test_schedules.BATCHES
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def _pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulator, "Worker", Pair)
 
 
-@pytest.mark.parametrize("batch", range(BATCHES))
+@test_schedules.batches
 def test_same_packets_in_any_schedule(batch: int) -> None:
     for seed in range(batch, SCHEDULES, BATCHES):
         try:
@@ -44,12 +44,14 @@ def test_same_errors(case: str, racks: tuple[tuple[int, ...], ...]) -> None:
     test_disagreement.test_every_rank_is_told(case, racks)
 
 
+@pytest.mark.slow
 def test_same_pace_where_a_queue_overflows() -> None:
     simulation = test_pacing.Bottleneck(10_000, 100)
     test_pacing.reduced(simulation)
     assert min(test_pacing.slowdowns(simulation)) > 0
 
 
+@pytest.mark.slow
 def test_same_pace_where_a_rank_is_late_or_loses_the_end() -> None:
     test_pacing.test_who_comes_late_slows_nobody_down()
     test_pacing.test_a_loss_at_the_end_of_an_operation_says_nothing_of_the_next()
@@ -81,7 +83,7 @@ def mutated(payload: bytes, random: Random, membership: Membership) -> bytes:
     return codec.encode(packet)
 
 
-@pytest.mark.parametrize("batch", range(BATCHES))
+@test_schedules.batches
 def test_same_reaction_to_any_datagram(batch: int) -> None:
     """Between the packets of a normal run come others: wrong, old, of other ops, or slightly changed ones."""
     for seed in range(batch, SCHEDULES, BATCHES):

@@ -86,7 +86,7 @@ def test_dequantise_every_exponent(simd: str, world_size: int) -> None:
         np.testing.assert_array_equal(bits(actual), bits(expected), err_msg=str(exponent))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data(), world_size=st.integers(1, 32))
 def test_any_block(simd: str, data: st.DataObject, world_size: int) -> None:
     reference = Float32Numbers(world_size)
@@ -121,7 +121,7 @@ def test_not_finite_blocks(simd: str) -> None:
     assert set(bits(back).tolist()) == {0x7FC00000}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(words=hnp.arrays(np.uint32, st.integers(0, 300)), block_size=st.integers(1, 70))
 def test_scan_of_any_bits(simd: str, words: npt.NDArray[np.uint32], block_size: int) -> None:
     for dtype in (np.float32, np.int32):

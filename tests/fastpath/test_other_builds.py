@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,55 +11,21 @@ import pytest
 
 from p4reduce.fastpath.library import LibraryError
 from p4reduce.fastpath.numbers import simd_sets
+from tests import c_builds
+from tests.c_builds import ROOT, run, tool
 
-ROOT = Path(__file__).parents[2]
 CSRC = ROOT / "hostlib" / "csrc"
 KERNELS = [*sorted(CSRC.glob("kernels_*.c")), CSRC / "cpu.c", CSRC / "tests" / "compare_kernels.c"]
 
 pytestmark = pytest.mark.slow
 
 
-def tool(name: str) -> str:
-    path = shutil.which(name)
-    if path is None:
-        pytest.skip(f"needs {name}")
-    return path
-
-
-def run(*command: str | Path, timeout: float = 250, **variables: str) -> str:
-    """Runs a command; what it says is part of a failure's message."""
-    done = subprocess.run(
-        [str(part) for part in command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=timeout,
-        env={**os.environ, **variables},
-        check=False,
-    )
-    assert done.returncode == 0, f"{command}: {done.stdout[-4000:]}"
-    return done.stdout
-
-
-def build(folder: Path, *options: str, targets: tuple[str, ...] = ("p4reduce",)) -> Path:
-    cmake = tool("cmake")
-    run(cmake, "-S", ROOT, "-B", folder, "-DP4REDUCE_WERROR=ON", *options)
-    run(cmake, "--build", folder, "--target", *targets)
-    return folder / "hostlib" / "csrc"
-
-
 @pytest.fixture(scope="module")
-def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tool("gcc")
-    return build(
-        tmp_path_factory.mktemp("sanitized"),
-        "-DCMAKE_C_COMPILER=gcc",
-        "-DP4REDUCE_SANITIZE=address,undefined",
-        "-DP4REDUCE_FUZZ=ON",
-        targets=("p4reduce", "fuzz_receive"),
-    )
+def sanitized() -> Path:
+    return c_builds.sanitized("gcc", "p4reduce", "fuzz_receive") / "hostlib" / "csrc"
 
 
+@pytest.mark.timeout(900)
 def test_the_suite_with_sanitizers(sanitized: Path) -> None:
     """Of the tests beside this one: what is read or written beside a tensor or a packet ends the process."""
     preload = " ".join(run("gcc", f"-print-file-name=lib{name}.so").strip() for name in ("asan", "ubsan"))
@@ -73,6 +36,7 @@ def test_the_suite_with_sanitizers(sanitized: Path) -> None:
         ASAN_OPTIONS="detect_leaks=0",  # Python's own
         P4REDUCE_LIBRARY=str(sanitized / "libp4reduce.so"),
         P4REDUCE_SCHEDULES="400",
+        timeout=850,
     )  # fmt: skip
     assert " passed" in output
 
@@ -81,31 +45,30 @@ def test_fuzzing_target(sanitized: Path) -> None:
     run(sanitized / "fuzz_receive", "--random", "10000")
 
 
-def test_clang_and_libfuzzer(tmp_path: Path) -> None:
+def test_clang_and_libfuzzer() -> None:
     tool("clang")
     if not Path(run("clang", "-print-file-name=libclang_rt.fuzzer-x86_64.a").strip()).is_absolute():
         pytest.skip("needs libFuzzer, which comes with clang's runtime libraries")
-    built = build(
-        tmp_path,
-        "-DCMAKE_C_COMPILER=clang",
-        "-DP4REDUCE_SANITIZE=address,undefined",
-        "-DP4REDUCE_FUZZ=ON",
-        targets=("p4reduce", "fuzz_receive"),
-    )
-    run(built / "fuzz_receive", "-runs=20000", "-seed=1", "-max_len=2048")
+    built = c_builds.sanitized("clang", "p4reduce", "fuzz_receive")
+    run(built / "hostlib" / "csrc" / "fuzz_receive", "-runs=20000", "-seed=1", "-max_len=2048")
+
+
+@pytest.fixture(scope="module")
+def compare_kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("kernels") / "compare"
+    run(tool("cc"), "-std=c11", "-D_GNU_SOURCE", "-O2", f"-I{CSRC}", *KERNELS, "-o", program, "-lm")
+    return program
 
 
 @pytest.mark.parametrize("simd", ["avx512", "avx2", "portable"])
-def test_kernels_agree(simd: str, tmp_path: Path) -> None:
+def test_kernels_agree(simd: str, compare_kernels: Path) -> None:
     try:
         here = simd_sets()
     except LibraryError as error:
         pytest.skip(str(error))
     if simd not in here:
         pytest.skip(f"this processor has no {simd}")
-    program = tmp_path / "compare"
-    run(tool("cc"), "-std=c11", "-D_GNU_SOURCE", "-O2", f"-I{CSRC}", *KERNELS, "-o", program, "-lm")
-    assert run(program, simd) == f"{simd}: as portable\n"
+    assert run(compare_kernels, simd) == f"{simd}: as portable\n"
 
 
 def test_neon_in_an_emulator(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def everyone(controller: FakeController) -> Iterator[list[Communicator]]:
 
 
 # hypothesis may use one job for all its examples: they leave nothing behind.
-examples = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+examples = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 
 DTYPES = [
     "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex128", ">f8", ">i2",

@@ -34,7 +34,7 @@ def tensors(draw: st.DrawFn) -> tuple[Any, int]:
     return torch.from_numpy(bits.view(dtype)), block_size
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(tensors())
 def test_the_scan_is_the_protocols(case: tuple[Any, int]) -> None:
     tensor, block_size = case
@@ -42,7 +42,7 @@ def test_the_scan_is_the_protocols(case: tuple[Any, int]) -> None:
     np.testing.assert_array_equal(kernels.scan(tensor.to(DEVICE), block_size).cpu().numpy(), expected)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(tensors())
 def test_what_is_not_zero_is_copied(case: tuple[Any, int]) -> None:
     tensor, block_size = case

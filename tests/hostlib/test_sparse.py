@@ -30,7 +30,7 @@ def trio(controller: FakeController) -> Iterator[list[Communicator]]:
         communicator.close()
 
 
-examples = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+examples = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 
 
 @st.composite

@@ -44,7 +44,7 @@ def exact_block_sum(columns: npt.NDArray[np.float32]) -> list[float]:
     return sums
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data(), st.integers(1, 32))
 def test_reference_is_the_formula(data: st.DataObject, ranks: int) -> None:
     block = data.draw(hnp.arrays(np.float32, (ranks, 4), elements=FLOATS))
@@ -53,7 +53,7 @@ def test_reference_is_the_formula(data: st.DataObject, ranks: int) -> None:
     assert_same_bits(reference_allreduce(list(block), block_size=4), expected + np.float32(0))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data(), st.integers(1, 32), st.sampled_from([1.0, 1e-40, 1e30, LARGEST]))
 def test_error_bound(data: st.DataObject, ranks: int, size: float) -> None:
     unit = st.floats(-1, 1, width=32)

@@ -21,9 +21,15 @@ from p4reduce.protocol.constants import Outcome
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-BATCHES = 20
+BATCHES, FEW = 20, 4
 SCHEDULES = int(os.environ.get("P4REDUCE_SCHEDULES", "4000"))
 ONE_SEED = os.environ.get("P4REDUCE_SEED")
+
+# Random cases come in batches, of which `make test` takes the first.
+batches = pytest.mark.parametrize(
+    "batch",
+    [0] if ONE_SEED else [*range(FEW), *(pytest.param(batch, marks=pytest.mark.slow) for batch in range(FEW, BATCHES))],
+)
 
 
 def older_generation(membership: Membership, random: Random) -> Simulation:
@@ -78,12 +84,12 @@ def run_seeds(seeds: range | list[int], *, tree: bool = False) -> None:
             raise AssertionError(f"run it again: P4REDUCE_SEED={seed} pytest {__file__}") from error
 
 
-@pytest.mark.parametrize("batch", range(1 if ONE_SEED else BATCHES))
+@batches
 def test_every_rank_gets_the_same_right_bits(batch: int) -> None:
     run_seeds([int(ONE_SEED)] if ONE_SEED else range(batch, SCHEDULES, BATCHES))
 
 
-@pytest.mark.parametrize("batch", range(1 if ONE_SEED else BATCHES))
+@batches
 def test_below_several_leaves_too(batch: int) -> None:
     """Packets get lost, late and out of order between leaves and spine as well."""
     run_seeds([int(ONE_SEED)] if ONE_SEED else range(batch, SCHEDULES // 4, BATCHES), tree=True)

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 Start = Callable[..., AbstractContextManager["Network"]]
 
 
-def targets() -> list[str]:
+def targets() -> list[Any]:
     """What runs the switches of topology tests: native, and the P4 program on BMv2 or else on sim."""
-    return ["bmv2", "native"] if shutil.which("simple_switch_grpc") else ["sim", "native"]
+    of_the_program = "bmv2" if shutil.which("simple_switch_grpc") else "sim"
+    return [pytest.param(of_the_program, marks=pytest.mark.slow), "native"]
 
 
 @contextlib.contextmanager

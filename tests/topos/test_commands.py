@@ -114,6 +114,7 @@ def test_a_run() -> None:
 
 @pytest.mark.mininet
 @pytest.mark.root
+@pytest.mark.slow
 @pytest.mark.usefixtures("mininet")
 def test_a_run_of_ones_own(own: Path) -> None:
     said = topo("run", f"{own}:ring", "--workers", "3", "--numel", "4096", "--shape", "switches=3", "--json")
@@ -125,6 +126,7 @@ def test_a_run_of_ones_own(own: Path) -> None:
 
 @pytest.mark.mininet
 @pytest.mark.root
+@pytest.mark.slow
 @pytest.mark.usefixtures("mininet")
 def test_a_fault() -> None:
     said = topo("run", "star", "--workers", "2", "--fault", "other-shape", "--json")
@@ -134,6 +136,7 @@ def test_a_fault() -> None:
 
 @pytest.mark.mininet
 @pytest.mark.root
+@pytest.mark.slow
 @pytest.mark.usefixtures("mininet")
 def test_the_prompt() -> None:
     command = [sys.executable, "-m", "p4reduce", "topo", "run", "star", "--workers", "2", "--cli"]
@@ -145,6 +148,7 @@ def test_the_prompt() -> None:
 
 @pytest.mark.mininet
 @pytest.mark.root
+@pytest.mark.slow
 @pytest.mark.usefixtures("mininet")
 def test_a_capture(tmp_path: Path) -> None:
     if shutil.which("dumpcap") is None and shutil.which("tcpdump") is None:

@@ -22,6 +22,7 @@ SMALL = Experiment("Two densities.", "density", (1.0, 0.0), ("p4reduce", "gloo")
 
 @pytest.mark.mininet
 @pytest.mark.root
+@pytest.mark.slow
 def test_it_goes_on_where_it_stopped(start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     networks = []
 
@@ -87,6 +88,7 @@ def test_the_busiest_host() -> None:
 
 @pytest.mark.mininet
 @pytest.mark.root
+@pytest.mark.serial
 @pytest.mark.slow
 def test_neither_aggregation_nor_tcp_starves(start: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Of a link that either could fill, each keeps a seventh at least; also where one could overflow it."""

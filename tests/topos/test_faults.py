@@ -31,12 +31,15 @@ def ends(start: Start, fault: Fault, controller_options: Sequence[str] = (), **o
         return suffer(network, fault)
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(
+    "name", [name if name == "worker-killed" else pytest.param(name, marks=pytest.mark.slow) for name in FAULTS]
+)
 def test_it_ends_well(start: Start, name: str) -> None:
     assert verdict(FAULTS[name], ends(start, FAULTS[name])) == []
 
 
-@pytest.mark.parametrize("target", [pytest.param("sim", marks=pytest.mark.slow), "bmv2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["sim", "bmv2"])
 def test_a_controller_may_restart_on_every_target(start: Start, target: str) -> None:
     if target == "bmv2" and shutil.which("simple_switch_grpc") is None:
         pytest.skip("needs simple_switch_grpc")
@@ -44,6 +47,7 @@ def test_a_controller_may_restart_on_every_target(start: Start, target: str) -> 
     assert verdict(fault, ends(start, fault, target=target)) == []
 
 
+@pytest.mark.slow
 def test_a_controller_may_restart_over_leaves(start: Start) -> None:
     """Two of them, below a spine."""
     fault = FAULTS["controller-restarted"]
@@ -83,6 +87,7 @@ def test_without_the_protection_it_does_not(
     assert comes_out_wrong(start, name)
 
 
+@pytest.mark.slow
 def test_without_the_frames_check_sequence_it_does_not(start: Start) -> None:
     assert comes_out_wrong(start, "corrupted", unchecked=True)
 

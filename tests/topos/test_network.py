@@ -27,11 +27,16 @@ SHAPE = (20_000, 0.5, 64)  # elements, density, block size: as `rank` has them b
 SUMS = hashlib.sha256(b"".join(sums(4, call, *SHAPE).tobytes() for call in range(CALLS))).hexdigest()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", [0.0, 0.02])
+@pytest.mark.parametrize("loss", [pytest.param(0.0, marks=pytest.mark.slow), 0.02])
 @pytest.mark.parametrize(
     "topology",
-    [star.build(4), two_racks.build(4), leaf_spine.build(4), tree.build(4, depth=3, fan_out=2), bottleneck.build(4)],
+    [
+        two_racks.build(4),
+        *(
+            pytest.param(topology, marks=pytest.mark.slow)
+            for topology in (star.build(4), leaf_spine.build(4), tree.build(4, depth=3, fan_out=2), bottleneck.build(4))
+        ),
+    ],
     ids=lambda one: one.name,
 )
 @pytest.mark.parametrize("target", targets())
@@ -49,6 +54,7 @@ def test_every_network_gives_the_bits_of_the_reference(
         assert sum(end["retransmissions"] for end in ends.values()) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", targets())
 def test_a_spine_link_carries_no_more_than_one_worker(start: Start, target: str) -> None:
     """Each way, whatever the rack's workers send and receive: 1.05 allows for the control messages that cross it."""
@@ -63,6 +69,7 @@ def test_a_spine_link_carries_no_more_than_one_worker(start: Start, target: str)
         assert carried[f"spine1>{leaf}"] <= 1.05 * carried[f"{leaf}>{first}"], carried
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", [star.build(2, others=1), leaf_spine.build(4)], ids=lambda one: one.name)
 def test_other_traffic_crosses_the_same_switches(start: Start, topology: Topology) -> None:
     for tool in ("ping", "iperf3"):
@@ -83,6 +90,7 @@ def test_other_traffic_crosses_the_same_switches(start: Start, topology: Topolog
         assert said["end"]["sum_received"]["bytes"] > 1 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system_runs_on_a_network(start: Start, system: str) -> None:
     case = Case(3, 10_000, "float32", 0.5, "random", "block")
@@ -93,6 +101,8 @@ def test_every_system_runs_on_a_network(start: Start, system: str) -> None:
     assert measured.row.median_s is not None
 
 
+@pytest.mark.serial
+@pytest.mark.slow
 def test_links_have_their_rate_and_delay(start: Start) -> None:
     """1 MB at 20 Mbit/s takes 0.4 s at the least, and a round trip over two links of 10 ms 40 ms."""
     case = Case(2, 1 << 18, "float32", 1.0, "all", "block")

@@ -50,8 +50,8 @@ typedef enum p4reduce_status {
 /* Filled by functions that take one and do not return P4REDUCE_OK. They accept NULL. */
 typedef struct p4reduce_error {
     uint32_t size;
-    int32_t status;   /* p4reduce_status */
-    int32_t rank;     /* ABORTED: the rank that went, where one did; else -1 */
+    int32_t status;      /* p4reduce_status */
+    int32_t rank;        /* ABORTED: the rank that went, where one did; else -1 */
     uint32_t awaited[8]; /* TIMEOUT: bitmap of the ranks that were not heard of, as far as known; rank 0 lowest */
     char message[1024];
 } p4reduce_error;
@@ -96,10 +96,10 @@ typedef struct p4reduce_stats {
     uint64_t blocks_skipped; /* zero blocks of operations that ended well: not to be sent */
     uint64_t blocks_received;
     uint64_t retransmissions;
-    uint64_t statuses; /* answers that named stragglers */
-    uint64_t stale;    /* packets of an earlier round or generation, ignored */
-    uint64_t foreign;  /* malformed packets, or not of this job, ignored */
-    double seconds;    /* with at least one operation under way */
+    uint64_t statuses;  /* answers that named stragglers */
+    uint64_t stale;     /* packets of an earlier round or generation, ignored */
+    uint64_t foreign;   /* malformed packets, or not of this job, ignored */
+    double seconds;     /* with at least one operation under way */
     uint64_t slowdowns; /* times that a queue seemed to have overflowed, and packets were spread out more */
 } p4reduce_stats;
 

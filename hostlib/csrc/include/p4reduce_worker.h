@@ -46,8 +46,8 @@ P4REDUCE_API size_t p4reduce_worker_take(p4reduce_worker *worker, p4reduce_paylo
 /* When to tick next; infinite for not before a packet or an operation comes. */
 P4REDUCE_API double p4reduce_worker_deadline(const p4reduce_worker *worker);
 
-/* Bitmap of the ranks that the switch, when last asked, had not heard of in rounds under way. Where it has heard of all of
- * its own, those at other switches: it cannot tell which of them. Returns whether there are any. */
+/* Bitmap of the ranks that the switch, when last asked, had not heard of in rounds under way. Where it has heard of all
+ * of its own, those at other switches: it cannot tell which of them. Returns whether there are any. */
 P4REDUCE_API int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]);
 
 /* Whether every operation that was submitted is done. */
