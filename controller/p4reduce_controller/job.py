@@ -26,18 +26,18 @@ class State(Enum):
 class Member:
     """A rank that has joined. Times are seconds on the caller's clock.
 
-    `session` is None while it is away: not back yet since the controller was restarted. `key`: the digest of the secret
-    by which it is known then, or "".
+    `session` is None while it is away: not back yet since the controller was restarted, which was at `away_since`.
+    `key`: the digest of the secret by which it is known then, or "".
     """
 
     rank: int
     session: Session | None
-    last_sign: float
     nonce: int
     key: str = ""
     switch: str = ""  # the name of the one that it says it is at
     heard: dict[int, Heard] = field(default_factory=dict)  # by the number of the switch, one in each tree
     leaving: bool = False
+    away_since: float = 0.0
     told: pb.Waiting | None = None
 
 
@@ -56,7 +56,7 @@ class Job:
     slots: int
     ranges: dict[int, SlotRange]
     first_seq: int
-    lease: float
+    rejoin_time: float
     started: float
     deadline: float  # of the gathering
     state: State = State.GATHERING

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.admission import DEFAULT_SLOTS, DEFAULT_TIMEOUT, LONGEST_NAME, problem_of, quarrel_with
 from p4reduce_controller.aggregator import Heard, Layout
+from p4reduce_controller.deadlines import LEAVE_GRACE, REJOIN_TIME, awaited, overdue
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, Member, Session, State
-from p4reduce_controller.leases import DEFAULT_LEASE, LEAVE_GRACE, awaited, overdue
 from p4reduce_controller.numbers import JobNumbers, NumbersExhausted
 from p4reduce_controller.placement import Site, on_the_way, place
 from p4reduce_controller.pools import PoolFull, SlotPool
@@ -71,7 +71,8 @@ class Jobs:
         *,
         trees: Trees | None = None,
         fixed: Sequence[Mapping[str, int]] = (),
-        lease: float = DEFAULT_LEASE,
+        rejoin_time: float = REJOIN_TIME,
+        leave_grace: float = LEAVE_GRACE,
         default_slots: int = DEFAULT_SLOTS,
         numbers: JobNumbers | None = None,
         first_seq: Callable[[], int] = lambda: secrets.randbits(31) << 1,
@@ -82,12 +83,14 @@ class Jobs:
         """`layout`: of every switch. `addresses`: where workers send to, one a switch. `trees`: by default one each.
         `fixed`: of each switch, the ports of MAC addresses that the controller was told.
 
-        `returns`: ranks are given a key, with which they can come back to a later controller that restores the jobs.
+        `returns`: ranks are given a key, with which they can come back to a later controller that restores the jobs,
+        within `rejoin_time` seconds. `leave_grace`: seconds from the first rank's leaving until all must have left.
         `absence`: why the switch of that number cannot be used now, or "".
         """
         self.started = self.aborted = self.finished = self.joins = 0
         self.site = Site(layout, tuple(addresses), trees or Trees([str(address) for address in addresses]))
-        self._lease = lease
+        self._rejoin_time = rejoin_time
+        self._leave_grace = leave_grace
         self._registry = Registry(self.site, numbers or JobNumbers(), fixed)
         self._default_slots = min(default_slots, self.site.capacity)
         self._first_seq = first_seq
@@ -147,10 +150,6 @@ class Jobs:
         if job is not None and job.state is State.GATHERING:
             self._abort(job, refusal)
 
-    def heartbeat(self, session: Session, now: float) -> None:
-        if session in self._seats:
-            self._seats[session][1].last_sign = now
-
     def rejoin(self, session: Session, rejoin: pb.Rejoin, now: float) -> None:
         """The rank is back, on a new stream."""
         job = self._registry.numbered(rejoin.job, rejoin.generation)
@@ -163,14 +162,13 @@ class Jobs:
             del self._seats[member.session]
             moved = pb.Abort(rank=member.rank, reason=pb.JOIN_REFUSED, message="the rank is back on another stream")
             self._tell(member.session, pb.ServerMessage(abort=moved), last=True)
-        member.session, member.last_sign, member.told = session, now, None
+        member.session, member.told = session, None
         self._seats[session] = (job, member)
         if job.leave_deadline is not None:  # which those who were away knew nothing of
-            job.leave_deadline = now + LEAVE_GRACE
+            job.leave_deadline = now + self._leave_grace
         self._tell(session, pb.ServerMessage(ready=self._ready(job, member)))
 
     def leave(self, session: Session, now: float) -> None:
-        self.heartbeat(session, now)
         if session not in self._seats:
             return
         job, member = self._seats[session]
@@ -181,7 +179,7 @@ class Jobs:
         if all(other.leaving for other in job.members.values()):
             self._finish(job)
         elif job.leave_deadline is None:
-            job.leave_deadline = now + LEAVE_GRACE
+            job.leave_deadline = now + self._leave_grace
 
     def lost(self, session: Session, what: str = BROKEN) -> None:
         """The rank's stream has ended. After its Leave that is no news. `what`: what the others are told of it."""
@@ -197,7 +195,7 @@ class Jobs:
         """Where a switch is that has a parent, as the parent has heard it."""
         self._children[child] = hello
 
-    def heard(self, switch: int, hello: Heard, now: float) -> bool:
+    def heard(self, switch: int, hello: Heard) -> bool:
         """True when the HELLO is that of a rank that the job still waited for in that switch's tree."""
         if self.site.leads_to_a_switch(switch, hello.port, self._children):
             return False  # it was meant for another switch, which is nearer to the rank
@@ -216,7 +214,6 @@ class Jobs:
             self._abort(job, job.blame([member.rank], pb.JOIN_REFUSED, f"is refused {where}: {problem}"))
             return True
         member.heard[switch] = hello
-        member.last_sign = max(member.last_sign, now)
         self._proceed(job)
         return True
 
@@ -253,7 +250,7 @@ class Jobs:
         """From now on, ranks that are away can come back."""
         for job in self.live:
             for member in job.away:
-                member.last_sign = now
+                member.away_since = now
 
     # Events from the clock and from above.
 
@@ -283,13 +280,13 @@ class Jobs:
 
     def _found(self, join: pb.Join, now: float) -> Job:
         first_seq = self._first_seq() & 0xFFFFFFFE
-        job = self._registry.found(join, join.slots or self._default_slots, first_seq, self._lease, now)
+        job = self._registry.found(join, join.slots or self._default_slots, first_seq, self._rejoin_time, now)
         self.started += 1
         return job
 
     def _seat(self, job: Job, session: Session, join: pb.Join, now: float) -> None:
         key = secrets.token_hex(16) if self._returns else ""
-        member = Member(join.rank, session, now, self._nonce(), digest(key) if key else "", switch=join.switch)
+        member = Member(join.rank, session, self._nonce(), digest(key) if key else "", switch=join.switch)
         job.members[join.rank] = member
         # The least patient rank decides: when it gives up, the job cannot come to be.
         job.deadline = min(job.deadline, now + (join.timeout_s or DEFAULT_TIMEOUT))
@@ -305,8 +302,8 @@ class Jobs:
             block_size=layout.block_size,
             first_seq=job.first_seq,
             hello_nonce=member.nonce,
-            lease_s=job.lease,
             rejoin_key=key,
+            rejoin_s=job.rejoin_time,
             aggregators=[self._endpoint(switch) for switch in self.site.within_reach(member.switch)],
         )
         self._tell(session, pb.ServerMessage(assigned=assigned))

@@ -44,7 +44,7 @@ class Registry:
         job = self._by_number.get(number)
         return job if job is not None and job.generation == generation else None
 
-    def found(self, join: pb.Join, slots: int, first_seq: int, lease: float, now: float) -> Job:
+    def found(self, join: pb.Join, slots: int, first_seq: int, rejoin_time: float, now: float) -> Job:
         """A new job for its first rank. Raises PoolFull or NumbersExhausted; then nothing is taken."""
         check_room(self.site, slots, self.pools)
         ranges = find_slots(self.site, slots, self.pools, self.site.always_needed)
@@ -59,7 +59,7 @@ class Registry:
             slots=slots,
             ranges=ranges,
             first_seq=first_seq,
-            lease=lease,
+            rejoin_time=rejoin_time,
             started=now,
             deadline=math.inf,
         )

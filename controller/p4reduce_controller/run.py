@@ -37,7 +37,7 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
             [switch.address for switch in switches],
             trees=trees,
             fixed=[one.fixed for one in configs],
-            lease=settings.lease,
+            rejoin_time=settings.rejoin_time,
             default_slots=settings.slots,
             returns=state is not None,
             absence=lambda number: switches[number].absence,
@@ -62,6 +62,7 @@ def _service_config(settings: Settings) -> ServiceConfig:
         certificate=read(settings.tls_cert) if settings.tls_cert else None,
         key=read(settings.tls_key) if settings.tls_key else None,
         insecure=settings.insecure,
+        lease=settings.lease,
     )
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ import grpc.aio
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce_controller.aggregator import Aggregator, Direction, Heard, Listener, SwitchError, SwitchUnavailable
+from p4reduce_controller.clock import Clock
 from p4reduce_controller.job import Job, State
 from p4reduce_controller.jobs import BROKEN, Install, Jobs, Remove, Tell
 from p4reduce_controller.listening import ServiceConfig, bound_server
@@ -52,7 +52,7 @@ class Service(rpc.JobsServicer):
         self._tasks = Tasks(self._fail)
         self._supervisor = Supervisor(self._switches, self, self._tasks)
         self._hellos: dict[int, int] = {}  # nonce -> the switch with a parent that has not been heard yet
-        self._clock = time.monotonic
+        self._clock = Clock()
 
     # Its own life.
 
@@ -109,7 +109,7 @@ class Service(rpc.JobsServicer):
             await asyncio.sleep(TICK)
 
     def _fail(self, error: BaseException) -> None:
-        """A task has ended that leases or a job's slots depend on: without it the service only looks alive."""
+        """A task has ended that deadlines or a job's slots depend on: without it the service only looks alive."""
         self.failure = self.failure or error
         self.over.set()
 
@@ -161,7 +161,7 @@ class Service(rpc.JobsServicer):
             del self._hellos[hello.nonce]
             self._jobs.child_heard(child, hello)
             return
-        if self._jobs.heard(switch, hello, self._clock()):
+        if self._jobs.heard(switch, hello):
             self._carry_out()
 
     def connected(self, switch: int, lost_jobs: frozenset[int]) -> None:
@@ -236,9 +236,6 @@ class Service(rpc.JobsServicer):
             self._jobs.rejoin(stream, message.rejoin, now)
         elif first:
             raise ProtocolError("the first message must be Join or Rejoin")
-        elif kind == "heartbeat":
-            self._jobs.heartbeat(stream, now)
-            stream.tell(pb.ServerMessage(heartbeat=pb.Heartbeat()))
         elif kind == "leave":
             self._jobs.leave(stream, now)
         else:

@@ -12,9 +12,9 @@ from typing import Any
 
 from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
 from p4reduce_controller.admission import DEFAULT_SLOTS
+from p4reduce_controller.deadlines import LONGEST_REJOIN_TIME, REJOIN_TIME
 from p4reduce_controller.election import DEFAULT_RANK, HIGHEST_RANK, Election
 from p4reduce_controller.frames import Endpoint, synthetic_mac
-from p4reduce_controller.leases import DEFAULT_LEASE, LONGEST_LEASE
 from p4reduce_controller.listening import ServiceConfig
 from p4reduce_controller.schema import Range, SettingsError, check, settings_of, spec
 from p4reduce_controller.switch_config import SwitchConfig
@@ -34,6 +34,8 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+LONGEST_LEASE = 3600.0
 
 EXAMPLE = """\
 switch = ["127.0.0.1:9559"]    # the switch's P4Runtime server, or those of several
@@ -154,9 +156,9 @@ class Settings:
     )
     switches: list[dict[str, Any]] = field(default_factory=list, metadata=spec(items=dict))
     lease: float = field(
-        default=DEFAULT_LEASE,
+        default=ServiceConfig.lease,
         metadata=spec(
-            "Seconds without a sign of life until a rank is dead (default {default}).",
+            "Seconds until a rank whose host vanished is dead; one that was killed is at once (default {default}).",
             within=Range(0.1, LONGEST_LEASE, f"0.1 to {LONGEST_LEASE:g} seconds are accepted"),
         ),
     )
@@ -184,7 +186,14 @@ class Settings:
         default="",
         metadata=spec(
             "File for the jobs that run (default none). They carry on when this controller dies, or is ended by "
-            "SIGTERM, and is started again within two leases; without it, they end with it."
+            "SIGTERM, and is started again; without it, they end with it."
+        ),
+    )
+    rejoin_time: float = field(
+        default=REJOIN_TIME,
+        metadata=spec(
+            "Seconds that ranks have to come back to a controller that was started again (default {default}).",
+            within=Range(0.1, LONGEST_REJOIN_TIME, f"0.1 to {LONGEST_REJOIN_TIME:g} seconds are accepted"),
         ),
     )
 

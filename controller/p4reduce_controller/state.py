@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from p4reduce_controller.aggregator import Aggregator, Heard
+from p4reduce_controller.deadlines import LONGEST_REJOIN_TIME
 from p4reduce_controller.frames import Endpoint, format_mac, parse_mac
 from p4reduce_controller.job import Job, Member, State
-from p4reduce_controller.leases import LONGEST_LEASE
 from p4reduce_controller.numbers import GENERATIONS
 from p4reduce_controller.pools import SlotRange
 from p4reduce_controller.trees import Trees
@@ -200,7 +200,7 @@ def _of_job(job: Job, now: float) -> dict[str, Any]:
         "first_slots": {str(switch): taken.first for switch, taken in job.ranges.items()},
         "slots_each": next(iter(job.ranges.values())).count,
         "first_seq": job.first_seq,
-        "lease_s": job.lease,
+        "rejoin_s": job.rejoin_time,
         "started": time.time() - (now - job.started),
         "members": [_of_member(member) for _, member in sorted(job.members.items())],
     }
@@ -220,7 +220,7 @@ def _job(part: _Part, switches: int, now: float) -> Job:
         slots=part.number("slots", 1, 2**32 - 1),
         ranges={switch: SlotRange(first, each) for switch, first in firsts.items()},
         first_seq=part.number("first_seq", 0, 2**32 - 1),
-        lease=part.seconds("lease_s", 0.0, LONGEST_LEASE),
+        rejoin_time=part.seconds("rejoin_s", 0.0, LONGEST_REJOIN_TIME),
         started=now - max(0.0, time.time() - part.seconds("started", 0.0, math.inf)),
         deadline=math.inf,
         state=State.READY,
@@ -238,7 +238,6 @@ def _member(rank: int, part: _Part, switches: int) -> Member:
     return Member(
         rank=rank,
         session=None,
-        last_sign=0.0,
         nonce=0,
         key=part.get("key_sha256", str),
         switch=part.get("switch", str),

@@ -84,7 +84,6 @@ def _job(job: Job, switches: int, now: float) -> pb.Job:
         members=[
             pb.Member(
                 rank=member.rank,
-                silent_s=now - member.last_sign,
                 leaving=member.leaving,
                 away=member.session is None,
                 places=[_place(member, switch) for switch in range(switches)],

@@ -10,8 +10,8 @@ import grpc.aio
 
 from p4reduce.control import jobs_pb2 as pb
 
-FIRST_MESSAGE_TIMEOUT = 10.0
-MOST_UNREAD = 256  # beyond what gRPC takes in advance: answers to heartbeats, and little else
+FIRST_MESSAGE_TIMEOUT = 60.0
+MOST_UNREAD = 256  # beyond what gRPC takes in advance: whom the job waits for, and little else
 
 Context = grpc.aio.ServicerContext[pb.ClientMessage, pb.ServerMessage]
 

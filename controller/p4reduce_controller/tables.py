@@ -48,7 +48,7 @@ def _show_switch(switch: pb.Switch, console: Console) -> None:
 
 
 def _jobs(status: pb.StatusReply) -> Table:
-    table = Table("job", "number", "state", "slots", "age", "rank", "at", "last sign")
+    table = Table("job", "number", "state", "slots", "age", "rank", "at", "is")
     for job in status.jobs:
         head = [
             job.name,
@@ -63,11 +63,10 @@ def _jobs(status: pb.StatusReply) -> Table:
             if member is None:
                 row = [str(rank), "not joined", ""]
             else:
-                sign = "not back yet" if member.away else f"{member.silent_s:.1f} s ago"
                 row = [
                     str(rank),
                     "\n".join(_places(status, member)),
-                    f"{sign}{', leaving' if member.leaving else ''}",
+                    "not back yet" if member.away else "leaving" if member.leaving else "here",
                 ]
             table.add_row(*head, *row)
             head = [""] * len(head)

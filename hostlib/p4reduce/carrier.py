@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -11,6 +13,10 @@ from typing import TypeAlias
 
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol import Operation, Stats
+
+log = logging.getLogger(__name__)
+
+REMIND_AFTER_S = 30.0
 
 OnEnd: TypeAlias = "Callable[[BaseException | None], None]"
 
@@ -28,6 +34,7 @@ class Carrier(ABC):
 
     def __init__(self) -> None:
         self._pid = os.getpid()
+        self._reminded = (math.nan, 0.0)  # since when an operation was the oldest, and its age then
 
     @property
     @abstractmethod
@@ -64,6 +71,19 @@ class Carrier(ABC):
     @abstractmethod
     def progress(self) -> str:
         """What the operations wait for, in words."""
+
+    def _remind(self, name: str, since: float, now: float) -> float:
+        """Logs what the oldest operation waits for, first after `REMIND_AFTER_S`, then whenever it is twice as old.
+
+        since: when it became the oldest. Returns when to call again, by the same clock.
+        """
+        known, age = self._reminded
+        due = since + (2 * age if known == since else REMIND_AFTER_S)
+        if now < due:
+            return due
+        self._reminded = (since, now - since)
+        log.warning("%s has not ended for %.0f s: %s", name, now - since, self.progress())
+        return now + (now - since)
 
     def in_own_process(self) -> bool:
         """Whether this is the process that made the carrier, not one forked from it: threads do not survive that."""

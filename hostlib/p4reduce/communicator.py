@@ -69,7 +69,7 @@ class Communicator:
         interface: str | None = None,
         token: str | None = None,
         tls: Tls | None = None,
-        timeout: float = 30.0,
+        timeout: float = settings.TIMEOUT,
         switch: str | None = None,
     ) -> None:
         """Joins `job` as `rank` of `world_size`.
@@ -84,7 +84,8 @@ class Communicator:
         token: what the controller asks for; by default P4REDUCE_TOKEN.
         tls: how to trust the controller; by default the authorities in the PEM file that P4REDUCE_TLS_CA names, and
             where that is not set, the connection is not encrypted.
-        timeout: seconds, for joining and for each collective.
+        timeout: seconds, for joining and for each collective; by default 30 minutes, as torch.distributed's. Who is
+            waited for is logged as a warning long before, after 30 s.
         switch: the controller's name for the one that this rank is at; by default P4REDUCE_SWITCH, else the first that
             hears it.
         Raises ValueError for a wrong argument, JoinError when the job cannot be joined, TransportError when the switch

@@ -153,6 +153,7 @@ class Engine(Carrier):
         oldest = self._oldest()
         if oldest is not None:
             deadlines.append(self._oldest_since + oldest.timeout)
+            deadlines.append(self._remind(oldest.name, self._oldest_since, self._clock()))
         times = [deadline for deadline in deadlines if deadline is not None]
         return max(0.0, min(times) - self._clock()) if times else None
 

@@ -81,7 +81,7 @@ def test_no_port_fills_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
 def hear(desk: Desk, session: object, mac: str, port: int) -> None:
     assigned = desk.told[session][0].assigned
     hello = Heard(port, at(mac), assigned.job, assigned.generation, assigned.worker, assigned.hello_nonce)
-    assert desk.jobs.heard(0, hello, desk.now)
+    assert desk.jobs.heard(0, hello)
     desk.carry_out()
 
 

@@ -165,7 +165,7 @@ async def steps(count: int) -> None:
 async def cancelled_after(count: int, victim: int) -> list[str]:
     """Two ranks join, and so many steps later the call of one is cancelled. Returns what the other was told.
 
-    Nobody's time is up, so that no lease mends what is wrong.
+    Nobody's time is up, so that no deadline mends what is wrong.
     """
     switch = SlowSwitch()
     jobs = Jobs(switch.layout, [switch.address])
@@ -220,15 +220,9 @@ def test_a_rank_that_does_not_read_is_ended_by_name(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(streams, "MOST_UNREAD", 8)
 
     class Deaf(Context):
-        async def read(self) -> pb.ClientMessage:
-            await asyncio.sleep(0.001)
-            while not (self.told or self._said.qsize()):
-                await asyncio.sleep(0.001)
-            return await super().read() if self._said.qsize() else pb.ClientMessage(heartbeat=pb.Heartbeat())
-
         async def write(self, message: pb.ServerMessage) -> None:
             await super().write(message)
-            if message.HasField("heartbeat"):
+            if message.HasField("waiting"):
                 await asyncio.Event().wait()
 
     async def work() -> None:
@@ -236,16 +230,23 @@ def test_a_rank_that_does_not_read_is_ended_by_name(monkeypatch: pytest.MonkeyPa
         jobs = Jobs(switch.layout, [switch.address])
         service = Service([switch], jobs, ServiceConfig())
         await switch.start(service.listener(0), 1.0)
+        told: list[streams.Stream] = []
         said: list[str] = []
+
+        def join(stream: streams.Stream, message: pb.ClientMessage, now: float, join=jobs.join) -> None:  # type: ignore[no-untyped-def]
+            told.append(stream)
+            join(stream, message, now)
+
+        monkeypatch.setattr(jobs, "join", join)
         monkeypatch.setattr(jobs, "lost", lambda _, what, lost=jobs.lost: (said.append(what), lost(_, what)))
-        calls = [
-            asyncio.create_task(service.Session(None, kind(rank, switch)))  # type: ignore[arg-type]
-            for rank, kind in enumerate((Context, Deaf))
-        ]
+        call = asyncio.create_task(service.Session(None, Deaf(0, switch)))  # type: ignore[arg-type]
+        while not told:
+            await asyncio.sleep(0.001)
+        for _ in range(10):
+            told[0].tell(pb.ServerMessage(waiting=pb.Waiting(ranks=[1])))
         with pytest.raises(streams.Unread, match="8 messages wait"):
-            await asyncio.wait_for(calls[1], 5.0)
+            await asyncio.wait_for(call, 5.0)
         assert said[:1] == ["does not read what the controller says: 8 messages wait"]
-        await asyncio.wait_for(calls[0], 5.0)  # which is told that the job is dead
         await service.close()
 
     asyncio.run(work())

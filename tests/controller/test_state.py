@@ -90,7 +90,17 @@ def test_what_was_kept_is_found(tmp_path_factory: pytest.TempPathFactory, places
     assert len(list(after)) == len(list(before))
     for then, now in zip(sorted(before, key=lambda job: job.number), after, strict=True):
         assert entries(now.placements) == entries(then.placements)
-        for name in ("name", "number", "generation", "world_size", "slots", "ranges", "first_seq", "lease", "state"):
+        for name in (
+            "name",
+            "number",
+            "generation",
+            "world_size",
+            "slots",
+            "ranges",
+            "first_seq",
+            "rejoin_time",
+            "state",
+        ):
             assert getattr(now, name) == getattr(then, name)
         assert [member.key for member in now.members.values()] == [member.key for member in then.members.values()]
         assert len(now.away) == now.world_size
@@ -162,8 +172,8 @@ def replaced(kept: Kept, change: Callable[[dict[str, Any]], object]) -> str:
         (lambda root: root["jobs"][0].update(first_slots={"2": 0}), "it has slots at other switches than those that"),
         (lambda root: root["jobs"][0].update(slots_each=3), "slots=4, of which 3 at each switch"),
         (lambda root: root["jobs"][0].update(slots=99), "slots=99, and the switch has 16"),
-        (lambda root: root["jobs"][0].update(lease_s=-1.0), "lease_s is -1.0, and 0 to 3600 are accepted"),
-        (lambda root: root["jobs"][0].update(lease_s=float("nan")), "lease_s is nan"),
+        (lambda root: root["jobs"][0].update(rejoin_s=-1.0), "rejoin_s is -1.0, and 0 to 3600 are accepted"),
+        (lambda root: root["jobs"][0].update(rejoin_s=float("nan")), "rejoin_s is nan"),
         (lambda root: root["jobs"][0].update(first_seq=2**32), "first_seq is 4294967296"),
         (lambda root: root["switches"].pop(), "it has jobs that run on other switches"),
     ],

@@ -532,7 +532,7 @@ def command(target: Target, *options: str) -> Iterator[tuple[subprocess.Popen[st
     """`p4reduce controller` as a process, and where it listens."""
     words = [sys.executable, "-c", "from p4reduce.commands.cli import main; main()", "controller", "--json"]
     words += ["--switch", target.grpc_address, "--listen", "127.0.0.1:0", "--address", SWITCH.ip]
-    words += ["--ports", "1,2,3,4", "--metrics", "127.0.0.1:0", "--lease", "1", *options]
+    words += ["--ports", "1,2,3,4", "--metrics", "127.0.0.1:0", *options]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -573,7 +573,7 @@ def test_a_command_with_a_state_file_keeps_jobs_after_sigterm_alone(
     loop: Loop, target: Target, tmp_path: Path, number: signal.Signals, keeps: bool
 ) -> None:
     state = tmp_path / "state"
-    with command(target, "--state", str(state), "--lease", "60") as (process, address):
+    with command(target, "--state", str(state), "--rejoin-time", "60") as (process, address):
         rank = lone_rank(target, address)
         process.send_signal(number)
         _, error = process.communicate(timeout=DEADLINE)
@@ -592,7 +592,7 @@ def test_a_switch_that_is_away_costs_no_job_that_was_kept(
     loop: Loop, target: Target, proxy: Proxy, tmp_path: Path
 ) -> None:
     """A controller that cannot start leaves file and switch as they are."""
-    bench = Bench(loop, target, switch=proxy.address, state=str(tmp_path / "state"), lease=60.0)
+    bench = Bench(loop, target, switch=proxy.address, state=str(tmp_path / "state"), rejoin_time=60.0)
     ranks, assigned = bench.job(2)
     try:
         bench.stop()
@@ -610,13 +610,3 @@ def test_a_switch_that_is_away_costs_no_job_that_was_kept(
     finally:
         bench.service.keeps_jobs = False
         bench.close()
-
-
-def test_a_controller_that_freezes_is_noticed(target: Target) -> None:
-    with command(target) as (process, address):
-        rank = lone_rank(target, address)
-        process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: rank.aborted_at, "the abort", 15)
-        assert rank.session.aborted is not None
-        assert rank.session.aborted.reason == "CONTROLLER_LOST"
-        rank.session.close()

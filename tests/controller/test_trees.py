@@ -58,7 +58,7 @@ class TreeDesk(Desk):
         rank = assigned.worker
         sender = Endpoint(f"02:00:00:00:00:{rank:02x}", f"10.0.0.{rank}", 5000 + rank)
         hello = Heard(port, sender, assigned.job, assigned.generation, rank, assigned.hello_nonce)
-        news = self.jobs.heard(switch, hello, self.now)
+        news = self.jobs.heard(switch, hello)
         self.carry_out()
         return news
 

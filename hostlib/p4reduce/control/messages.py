@@ -24,8 +24,8 @@ class Assigned:
     """A rank's place in its job. Every slot begins with round `first_seq`, which is even.
 
     aggregators: one or more; slot s lives in the tree of number s mod the number of trees. Of several in one tree, the
-    rank will be at one: `Ready` says at which. rejoin_key: opens the seat again when the controller was restarted; a
-    secret, or "" where the controller keeps no state.
+    rank will be at one: `Ready` says at which. rejoin_key: opens the seat again when the controller was restarted, for
+    `rejoin_s` seconds; a secret, or "" where the controller keeps no state.
     """
 
     job: int
@@ -36,9 +36,9 @@ class Assigned:
     block_size: int
     first_seq: int
     hello_nonce: int
-    lease_s: float
     aggregators: tuple[Endpoint, ...]
     rejoin_key: str = field(default="", repr=False)
+    rejoin_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,13 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 import weakref
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from p4reduce import carrier
 from p4reduce.carrier import Carrier, OnEnd
 from p4reduce.errors import P4ReduceError
 from p4reduce.fastpath import structures as c
@@ -46,6 +48,14 @@ def link_of(transport: Transport) -> Link | None:
     return None
 
 
+@dataclass(frozen=True)
+class _UnderWay:
+    operation: Operation
+    name: str
+    on_end: OnEnd
+    since: float
+
+
 class NativeEngine(Carrier):
     """Takes over the socket of a transport that `link_of` knows, and closes it in the end."""
 
@@ -63,7 +73,8 @@ class NativeEngine(Carrier):
         self._library = library()
         self._lock = threading.Lock()
         self._numbers = count(1)
-        self._under_way: dict[int, tuple[Operation, OnEnd]] = {}
+        self._under_way: dict[int, _UnderWay] = {}  # oldest first
+        self._ended_at = 0.0  # the latest
         self._given: BaseException | None = None  # the first failure from outside
         self._failure: BaseException | None = None
         error = c.Error.make()
@@ -122,7 +133,7 @@ class NativeEngine(Carrier):
             context=number,
         )
         operation.divided = True
-        self._under_way[number] = operation, on_end
+        self._under_way[number] = _UnderWay(operation, name, on_end, time.monotonic())
         error = c.Error.make()
         status = self._library.p4reduce_submit(self._handle, request, None, error)
         if status != c.OK:
@@ -167,15 +178,26 @@ class NativeEngine(Carrier):
     def _tell(self) -> None:
         """Tells callers of their operations' ends, until the engine is closed and all were told."""
         error = c.Error.make()
-        while number := self._library.p4reduce_next_ended(self._handle, -1.0, error):
-            failure = self.failure if error.status != c.OK else None
-            self._continue(self._complete(number, failure), failure)
+        while True:
+            number = self._library.p4reduce_next_ended(self._handle, carrier.REMIND_AFTER_S / 3, error)
+            if number:
+                failure = self.failure if error.status != c.OK else None
+                self._continue(self._complete(number, failure), failure)
+            elif error.status == c.TIMEOUT:
+                self._remind_of_oldest()
+            else:
+                return
+
+    def _remind_of_oldest(self) -> None:
+        for oldest in list(self._under_way.values())[:1]:
+            self._remind(oldest.name, max(oldest.since, self._ended_at), time.monotonic())
 
     def _complete(self, number: int, error: BaseException | None) -> OnEnd:
         """The operation is done, well or with an error: its result is in its data. Returns who is to hear of it."""
-        operation, on_end = self._under_way.pop(number)
-        operation.finish(error)
-        return on_end
+        ended = self._under_way.pop(number)
+        self._ended_at = time.monotonic()
+        ended.operation.finish(error)
+        return ended.on_end
 
     def _continue(self, on_end: OnEnd, error: BaseException | None) -> None:
         """Lets the caller go on, in this thread, which an error there does not end: it fails the job."""
