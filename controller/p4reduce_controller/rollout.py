@@ -21,7 +21,7 @@ from p4reduce_controller.tasks import Interrupted, apart, first_of
 
 log = logging.getLogger(__name__)
 
-CONNECT_WAIT = 5.0  # for a switch that is away when a job wants to be installed
+CONNECT_WAIT = 30.0  # for a switch that is away when a job wants to be installed
 RETRY = 0.5
 
 
