@@ -15,7 +15,7 @@ from p4reduce_controller.frames import Aggregation, Endpoint, build, hello_nonce
 from p4reduce_controller.link import Link
 from p4reduce_controller.resets import ResetBatch
 
-RESET_TIMEOUT = 5.0
+RESET_TIMEOUT = 30.0  # a switch may stand still for a while
 QUERY_TIMEOUT = 2.0
 QUERY_RETRY = 0.25
 ABORT_COPIES = 3  # each may be lost on its way; ranks also hear it from the service

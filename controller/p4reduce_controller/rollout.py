@@ -21,8 +21,8 @@ from p4reduce_controller.tasks import Interrupted, apart, first_of
 
 log = logging.getLogger(__name__)
 
-CONNECT_WAIT = 5.0  # for a switch that is away when a job wants to be installed
-STEP_TIMEOUT = 30.0  # for one step at one switch, which may have to wait for those of other jobs
+CONNECT_WAIT = 30.0  # for a switch that is away when a job wants to be installed
+STEP_TIMEOUT = 60.0  # for one step at one switch, which may have to wait for those of other jobs
 RETRY = 0.5
 
 

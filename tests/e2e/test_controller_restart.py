@@ -22,15 +22,15 @@ STEPS = [Call((2000,), seed=seed, pause=0.02) for seed in range(5)]
 
 
 @contextlib.contextmanager
-def kept(folder: Path, **shape: Any) -> Iterator[Stack]:
+def kept(folder: Path, rejoin_s: float = 60.0, **shape: Any) -> Iterator[Stack]:
     """A stack whose controller keeps its state."""
-    with over_udp("--state", str(folder / "state"), "--rejoin-time", str(REJOIN_S), **shape) as stack:
+    with over_udp("--state", str(folder / "state"), "--rejoin-time", str(rejoin_s), **shape) as stack:
         yield stack
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with kept(tmp_path_factory.mktemp("state")) as stack:
+    with kept(tmp_path_factory.mktemp("state"), REJOIN_S) as stack:
         yield stack
 
 
@@ -144,7 +144,7 @@ def test_a_switch_that_is_restarted_meanwhile_has_lost_its_jobs(tmp_path: Path, 
             stack.stop_controller()
             stack.restart_switch(1)
             stack.start_controller()
-            for last in ranks.wait_for_ends(2 * REJOIN_S).values():
+            for last in ranks.wait_for_ends().values():
                 assert last.get("error") == "JobAborted", last
                 assert f"the switch at {stack.names[1]} was restarted and lost the job's state" in last["message"]
         wait_until(lambda: slots_used(stack) == 0, "the slots to be free")

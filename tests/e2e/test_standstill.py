@@ -64,6 +64,21 @@ def test_any_process_may_be_stopped_for_a_while(stack: Stack) -> None:
         assert all("stats" in last for last in ranks.wait_for_ends().values())
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["controller", "switch"])
+def test_a_job_may_begin_while_one_stands_still(stack: Stack, which: str) -> None:
+    stopped = stack.controller_process if which == "controller" else stack.switches[0]
+    stopped.process.send_signal(signal.SIGSTOP)
+    try:
+        with stack.ranks([Call()], job="begins", world_size=2) as ranks:
+            time.sleep(STOPPED_S)
+            stopped.process.send_signal(signal.SIGCONT)
+            lasts = ranks.wait_for_ends()
+            assert all("stats" in last for last in lasts.values()), lasts
+    finally:
+        stopped.process.send_signal(signal.SIGCONT)
+
+
 def test_a_rank_that_holds_the_interpreters_lock_is_alive(stack: Stack) -> None:
     """For longer than a lease, in which no thread of Python's runs there."""
     calls = {rank: [Call(), Call(hold=2 * LEASE_S if rank == 1 else 0), Call()] for rank in range(3)}
