@@ -152,15 +152,16 @@ def test_a_switch_that_is_restarted_meanwhile_has_lost_its_jobs(tmp_path: Path, 
             ended_well(ranks)
 
 
-def test_ranks_that_leave_while_there_is_no_controller_leave_when_there_is_one(stack: Stack) -> None:
-    with stack.ranks([Call(), Call(pause=2.0)], job="leaving", world_size=2) as ranks:
-        ranks.wait_for("done")
-        stack.stop_controller()
-        ranks.wait_for("stats")  # from now on they leave
-        stack.start_controller()
-        ended_well(ranks)
-    wait_until(lambda: slots_used(stack) == 0, "the slots to be free")
-    assert status(stack)["jobs_aborted"] == 0
+def test_ranks_that_leave_while_there_is_no_controller_leave_when_there_is_one(tmp_path: Path) -> None:
+    with kept(tmp_path) as stack:
+        with stack.ranks([Call(), Call(pause=2.0)], job="leaving", world_size=2) as ranks:
+            ranks.wait_for("done")
+            stack.stop_controller()
+            ranks.wait_for("stats")  # from now on they leave
+            stack.start_controller()
+            ended_well(ranks)
+        wait_until(lambda: slots_used(stack) == 0, "the slots to be free")
+        assert status(stack)["jobs_aborted"] == 0
 
 
 def test_without_a_controller_the_job_ends_in_time(stack: Stack) -> None:
