@@ -120,12 +120,13 @@ class Jobs:
 
     def join(self, session: Session, join: pb.Join, now: float) -> None:
         job = self._registry.named(join.job)
-        problem = problem_of(join, self.site)
+        problem, reason = problem_of(join, self.site), pb.JOIN_REFUSED
         if problem is None and job is None:
             try:
                 job = self._found(join, now)
             except (PoolFull, NumbersExhausted) as error:
                 problem = f"{error}; ask for fewer slots, or wait until other jobs end"
+                reason = pb.SLOTS_EXHAUSTED
         if problem is None and job is not None:
             problem = quarrel_with(job, join, self._default_slots)
         if problem is None and job is not None:
@@ -133,7 +134,7 @@ class Jobs:
             return
         name = join.job[:LONGEST_NAME]
         refusal = pb.Abort(
-            rank=join.rank, reason=pb.JOIN_REFUSED, message=f"job {name!r}: rank {join.rank} is refused: {problem}"
+            rank=join.rank, reason=reason, message=f"job {name!r}: rank {join.rank} is refused: {problem}"
         )
         self._tell(session, pb.ServerMessage(abort=refusal), last=True)
         # Ranks that still gather would wait in vain. A job that runs is not troubled by a latecomer.

@@ -14,6 +14,10 @@ class JoinError(P4ReduceError):
     """The job could not be joined; the message says what to do about it."""
 
 
+class SlotsExhausted(JoinError):
+    """No switch has as many free slots as the job wants, or the controller has no number left for it."""
+
+
 class JobAborted(P4ReduceError):
     """The job is dead. `rank` is the one that went, or None when it was nobody in particular."""
 

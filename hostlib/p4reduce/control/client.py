@@ -21,7 +21,16 @@ import grpc
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, code_of, details, explain, may_come, open_channel
-from p4reduce.control.messages import Assigned, Endpoint, Ready, awaited_text, take_abort, take_assigned, take_ready
+from p4reduce.control.messages import (
+    Assigned,
+    Endpoint,
+    Ready,
+    awaited_text,
+    refusal,
+    take_abort,
+    take_assigned,
+    take_ready,
+)
 from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 
 JOIN_TIMEOUT = 60.0
@@ -115,7 +124,7 @@ class Session:
             if assigned is not None:
                 return assigned
             if aborted is not None:
-                raise JoinError(str(aborted))
+                raise refusal(aborted)
             if closed:
                 raise JoinError("the session was closed before the controller answered")
             if broken is None or not may_come(broken) or time.monotonic() + _RETRY >= deadline:
