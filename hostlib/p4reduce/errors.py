@@ -11,7 +11,9 @@ class P4ReduceError(RuntimeError):
 
 
 class JoinError(P4ReduceError):
-    """The job could not be joined; the message says what to do about it."""
+    """The job could not be joined; the message says what to do about it. `timed_out`: for other ranks did not come."""
+
+    timed_out = False
 
 
 class SlotsExhausted(JoinError):

@@ -146,7 +146,7 @@ class Session:
             with self._news:
                 self._news.wait_for(self._settled, max(0.0, min(HELLO_INTERVAL, deadline - time.monotonic())))
                 if self._aborted is not None:
-                    raise JoinError(str(self._aborted))
+                    raise refusal(self._aborted)
                 if self._ready is not None:
                     return self._ready
                 if self._closed:

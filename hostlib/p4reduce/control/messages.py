@@ -73,7 +73,9 @@ def take_abort(message: pb.Abort) -> JobAborted:
 def refusal(aborted: JobAborted) -> JoinError:
     """What a rank is told that cannot join."""
     exhausted = aborted.reason == pb.AbortReason.Name(pb.SLOTS_EXHAUSTED)
-    return (SlotsExhausted if exhausted else JoinError)(str(aborted))
+    error = (SlotsExhausted if exhausted else JoinError)(str(aborted))
+    error.timed_out = aborted.reason == pb.AbortReason.Name(pb.JOIN_TIMEOUT)
+    return error
 
 
 def awaited_text(waiting: pb.Waiting) -> str:

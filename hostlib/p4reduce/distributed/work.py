@@ -12,6 +12,7 @@ import torch
 from torch._C._distributed_c10d import Work
 from torch.distributed import DistBackendError
 
+from p4reduce.errors import JoinError
 from p4reduce.handle import Handle
 
 NO_TIMEOUT = timedelta(0)
@@ -137,7 +138,8 @@ def future_of(handle: Handle[Any], settle: Any, outputs: Tensors) -> Any:
 
 def as_backend_error(error: BaseException) -> DistBackendError:
     """What torch.distributed documents as an error of a backend; its cause says more to programs."""
-    word = "timeout: " if isinstance(error, TimeoutError) else ""  # which programs look for
+    timed_out = isinstance(error, TimeoutError) or (isinstance(error, JoinError) and error.timed_out)
+    word = "the timeout has passed: " if timed_out else ""  # for which programs look
     told = DistBackendError(f"{type(error).__name__}: {word}{error}")
     told.__cause__ = error
     return told
