@@ -131,11 +131,13 @@ class Jobs:
     def join(self, session: Session, join: pb.Join, now: float) -> None:
         job = self._registry.named(join.job)
         problem = problem_of(join, self.site) or self._nobody_at(join.switch)
+        reason = pb.JOIN_REFUSED
         if problem is None and job is None:
             try:
                 job = self._found(join, now)
             except (PoolFull, NumbersExhausted) as error:
                 problem = f"{error}; ask for fewer slots, or wait until other jobs end"
+                reason = pb.SLOTS_EXHAUSTED
         if problem is None and job is not None:
             problem = quarrel_with(job, join, self._default_slots)
         if problem is None and job is not None:
@@ -143,7 +145,7 @@ class Jobs:
             return
         name = join.job[:LONGEST_NAME]
         refusal = pb.Abort(
-            rank=join.rank, reason=pb.JOIN_REFUSED, message=f"job {name!r}: rank {join.rank} is refused: {problem}"
+            rank=join.rank, reason=reason, message=f"job {name!r}: rank {join.rank} is refused: {problem}"
         )
         self._tell(session, pb.ServerMessage(abort=refusal), last=True)
         # Ranks that still gather would wait in vain. A job that runs is not troubled by a latecomer.
@@ -350,7 +352,7 @@ class Jobs:
             job.placements = place(self.site, job, self._children, self._registry.hosts)
         except PoolFull as error:
             why = f"all ranks were heard, but {error}; ask for fewer slots, or wait until other jobs end"
-            self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {why}"))
+            self._abort(job, pb.Abort(reason=pb.SLOTS_EXHAUSTED, message=f"job {job.name!r}: {why}"))
             return
         except Misplaced as error:
             self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {error}"))

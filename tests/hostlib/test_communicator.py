@@ -125,18 +125,6 @@ def test_a_callback_may_start_the_next_operation(pair: list[Communicator]) -> No
         assert array.tolist() == [4.0] * 10
 
 
-def test_a_callback_that_waits_is_told_and_not_stuck(pair: list[Communicator]) -> None:
-    errors: list[BaseException | None] = []
-    one, other = pair
-    wait = lambda _: errors.append(error_of(lambda: one.allreduce(np.ones(3, np.float32))))  # noqa: E731
-    one.allreduce_async(np.ones(3, np.float32)).add_done_callback(wait)
-    other.allreduce(np.ones(3, np.float32))
-    wait_until(lambda: bool(errors), "the callback")
-    assert "a done callback cannot wait" in str(errors[0])
-    other.allreduce(np.ones(3, np.float32))  # with the one that the callback began and could not wait for
-    together(pair, lambda communicator: communicator.allreduce(np.ones(3, np.float32)))
-
-
 def test_threads_may_share_a_communicator(controller: FakeController) -> None:
     assert controller is not None
     with join(1)[0] as communicator:

@@ -22,7 +22,16 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.channel import DEFAULT_CONTROLLER, LEASE, Tls, code_of, details, explain, may_come, open_channel
 from p4reduce.control.forks import end_in_children
-from p4reduce.control.messages import Assigned, Endpoint, Ready, awaited_text, take_abort, take_assigned, take_ready
+from p4reduce.control.messages import (
+    Assigned,
+    Endpoint,
+    Ready,
+    awaited_text,
+    refusal,
+    take_abort,
+    take_assigned,
+    take_ready,
+)
 from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 
 JOIN_TIMEOUT = 60.0
@@ -119,7 +128,7 @@ class Session:
             if assigned is not None:
                 return assigned
             if aborted is not None:
-                raise JoinError(str(aborted))
+                raise refusal(aborted)
             if closed:
                 raise JoinError("the session was closed before the controller answered")
             if broken is None or not may_come(broken) or time.monotonic() + _RETRY >= deadline:
@@ -141,7 +150,7 @@ class Session:
             with self._news:
                 self._news.wait_for(self._settled, max(0.0, min(HELLO_INTERVAL, deadline - time.monotonic())))
                 if self._aborted is not None:
-                    raise JoinError(str(self._aborted))
+                    raise refusal(self._aborted)
                 if self._ready is not None:
                     return self._ready
                 if self._closed:

@@ -18,6 +18,7 @@ class AbortReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     JOIN_REFUSED: _ClassVar[AbortReason]
     JOIN_TIMEOUT: _ClassVar[AbortReason]
     SWITCH_FAILED: _ClassVar[AbortReason]
+    SLOTS_EXHAUSTED: _ClassVar[AbortReason]
 
 class Direction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -33,6 +34,7 @@ SWITCH_LOST: AbortReason
 JOIN_REFUSED: AbortReason
 JOIN_TIMEOUT: AbortReason
 SWITCH_FAILED: AbortReason
+SLOTS_EXHAUSTED: AbortReason
 BOTH: Direction
 IN: Direction
 OUT: Direction

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.errors import JobAborted
+from p4reduce.errors import JobAborted, JoinError, SlotsExhausted
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,14 @@ def take_ready(message: pb.Ready, assigned: Assigned | None) -> Ready:
 def take_abort(message: pb.Abort) -> JobAborted:
     rank = message.rank if message.HasField("rank") else None
     return JobAborted(message.message, rank=rank, reason=pb.AbortReason.Name(message.reason))
+
+
+def refusal(aborted: JobAborted) -> JoinError:
+    """What a rank is told that cannot join."""
+    exhausted = aborted.reason == pb.AbortReason.Name(pb.SLOTS_EXHAUSTED)
+    error = (SlotsExhausted if exhausted else JoinError)(str(aborted))
+    error.timed_out = aborted.reason == pb.AbortReason.Name(pb.JOIN_TIMEOUT)
+    return error
 
 
 def awaited_text(waiting: pb.Waiting) -> str:

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 from p4reduce import carrier
-from p4reduce.carrier import Carrier, OnEnd
+from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd
 from p4reduce.errors import P4ReduceError
 from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.library import address, library, to_exception, type_code
@@ -23,8 +23,6 @@ from p4reduce.transport import DealtTransport, Transport
 from p4reduce.transport.raw import RawTransport
 from p4reduce.transport.udp import UdpTransport
 
-# How long `close` waits for callbacks that are under way.
-CLOSE_TIMEOUT_S = 5.0
 _TEXT_BYTES = 512
 
 
@@ -61,7 +59,7 @@ class NativeEngine(Carrier):
 
     def __init__(self, transport: Transport, membership: Membership, *, switch: str, name: str = "p4reduce") -> None:
         """`switch`: its address, for error messages. `name`: of the threads."""
-        super().__init__()
+        super().__init__(name)
         link = link_of(transport)
         if link is None:
             raise ValueError(
@@ -96,7 +94,7 @@ class NativeEngine(Carrier):
             raise to_exception(error)
         self._handle = ctypes.c_void_p(handle)
         self._finalizer = weakref.finalize(self, _free, self._library, self._handle, self._pid)
-        self._thread = threading.Thread(target=self._tell, name=f"{name} callbacks", daemon=True)
+        self._thread = threading.Thread(target=self._tell, name=f"{name} ends", daemon=True)
         self._thread.start()
 
     @property
@@ -155,6 +153,7 @@ class NativeEngine(Carrier):
         self._transport.close()
         if threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_TIMEOUT_S)
+        self.continuations.close(CLOSE_TIMEOUT_S)
 
     def progress(self) -> str:
         return self._text(self._library.p4reduce_progress)
