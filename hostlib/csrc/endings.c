@@ -7,30 +7,91 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+enum { MOST_NAMED = 8, NO_RANK = 1 << 16 };
+
 static size_t describe_task(const struct task *task, const char *before, char *text, size_t room) {
     return (size_t)snprintf(text, room, "%soperation %" PRIu32 ", <%s of %" PRIu64 " %s>, has %08" PRIx32, before,
                             task->counter, task->reduce_op, task->request.count, task->dtype, task->fingerprint);
 }
 
+// Some of the ranks, as text: all but this one and `named`, which may be NO_RANK.
+static void describe_others(const p4reduce_membership *membership, unsigned named, char *text, size_t room) {
+    char list[MOST_NAMED * 5 + 1] = "";
+    unsigned count = 0;
+    size_t used = 0;
+    for (unsigned rank = 0; rank < membership->world_size; rank++) {
+        if (rank == membership->rank || rank == named)
+            continue;
+        if (count++ < MOST_NAMED)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%u", used ? ", " : "", rank);
+    }
+    if (count == 1)
+        snprintf(text, room, "rank %s", list);
+    else if (count <= MOST_NAMED)
+        snprintf(text, room, "one of ranks %s", list);
+    else
+        snprintf(text, room, "one of %u ranks", count);
+}
+
+// Who is wrong, as far as this rank can tell, as it knows the round's right fingerprint.
+static void give_verdict(const p4reduce_membership *membership, const struct packet *packet, unsigned named,
+                         const struct slot *slot, char *text, size_t room) {
+    char others[64];
+    describe_others(membership, named, others, sizeof others);
+    uint32_t own;
+    if (slot != NULL && slot->task != NULL && packet->seq == slot->seq)
+        own = slot->fingerprint;
+    else if (slot != NULL && packet->seq == slot->seq - 1)
+        own = packet->fingerprint; // the switch has given this rank the round's sums
+    else
+        return;
+    if (own == packet->fingerprint) {
+        if (named != NO_RANK)
+            snprintf(others, sizeof others, "rank %u", named);
+        snprintf(text, room, "This rank agrees with those before, so %s is wrong. ", others);
+    } else if (own != packet_key(packet, 0)) {
+        snprintf(text, room, "This rank agrees with neither. ");
+    } else if (named == membership->rank) {
+        snprintf(text, room, "So this rank is wrong, or %s is. ", others);
+    } else {
+        snprintf(text, room, "This rank agrees with the one that came then, so %s is wrong. ", others);
+    }
+}
+
 void endings_mismatch(const p4reduce_membership *membership, const struct packet *packet, const struct task *oldest,
-                      p4reduce_error *error) {
-    const uint32_t index = packet->slot >> 1, held = packet->fingerprint, other = packet_key(packet, 0);
-    char here[400] = "";
+                      const struct slot *slot, p4reduce_error *error) {
+    const uint32_t held = packet->fingerprint, other = packet_key(packet, 0);
+    char here[300] = "";
     size_t used = 0;
     for (const struct task *task = oldest; task != NULL && used < sizeof here; task = task->next)
-        if (task->fingerprint == held || task->fingerprint == other)
+        if (same_operation(task->fingerprint, held) || same_operation(task->fingerprint, other))
             used += describe_task(task, used ? ", " : "", here + used, sizeof here - used);
     if (!used && oldest != NULL)
         used = describe_task(oldest, "", here, sizeof here);
-    char who[40] = "a rank at another switch";
-    if (packet->worker < membership_workers(membership))
-        snprintf(who, sizeof who, "rank %u", membership_rank(membership, packet->worker));
+    char who[40] = "a rank that no switch has named", verdict[140] = "";
+    const unsigned named =
+        packet->worker < membership_workers(membership) ? membership_rank(membership, packet->worker) : NO_RANK;
+    if (named != NO_RANK)
+        snprintf(who, sizeof who, "rank %u", named);
+    give_verdict(membership, packet, named, slot, verdict, sizeof verdict);
+    const bool same = same_operation(held, other);
     error_fill(error, P4REDUCE_MISMATCH,
-               "ranks call different operations: %s came with fingerprint %08" PRIx32
-               ", those before it with %08" PRIx32 " (slot %" PRIu32 ", round %" PRIu32 "). On this rank, %" PRIu32
-               ", %s. Check that all ranks call the same collectives in the same order, with the same number of "
-               "elements, dtype and reduction",
-               who, other, held, index, packet->seq, membership->rank, used ? here : "no operation is under way");
+               "%s: %s came with fingerprint %08" PRIx32 ", those before it with %08" PRIx32 " (slot %u, round %" PRIu32
+               "). %sOn this rank, %" PRIu32 ", %s. Check that all ranks %s",
+               same ? "ranks take different lanes for those of a round" : "ranks call different operations", who, other,
+               held, packet->slot >> 1, packet->seq, verdict, membership->rank,
+               used ? here : "no operation is under way",
+               same ? "run the same version, and that their machines are sound"
+                    : "call the same collectives in the same order, with the same number of elements, dtype and "
+                      "reduction");
+}
+
+void endings_implausible(const p4reduce_membership *membership, const struct packet *packet, p4reduce_error *error) {
+    error_fill(error, P4REDUCE_MISMATCH,
+               "the result of round %" PRIu32 " in slot %u names blocks that cannot follow: a rank has announced them, "
+               "and which of the ranks besides this one, %" PRIu32 ", no packet says. Check that all ranks run the "
+               "same version, and that their machines are sound",
+               packet->seq, packet->slot >> 1, membership->rank);
 }
 
 void endings_aborted(const p4reduce_membership *membership, const struct packet *packet, p4reduce_error *error) {

@@ -4,11 +4,14 @@
 #define P4REDUCE_ENDINGS_H
 
 #include "packet.h"
-#include "task.h"
+#include "slot.h"
 
-// Of an ERROR. `oldest`: the first of the tasks under way here.
+// Of an ERROR. `oldest`: the first of the tasks under way here. `slot`: that of the packet, NULL if the job has it not.
 void endings_mismatch(const p4reduce_membership *membership, const struct packet *packet, const struct task *oldest,
-                      p4reduce_error *error);
+                      const struct slot *slot, p4reduce_error *error);
+
+// Of a RESULT whose keys cannot be.
+void endings_implausible(const p4reduce_membership *membership, const struct packet *packet, p4reduce_error *error);
 
 // Of an ABORT.
 void endings_aborted(const p4reduce_membership *membership, const struct packet *packet, p4reduce_error *error);

@@ -28,7 +28,7 @@ static void describe_wait(const p4reduce_engine *engine, double now, char *text,
             snprintf(hint, sizeof hint, " (%s)", strerror(quiet.trouble));
         snprintf(text, room,
                  "the switch at %s has not answered for %.1f s%s: is it running, does the network lead there from %s, "
-                 "does it still know the job?",
+                 "does it still know the job, has a rank gone ahead of the others?",
                  quiet.address, silence, hint, engine->local_address);
         return;
     }

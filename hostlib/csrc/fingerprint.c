@@ -21,5 +21,5 @@ uint32_t fingerprint(uint32_t counter, const char *dtype, const char *reduce_op,
     store_32(bytes + 4, (uint32_t)(count >> 32));
     store_32(bytes + 8, (uint32_t)count);
     int length = snprintf((char *)bytes + 12, sizeof bytes - 12, "%s/%s", dtype, reduce_op);
-    return crc32(bytes, 12 + (size_t)length);
+    return crc32(bytes, 12 + (size_t)length) & ~UINT32_C(0xFF);
 }

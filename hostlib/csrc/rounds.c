@@ -22,7 +22,8 @@ static uint64_t block_of(const struct rounds *rounds, const struct slot *slot, u
 
 static void fill_packet(const struct rounds *rounds, struct slot *slot, uint8_t present) {
     const uint32_t half = slot->index << 1 | (slot->seq & 1);
-    packet_round(slot->payload, slot->active, present, (uint16_t)half, slot->seq, slot->task->fingerprint);
+    slot->fingerprint = fingerprint_of_round(slot->task->fingerprint, slot->active);
+    packet_round(slot->payload, slot->active, present, (uint16_t)half, slot->seq, slot->fingerprint);
     for (unsigned lane = 0; lane < rounds->layout.lanes; lane++)
         packet_set_key(slot->payload, lane, slot->announced[lane]);
     slot->present = present;
@@ -55,8 +56,7 @@ static void take_values(const struct rounds *rounds, struct slot *slot, const ui
     }
 }
 
-// Whether these can be minimums over workers of which this is one.
-static bool plausible(const struct rounds *rounds, const struct slot *slot, const struct packet *packet) {
+bool rounds_plausible(const struct rounds *rounds, const struct slot *slot, const struct packet *packet) {
     for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
         const uint32_t key = packet_key(packet, lane);
         if (key < slot->least[lane] || key > slot->announced[lane])
@@ -112,9 +112,8 @@ static uint8_t contribute(const struct rounds *rounds, struct slot *slot, uint8_
     return present;
 }
 
-bool rounds_accept(const struct rounds *rounds, const struct slot *slot, const struct packet *packet) {
-    return packet->fingerprint == slot->task->fingerprint && packet->active == slot->active &&
-           packet->present == slot->active && plausible(rounds, slot, packet);
+bool rounds_is_result(const struct slot *slot, const struct packet *packet) {
+    return packet->active == slot->active && packet->present == slot->active;
 }
 
 bool rounds_take_result(const struct rounds *rounds, struct slot *slot, const struct packet *packet) {

@@ -21,8 +21,11 @@ struct rounds rounds_of(const p4reduce_membership *membership, p4reduce_stats *s
 // Begins a task: makes the slot's first packet of it.
 void rounds_announce(const struct rounds *rounds, struct slot *slot, struct task *task);
 
-// Whether a RESULT of the slot's round can be its answer.
-bool rounds_accept(const struct rounds *rounds, const struct slot *slot, const struct packet *packet);
+// Whether a RESULT of the slot's round, as number and fingerprint say, has the sums of its lanes.
+bool rounds_is_result(const struct slot *slot, const struct packet *packet);
+
+// Whether a RESULT's keys can be minimums over workers of which this is one.
+bool rounds_plausible(const struct rounds *rounds, const struct slot *slot, const struct packet *packet);
 
 // Takes the sums of the round, and makes the packet of the next one. False when the slot has done its part.
 bool rounds_take_result(const struct rounds *rounds, struct slot *slot, const struct packet *packet);

@@ -26,9 +26,10 @@ enum state {
 struct slot {
     uint32_t index;
     struct task *task;
-    // The round: its number, the lanes that carry values, and the keys of their blocks.
+    // The round: its number, the lanes that carry values, what says both operation and lanes, and the blocks' keys.
     uint32_t seq;
     uint8_t active;
+    uint32_t fingerprint;
     uint32_t agreed[MAX_LANES];
     // Each lane's next non-zero block.
     uint32_t announced[MAX_LANES];

@@ -69,8 +69,14 @@ static void end(p4reduce_worker *worker, const p4reduce_error *error, bool insis
 // Answers.
 
 static void take_result(p4reduce_worker *worker, struct slot *slot, const struct packet *packet, double now) {
-    if (!rounds_accept(&worker->rounds, slot, packet)) {
+    const bool plausible = rounds_plausible(&worker->rounds, slot, packet);
+    if (!plausible || !rounds_is_result(slot, packet)) {
         worker->stats.foreign++;
+        if (!plausible && slot->transmissions > 1) { // else it may have been spoilt on its way
+            p4reduce_error error;
+            endings_implausible(&worker->membership, packet, &error);
+            end(worker, &error, true);
+        }
         return;
     }
     recovery_answered(&worker->recovery, slot, packet->worker == worker->rounds.worker, now);
@@ -90,6 +96,8 @@ static void take_answer(p4reduce_worker *worker, const struct packet *packet, do
     struct slot *slot = &worker->slots[index];
     if (worker->failure.status != P4REDUCE_OK || !slot_under_way(slot) || packet->seq != slot->seq)
         worker->stats.stale++;
+    else if (packet->fingerprint != slot->fingerprint)
+        worker->stats.foreign++;
     else if (packet->op == OP_STATUS)
         recovery_counted(&worker->recovery, slot, packet_key(packet, 0), packet->worker == worker->rounds.worker, now);
     else
@@ -100,7 +108,9 @@ static void take_mismatch(p4reduce_worker *worker, const struct packet *packet) 
     if (worker->failure.status != P4REDUCE_OK)
         return;
     p4reduce_error error;
-    endings_mismatch(&worker->membership, packet, worker->oldest, &error);
+    const uint32_t index = packet->slot >> 1;
+    const struct slot *slot = index < worker->membership.slots ? &worker->slots[index] : NULL;
+    endings_mismatch(&worker->membership, packet, worker->oldest, slot, &error);
     // Only packets that differ make the switch say so, and whose do is not known here. All go on, lest another rank
     // whose ERROR was lost waits for ever.
     end(worker, &error, true);

@@ -219,7 +219,8 @@ class Engine(Carrier):
             hint = f" ({trouble.strerror})" if trouble is not None else ""
             return (
                 f"the switch at {switch} has not answered for {silence:.1f} s{hint}: is it running, does the "
-                f"network lead there from {self._transport.local_address[0]}, does it still know the job?"
+                f"network lead there from {self._transport.local_address[0]}, does it still know the job, "
+                "has a rank gone ahead of the others?"
             )
         awaited = self._worker.awaited()
         ranks = f"rank{'s' if len(awaited) > 1 else ''} {', '.join(map(str, awaited))}"

@@ -7,10 +7,12 @@ import pytest
 import simulator
 import test_disagreement
 import test_traffic
+import test_vectors
 import test_worker
 import test_worker_timing
 from test_disagreement import *  # noqa: F403
 from test_traffic import *  # noqa: F403
+from test_vectors import *  # noqa: F403
 from test_worker import *  # noqa: F403
 from test_worker_timing import *  # noqa: F403
 
@@ -21,6 +23,6 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 @pytest.fixture(autouse=True)
 def _c_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (simulator, test_disagreement, test_traffic, test_worker, test_worker_timing):
+    for module in (simulator, test_disagreement, test_traffic, test_vectors, test_worker, test_worker_timing):
         if hasattr(module, "Worker"):
             monkeypatch.setattr(module, "Worker", Worker)

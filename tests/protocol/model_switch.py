@@ -119,7 +119,7 @@ class ModelSwitch:
         half.bitmap = bit
         half.present = packet.present
         half.keys = list(packet.keys)
-        half.sums[...] = 0
+        half.sums[list(LANES_OF[packet.active])] = 0  # others keep what they had
         half.sums[list(LANES_OF[packet.present])] = packet.values.reshape(-1, self.job.block_size)
 
     def _add(self, half: Half, packet: Packet, bit: int) -> None:

@@ -76,7 +76,7 @@ def test_the_message_says_that_it_is_elsewhere() -> None:
     operations = [Operation(floats(20 if rank != 2 else 21)) for rank in range(3)]
     simulation.reduce([[operation] for operation in operations])
     for operation in operations:
-        assert "a rank at another switch came with fingerprint" in str(operation.error)
+        assert "a rank that no switch has named came with fingerprint" in str(operation.error)
 
 
 def test_a_failed_worker_fails_what_comes_later() -> None:

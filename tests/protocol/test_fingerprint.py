@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from itertools import product
 
-from p4reduce.protocol.fingerprint import fingerprint
+from p4reduce.protocol.fingerprint import fingerprint, of_round, same_operation
 
 
 def test_differs_in_every_part() -> None:
@@ -9,10 +9,19 @@ def test_differs_in_every_part() -> None:
     assert len({fingerprint(*call) for call in calls}) == len(calls)
 
 
-def test_fixed_values() -> None:
-    """For whoever writes another implementation."""
-    assert fingerprint(0, "float32", "sum", 0) == 0x1004E17B
-    assert fingerprint(7, "int32", "sum", 1000) == 0xA6D9F2F7
+def test_calls_near_each_other_differ() -> None:
+    """However long the names are: those that 24 of a CRC's 32 bits take for each other are far apart."""
+    for length in (0, 11, 44, 60):
+        name = "x" * length
+        assert len({fingerprint(counter, name, "", 1000) for counter in range(25_000)}) == 25_000
+
+
+def test_lanes_are_the_lowest_byte() -> None:
+    operation = fingerprint(3, "float32", "sum", 9)
+    assert operation & 0xFF == 0
+    assert of_round(operation, 0b1010) == operation + 0b1010
+    assert same_operation(of_round(operation, 1), of_round(operation, 2))
+    assert not same_operation(of_round(operation, 1), of_round(operation ^ 0x100, 1))
 
 
 def test_counter_wraps() -> None:

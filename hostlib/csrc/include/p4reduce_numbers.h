@@ -30,7 +30,7 @@ P4REDUCE_API p4reduce_status p4reduce_quantise(const char *simd, uint32_t type, 
 P4REDUCE_API p4reduce_status p4reduce_dequantise(const char *simd, uint32_t type, const uint8_t *wire, uint64_t count,
                                                  uint32_t world_size, uint32_t exponent, void *values);
 
-/* 32 bits that identify a job's `counter`-th operation; names are at most 31 characters. */
+/* 32 bits, of which the lower 8 are 0, that identify a job's `counter`-th operation; names are at most 31 characters. */
 P4REDUCE_API uint32_t p4reduce_fingerprint(uint32_t counter, const char *dtype, const char *reduce_op, uint64_t count);
 
 #ifdef __cplusplus

@@ -7,24 +7,75 @@ from collections.abc import Sequence
 
 from p4reduce.errors import JobAborted, MismatchError
 from p4reduce.protocol.constants import NOBODY
+from p4reduce.protocol.fingerprint import same_operation
 from p4reduce.protocol.membership import Membership
 from p4reduce.protocol.operation import Task
 from p4reduce.protocol.packet import Packet
+from p4reduce.protocol.slot import Slot
+
+_MOST_NAMED = 8
 
 
-def mismatch(membership: Membership, packet: Packet, tasks: Sequence[Task]) -> MismatchError:
-    """Of an ERROR. tasks: those under way here."""
-    index = packet.slot >> 1
+def mismatch(membership: Membership, packet: Packet, tasks: Sequence[Task], slot: Slot | None) -> MismatchError:
+    """Of an ERROR. tasks: those under way here. slot: that of the packet, if the job has it."""
     held, other = packet.fingerprint, packet.keys[0]
-    involved = [task for task in tasks if task.fingerprint in (held, other)] or tasks[:1]
-    here = ", ".join(f"operation {t.counter}, {t.operation!r}, has {t.fingerprint:08x}" for t in involved)
+    involved = [t for t in tasks if same_operation(t.fingerprint, held) or same_operation(t.fingerprint, other)]
+    here = ", ".join(f"operation {t.counter}, {t.operation!r}, has {t.fingerprint:08x}" for t in involved or tasks[:1])
     named = membership.ranks(1 << packet.worker)
-    who = f"rank {named[0]}" if named else "a rank at another switch"
+    who = f"rank {named[0]}" if named else "a rank that no switch has named"
+    if same_operation(held, other):
+        what = "ranks take different lanes for those of a round"
+        advice = "Check that all ranks run the same version, and that their machines are sound"
+    else:
+        what = "ranks call different operations"
+        advice = (
+            "Check that all ranks call the same collectives in the same order, with the same number of elements, dtype "
+            "and reduction"
+        )
     return MismatchError(
-        f"ranks call different operations: {who} came with fingerprint {other:08x}, those before it "
-        f"with {held:08x} (slot {index}, round {packet.seq}). On this rank, {membership.rank}, "
-        f"{here or 'no operation is under way'}. Check that all ranks call the same collectives in the same "
-        "order, with the same number of elements, dtype and reduction"
+        f"{what}: {who} came with fingerprint {other:08x}, those before it with {held:08x} (slot {packet.slot >> 1}, "
+        f"round {packet.seq}). {_verdict(membership, packet, named, slot)}On this rank, {membership.rank}, "
+        f"{here or 'no operation is under way'}. {advice}"
+    )
+
+
+def _verdict(membership: Membership, packet: Packet, named: tuple[int, ...], slot: Slot | None) -> str:
+    """Who is wrong, as far as this rank can tell, as it knows the round's right fingerprint."""
+    own = _own_fingerprint(packet, slot)
+    others = [rank for rank in range(membership.world_size) if rank != membership.rank and rank not in named]
+    if own is None:
+        return ""
+    if own == packet.fingerprint:
+        return f"This rank agrees with those before, so {_one_of(named or others)} is wrong. "
+    if own != packet.keys[0]:
+        return "This rank agrees with neither. "
+    if membership.rank in named:
+        return f"So this rank is wrong, or {_one_of(others)} is. "
+    return f"This rank agrees with the one that came then, so {_one_of(others)} is wrong. "
+
+
+def _own_fingerprint(packet: Packet, slot: Slot | None) -> int | None:
+    """What this rank has in the packet's round, if it is in it, or was in it last."""
+    if slot is None:
+        return None
+    if slot.task is not None and packet.seq == slot.seq:
+        return slot.fingerprint
+    # The switch has given this rank the round's sums.
+    return packet.fingerprint if packet.seq == slot.seq - 1 & 0xFFFFFFFF else None
+
+
+def _one_of(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"one of ranks {', '.join(map(str, ranks))}" if len(ranks) <= _MOST_NAMED else f"one of {len(ranks)} ranks"
+
+
+def implausible(membership: Membership, packet: Packet) -> MismatchError:
+    """Of a RESULT whose keys cannot be."""
+    return MismatchError(
+        f"the result of round {packet.seq} in slot {packet.slot >> 1} names blocks that cannot follow: a rank has "
+        f"announced them, and which of the ranks besides this one, {membership.rank}, no packet says. Check that all "
+        "ranks run the same version, and that their machines are sound"
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy.typing as npt
 
 from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce.protocol.fingerprint import of_round
 from p4reduce.protocol.membership import Membership
 from p4reduce.protocol.operation import Task
 from p4reduce.protocol.packet import LANES_OF, NO_VALUES, Codec, Packet
@@ -40,14 +41,18 @@ class Rounds:
         slot.agreed_exponents = []
         return self._packet(slot, task, 0, NO_VALUES)
 
-    def accepts(self, slot: Slot, task: Task, packet: Packet) -> bool:
-        """Whether a RESULT of the slot's round can be its answer."""
-        return (
-            packet.fingerprint == task.fingerprint
-            and packet.active == slot.active
-            and packet.present == slot.active
-            and self._plausible(slot, task, packet.keys)
-        )
+    def is_result(self, slot: Slot, packet: Packet) -> bool:
+        """Whether a RESULT of the slot's round, as number and fingerprint say, has the sums of its lanes."""
+        return packet.active == slot.active and packet.present == slot.active
+
+    def plausible(self, slot: Slot, task: Task, keys: Sequence[int]) -> bool:
+        """Whether a RESULT's keys can be minimums over workers of which this is one."""
+        for lane, least, key, announced in zip(self._all_lanes, slot.least, keys, slot.announced, strict=True):
+            if not least <= key <= announced:
+                return False
+            if key != NO_KEY and self._block(slot, lane, key) >= task.blocks.count:
+                return False
+        return True
 
     def take_result(self, slot: Slot, task: Task, packet: Packet) -> bytes | None:
         """Takes the sums of the round. Returns the packet of the next one; None when the slot has done its part."""
@@ -59,15 +64,6 @@ class Rounds:
         if not slot.active:
             return None
         return self._packet(slot, task, *self._contribution(slot, task, own))
-
-    def _plausible(self, slot: Slot, task: Task, keys: Sequence[int]) -> bool:
-        """Whether these can be minimums over workers of which this is one."""
-        for lane, least, key, announced in zip(self._all_lanes, slot.least, keys, slot.announced, strict=True):
-            if not least <= key <= announced:
-                return False
-            if key != NO_KEY and self._block(slot, lane, key) >= task.blocks.count:
-                return False
-        return True
 
     def _block(self, slot: Slot, lane: int, key: int) -> int:
         return (key >> 8) * self._streams + slot.first_stream + lane
@@ -110,6 +106,7 @@ class Rounds:
 
     def _packet(self, slot: Slot, task: Task, present: int, values: npt.NDArray[Any]) -> bytes:
         m = self._membership
+        slot.fingerprint = of_round(task.fingerprint, slot.active)
         return self._codec.encode(
             Packet(
                 Op.DATA,
@@ -118,7 +115,7 @@ class Rounds:
                 self._worker,
                 slot.index << 1 | slot.seq & 1,
                 slot.seq,
-                task.fingerprint,
+                slot.fingerprint,
                 slot.active,
                 present,
                 slot.announced,

@@ -45,6 +45,7 @@ class Slot:
         "announced",
         "deadline",
         "doublings",
+        "fingerprint",
         "first_sent_at",
         "first_stream",
         "index",
@@ -66,9 +67,10 @@ class Slot:
         self.first_stream = index * membership.lanes
         self.queue: deque[Task] = deque()
         self.task: Task | None = None
-        # The round: its number, the lanes that carry values, their blocks and exponents.
+        # The round: its number, the lanes that carry values, what says both operation and lanes, blocks and exponents.
         self.seq = membership.first_seq
         self.active = 0
+        self.fingerprint = 0
         self.agreed: list[int] = []
         self.agreed_exponents: list[int] = []
         # Each lane's next non-zero block: its place in the task's list of keys, and its key.

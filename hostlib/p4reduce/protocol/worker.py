@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from p4reduce.protocol.constants import NO_KEY, Op
-from p4reduce.protocol.endings import aborted, mismatch
+from p4reduce.protocol.endings import aborted, implausible, mismatch
 from p4reduce.protocol.membership import Membership
 from p4reduce.protocol.numbers import Float32Numbers, Int32Numbers, Numbers
 from p4reduce.protocol.operation import Operation, Task
@@ -105,7 +105,9 @@ class Worker:
             # Only packets that differ make the switch say so, and whose do is not known here. All go on, lest another
             # rank whose ERROR was lost waits for ever.
             if self.failure is None:
-                self._end(mismatch(self.membership, packet, list(self._tasks.values())), insist=True)
+                index = packet.slot >> 1
+                slot = self._slots[index] if index < len(self._slots) else None
+                self._end(mismatch(self.membership, packet, list(self._tasks.values()), slot), insist=True)
         elif packet.op == Op.ABORT:
             self._end(aborted(self.membership, packet))
         else:
@@ -152,6 +154,8 @@ class Worker:
         slot = self._slots[index]
         if self.failure is not None or not slot.under_way or packet.seq != slot.seq:
             self.stats.stale += 1
+        elif packet.fingerprint != slot.fingerprint:
+            self.stats.foreign += 1
         elif packet.op == Op.STATUS:
             self._recovery.counted(slot, packet.keys[0], packet.worker == self._worker, now)
         else:
@@ -160,8 +164,11 @@ class Worker:
     def _result(self, slot: Slot, packet: Packet, now: float) -> None:
         task = slot.task
         assert task is not None
-        if not self._rounds.accepts(slot, task, packet):
+        plausible = self._rounds.plausible(slot, task, packet.keys)
+        if not plausible or not self._rounds.is_result(slot, packet):
             self.stats.foreign += 1
+            if not plausible and slot.transmissions > 1:  # else it may have been spoilt on its way
+                self._end(implausible(self.membership, packet), insist=True)
             return
         self._recovery.answered(slot, packet.worker == self._worker, now)
         following = self._rounds.take_result(slot, task, packet)

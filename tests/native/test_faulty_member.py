@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an admitted member that sends what it should not can do to a job, on the P4 program and on the C code.
+
+P4REDUCE_FAULTS sets how many cases are run, of which sim has a tenth.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from p4reduce_targets import native, sim
+from p4reduce_targets.dataplane import DataPlane
+
+from ..dataplane import frames
+from ..dataplane.frames import PARENT, Host
+from ..dataplane.jobs import Job, Member
+from ..dataplane.p4runtime import Program
+from ..dataplane.switch import OUTCOMES, SWITCH
+from .direct import Direct
+
+sys.path.append(str(Path(__file__).parents[1] / "protocol"))
+
+from faulty_member import membership_of, run_case
+
+COMPILED = Path(__file__).resolve().parents[2] / "p4src" / "compiled"
+FAULTS = int(os.environ.get("P4REDUCE_FAULTS", "2000"))
+SLOTS = 2
+ABOVE = Host("02:00:00:00:97:01", "10.97.0.1", 6000)
+
+
+class Outcomes(Mapping[int, int]):
+    """The switch's counter."""
+
+    def __init__(self, plane: DataPlane) -> None:
+        self._plane = plane
+
+    def __getitem__(self, index: int) -> int:
+        return self._plane.read_counter(OUTCOMES, index).packets
+
+    def __len__(self) -> int:
+        return 16
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return iter(range(16))
+
+
+class OnDataPlane:
+    """A data plane with one job, as the simulation has its switches. `index`: as which worker of its parent."""
+
+    def __init__(self, plane: DataPlane, program: Program, workers: int, index: int | None = None) -> None:
+        direct = Direct("direct", plane, program)
+        direct.own_address(SWITCH)
+        parent = None if index is None else Member(direct.ports[-1], ABOVE)
+        self.plane = plane
+        self.job = Job(direct, workers, slots=SLOTS, parent=parent, index=index or 0).start()  # type: ignore[arg-type]
+        self.outcomes = Outcomes(plane)
+        self._receivers = {(m.port, m.host.udp_port): worker for worker, m in enumerate(self.job.members)}
+        if parent is not None:
+            self._receivers[parent.port, ABOVE.udp_port] = PARENT
+
+    def receive(self, sender: int, payload: bytes) -> tuple[tuple[int, ...], bytes] | None:
+        member = self.job.member(sender)
+        receivers, answer = [], b""
+        for port, frame in self.plane.process(member.port, frames.udp_frame(member.host, SWITCH, payload)):
+            to = self._receivers.get((port, int.from_bytes(frame[36:38], "big")))
+            if to is not None:
+                receivers.append(to)
+                answer = frame[42 : 34 + int.from_bytes(frame[38:40], "big")]
+        return (tuple(receivers), answer) if receivers else None
+
+
+@pytest.mark.parametrize("tree", [False, True], ids=["one switch", "tree"])
+@pytest.mark.parametrize(
+    ("load", "cases"), [(native.load, FAULTS // 4), (sim.load, FAULTS // 20)], ids=["native", "sim"]
+)
+def test_never_another_sum(load: Callable[[bytes], DataPlane], cases: int, tree: bool) -> None:
+    program = Program(COMPILED / "p4info.txtpb", COMPILED / "p4reduce.json")
+
+    @cache
+    def switch(workers: int, index: int | None = None) -> OnDataPlane:
+        return OnDataPlane(load(program.config), program, workers, index)
+
+    ends: Counter[str] = Counter()
+    for seed in range(cases):
+        size = 4 if tree else Random(seed).randint(2, 4)
+        leaves = [switch(2, 0), switch(2, 1)] if tree else []
+        root = switch(2 if tree else size)
+        for one in (root, *leaves):
+            one.job.reset()
+        racks = ((0, 1), (2, 3)) if tree else ()
+        case = run_case(
+            seed, membership_of(size, program.lanes, program.block_size, SLOTS), root, racks=racks, leaves=leaves
+        )
+        ends[case.outcome] += 1
+    assert set(ends) >= {"ended", "told"}

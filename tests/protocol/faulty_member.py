@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job of which one admitted member sends what it should not, all of it made from a seed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any, Protocol
+
+import numpy as np
+from scenarios import random_array
+from simulator import Network, Simulation
+
+from p4reduce.errors import MismatchError
+from p4reduce.protocol import Membership, Operation
+from p4reduce.protocol.constants import NO_KEY, PARENT, Op, Outcome
+from p4reduce.protocol.packet import LANES_OF, NO_VALUES, Codec, Packet, ProtocolError
+
+LIMIT_S = 30.0
+ALL = 0xFFFFFFFF
+
+
+class Aggregator(Protocol):
+    """A switch of one job, be it the model or a data plane; `outcomes` counts packets by what became of them."""
+
+    outcomes: Any
+
+    def receive(self, sender: int, payload: bytes) -> tuple[tuple[int, ...], bytes] | None: ...
+
+
+class Witness:
+    """A switch, and who of its workers has said what in which round: the packets that it counted."""
+
+    def __init__(self, switch: Aggregator, ranks: Sequence[int], codec: Codec) -> None:
+        self._switch, self._ranks, self._codec = switch, ranks, codec
+        self.said: dict[tuple[int, int], dict[int, Packet]] = {}
+        self.seqs: dict[int, int] = {}
+
+    def receive(self, sender: int, payload: bytes) -> tuple[tuple[int, ...], bytes] | None:
+        before = self._counted()
+        answer = self._switch.receive(sender, payload)
+        if sender != PARENT and self._counted() > before:
+            packet = self._codec.decode(payload)
+            self.said.setdefault((packet.slot, packet.seq), {})[self._ranks[sender]] = packet
+            self.seqs[packet.slot] = packet.seq
+        return answer
+
+    def _counted(self) -> int:
+        outcomes = self._switch.outcomes
+        return int(outcomes[Outcome.STARTED]) + int(outcomes[Outcome.ADDED])
+
+
+class FaultyMember(Simulation):
+    """What rank `culprit` sends is changed, left out, sent again or late; everything else is well."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        culprit: int,
+        random: Random,
+        switch: Aggregator | None = None,
+        *,
+        racks: Sequence[Sequence[int]] = (),
+        leaves: Sequence[Aggregator] = (),
+    ) -> None:
+        given: Any = {"switch": switch, "leaves": leaves}
+        super().__init__(membership, seed=random.getrandbits(32), network=Network(), racks=racks, **given)
+        self.culprit, self.faults = culprit, random
+        self.codec = Codec(membership.lanes, membership.block_size)
+        self.rate = random.choice([0.02, 0.1, 0.5])
+        self.changes: list[str] = []
+        self.operations: list[Operation] = []  # of honest ranks
+        self.outcome = ""
+        self.witnesses: list[Witness] = []
+        below: Any = [(self.leaves[index], rack) for index, rack in enumerate(racks)]
+        for one, ranks in below or [(self.switch, range(membership.world_size))]:
+            self.witnesses.append(Witness(one, ranks, self.codec))
+        if racks:
+            self.leaves = list(self.witnesses)  # type: ignore[arg-type]
+        else:
+            self.switch = self.witnesses[0]  # type: ignore[assignment]
+        for rank, worker in enumerate(self.workers):
+            if rank != culprit:
+                self._check_results(worker._rounds)
+
+    def _check_results(self, rounds: Any) -> None:
+        take = rounds.take_result
+
+        def take_result(slot: Any, task: Any, packet: Packet) -> bytes | None:
+            self.check_result(slot.active, packet)
+            result: bytes | None = take(slot, task, packet)
+            return result
+
+        rounds.take_result = take_result
+
+    def check_result(self, active: int, packet: Packet) -> None:
+        """What an honest rank takes is the sum of what all members have said, and the least of their keys."""
+        said = [one for witness in self.witnesses for one in witness.said[packet.slot, packet.seq].values()]
+        assert len(said) == len(self.workers)
+        assert list(packet.keys) == [min(keys) for keys in zip(*(one.keys for one in said), strict=True)]
+        sums = np.zeros((self.codec.lanes, self.codec.block_size), np.int32)
+        for one in said:
+            sums[list(LANES_OF[one.present])] += one.values.reshape(-1, self.codec.block_size)
+        assert np.array_equal(packet.values.reshape(-1, self.codec.block_size), sums[list(LANES_OF[active])])
+
+    def to_switch(self, rank: int, payload: bytes) -> None:
+        if rank != self.culprit or self.faults.random() >= self.rate:
+            super().to_switch(rank, payload)
+            return
+        kind = self.faults.choice(["leave out", "late", "repeat", "old", "bytes", "length", *["field"] * 12])
+        self.changes.append(kind)
+        if kind == "late":
+            self.at(self.now + self.faults.random(), lambda: Simulation.to_switch(self, rank, payload))
+        elif kind == "repeat":
+            for _ in range(self.faults.randint(2, 4)):
+                super().to_switch(rank, payload)
+        elif kind == "old":
+            super().to_switch(rank, self.faults.choice(self.sent[rank]))
+        elif kind == "bytes":
+            super().to_switch(rank, self.faults.randbytes(self.faults.randint(0, 200)))
+        elif kind == "length":
+            super().to_switch(rank, (payload + bytes(300))[: self.faults.randint(0, len(payload) + 300)])
+        elif kind == "field":
+            super().to_switch(rank, self._changed(payload))
+
+    def _changed(self, payload: bytes) -> bytes:
+        packet, random = self.codec.decode(payload), self.faults
+        packet.keys = list(packet.keys)
+        field = random.choice(["active", "present", "keys", "values", "operation", "seq", "slot", "op", "member"])
+        self.changes[-1] = field
+        if field == "active":
+            self._set_lanes(packet, random.getrandbits(self.codec.lanes), packet.present)
+        elif field == "present":
+            self._set_lanes(packet, packet.active, packet.active & random.getrandbits(self.codec.lanes))
+        elif field == "keys":
+            lane = random.randrange(self.codec.lanes)
+            key = packet.keys[lane]
+            packet.keys[lane] = random.choice([key + 256, key - 256, key - 1, NO_KEY, 0, random.getrandbits(32)]) & ALL
+        elif field == "values":
+            packet.values = packet.values + random.getrandbits(20)
+        elif field == "operation":
+            packet.fingerprint ^= 256 << random.randrange(24)
+        elif field == "seq":
+            packet.seq = packet.seq + random.choice([1, 2, 2, 3, 4, -1, -2, 2**31 - 1, 2**31]) & ALL
+            packet.slot = packet.slot & ~1 | packet.seq & 1
+        elif field == "slot":
+            packet.slot = random.choice([packet.slot ^ 1, packet.slot ^ 2, packet.slot + 2, random.getrandbits(16)])
+            packet.slot &= 0xFFFF
+        elif field == "op":
+            packet.op = random.choice(list(Op))
+        else:
+            setattr(packet, random.choice(["worker", "job", "generation"]), random.getrandbits(8))
+        changed = self.codec.encode(packet)
+        return changed if random.random() < 0.95 else bytes([random.getrandbits(8)]) + changed[1:]
+
+    def _set_lanes(self, packet: Packet, active: int, present: int) -> None:
+        """As a member does that takes other lanes for those of the round: so its fingerprint is another one, too."""
+        held = dict(zip(LANES_OF[packet.present], packet.values, strict=True))
+        present &= active
+        rows = [held.get(lane, np.ones(self.codec.block_size, np.int32)) for lane in LANES_OF[present]]
+        packet.values = np.array(rows, np.int32) if rows else NO_VALUES
+        packet.active, packet.present = active, present
+        packet.fingerprint = packet.fingerprint & ~0xFF | active
+
+    def overtaken(self, rank: int) -> bool:
+        """Whether the switch is past a round that the rank is in, so it does not answer."""
+        witness = next(one for one in self.witnesses if rank in one._ranks)
+        for slot in self.workers[rank]._slots:
+            latest = witness.seqs.get(slot.index << 1 | slot.seq & 1, slot.seq)
+            if slot.under_way and latest != slot.seq and (latest - slot.seq) % 2**32 != 2**32 - 2:
+                return True
+        return False
+
+    def end(self) -> str:
+        """Runs until the first honest rank has an error, all are done, or their patience has; says how it ended."""
+        honest = [rank for rank in range(len(self.workers)) if rank != self.culprit]
+
+        def over() -> bool:
+            workers = [self.workers[rank] for rank in honest]
+            failed = any(worker.failure is not None for worker in workers)
+            return failed or all(one.done for one in self.operations) or self.now > LIMIT_S or not self._events
+
+        self.run(over, limit=2 * LIMIT_S)
+        failures = {rank: self.workers[rank].failure for rank in honest if self.workers[rank].failure is not None}
+        for error in failures.values():
+            self._check_error(error)
+        if failures:
+            return "told"
+        waiting = [rank for rank in honest if not self.workers[rank].idle]
+        if not waiting:
+            return "ended"
+        for rank in waiting:
+            awaited = self.workers[rank].awaited()
+            if self.culprit in awaited:
+                return "awaited"
+        assert any(map(self.overtaken, waiting)), f"ranks {waiting} wait for nothing after {self.changes}"
+        return "overtaken"
+
+    def _check_error(self, error: BaseException | None) -> None:
+        assert isinstance(error, MismatchError)
+        message = str(error)
+        if "This rank agrees" not in message and "So this rank" not in message and "no packet says" not in message:
+            return  # it was not in that round, so it cannot tell, and accuses nobody
+        named = re.findall(r"\d+", " ".join(re.findall(r"ranks? (\d+(?:, \d+)*)", message)))
+        assert str(self.culprit) in named or "no switch has named" in message or "no packet says" in message, message
+
+
+def run_case(
+    seed: int,
+    membership: Membership,
+    switch: Aggregator | None = None,
+    *,
+    racks: Sequence[Sequence[int]] = (),
+    leaves: Sequence[Aggregator] = (),
+) -> FaultyMember:
+    """One job with a faulty member, run to its end; a seed is a case."""
+    random = Random(seed)
+    culprit = random.randrange(membership.world_size)
+    simulation = FaultyMember(membership, culprit, random, switch, racks=racks, leaves=leaves)
+    try:
+        for index in range(random.choice([1, 2, 3])):
+            size = random.choice([1, random.randint(0, 12 * membership.block_size * membership.lanes)])
+            kind = random.choice([np.float32, np.int32])
+            for rank in range(membership.world_size):
+                array = random_array(random, size, membership.block_size, kind)
+                operation = Operation(array)
+                simulation.submit(rank, operation, (index + random.random()) * 0.001)
+                if rank != culprit:
+                    simulation.operations.append(operation)
+        simulation.outcome = simulation.end()
+    except (AssertionError, ProtocolError) as error:
+        raise AssertionError(f"seed {seed}: {error}; rank {culprit}: {simulation.changes}") from error
+    return simulation
+
+
+def membership_of(world_size: int, lanes: int, block_size: int, slots: int) -> Membership:
+    return replace(
+        Membership(7, 1, 0, world_size, slots=slots, lanes=lanes, block_size=block_size, first_seq=2), rank=0
+    )

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/vectors.json, by which another implementation can be checked: this one does what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from model_switch import ModelSwitch
+
+from p4reduce.collectives import moves, reductions
+from p4reduce.collectives.plan import Group
+from p4reduce.protocol import Membership, Operation, Worker
+from p4reduce.protocol.fingerprint import fingerprint, of_round
+from p4reduce.protocol.numbers import numbers_for
+
+VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "docs" / "vectors.json").read_text())
+
+
+@pytest.mark.parametrize("vector", VECTORS["fingerprints"])
+def test_fingerprints(vector: dict[str, Any]) -> None:
+    operation = fingerprint(vector["counter"], vector["dtype"], vector["reduce_op"], vector["elements"])
+    assert f"{operation:08x}" == vector["operation"]
+    assert f"{of_round(operation, vector['active']):08x}" == vector["round"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["numbers"])
+def test_numbers(vector: dict[str, Any]) -> None:
+    numbers = numbers_for(np.dtype(np.float32), vector["world_size"])
+    values = np.array([[int(word, 16) for word in vector["float32"]]], np.uint32).view(np.float32)
+    assert numbers.quantise(values, [vector["exponent"]])[0].tolist() == vector["int32"]
+    sums = np.array([vector["sums"]], np.int32)
+    result = numbers.dequantise(sums, [vector["exponent"]]).view(np.uint32)
+    assert [f"{word:08x}" for word in result[0]] == vector["result"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["collectives"], ids=lambda vector: vector["call"])
+def test_collectives(vector: dict[str, Any]) -> None:
+    group, tensor = Group(1, 2), np.zeros(vector["shape"], vector["tensor_dtype"])
+    calls: dict[str, Any] = {
+        "allreduce sum": lambda: reductions.allreduce(group, tensor, "sum", 1),
+        "allreduce average": lambda: reductions.allreduce(group, tensor, "average", 1),
+        "allreduce max": lambda: reductions.allreduce(group, tensor, "max", 1),
+        "reduce to 0": lambda: reductions.reduce(group, tensor, 0, "sum", 1),
+        "reduce_scatter": lambda: reductions.reduce_scatter(group, tensor, None, "sum", 1),
+        "broadcast from 0": lambda: moves.broadcast(group, tensor, 0),
+        "all_gather": lambda: moves.all_gather(group, tensor, None),
+        "barrier": lambda: moves.barrier(group),
+    }
+    operation = calls[vector["call"]]().operation
+    assert operation.dtype == vector["dtype"]
+    assert operation.reduce_op == vector["reduce_op"]
+    assert operation.data.size == vector["elements"]
+    assert operation.data.dtype == vector["added_as"]
+
+
+def test_hello() -> None:
+    vector = VECTORS["hello"]
+    worker = Worker(Membership(**VECTORS["hello"]["membership"]))
+    assert worker.hello(int(vector["nonce"], 16)).hex() == vector["datagram"]
+
+
+def test_operation() -> None:
+    """Every datagram of two ranks' allreduce in two rounds after the announcement, as rank 1 completes each."""
+    vector = VECTORS["operation"]
+    memberships = [Membership(rank=rank, **vector["membership"]) for rank in range(2)]
+    switch = ModelSwitch(memberships[0])
+    workers = [Worker(membership) for membership in memberships]
+    operations = [
+        Operation(np.array([int(word, 16) for word in words], np.uint32).view(np.float32)) for words in vector["inputs"]
+    ]
+    for worker, operation in zip(workers, operations, strict=True):
+        worker.submit(operation, 0.0)
+    for one in vector["rounds"]:
+        answer = None
+        for rank, worker in enumerate(workers):
+            (payload,) = worker.take_packets()
+            assert bytes(payload).hex() == one["data"][rank]
+            answer = switch.receive(rank, bytes(payload))
+        assert answer == ((0, 1), bytes.fromhex(one["result"]))
+        for worker in workers:
+            worker.receive(answer[1], 0.001)
+    for operation in operations:
+        assert operation.done
+        assert [f"{word:08x}" for word in operation.data.view(np.uint32)] == vector["output"]
