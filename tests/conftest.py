@@ -19,6 +19,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if not os.path.exists("/dev/nvidiactl"):
     os.environ["TRITON_INTERPRET"] = "1"
 
+# Tests share the processors, and torch's threads would wait for one another's turn. Told before torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("p4reduce", deadline=None)
 settings.load_profile("p4reduce")

@@ -22,7 +22,7 @@ class SwitchUnavailable(SwitchError):
 
 
 class Superseded(SwitchError):
-    """Another controller has become the switch's primary."""
+    """Another controller is the switch's primary."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Parent:
 class Placement:
     """A job as the switch knows it. `workers[i]` is where worker i was heard; the last `children` are switches.
 
-    Without a `parent` the switch is the root of the job's tree.
+    Without a `parent` the switch is the root of the job's tree. `hosts`: MAC addresses, and on which port they are.
     """
 
     job: int
@@ -69,6 +69,7 @@ class Placement:
     workers: tuple[Heard, ...]
     children: int = 0
     parent: Parent | None = None
+    hosts: tuple[tuple[str, int], ...] = ()
 
     @property
     def has_ranks(self) -> bool:
@@ -102,8 +103,6 @@ class Listener(Protocol):
 
     def disconnected(self, why: str) -> None: ...
 
-    def superseded(self, why: str) -> None: ...
-
 
 class Aggregator(Protocol):
     """A switch that aggregates. Every method may raise SwitchError, and has a deadline of its own."""
@@ -121,15 +120,28 @@ class Aggregator(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why there is no connection, or ""."""
+        """Why the switch is not in hand, or ""."""
+
+    @property
+    def state(self) -> str:
+        """For people: "ready", "not primary" or "unreachable for 12 s"."""
+
+    @property
+    def absence(self) -> str:
+        """Why new jobs cannot count on it, or "". A break of a moment is none."""
 
     def expect(self, job: Placement) -> None:
         """Before `start`: an earlier controller has installed that job, which carries on."""
 
-    async def start(self, listener: Listener, timeout: float) -> None:
-        """Connects, and clears what an earlier controller left, but for jobs that were expected.
+    async def look(self, timeout: float) -> None:
+        """Before `start`: connects and looks, and changes nothing. Raises SwitchUnavailable, or Superseded where
+        another controller is the primary and shall not give way."""
 
-        Later losses of the connection are mended.
+    async def start(self, listener: Listener, timeout: float) -> None:
+        """Connects, becomes primary, and clears what an earlier controller left, but for jobs that were expected.
+
+        Raises SwitchUnavailable when that has taken too long. It goes on then, and mends later losses of the
+        connection, until `close`.
         """
 
     async def close(self, *, keep: bool = False) -> None:

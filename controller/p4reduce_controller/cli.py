@@ -42,7 +42,7 @@ def controller(
     *,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these settings.")] = None,
     options: dict[str, Any],
-    switch_timeout: Annotated[float, typer.Option(help="Seconds to wait for the switch.")] = 30.0,
+    switch_timeout: Annotated[float, typer.Option(help="Seconds to wait for a switch.")] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, on stderr.")] = False,
 ) -> None:
@@ -56,11 +56,9 @@ def controller(
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(message)s")
     try:
         settings = load(config, {key: SCHEMA[key].of_option(given) for key, given in options.items()})
-        superseded = asyncio.run(run(settings, switch_timeout, lambda service: _say_ready(service, as_json)))
+        asyncio.run(run(settings, switch_timeout, lambda service: _say_ready(service, as_json)))
     except (SettingsError, PipelineError, StateError, SwitchError, ListenError, OSError) as error:
         _fail(str(error))
-    if superseded:
-        _fail(superseded)
 
 
 def status(

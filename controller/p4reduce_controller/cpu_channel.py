@@ -15,7 +15,7 @@ from p4reduce_controller.frames import Aggregation, Endpoint, build, hello_nonce
 from p4reduce_controller.link import Link
 from p4reduce_controller.resets import ResetBatch
 
-RESET_TIMEOUT = 5.0
+RESET_TIMEOUT = 30.0  # a switch may stand still for a while
 QUERY_TIMEOUT = 2.0
 QUERY_RETRY = 0.25
 ABORT_COPIES = 3  # each may be lost on its way; ranks also hear it from the service
@@ -36,6 +36,7 @@ class CpuChannel:
         self._layout = layout
         self._link = link
         self._heard = heard
+        self._resetting = asyncio.Lock()
         self._resets: dict[tuple[int, int], Callable[[Aggregation], None]] = {}
         self._queries: dict[int, asyncio.Future[HalfState]] = {}
         self._query_ids = count(1)
@@ -47,7 +48,14 @@ class CpuChannel:
         await self._link().send_packet(frame, through_pipeline=0, padding=0, egress_port=port, multicast_group=0)
 
     async def reset(self, job: Placement) -> None:
-        """Every half of the job's slots, until all have acknowledged. Raises SwitchError."""
+        """Every half of the job's slots, until all have acknowledged. Raises SwitchError.
+
+        One job after the other: a batch sends what the switch can queue for the controller, and all share that queue.
+        """
+        async with self._resetting:
+            await self._reset(job)
+
+    async def _reset(self, job: Placement) -> None:
         batch = ResetBatch(job.job, job.generation, job.slots, job.first_seq, self._layout.lanes)
         news = asyncio.Event()
 

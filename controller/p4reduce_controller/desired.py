@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +41,11 @@ class DesiredState:
         self._rates: dict[tuple[int, Direction], float] = {}
         for entry in _base_entries(config, program):
             self._want(entry, None)
+        for port, direction in _lossy(config):
+            self._want(program.loss(port, direction, config.drop_rate), None)
+            self._rates[port, direction] = config.drop_rate
         self._base = frozenset(self._wanted)
+        self._learned: dict[object, set[int]] = {}  # entries for hosts, and the jobs that they are there for
 
     @property
     def loss_rates(self) -> Mapping[tuple[int, Direction], float]:
@@ -53,13 +57,15 @@ class DesiredState:
         """The switch has it already."""
         for entry in self._entries_of(job):
             self._want(entry, job.job)
-        for entry in self._learned_from(job):
+        for entry in self._hosts_of(job):
             self._want(entry, None)
+            self._learn(entry, job.job)
 
     async def install(self, job: Placement) -> None:
         await self._put(self._entries_of(job), owner=job.job)
+        new = [entry for entry in self._hosts_of(job) if self._learn(entry, job.job)]
         try:
-            await self._try_to_put(self._learned_from(job))
+            await self._try_to_put(new)
         except SwitchUnavailable:
             raise
         except SwitchError as error:  # frames to an unknown host are flooded, so this is no loss
@@ -70,16 +76,31 @@ class DesiredState:
 
     async def forget(self, job: Placement) -> None:
         program = self._program
-        await self._drop([*program.uplinks(job), *program.deliveries(job), program.job_group(job)])
+        nobodys = [entry for entry in self._hosts_of(job) if self._unlearn(entry, job.job)]
+        await self._drop([*program.uplinks(job), *program.deliveries(job), program.job_group(job), *nobodys])
+
+    def _learn(self, entry: Entry, job: int) -> bool:
+        """True when it is there for no other job yet."""
+        jobs = self._learned.setdefault(self._canonical(entry)[0], set())
+        jobs.add(job)
+        return jobs == {job}
+
+    def _unlearn(self, entry: Entry, job: int) -> bool:
+        """True when it is there for no other job."""
+        key = self._canonical(entry)[0]
+        jobs = self._learned.get(key, set())
+        jobs.discard(job)
+        if not jobs:
+            self._learned.pop(key, None)
+        return not jobs
 
     def _entries_of(self, job: Placement) -> list[Entry]:
         program = self._program
         return [program.job_group(job), *program.deliveries(job), *program.uplinks(job), *program.admissions(job)]
 
-    def _learned_from(self, job: Placement) -> list[Entry]:
-        """Where its workers are, as hosts."""
-        hosts = {worker.sender.mac: worker.port for worker in job.workers}
-        learned = [self._program.host(mac, port) for mac, port in hosts.items()]
+    def _hosts_of(self, job: Placement) -> list[Entry]:
+        """Which the switch was not told of."""
+        learned = [self._program.host(mac, port) for mac, port in job.hosts]
         return [entry for entry in learned if self._canonical(entry)[0] not in self._base]
 
     # Losses on purpose.
@@ -207,6 +228,11 @@ def _base_entries(config: SwitchConfig, program: Program) -> list[Entry]:
     if config.routes:
         entries.append(program.router_mac(mac))
     return entries
+
+
+def _lossy(config: SwitchConfig) -> Iterator[tuple[int, Direction]]:
+    directions: tuple[Direction, ...] = ("in", "out")
+    return ((port, way) for port in config.ports for way in directions if config.drop_rate)
 
 
 def _pair(replica: Any) -> tuple[int, int]:

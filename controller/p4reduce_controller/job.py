@@ -26,26 +26,27 @@ class State(Enum):
 class Member:
     """A rank that has joined. Times are seconds on the caller's clock.
 
-    `session` is None while it is away: not back yet since the controller was restarted. `key`: the digest of the secret
-    by which it is known then, or "".
+    `session` is None while it is away: not back yet since the controller was restarted, which was at `away_since`.
+    `key`: the digest of the secret by which it is known then, or "".
     """
 
     rank: int
     session: Session | None
-    last_sign: float
     nonce: int
     key: str = ""
     switch: str = ""  # the name of the one that it says it is at
     heard: dict[int, Heard] = field(default_factory=dict)  # by the number of the switch, one in each tree
     leaving: bool = False
+    away_since: float = 0.0
     told: pb.Waiting | None = None
 
 
 @dataclass
 class Job:
-    """`ranges` has one for each switch: slot s of the job is in those of tree s mod the number of trees.
+    """`ranges`: its slots at each switch, by the switch's number; slot s is in those of tree s mod the number of trees.
 
-    `placements`: what each switch that takes part is told, by its number, once all ranks have been heard.
+    Before all ranks have been heard, it only has those of switches that every job needs. `placements`: what each switch
+    that takes part is told, by its number, once all ranks have been heard.
     """
 
     name: str
@@ -53,9 +54,9 @@ class Job:
     generation: int
     world_size: int
     slots: int
-    ranges: tuple[SlotRange, ...]
+    ranges: dict[int, SlotRange]
     first_seq: int
-    lease: float
+    rejoin_time: float
     started: float
     deadline: float  # of the gathering
     state: State = State.GATHERING

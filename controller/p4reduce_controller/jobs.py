@@ -19,14 +19,16 @@ from dataclasses import dataclass
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.admission import DEFAULT_SLOTS, DEFAULT_TIMEOUT, LONGEST_NAME, problem_of, quarrel_with
 from p4reduce_controller.aggregator import Heard, Layout
+from p4reduce_controller.deadlines import LEAVE_GRACE, REJOIN_TIME, awaited, overdue
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, Member, Session, State
-from p4reduce_controller.leases import DEFAULT_LEASE, LEAVE_GRACE, awaited, overdue
 from p4reduce_controller.numbers import JobNumbers, NumbersExhausted
-from p4reduce_controller.placement import Site, place
+from p4reduce_controller.placement import Site, on_the_way, place
 from p4reduce_controller.pools import PoolFull, SlotPool
 from p4reduce_controller.registry import Registry
 from p4reduce_controller.trees import Misplaced, Trees
+
+BROKEN = "was lost: its connection to the controller broke"
 
 
 @dataclass(frozen=True)
@@ -68,25 +70,33 @@ class Jobs:
         addresses: Sequence[Endpoint],
         *,
         trees: Trees | None = None,
-        lease: float = DEFAULT_LEASE,
+        fixed: Sequence[Mapping[str, int]] = (),
+        rejoin_time: float = REJOIN_TIME,
+        leave_grace: float = LEAVE_GRACE,
         default_slots: int = DEFAULT_SLOTS,
         numbers: JobNumbers | None = None,
         first_seq: Callable[[], int] = lambda: secrets.randbits(31) << 1,
         nonce: Callable[[], int] = lambda: secrets.randbits(64),
         returns: bool = False,
+        absence: Callable[[int], str] = lambda _: "",
     ) -> None:
         """`layout`: of every switch. `addresses`: where workers send to, one a switch. `trees`: by default one each.
+        `fixed`: of each switch, the ports of MAC addresses that the controller was told.
 
-        `returns`: ranks are given a key, with which they can come back to a later controller that restores the jobs.
+        `returns`: ranks are given a key, with which they can come back to a later controller that restores the jobs,
+        within `rejoin_time` seconds. `leave_grace`: seconds from the first rank's leaving until all must have left.
+        `absence`: why the switch of that number cannot be used now, or "".
         """
         self.started = self.aborted = self.finished = self.joins = 0
         self.site = Site(layout, tuple(addresses), trees or Trees([str(address) for address in addresses]))
-        self._lease = lease
-        self._registry = Registry(self.site, numbers or JobNumbers())
+        self._rejoin_time = rejoin_time
+        self._leave_grace = leave_grace
+        self._registry = Registry(self.site, numbers or JobNumbers(), fixed)
         self._default_slots = min(default_slots, self.site.capacity)
         self._first_seq = first_seq
         self._nonce = nonce
         self._returns = returns
+        self._absence = absence
         self._seats: dict[Session, tuple[Job, Member]] = {}
         self._effects: list[Effect] = []
         self._children: dict[int, Heard] = {}
@@ -120,12 +130,14 @@ class Jobs:
 
     def join(self, session: Session, join: pb.Join, now: float) -> None:
         job = self._registry.named(join.job)
-        problem = problem_of(join, self.site)
+        problem = problem_of(join, self.site) or self._nobody_at(join.switch)
+        reason = pb.JOIN_REFUSED
         if problem is None and job is None:
             try:
                 job = self._found(join, now)
             except (PoolFull, NumbersExhausted) as error:
                 problem = f"{error}; ask for fewer slots, or wait until other jobs end"
+                reason = pb.SLOTS_EXHAUSTED
         if problem is None and job is not None:
             problem = quarrel_with(job, join, self._default_slots)
         if problem is None and job is not None:
@@ -133,16 +145,12 @@ class Jobs:
             return
         name = join.job[:LONGEST_NAME]
         refusal = pb.Abort(
-            rank=join.rank, reason=pb.JOIN_REFUSED, message=f"job {name!r}: rank {join.rank} is refused: {problem}"
+            rank=join.rank, reason=reason, message=f"job {name!r}: rank {join.rank} is refused: {problem}"
         )
         self._tell(session, pb.ServerMessage(abort=refusal), last=True)
         # Ranks that still gather would wait in vain. A job that runs is not troubled by a latecomer.
         if job is not None and job.state is State.GATHERING:
             self._abort(job, refusal)
-
-    def heartbeat(self, session: Session, now: float) -> None:
-        if session in self._seats:
-            self._seats[session][1].last_sign = now
 
     def rejoin(self, session: Session, rejoin: pb.Rejoin, now: float) -> None:
         """The rank is back, on a new stream."""
@@ -156,14 +164,13 @@ class Jobs:
             del self._seats[member.session]
             moved = pb.Abort(rank=member.rank, reason=pb.JOIN_REFUSED, message="the rank is back on another stream")
             self._tell(member.session, pb.ServerMessage(abort=moved), last=True)
-        member.session, member.last_sign, member.told = session, now, None
+        member.session, member.told = session, None
         self._seats[session] = (job, member)
         if job.leave_deadline is not None:  # which those who were away knew nothing of
-            job.leave_deadline = now + LEAVE_GRACE
+            job.leave_deadline = now + self._leave_grace
         self._tell(session, pb.ServerMessage(ready=self._ready(job, member)))
 
     def leave(self, session: Session, now: float) -> None:
-        self.heartbeat(session, now)
         if session not in self._seats:
             return
         job, member = self._seats[session]
@@ -174,15 +181,14 @@ class Jobs:
         if all(other.leaving for other in job.members.values()):
             self._finish(job)
         elif job.leave_deadline is None:
-            job.leave_deadline = now + LEAVE_GRACE
+            job.leave_deadline = now + self._leave_grace
 
-    def lost(self, session: Session, hint: str = "") -> None:
-        """The rank's stream broke. After its Leave that is no news. `hint`: what else is wrong, for the others."""
+    def lost(self, session: Session, what: str = BROKEN) -> None:
+        """The rank's stream has ended. After its Leave that is no news. `what`: what the others are told of it."""
         if session not in self._seats:
             return
         job, member = self._seats[session]
         if not member.leaving:
-            what = f"was lost: its connection to the controller broke{hint}"
             self._abort(job, job.blame([member.rank], pb.WORKER_LOST, what))
 
     # Events from the switches.
@@ -191,8 +197,8 @@ class Jobs:
         """Where a switch is that has a parent, as the parent has heard it."""
         self._children[child] = hello
 
-    def heard(self, switch: int, hello: Heard, now: float) -> bool:
-        """True when the HELLO is that of a rank that the job still waits for in that switch's tree."""
+    def heard(self, switch: int, hello: Heard) -> bool:
+        """True when the HELLO is that of a rank that the job still waited for in that switch's tree."""
         if self.site.leads_to_a_switch(switch, hello.port, self._children):
             return False  # it was meant for another switch, which is nearer to the rank
         job = self._registry.numbered(hello.job, hello.generation)
@@ -201,10 +207,15 @@ class Jobs:
         member = job.members.get(hello.worker)
         if member is None or member.nonce != hello.nonce or switch not in self.site.within_reach(member.switch):
             return False
+        if member.switch != self.site.trees.names[switch] and self.site.trees.children(switch) - self._children.keys():
+            return False  # it may have come by one of those, whose ports are not known
         if self.site.trees.among(list(member.heard), self.site.trees.tree(switch)):
             return False
+        if problem := self._registry.hosts[switch].claim(hello.sender, hello.port, job.number):
+            where = f"at the switch {self.site.addresses[switch]}"
+            self._abort(job, job.blame([member.rank], pb.JOIN_REFUSED, f"is refused {where}: {problem}"))
+            return True
         member.heard[switch] = hello
-        member.last_sign = max(member.last_sign, now)
         self._proceed(job)
         return True
 
@@ -241,15 +252,20 @@ class Jobs:
         """From now on, ranks that are away can come back."""
         for job in self.live:
             for member in job.away:
-                member.last_sign = now
+                member.away_since = now
 
     # Events from the clock and from above.
 
     def tick(self, now: float) -> None:
         """Ends what is over time, and tells ranks whom they wait for. Call it every tenth of a second or so."""
         for job in self.live:
+            gathering = job.state is State.GATHERING
             if abort := overdue(job, self.site, now):
+                if gathering:
+                    abort.message += "".join(f"; {text}" for text in self._unusable(range(len(self.site.addresses))))
                 self._abort(job, abort)
+            elif why := gathering and self._nobody_at(*{member.switch for member in job.members.values()}):
+                self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {why}"))
             elif waits := awaited(job, self.site):
                 notice, waiting = waits
                 for member in waiting:
@@ -266,13 +282,13 @@ class Jobs:
 
     def _found(self, join: pb.Join, now: float) -> Job:
         first_seq = self._first_seq() & 0xFFFFFFFE
-        job = self._registry.found(join, join.slots or self._default_slots, first_seq, self._lease, now)
+        job = self._registry.found(join, join.slots or self._default_slots, first_seq, self._rejoin_time, now)
         self.started += 1
         return job
 
     def _seat(self, job: Job, session: Session, join: pb.Join, now: float) -> None:
         key = secrets.token_hex(16) if self._returns else ""
-        member = Member(join.rank, session, now, self._nonce(), digest(key) if key else "", switch=join.switch)
+        member = Member(join.rank, session, self._nonce(), digest(key) if key else "", switch=join.switch)
         job.members[join.rank] = member
         # The least patient rank decides: when it gives up, the job cannot come to be.
         job.deadline = min(job.deadline, now + (join.timeout_s or DEFAULT_TIMEOUT))
@@ -288,8 +304,8 @@ class Jobs:
             block_size=layout.block_size,
             first_seq=job.first_seq,
             hello_nonce=member.nonce,
-            lease_s=job.lease,
             rejoin_key=key,
+            rejoin_s=job.rejoin_time,
             aggregators=[self._endpoint(switch) for switch in self.site.within_reach(member.switch)],
         )
         self._tell(session, pb.ServerMessage(assigned=assigned))
@@ -297,6 +313,19 @@ class Jobs:
     def _endpoint(self, switch: int) -> pb.Endpoint:
         at = self.site.addresses[switch]
         return pb.Endpoint(ip=at.ip, udp_port=at.udp_port, mac=at.mac, tree=self.site.trees.tree(switch))
+
+    def _unusable(self, switches: Iterable[int]) -> list[str]:
+        absences = ((switch, self._absence(switch)) for switch in switches)
+        return [f"the switch {self.site.trees.names[switch]} cannot be used: {why}" for switch, why in absences if why]
+
+    def _nobody_at(self, *named: str) -> str | None:
+        """Why ranks that say that they are there cannot be served: some tree has no switch for them."""
+        for name in named:
+            for tree in range(len(self.site.trees.roots)):
+                could = self.site.trees.among(self.site.within_reach(name), tree)
+                if len(unusable := self._unusable(could)) == len(could):
+                    return "; ".join(unusable)
+        return None
 
     def _why_not(self, rejoin: pb.Rejoin, *, stranger: bool) -> pb.Abort:
         generation, abort = self._aborts.get(rejoin.job, (None, None))
@@ -316,7 +345,15 @@ class Jobs:
         if job.without(lambda member: self.site.heard_everywhere(member.heard)):
             return
         try:
-            job.placements = place(self.site, job, self._children)
+            switches = on_the_way(self.site, job)
+            if unusable := self._unusable(switches):
+                raise Misplaced("; ".join(unusable))
+            self._registry.take_slots(job, switches)
+            job.placements = place(self.site, job, self._children, self._registry.hosts)
+        except PoolFull as error:
+            why = f"all ranks were heard, but {error}; ask for fewer slots, or wait until other jobs end"
+            self._abort(job, pb.Abort(reason=pb.SLOTS_EXHAUSTED, message=f"job {job.name!r}: {why}"))
+            return
         except Misplaced as error:
             self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {error}"))
             return

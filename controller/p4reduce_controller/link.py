@@ -5,18 +5,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import finsy as fy
 from finsy.proto import U128, p4r
 
 from p4reduce_controller.aggregator import Superseded, SwitchError, SwitchUnavailable
+from p4reduce_controller.election import in_words
 from p4reduce_controller.tasks import Interrupted, apart
 
 log = logging.getLogger(__name__)
 
 _OPEN_TIMEOUT = 10.0
+_PULSE = 2.0
+_LOW_IDS = 1 << 16
 _BATCH = 256  # updates a write: well below gRPC's 4 MiB a message
 
 Entry = fy.P4TableEntry | fy.P4MulticastGroupEntry | fy.P4CounterEntry
@@ -25,18 +30,24 @@ _E = TypeVar("_E", fy.P4TableEntry, fy.P4MulticastGroupEntry, fy.P4CounterEntry)
 PacketHandler = Callable[[bytes, dict[str, Any]], None]
 
 
+@dataclass(frozen=True)
+class Standing:
+    """Whose a switch is: the primary's election id, or where there is none, the highest that the switch remembers."""
+
+    election_id: int
+    has_primary: bool
+
+
 class Link:
-    """Opened once, closed once. `election_id` decides between controllers: the highest becomes primary.
+    """Connected once, closed once.
 
     All that waits when it is closed, and all that comes later, fails with SwitchUnavailable.
     """
 
-    def __init__(
-        self, target: str, device_id: int, election_id: int, schema: fy.P4Schema, on_packet: PacketHandler
-    ) -> None:
+    def __init__(self, target: str, device_id: int, schema: fy.P4Schema, on_packet: PacketHandler) -> None:
         self.target = target
         self._device_id = device_id
-        self._election_id = election_id
+        self._election_id = 0
         self._schema = schema
         self._on_packet = on_packet
         self._client = fy.P4Client(target, wait_for_ready=False)
@@ -44,14 +55,26 @@ class Link:
         self._receiver: asyncio.Task[Any] | None = None
         self._closed = False
 
-    async def open(self) -> bool:
-        """Connects, becomes primary and sees that the pipeline is ours. True when it had to be installed."""
+    async def look(self) -> Standing:
+        """Connects, and says whose the switch is without changing that."""
         await self._client.open(schema=self._schema, complete_request=self._complete)
-        return await self._ask("connecting", self._take_over())
+        return await self._ask("connecting", asyncio.wait_for(self._look(), _OPEN_TIMEOUT))
+
+    async def vacancy(self) -> Standing:
+        """After `look`: waits until there is no primary any more, or another one."""
+        return await self._ask("the connection", self._next_standing())
+
+    async def take(self, election_id: int) -> bool:
+        """After `look`: becomes primary and sees that the pipeline is ours. True when it had to be installed.
+
+        Raises Superseded where somebody's id is higher.
+        """
+        self._election_id = election_id
+        return await self._ask("becoming primary", self._take_over())
 
     async def run(self) -> None:
         """Receives until the connection breaks, which it raises as SwitchUnavailable or Superseded."""
-        await self._ask("the connection", self._receive())
+        await self._ask("the connection", self._live())
 
     async def close(self) -> None:
         self._closed = True
@@ -88,6 +111,23 @@ class Link:
         except (Interrupted, asyncio.TimeoutError, fy.P4ClientError) as error:
             raise self._explain(doing, error) from error
 
+    async def _live(self) -> None:
+        tasks = [asyncio.ensure_future(work) for work in (self._receive(), self._pulse())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in done:
+            task.result()
+
+    async def _pulse(self) -> None:
+        """A switch that hangs keeps its connection, and is asked for little while no job changes."""
+        while True:
+            await asyncio.sleep(_PULSE)
+            await self._cookie()
+
     async def _receive(self) -> None:
         self._receiver = asyncio.current_task()
         while True:
@@ -110,15 +150,42 @@ class Link:
     async def _write(self, updates: Sequence[p4r.Update], *, missing_ok: bool) -> None:
         try:
             await self._client.request(p4r.WriteRequest(device_id=self._device_id, updates=updates))
+        except asyncio.CancelledError:
+            self._give_up()
+            raise
         except fy.P4ClientError as error:
-            if error.code == fy.GRPCStatusCode.DEADLINE_EXCEEDED and self._receiver is not None:
-                self._receiver.cancel()  # what the switch holds now is only known after a new connection has looked
+            if error.code == fy.GRPCStatusCode.DEADLINE_EXCEEDED:
+                self._give_up()
             if not (missing_ok and error.details and error.is_not_found_only):
                 raise
+
+    def _give_up(self) -> None:
+        """What the switch holds now is only known after a new connection has looked."""
+        if self._receiver is not None:
+            self._receiver.cancel()
 
     async def _read(self, entities: Sequence[p4r.Entity]) -> list[p4r.Entity]:
         request = p4r.ReadRequest(device_id=self._device_id, entities=entities)
         return [entity async for reply in self._client.request_iter(request) for entity in reply.entities]
+
+    async def _look(self) -> Standing:
+        # Without an id one is never primary. BMv2 takes that for the lowest of all ids, so two cannot look at a time.
+        await self._arbitrate(None)
+        try:
+            return await self._next_standing()
+        except fy.P4ClientError as error:
+            if not error.is_election_id_used:
+                raise
+        await self._arbitrate(1 + secrets.randbelow(_LOW_IDS))
+        return await self._next_standing()
+
+    async def _next_standing(self) -> Standing:
+        while True:
+            message = await self._next_message()
+            if message.WhichOneof("update") == "arbitration":
+                update = message.arbitration
+                known = U128.decode(update.election_id)
+                return Standing(known, has_primary=update.status.code == fy.GRPCStatusCode.ALREADY_EXISTS)
 
     async def _take_over(self) -> bool:
         await asyncio.wait_for(self._become_primary(), _OPEN_TIMEOUT)
@@ -130,20 +197,24 @@ class Link:
             request.election_id.CopyFrom(U128.encode(self._election_id))
 
     async def _become_primary(self) -> None:
-        election_id = U128.encode(self._election_id)
-        arbitration = p4r.MasterArbitrationUpdate(device_id=self._device_id, election_id=election_id)
-        await self._client.send(p4r.StreamMessageRequest(arbitration=arbitration))
+        await self._arbitrate(self._election_id)
         while True:
             message = await self._next_message()
             if message.WhichOneof("update") == "arbitration":
                 self._check_primary(message.arbitration)
                 return
 
+    async def _arbitrate(self, election_id: int | None) -> None:
+        arbitration = p4r.MasterArbitrationUpdate(device_id=self._device_id)
+        if election_id is not None:
+            arbitration.election_id.CopyFrom(U128.encode(election_id))
+        await self._client.send(p4r.StreamMessageRequest(arbitration=arbitration))
+
     def _check_primary(self, update: p4r.MasterArbitrationUpdate) -> None:
         if update.status.code != fy.GRPCStatusCode.OK:
             raise Superseded(
-                f"another controller with election id {U128.decode(update.election_id)} has taken over the switch at "
-                f"{self.target} (ours was {self._election_id})"
+                f"another controller with election id {in_words(U128.decode(update.election_id))} has taken over the "
+                f"switch at {self.target} (ours was {in_words(self._election_id)})"
             )
 
     async def _learn_version(self) -> None:
@@ -157,11 +228,8 @@ class Link:
 
     async def _install_pipeline(self) -> bool:
         # The cookie is a hash of P4Info and program, so the same cookie means the same pipeline.
-        cookie_only = p4r.GetForwardingPipelineConfigRequest.COOKIE_ONLY
         try:
-            reply = await self._client.request(
-                p4r.GetForwardingPipelineConfigRequest(device_id=self._device_id, response_type=cookie_only)
-            )
+            reply = await self._cookie()
             if reply.config.HasField("cookie") and reply.config.cookie.cookie == self._schema.p4cookie:
                 return False
         except fy.P4ClientError as error:
@@ -174,6 +242,12 @@ class Link:
         )
         await self._ask("installing the pipeline", self._client.request(request))
         return True
+
+    async def _cookie(self) -> p4r.GetForwardingPipelineConfigResponse:
+        cookie_only = p4r.GetForwardingPipelineConfigRequest.COOKIE_ONLY
+        return await self._client.request(
+            p4r.GetForwardingPipelineConfigRequest(device_id=self._device_id, response_type=cookie_only)
+        )
 
     def _explain(self, doing: str, error: BaseException) -> SwitchError:
         where = f"switch at {self.target}: {doing} failed: "

@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
+from p4reduce.control.channel import LEASE, keepalive
+
 
 class ListenError(Exception):
     """The service cannot listen as asked; the message says what to change."""
@@ -18,13 +20,17 @@ class ListenError(Exception):
 
 @dataclass(frozen=True)
 class ServiceConfig:
-    """`certificate` and `key` are PEM; without them the service is in the clear, on loopback unless `insecure`."""
+    """`certificate` and `key` are PEM; without them the service is in the clear, on loopback unless `insecure`.
+
+    `lease`: seconds until a caller's host that has vanished without a word is noticed.
+    """
 
     listen: str = "127.0.0.1:7700"
     token: str | None = None
     certificate: bytes | None = None
     key: bytes | None = None
     insecure: bool = False
+    lease: float = LEASE
 
 
 def check_listen(config: ServiceConfig) -> None:
@@ -44,7 +50,8 @@ def check_listen(config: ServiceConfig) -> None:
 def bound_server(config: ServiceConfig) -> tuple[grpc.aio.Server, str]:
     """A server that has its port but no service yet, and where that is. Raises ListenError."""
     check_listen(config)
-    options = [("grpc.so_reuseport", 0)]  # or a second controller could take the same port
+    # Without the first, a second controller could take the same port.
+    options = [("grpc.so_reuseport", 0), *keepalive(config.lease)]
     server = grpc.aio.server(interceptors=[_TokenCheck(config.token)] if config.token else [], options=options)
     try:
         if config.certificate and config.key:

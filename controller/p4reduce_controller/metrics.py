@@ -34,7 +34,6 @@ class Metrics(Collector):
     async def start(self, host: str, port: int) -> int:
         """Returns the port, which may be given as 0. Raises OSError when it is taken."""
         registry = CollectorRegistry(auto_describe=False)
-        self._latest = await self._status()
         registry.register(self)
         self._server, self._thread = start_http_server(port, host, registry)
         self._tasks.start(self._poll(), "metrics")
@@ -49,12 +48,12 @@ class Metrics(Collector):
 
     async def _poll(self) -> None:
         while True:
-            await asyncio.sleep(POLL)
             try:
                 self._latest = await self._status()
             except Exception:
                 log.exception("the status for monitoring")
                 self._latest = None  # rather nothing than what was
+            await asyncio.sleep(POLL)
 
     def collect(self) -> Iterator[Metric]:
         status = self._latest

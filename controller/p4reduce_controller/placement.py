@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a job has its place: of what is asked and what is free, without changing either.
 
-First come the slots, when the first rank joins; then, when all ranks have been heard, what each switch is told.
+First come the slots of switches that every job needs, when the first rank joins; then, when all ranks have been heard,
+those of the others on their way, and what each switch is told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from p4reduce.protocol.aggregators import slots_at_each
 from p4reduce_controller.aggregator import Heard, Layout, Parent, Placement
 from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.hosts import Hosts
 from p4reduce_controller.job import Job
 from p4reduce_controller.pools import PoolFull, SlotPool, SlotRange
 from p4reduce_controller.trees import Misplaced, Node, Trees
@@ -29,6 +31,11 @@ class Site:
     def capacity(self) -> int:
         """Slots that one job can have at most."""
         return len(self.trees.roots) * self.layout.slots
+
+    @property
+    def always_needed(self) -> list[int]:
+        """Switches that are a whole tree: each has some of the slots of every job."""
+        return [root for root in self.trees.roots if not self.trees.children(root)]
 
     def within_reach(self, named: str) -> list[int]:
         """The switches that a rank says HELLO to, tree after tree: all, or of a tree the one that it has named."""
@@ -49,54 +56,79 @@ class Site:
         return (switch in uplinks and uplinks[switch].port == port) or any(child.port == port for child in below)
 
 
-def find_slots(site: Site, slots: int, pools: Sequence[SlotPool]) -> tuple[SlotRange, ...]:
-    """A free range at each switch for a job of so many slots. Raises PoolFull, which names the switch."""
+def find_slots(site: Site, slots: int, pools: Sequence[SlotPool], switches: Iterable[int]) -> dict[int, SlotRange]:
+    """A free range at each of these switches for a job of so many slots. Raises PoolFull, which names the switch."""
     each = slots_at_each(slots, len(site.trees.roots))
-    ranges = []
-    for address, pool in zip(site.addresses, pools, strict=True):
+    ranges = {}
+    for switch in switches:
         try:
-            ranges.append(pool.find(each))
+            ranges[switch] = pools[switch].find(each)
         except PoolFull as error:
-            where = f" at the switch {address}" if len(pools) > 1 else ""
+            where = f" at the switch {site.addresses[switch]}" if len(pools) > 1 else ""
             raise PoolFull(f"{error}{where}") from None
-    return tuple(ranges)
+    return ranges
+
+
+def check_room(site: Site, slots: int, pools: Sequence[SlotPool]) -> None:
+    """Raises PoolFull where in some tree no switch has room for a job of so many slots."""
+    for tree in range(len(site.trees.roots)):
+        roomiest = max(site.trees.among(range(len(pools)), tree), key=lambda switch: pools[switch].longest)
+        find_slots(site, slots, pools, [roomiest])
+
+
+def on_the_way(site: Site, job: Job) -> list[int]:
+    """The switches that take part, when all ranks have been heard. Raises Misplaced."""
+    return [node.switch for tree in range(len(site.trees.roots)) for node in _nodes(site, job, tree)]
+
+
+def _nodes(site: Site, job: Job, tree: int) -> list[Node]:
+    return site.trees.nodes({rank: site.trees.among(list(one.heard), tree)[0] for rank, one in job.members.items()})
 
 
 def check_kept(site: Site, job: Job) -> None:
-    """Raises ValueError for a job that cannot have been placed at this site."""
+    """Raises ValueError or Misplaced for a job that cannot have been placed at this site."""
     roots = len(site.trees.roots)
     for rank, member in job.members.items():
         at = sorted(map(site.trees.tree, member.heard))
         if at != list(range(roots)) or not set(member.heard) <= set(site.within_reach(member.switch)):
             raise ValueError(f"rank {rank} is not at one switch of each of the {roots} trees")
-    for taken in job.ranges:
+    if job.ranges.keys() != set(on_the_way(site, job)):
+        raise ValueError("it has slots at other switches than those that its ranks need")
+    for taken in job.ranges.values():
         if taken.count != slots_at_each(job.slots, roots):
             raise ValueError(f"slots={job.slots}, of which {taken.count} at each switch")
 
 
-def place(site: Site, job: Job, children: Mapping[int, Heard]) -> dict[int, Placement]:
+def place(site: Site, job: Job, children: Mapping[int, Heard], hosts: Sequence[Hosts]) -> dict[int, Placement]:
     """What each switch that takes part is told, by its number. Raises Misplaced.
 
-    `children`: where each switch with a parent was heard by it.
+    `children`: where each switch with a parent was heard by it. `hosts`: of each switch; the job's are claimed,
+    and so are its slots.
     """
     placements = {}
     groups = set()
     for tree in range(len(site.trees.roots)):
-        places = {rank: site.trees.among(list(one.heard), tree)[0] for rank, one in job.members.items()}
-        nodes = site.trees.nodes(places)
+        nodes = _nodes(site, job, tree)
         groups.add(frozenset(node.ranks for node in nodes if node.ranks))
         by_switch = {node.switch: node for node in nodes}
         for node in nodes:
+            if silent := [child for child in node.children if child not in children]:
+                names = site.trees.names
+                raise Misplaced(
+                    f"the switch {names[silent[0]]} has not been heard by its parent {names[node.switch]}; check the "
+                    f"cable at its port {site.trees.uplinks[silent[0]].port}, and that both are there"
+                )
             workers = [job.members[rank].heard[node.switch] for rank in node.ranks]
-            workers += [children[child] for child in node.children]
+            below = [children[child] for child in node.children]
             placements[node.switch] = Placement(
                 job.number,
                 job.generation,
                 job.ranges[node.switch],
                 job.first_seq,
-                tuple(workers),
+                (*workers, *below),
                 len(node.children),
                 _parent(site, node, by_switch),
+                (*hosts[node.switch].learned_for(job.number), *((child.sender.mac, child.port) for child in below)),
             )
     if len(groups) > 1:
         raise Misplaced("ranks that share a switch in one tree do not in another, and they must in all or in none")

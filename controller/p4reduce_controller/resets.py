@@ -12,7 +12,7 @@ from p4reduce.protocol.constants import NO_KEY, Op
 from p4reduce_controller.frames import Aggregation
 from p4reduce_controller.pools import SlotRange
 
-WINDOW = 32  # unacknowledged at once: half of what simple_switch queues for the controller's port
+WINDOW = 32  # unacknowledged at once at a switch: half of what simple_switch queues for the controller's port
 RETRY = 0.25  # seconds until the second attempt; twice as long until the third, and so on
 
 

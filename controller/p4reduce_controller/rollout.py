@@ -21,7 +21,8 @@ from p4reduce_controller.tasks import Interrupted, apart, first_of
 
 log = logging.getLogger(__name__)
 
-CONNECT_WAIT = 5.0  # for a switch that is away when a job wants to be installed
+CONNECT_WAIT = 30.0  # for a switch that is away when a job wants to be installed
+STEP_TIMEOUT = 60.0  # for one step at one switch, which may have to wait for those of other jobs
 RETRY = 0.5
 
 
@@ -125,9 +126,9 @@ class Rollout:
         """Returns what went wrong, or ""."""
         try:
             await first_of(switch.wait_connected(), self._ending.wait(), timeout=CONNECT_WAIT)
-            for step in (switch.install, switch.reset):
+            for doing, step in (("installing it", switch.install), ("resetting its slots", switch.reset)):
                 if not self.ending:
-                    await apart(step(placement))
+                    await _in_time(switch, doing, step(placement))
         except SwitchError as error:
             return str(error)
         except Exception as error:  # or its ranks would wait for it
@@ -139,16 +140,16 @@ class Rollout:
 
     async def _remove_from(self, switch: Aggregator, placement: Placement) -> bool:
         """True when the switch has forgotten the job."""
-        fenced = await self._insist(switch, lambda: switch.fence(placement))
+        fenced = await self._insist(switch, "fencing it", lambda: switch.fence(placement))
         abort = self._packet()
         # Where a switch is away, ranks shall hear that first, from the service.
         if abort is not None and placement.has_ranks and not any(one.problem for one in self._switches):
             worker = abort.rank if abort.HasField("rank") else None
             try:
-                await apart(switch.abort(placement, worker, abort.reason))
+                await _in_time(switch, "an ABORT", switch.abort(placement, worker, abort.reason))
             except Exception as error:  # ranks hear it from the service too
                 log.warning("an ABORT at the switch at %s: %s", switch.target, error)
-        return await self._insist(switch, lambda: switch.forget(placement)) and fenced
+        return await self._insist(switch, "forgetting it", lambda: switch.forget(placement)) and fenced
 
     def _packet(self) -> pb.Abort | None:
         """What the switch shall tell the ranks. An ABORT says only who went. Where that is nobody, ranks that are away
@@ -156,14 +157,14 @@ class Rollout:
         abort = self._abort
         return abort if abort is not None and (abort.HasField("rank") or not self._job.away) else None
 
-    async def _insist(self, switch: Aggregator, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+    async def _insist(self, switch: Aggregator, doing: str, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Until it is done: a slot range with entries left must not be given to another job.
 
         False where the controller ends before.
         """
         while True:
             try:
-                await apart(work())
+                await _in_time(switch, doing, work())
                 return True
             except SwitchUnavailable:
                 if self._stopping.is_set():
@@ -175,3 +176,11 @@ class Rollout:
             except Exception:
                 log.exception("taking job %r off the switch at %s", self._job.name, switch.target)
                 await asyncio.sleep(RETRY)
+
+
+async def _in_time(switch: Aggregator, doing: str, work: Coroutine[Any, Any, None]) -> None:
+    """Raises SwitchError naming the switch where the work takes too long."""
+    try:
+        await asyncio.wait_for(apart(work), STEP_TIMEOUT)
+    except asyncio.TimeoutError:
+        raise SwitchError(f"the switch at {switch.target} has not finished {doing} within {STEP_TIMEOUT:g} s") from None

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
-from p4reduce_controller.aggregator import Direction
 from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.listening import ServiceConfig, check_listen
+from p4reduce_controller.listening import ServiceConfig
 from p4reduce_controller.program import Program, load_schema
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.service import Service
 from p4reduce_controller.settings import Settings, read
+from p4reduce_controller.startup import LATECOMERS, start_switches
 from p4reduce_controller.state import StateFile
 from p4reduce_controller.switch import P4RuntimeSwitch
 
@@ -27,35 +27,32 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
     With a state file its jobs outlive it, unless the service is told not to keep them.
     """
     config = _service_config(settings)
-    check_listen(config)
     program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None))
     configs, trees = settings.switch_configs(), settings.trees()
-    switches = [P4RuntimeSwitch(one, program) for one in configs]
+    switches = [P4RuntimeSwitch(one, program, settings.election) for one in configs]
     async with AsyncExitStack() as ends:  # each comes about whatever the others raise, the last one here first
         state = ends.enter_context(closing(StateFile(Path(settings.state)))) if settings.state else None
         jobs = Jobs(
             program.layout,
             [switch.address for switch in switches],
             trees=trees,
-            lease=settings.lease,
+            fixed=[one.fixed for one in configs],
+            rejoin_time=settings.rejoin_time,
             default_slots=settings.slots,
             returns=state is not None,
+            absence=lambda number: switches[number].absence,
         )
         service = Service(switches, jobs, config, state)
+        service.bind()
         for switch in reversed(switches):
             ends.push_async_callback(_close, switch, service)
         ends.push_async_callback(service.close)
+        await ends.enter_async_context(_metrics(settings.metrics, service))
         service.restore()
-        directions: tuple[Direction, ...] = ("in", "out")
-        for number, switch in enumerate(switches):
-            await switch.start(service.listener(number), switch_timeout)
-            for port in configs[number].ports if settings.drop_rate else ():
-                for direction in directions:
-                    await switch.set_loss(port, direction, settings.drop_rate)
-        await service.find_children(switch_timeout)
+        await start_switches(switches, service, switch_timeout)
+        await service.find_children(min(switch_timeout, LATECOMERS))
         await service.start()
-        async with _metrics(settings.metrics, service):
-            yield service
+        yield service
 
 
 def _service_config(settings: Settings) -> ServiceConfig:
@@ -65,6 +62,7 @@ def _service_config(settings: Settings) -> ServiceConfig:
         certificate=read(settings.tls_cert) if settings.tls_cert else None,
         key=read(settings.tls_key) if settings.tls_key else None,
         insecure=settings.insecure,
+        lease=settings.lease,
     )
 
 
@@ -72,8 +70,8 @@ async def _close(switch: P4RuntimeSwitch, service: Service) -> None:
     await switch.close(keep=service.has_kept_jobs)
 
 
-async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Service], None]) -> str:
-    """Serves until SIGINT or SIGTERM, or until another controller takes a switch over: then the answer says so.
+async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Service], None]) -> None:
+    """Serves until SIGINT or SIGTERM.
 
     Jobs that a state file has carry on after SIGTERM, but not after SIGINT. Raises what the service failed with.
     """
@@ -92,11 +90,10 @@ async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Ser
             handle(signal.SIGINT, end_jobs_too)
             on_ready(service)
             await service.over.wait()
-            if service.failure is not None:
-                raise service.failure
-            return service.superseded_by
+            assert service.failure is not None
+            raise service.failure
     except asyncio.CancelledError:
-        return ""
+        return
 
 
 @asynccontextmanager

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,14 +15,15 @@ import grpc.aio
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce_controller.aggregator import Aggregator, Direction, Heard, Listener, SwitchError, SwitchUnavailable
+from p4reduce_controller.clock import Clock
 from p4reduce_controller.job import Job, State
-from p4reduce_controller.jobs import Install, Jobs, Remove, Tell
+from p4reduce_controller.jobs import BROKEN, Install, Jobs, Remove, Tell
 from p4reduce_controller.listening import ServiceConfig, bound_server
 from p4reduce_controller.state import StateError, StateFile
 from p4reduce_controller.status import status_of
 from p4reduce_controller.streams import Context, ProtocolError, Stream
 from p4reduce_controller.supervisor import Supervisor
-from p4reduce_controller.tasks import Tasks, apart
+from p4reduce_controller.tasks import Interrupted, Tasks, apart
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ TICK = 0.1
 
 
 class Service(rpc.JobsServicer):
-    """`over` is set when it cannot go on: another controller has taken a switch (`superseded_by`), or it failed.
+    """`over` is set when it cannot go on, for the reason that is in `failure`.
 
     With a state file, jobs that are ready outlive the service while `keeps_jobs` holds, for the next one to `restore`.
     """
@@ -41,7 +41,6 @@ class Service(rpc.JobsServicer):
     ) -> None:
         self.keeps_jobs = state is not None
         self.over = asyncio.Event()
-        self.superseded_by = ""
         self.failure: BaseException | None = None
         self.listen = ""
         self._switches = tuple(switches)
@@ -49,10 +48,11 @@ class Service(rpc.JobsServicer):
         self._config = config
         self._state = state
         self._server: grpc.aio.Server | None = None
+        self._serves = False
         self._tasks = Tasks(self._fail)
         self._supervisor = Supervisor(self._switches, self, self._tasks)
         self._hellos: dict[int, int] = {}  # nonce -> the switch with a parent that has not been heard yet
-        self._clock = time.monotonic
+        self._clock = Clock()
 
     # Its own life.
 
@@ -76,11 +76,16 @@ class Service(rpc.JobsServicer):
         """Once it is closed: jobs carry on, and the switches have to leave them as they are."""
         return self.keeps_jobs and bool(self._jobs.live)
 
-    async def start(self) -> None:
-        """Raises ListenError. Each switch must have been started, with `listener` of its index."""
+    def bind(self) -> None:
+        """Takes the port, and does not serve there yet. Raises ListenError."""
         self._server, self.listen = bound_server(self._config)
         rpc.add_JobsServicer_to_server(self, self._server)
+
+    async def start(self) -> None:
+        """After `bind`. Each switch must have been started, with `listener` of its index."""
+        assert self._server is not None
         await self._server.start()
+        self._serves = True
         self._jobs.expect_returns(self._clock())
         self._tasks.start(self._tick(), "ticks")
 
@@ -92,7 +97,9 @@ class Service(rpc.JobsServicer):
         self._carry_out()
         await self._supervisor.settle()
         if self._server is not None:
-            await self._server.stop(grace=1.0)
+            if not self._serves:
+                await self._server.start()  # gRPC gives back no port of a server that was not started
+            await self._server.stop(grace=1.0 if self._serves else None)
         await self._tasks.close()
 
     async def _tick(self) -> None:
@@ -102,7 +109,7 @@ class Service(rpc.JobsServicer):
             await asyncio.sleep(TICK)
 
     def _fail(self, error: BaseException) -> None:
-        """A task has ended that leases or a job's slots depend on: without it the service only looks alive."""
+        """A task has ended that deadlines or a job's slots depend on: without it the service only looks alive."""
         self.failure = self.failure or error
         self.over.set()
 
@@ -115,23 +122,38 @@ class Service(rpc.JobsServicer):
     async def find_children(self, timeout: float) -> None:
         """Each switch with a parent says HELLO to it: so the cables are tried, and the parent learns where it is.
 
-        Raises SwitchError naming a switch that is not heard.
+        Those that are not heard in time are logged, and go on with it; jobs that need them are refused meanwhile.
         """
         trees = self._jobs.site.trees
-        waiting = {secrets.randbits(64): child for child in trees.uplinks}
-        self._hellos = waiting
+        self._hellos = {secrets.randbits(64): child for child in trees.uplinks}
+        self._tasks.start(self._say_hellos(), "uplinks")
         deadline = self._clock() + timeout
-        while waiting:
-            for nonce, child in list(waiting.items()):
-                uplink = trees.uplinks[child]
-                to = self._switches[uplink.parent].address
-                await self._switches[child].say_hello(uplink.port, to, child % 256, nonce)
-                if self._clock() >= deadline:
-                    raise SwitchError(
-                        f"no HELLO of the switch {trees.names[child]}, sent out of its port {uplink.port} for "
-                        f"{timeout:g} s, has reached its parent {trees.names[uplink.parent]} at {to}"
-                    )
+        while any(map(self._can_be_heard, self._hellos.values())) and self._clock() < deadline:
             await asyncio.sleep(TICK)
+        for child in filter(self._can_be_heard, self._hellos.values()):
+            uplink = trees.uplinks[child]
+            log.warning(
+                "no HELLO of the switch %s, sent out of its port %d for %g s, has reached its parent %s at %s",
+                *(trees.names[child], uplink.port, timeout),
+                *(trees.names[uplink.parent], self._switches[uplink.parent].address),
+            )
+
+    async def _say_hellos(self) -> None:
+        while self._hellos:
+            for nonce, child in list(self._hellos.items()):
+                uplink = self._jobs.site.trees.uplinks[child]
+                if self._can_be_heard(child):
+                    try:
+                        to = self._switches[uplink.parent].address
+                        await apart(self._switches[child].say_hello(uplink.port, to, child % 256, nonce))
+                    except (SwitchError, Interrupted) as error:
+                        log.info("a HELLO to its parent: %s", error)
+            await asyncio.sleep(TICK)
+
+    def _can_be_heard(self, child: int) -> bool:
+        """It and its parent are there."""
+        parent = self._jobs.site.trees.uplinks[child].parent
+        return not self._switches[child].problem and not self._switches[parent].problem
 
     def heard(self, switch: int, hello: Heard) -> None:
         child = self._hellos.get(hello.nonce)
@@ -139,7 +161,7 @@ class Service(rpc.JobsServicer):
             del self._hellos[hello.nonce]
             self._jobs.child_heard(child, hello)
             return
-        if self._jobs.heard(switch, hello, self._clock()):
+        if self._jobs.heard(switch, hello):
             self._carry_out()
 
     def connected(self, switch: int, lost_jobs: frozenset[int]) -> None:
@@ -150,13 +172,6 @@ class Service(rpc.JobsServicer):
             if job.number in lost_jobs:
                 self._jobs.failed(job, why, pb.SWITCH_LOST)
         self._carry_out()
-
-    def superseded(self, why: str) -> None:
-        self.superseded_by = why
-        self._supervisor.stop()
-        self._jobs.abort_all(pb.CONTROLLER_STOPPED, why)
-        self._carry_out()
-        self.over.set()
 
     def _switches_away(self) -> str:
         """Said to those who lose a rank, which may have given up because of that."""
@@ -221,18 +236,15 @@ class Service(rpc.JobsServicer):
             self._jobs.rejoin(stream, message.rejoin, now)
         elif first:
             raise ProtocolError("the first message must be Join or Rejoin")
-        elif kind == "heartbeat":
-            self._jobs.heartbeat(stream, now)
-            stream.tell(pb.ServerMessage(heartbeat=pb.Heartbeat()))
         elif kind == "leave":
             self._jobs.leave(stream, now)
         else:
             raise ProtocolError(f"a {kind or 'message without content'} is not expected after Join")
         self._carry_out()
 
-    def _lost(self, stream: Stream) -> None:
+    def _lost(self, stream: Stream, why: str) -> None:
         if not self._supervisor.stopping.is_set():  # else it was we who ended it
-            self._jobs.lost(stream, self._switches_away())
+            self._jobs.lost(stream, (why or BROKEN) + self._switches_away())
             self._carry_out()
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:  # noqa: ARG002
@@ -287,6 +299,3 @@ class _Ear:
 
     def disconnected(self, why: str) -> None:
         """Jobs carry on: the data plane does not need us, until we know that it lost their state."""
-
-    def superseded(self, why: str) -> None:
-        self._service.superseded(why)

@@ -12,8 +12,9 @@ from typing import Any
 
 from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
 from p4reduce_controller.admission import DEFAULT_SLOTS
+from p4reduce_controller.deadlines import LONGEST_REJOIN_TIME, REJOIN_TIME
+from p4reduce_controller.election import DEFAULT_RANK, HIGHEST_RANK, Election
 from p4reduce_controller.frames import Endpoint, synthetic_mac
-from p4reduce_controller.leases import DEFAULT_LEASE, LONGEST_LEASE
 from p4reduce_controller.listening import ServiceConfig
 from p4reduce_controller.schema import Range, SettingsError, check, settings_of, spec
 from p4reduce_controller.switch_config import SwitchConfig
@@ -33,6 +34,8 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+LONGEST_LEASE = 3600.0
 
 EXAMPLE = """\
 switch = ["127.0.0.1:9559"]    # the switch's P4Runtime server, or those of several
@@ -94,6 +97,16 @@ class Settings:
         ),
     )
     device_id: int = field(default=1, metadata=spec("P4Runtime device (default {default}).", of="either"))
+    election_id: int = field(
+        default=DEFAULT_RANK,
+        metadata=spec(
+            "High 64 bits of the P4Runtime election id (default {default}); the low ones are the time.",
+            within=Range(0, HIGHEST_RANK, f"0 to {HIGHEST_RANK} are accepted"),
+        ),
+    )
+    take_over: bool = field(
+        default=False, metadata=spec("Have a controller that is the switch's primary stand by, and clear what it left.")
+    )
     listen: str = field(
         default=ServiceConfig.listen, metadata=spec("HOST:PORT to serve on; port 0: any (default {default}).")
     )
@@ -143,9 +156,9 @@ class Settings:
     )
     switches: list[dict[str, Any]] = field(default_factory=list, metadata=spec(items=dict))
     lease: float = field(
-        default=DEFAULT_LEASE,
+        default=ServiceConfig.lease,
         metadata=spec(
-            "Seconds without a sign of life until a rank is dead (default {default}).",
+            "Seconds until a rank whose host vanished is dead; one that was killed is at once (default {default}).",
             within=Range(0.1, LONGEST_LEASE, f"0.1 to {LONGEST_LEASE:g} seconds are accepted"),
         ),
     )
@@ -173,7 +186,14 @@ class Settings:
         default="",
         metadata=spec(
             "File for the jobs that run (default none). They carry on when this controller dies, or is ended by "
-            "SIGTERM, and is started again within two leases; without it, they end with it."
+            "SIGTERM, and is started again; without it, they end with it."
+        ),
+    )
+    rejoin_time: float = field(
+        default=REJOIN_TIME,
+        metadata=spec(
+            "Seconds that ranks have to come back to a controller that was started again (default {default}).",
+            within=Range(0.1, LONGEST_REJOIN_TIME, f"0.1 to {LONGEST_REJOIN_TIME:g} seconds are accepted"),
         ),
     )
 
@@ -181,6 +201,10 @@ class Settings:
     def names(self) -> list[str]:
         """Of the switches: as they are called in [[switches]], else their P4Runtime addresses."""
         return [str(one.get("name") or one.get("switch")) for one in self.switches] or self.switch
+
+    @property
+    def election(self) -> Election:
+        return Election(self.election_id, self.take_over)
 
     def trees(self) -> Trees:
         """How the switches hang together. Raises SettingsError."""
@@ -216,7 +240,7 @@ class Settings:
             for key, one in SCHEMA.items():
                 if one.spec.of == "switch" and getattr(self, key) != one.default:
                     raise SettingsError(f"{key} is of each of the [[switches]], and is not accepted beside them")
-            return [config for one in self.switches for config in _of_one(one, self.device_id).switch_configs()]
+            return [config for one in self.switches for config in _of_one(one, self).switch_configs()]
         for port in [*self.ports, *self.hosts.values()]:
             as_port(port)
         addresses = [parse_address(text) for text in self.address or [""]]
@@ -238,6 +262,7 @@ class Settings:
                 ports=self.ports,
                 hosts={as_mac(host): port for host, port in self.hosts.items()},
                 routes=[as_route(route) for route in self.routes],
+                drop_rate=self.drop_rate,
             )
             for target, address, mac in zip(self.switch, addresses, macs, strict=True)
         ]
@@ -287,14 +312,14 @@ def read(path: str) -> bytes:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from None
 
 
-def _of_one(switch: Mapping[str, Any], device_id: int) -> Settings:
-    """The settings of one of [[switches]], as if it were the only one."""
+def _of_one(switch: Mapping[str, Any], common: Settings) -> Settings:
+    """The settings of one of [[switches]], as if it were the only one. `common`: those of the whole controller."""
     also = ("name", "uplink")
     known = {key: SCHEMA[key] for key in sorted(SCHEMA) if SCHEMA[key].spec.of != "controller"}
     values = check({key: value for key, value in switch.items() if key not in also}, known, "switches", also)
     if "switch" not in values:
         raise SettingsError(f"switches: {dict(switch)} lacks switch, the address of its P4Runtime server")
-    settings = Settings(**{"device_id": device_id, **values})
+    settings = Settings(**{"device_id": common.device_id, "drop_rate": common.drop_rate, **values})
     if len(settings.switch) != 1:
         raise SettingsError(f"switch = {settings.switch!r}: one for each of the [[switches]] is accepted")
     return settings

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from p4reduce_controller.aggregator import Aggregator, Heard
+from p4reduce_controller.deadlines import LONGEST_REJOIN_TIME
 from p4reduce_controller.frames import Endpoint, format_mac, parse_mac
 from p4reduce_controller.job import Job, Member, State
-from p4reduce_controller.leases import LONGEST_LEASE
 from p4reduce_controller.numbers import GENERATIONS
 from p4reduce_controller.pools import SlotRange
 from p4reduce_controller.trees import Trees
 
-VERSION = 1
+VERSION = 2
 
 T = TypeVar("T")
 
@@ -197,10 +197,10 @@ def _of_job(job: Job, now: float) -> dict[str, Any]:
         "number": job.number,
         "generation": job.generation,
         "slots": job.slots,
-        "first_slots": [taken.first for taken in job.ranges],
-        "slots_each": job.ranges[0].count,
+        "first_slots": {str(switch): taken.first for switch, taken in job.ranges.items()},
+        "slots_each": next(iter(job.ranges.values())).count,
         "first_seq": job.first_seq,
-        "lease_s": job.lease,
+        "rejoin_s": job.rejoin_time,
         "started": time.time() - (now - job.started),
         "members": [_of_member(member) for _, member in sorted(job.members.items())],
     }
@@ -209,18 +209,18 @@ def _of_job(job: Job, now: float) -> dict[str, Any]:
 def _job(part: _Part, switches: int, now: float) -> Job:
     members = [_member(rank, one, switches) for rank, one in enumerate(part.parts("members"))]
     each = part.number("slots_each", 1, 2**16)
-    firsts = part.get("first_slots", list)
-    if len(firsts) != switches or not all(type(first) is int and first >= 0 for first in firsts):
-        raise StateError(f"first_slots are {_short(firsts)}, and {switches} numbers are accepted")
+    firsts = {_index(number, switches): first for number, first in part.get("first_slots", dict).items()}
+    if not all(type(first) is int and first >= 0 for first in firsts.values()):
+        raise StateError(f"first_slots are {_short(firsts)}, and numbers are accepted")
     return Job(
         name=part.get("name", str),
         number=part.number("number", 1, 2**16 - 1),
         generation=part.number("generation", 0, GENERATIONS - 1),
         world_size=len(members),
         slots=part.number("slots", 1, 2**32 - 1),
-        ranges=tuple(SlotRange(first, each) for first in firsts),
+        ranges={switch: SlotRange(first, each) for switch, first in firsts.items()},
         first_seq=part.number("first_seq", 0, 2**32 - 1),
-        lease=part.seconds("lease_s", 0.0, LONGEST_LEASE),
+        rejoin_time=part.seconds("rejoin_s", 0.0, LONGEST_REJOIN_TIME),
         started=now - max(0.0, time.time() - part.seconds("started", 0.0, math.inf)),
         deadline=math.inf,
         state=State.READY,
@@ -238,7 +238,6 @@ def _member(rank: int, part: _Part, switches: int) -> Member:
     return Member(
         rank=rank,
         session=None,
-        last_sign=0.0,
         nonce=0,
         key=part.get("key_sha256", str),
         switch=part.get("switch", str),

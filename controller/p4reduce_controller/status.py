@@ -3,23 +3,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Aggregator, Direction, SwitchError
 from p4reduce_controller.job import Job, Member
 from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.trees import Trees
+from p4reduce_controller.tasks import Interrupted, apart
+
+PATIENCE = 3.0  # with each switch; who asks waits for 10 s
 
 
 async def status_of(jobs: Jobs, switches: Sequence[Aggregator], now: float) -> pb.StatusReply:
-    """Counters are missing while their switch is away. `now`: seconds on the clock of the jobs."""
-    used = [pool.used for pool in jobs.pools]
+    """Counters are missing of a switch that is away or does not answer soon. `now`: on the clock of the jobs."""
+    described = [_switch(number, switch, jobs) for number, switch in enumerate(switches)]
     return pb.StatusReply(
-        switches=[
-            await _switch(number, switch, jobs.site.trees, used[number]) for number, switch in enumerate(switches)
-        ],
-        jobs=[_job(job, now) for job in jobs],
+        switches=await asyncio.gather(*described),
+        jobs=[_job(job, len(switches), now) for job in jobs],
         joins=jobs.joins,
         jobs_started=jobs.started,
         jobs_aborted=jobs.aborted,
@@ -27,7 +28,8 @@ async def status_of(jobs: Jobs, switches: Sequence[Aggregator], now: float) -> p
     )
 
 
-async def _switch(number: int, switch: Aggregator, trees: Trees, slots_used: int) -> pb.Switch:
+async def _switch(number: int, switch: Aggregator, jobs: Jobs) -> pb.Switch:
+    trees = jobs.site.trees
     uplink = trees.uplinks.get(number)
     described = pb.Switch(
         name=trees.names[number],
@@ -40,15 +42,21 @@ async def _switch(number: int, switch: Aggregator, trees: Trees, slots_used: int
         lanes=switch.layout.lanes,
         block_size=switch.layout.block_size,
         slots=switch.layout.slots,
-        slots_used=slots_used,
+        slots_used=jobs.pools[number].used,
         problem=switch.problem,
+        state=switch.state,
     )
+    if uplink and number not in jobs.children and not described.problem:
+        described.problem = f"its parent {described.parent} has not heard it"
     losses: dict[tuple[int, Direction], int] = {}
-    try:
-        described.outcomes.update(await switch.outcomes())
-        losses = await switch.losses()
-    except SwitchError as error:
-        described.problem = str(error)
+    if described.connected:
+        try:
+            outcomes, losses = await asyncio.wait_for(apart(_counters(switch)), PATIENCE)
+            described.outcomes.update(outcomes)
+        except asyncio.TimeoutError:
+            described.state = described.problem = f"no answer within {PATIENCE:g} s"
+        except (SwitchError, Interrupted) as error:
+            described.problem = str(error)
     for port, direction in sorted(losses.keys() | switch.loss_rates.keys()):
         rate = switch.loss_rates.get((port, direction), 0.0)
         which = pb.IN if direction == "in" else pb.OUT
@@ -57,23 +65,28 @@ async def _switch(number: int, switch: Aggregator, trees: Trees, slots_used: int
     return described
 
 
-def _job(job: Job, now: float) -> pb.Job:
+async def _counters(switch: Aggregator) -> tuple[dict[str, int], dict[tuple[int, Direction], int]]:
+    return await switch.outcomes(), await switch.losses()
+
+
+def _job(job: Job, switches: int, now: float) -> pb.Job:
     return pb.Job(
         name=job.name,
         number=job.number,
         generation=job.generation,
         state=job.state.value,
         world_size=job.world_size,
-        first_slots=[taken.first for taken in job.ranges],
+        pools=[
+            pb.Pool(switch=switch, first=taken.first, count=taken.count) for switch, taken in sorted(job.ranges.items())
+        ],
         slots=job.slots,
         age_s=now - job.started,
         members=[
             pb.Member(
                 rank=member.rank,
-                silent_s=now - member.last_sign,
                 leaving=member.leaving,
                 away=member.session is None,
-                places=[_place(member, switch) for switch in range(len(job.ranges))],
+                places=[_place(member, switch) for switch in range(switches)],
             )
             for _, member in sorted(job.members.items())
         ],

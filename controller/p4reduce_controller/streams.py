@@ -10,13 +10,18 @@ import grpc.aio
 
 from p4reduce.control import jobs_pb2 as pb
 
-FIRST_MESSAGE_TIMEOUT = 10.0
+FIRST_MESSAGE_TIMEOUT = 60.0
+MOST_UNREAD = 256  # beyond what gRPC takes in advance: whom the job waits for, and little else
 
 Context = grpc.aio.ServicerContext[pb.ClientMessage, pb.ServerMessage]
 
 
 class ProtocolError(Exception):
     """The client does not speak the service's language; the message says what it hears of that."""
+
+
+class Unread(Exception):
+    """The client does not read what it is told."""
 
 
 class Stream:
@@ -30,35 +35,51 @@ class Stream:
         self._context = context
         self._handle = handle
         self._outgoing: asyncio.Queue[tuple[pb.ServerMessage, bool] | BaseException] = asyncio.Queue()
+        self._unread = asyncio.Event()
         self._over = False
 
     def tell(self, message: pb.ServerMessage, *, last: bool = False) -> None:
-        """When `last`, the stream ends after it."""
-        self._outgoing.put_nowait((message, last))
+        """When `last`, the stream ends after it. That of a client which leaves too much unread ends at once."""
+        if self._outgoing.qsize() < MOST_UNREAD:
+            self._outgoing.put_nowait((message, last))
+        else:
+            self._unread.set()
 
-    async def serve(self, lost: Callable[[Stream], None]) -> None:
+    async def serve(self, lost: Callable[[Stream, str], None]) -> None:
         """Until the last word was sent, or the client is gone. `lost` is called when no more is heard of the rank, and
-        in the end in any case; nothing is handled after that. Raises what goes wrong in handling and in reading."""
+        in the end in any case, with the reason where that is not the connection's end; nothing is handled after that.
+        Raises what goes wrong in handling, in reading and in writing."""
         reader = asyncio.create_task(self._read(lost), name="stream")
+        writer = asyncio.create_task(self._write(), name="stream")
+        unread = asyncio.create_task(self._unread.wait(), name="stream")
+        why = ""
         try:
-            while not isinstance(item := await self._outgoing.get(), BaseException):
-                message, last = item
-                await self._context.write(message)
-                if last:
-                    return
-            raise item
+            await asyncio.wait([writer, unread], return_when=asyncio.FIRST_COMPLETED)
+            if not writer.done():
+                why = f"does not read what the controller says: {MOST_UNREAD} messages wait"
+                raise Unread(f"the client {why}")
+            writer.result()
         finally:
             self._over = True
-            reader.cancel()
-            lost(self)
-            await asyncio.gather(reader, return_exceptions=True)
+            for task in (reader, writer, unread):
+                task.cancel()
+            lost(self, why)
+            await asyncio.gather(reader, writer, unread, return_exceptions=True)
 
-    async def _read(self, lost: Callable[[Stream], None]) -> None:
+    async def _write(self) -> None:
+        while not isinstance(item := await self._outgoing.get(), BaseException):
+            message, last = item
+            await self._context.write(message)
+            if last:
+                return
+        raise item
+
+    async def _read(self, lost: Callable[[Stream, str], None]) -> None:
         """Until the client sends no more, which before its Leave means that it is lost."""
         try:
             await self._hear()
             if not self._over:
-                lost(self)
+                lost(self, "")
         except (Exception, asyncio.CancelledError) as error:  # for `serve`, which may be the one who cancels
             self._outgoing.put_nowait(error)
 

@@ -34,8 +34,10 @@ class Supervisor:
         self._start(job, Stage.INSTALLED)
 
     def remove(self, job: Job, abort: pb.Abort | None) -> None:
-        rollout, _ = self._rollouts[job.number]
-        rollout.remove(abort)
+        """Does nothing where the rollout has failed, which ends the service."""
+        if job.number in self._rollouts:
+            rollout, _ = self._rollouts[job.number]
+            rollout.remove(abort)
 
     def stop(self) -> None:
         """The controller ends: switches that are away are not waited for any more."""

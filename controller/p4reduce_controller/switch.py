@@ -8,6 +8,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
+from itertools import count
 
 from p4reduce_controller.aggregator import (
     Direction,
@@ -22,30 +23,39 @@ from p4reduce_controller.aggregator import (
 )
 from p4reduce_controller.cpu_channel import CpuChannel
 from p4reduce_controller.desired import DesiredState
+from p4reduce_controller.election import Election, in_words
 from p4reduce_controller.frames import OUTCOMES, Endpoint
-from p4reduce_controller.link import Link
+from p4reduce_controller.link import Link, Standing
 from p4reduce_controller.program import Program
 from p4reduce_controller.switch_config import SwitchConfig
-from p4reduce_controller.tasks import Tasks, apart
+from p4reduce_controller.tasks import Interrupted, Tasks, apart
 
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT = 3.0
 BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
+PREDECESSOR = 2.0  # for a primary that is just ending: its switch may notice a little later
+SHORT_BREAK = 2.0  # which new jobs may wait for
 
 
 class P4RuntimeSwitch:
     """Implements `aggregator.Aggregator`: keeps the connection, and leaves entries and packets to its parts.
 
-    On every connection, jobs that miss something are reported lost.
+    On every connection, jobs that miss something are reported lost. Where another controller is the switch's primary,
+    it waits until that one is gone.
     """
 
-    def __init__(self, config: SwitchConfig, program: Program) -> None:
+    def __init__(self, config: SwitchConfig, program: Program, election: Election | None = None) -> None:
         self._config = config
         self._program = program
+        self._election = election or Election()
+        self._take_over = self._election.take_over
         self._desired = DesiredState(config, program, self._linked)
         self._cpu = CpuChannel(config.target, config.address, program.layout, self._linked, self._heard)
         self._link: Link | None = None
+        self._own_id = 0  # the latest that made us primary
+        self._is_backup = False
+        self._away_since = time.monotonic()
         self._connected = asyncio.Event()
         self._problem = "not connected yet"
         self._listener: Listener | None = None
@@ -68,10 +78,53 @@ class P4RuntimeSwitch:
         return "" if self._link else self._problem
 
     @property
+    def state(self) -> str:
+        if self._link:
+            return "ready"
+        return "not primary" if self._is_backup else f"unreachable for {time.monotonic() - self._away_since:.0f} s"
+
+    @property
+    def absence(self) -> str:
+        short = not self._is_backup and time.monotonic() - self._away_since < SHORT_BREAK
+        return "" if self._link or short else f"{self.state}: {self._problem}"
+
+    @property
     def loss_rates(self) -> Mapping[tuple[int, Direction], float]:
         return self._desired.loss_rates
 
     # The connection.
+
+    async def look(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        for failures in count():
+            link = self._new_link()
+            try:
+                await asyncio.wait_for(apart(self._find_vacant(link)), max(0.0, deadline - time.monotonic()))
+                return
+            except Superseded:
+                raise
+            except (SwitchError, Interrupted) as error:
+                self._problem = str(error)
+            except asyncio.TimeoutError:
+                pass
+            finally:
+                await link.close()
+            if time.monotonic() + _backoff(failures) >= deadline:
+                raise SwitchUnavailable(f"no switch after {timeout:g} s: {self._problem}")
+            await asyncio.sleep(_backoff(failures))
+
+    async def _find_vacant(self, link: Link) -> None:
+        """Raises Superseded where there is a primary that shall not give way, and does not end by itself."""
+        standing = await link.look()
+        if standing.has_primary and not self._take_over:
+            try:
+                await asyncio.wait_for(_vacancy(link, standing), PREDECESSOR)
+            except asyncio.TimeoutError:
+                raise Superseded(
+                    f"another controller, with election id {in_words(standing.election_id)}, is the primary of the "
+                    f"switch at {self.target}, and nothing was changed; end that one, or give --take-over to make it "
+                    "stand by"
+                ) from None
 
     async def start(self, listener: Listener, timeout: float) -> None:
         self._listener = listener
@@ -79,7 +132,6 @@ class P4RuntimeSwitch:
         try:
             await asyncio.wait_for(self._connected.wait(), timeout)
         except asyncio.TimeoutError:
-            await self._tasks.close()
             raise SwitchUnavailable(f"no switch after {timeout:g} s: {self._problem}") from None
 
     async def close(self, *, keep: bool = False) -> None:
@@ -91,21 +143,18 @@ class P4RuntimeSwitch:
     async def wait_connected(self) -> None:
         await self._connected.wait()
 
+    def _new_link(self) -> Link:
+        return Link(self.target, self._config.device_id, self._program.schema, self._cpu.on_packet)
+
     async def _keep_connected(self) -> None:
         failures = 0
         while True:
-            # A controller that starts later has a higher id, and takes over. Ours rises too, for the switch may not
-            # have noticed yet that our last connection is gone.
-            election_id = time.time_ns()
-            link = Link(self.target, self._config.device_id, election_id, self._program.schema, self._cpu.on_packet)
+            link = self._new_link()
             try:
                 await apart(self._use(link))
-            except Superseded as error:
-                self._disconnected(str(error))
-                self._tell(lambda listener: listener.superseded(self._problem))
-                return
             except Exception as error:
-                known = isinstance(error, SwitchError)
+                known = isinstance(error, SwitchError | Interrupted)
+                self._is_backup = isinstance(error, Superseded)
                 was_connected = self._disconnected(str(error) if known else f"{type(error).__name__}: {error}")
                 if was_connected:
                     failures = 0
@@ -115,15 +164,24 @@ class P4RuntimeSwitch:
             finally:
                 self._disconnected(self._problem)
                 await link.close()
-            await asyncio.sleep(BACKOFF[min(failures, len(BACKOFF) - 1)])
+            await asyncio.sleep(_backoff(failures))
             failures += 1
 
     async def _use(self, link: Link) -> None:
         """Until it breaks, which raises SwitchUnavailable or Superseded."""
-        installed = await link.open()
+        standing = await link.look()
+        if standing.has_primary and not self._take_over and standing.election_id != self._own_id:
+            self._is_backup = True
+            self._problem = f"another controller, with election id {in_words(standing.election_id)}, is its primary"
+            standing = await _vacancy(link, standing)
+        election_id = self._election.id_above(standing.election_id)
+        installed = await link.take(election_id)
+        self._own_id = election_id
+        self._take_over = False  # or two that may would do nothing else
         lost = await self._desired.reconcile(link)
         log.info("connected to the switch at %s%s", self.target, ", pipeline installed" if installed else "")
         self._link = link
+        self._is_backup = False
         self._connected.set()
         self._tell(lambda listener: listener.connected(lost))
         await link.run()
@@ -131,6 +189,8 @@ class P4RuntimeSwitch:
     def _disconnected(self, why: str) -> bool:
         """True when there was a connection."""
         had = self._link is not None
+        if had:
+            self._away_since = time.monotonic()
         self._link = None
         self._problem = why
         self._connected.clear()
@@ -195,3 +255,13 @@ class P4RuntimeSwitch:
                 if entry.packet_count or (port, direction) in self._desired.loss_rates:
                     result[port, direction] = entry.packet_count
         return result
+
+
+def _backoff(failures: int) -> float:
+    return BACKOFF[min(failures, len(BACKOFF) - 1)]
+
+
+async def _vacancy(link: Link, standing: Standing) -> Standing:
+    while standing.has_primary:
+        standing = await link.vacancy()
+    return standing

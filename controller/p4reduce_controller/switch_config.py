@@ -22,7 +22,7 @@ class SwitchConfig:
     """Where the switch is, who it is on the network, and what it forwards besides.
 
     `address` is where workers send to; `more_addresses` are answered for ARP and ping too. All have `address.mac`,
-    which is the routers' MAC as well. `ports` are flooded.
+    which is the routers' MAC as well. `ports` are flooded, and lose the share `drop_rate` of their packets both ways.
     """
 
     target: str
@@ -32,3 +32,9 @@ class SwitchConfig:
     ports: Sequence[int] = (1,)
     hosts: Mapping[str, int] = field(default_factory=dict)
     routes: Sequence[Route] = ()
+    drop_rate: float = 0.0
+
+    @property
+    def fixed(self) -> dict[str, int]:
+        """The ports of MAC addresses that do not have to be learned: of hosts and of routers."""
+        return {**{route.next_hop_mac: route.port for route in self.routes}, **self.hosts}

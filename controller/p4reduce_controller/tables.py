@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.table import Table
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.protocol.aggregators import slots_at_each
 
 _FILE_WIDTH = 160
 
@@ -25,7 +24,7 @@ def show(status: pb.StatusReply, console: Console | None = None) -> None:
 
 
 def _show_switch(switch: pb.Switch, console: Console) -> None:
-    state = "connected" if switch.connected else f"not connected: {switch.problem}"
+    state = switch.state + (f": {switch.problem}" if switch.problem not in ("", switch.state) else "")
     state += f", below {switch.parent}" if switch.parent else ""
     name = f"{switch.name} at " if switch.name not in ("", switch.address) else ""
     console.print(f"switch {name}{switch.address} {state}", highlight=False, soft_wrap=True)
@@ -49,15 +48,13 @@ def _show_switch(switch: pb.Switch, console: Console) -> None:
 
 
 def _jobs(status: pb.StatusReply) -> Table:
-    table = Table("job", "number", "state", "slots", "age", "rank", "at", "last sign")
-    roots = sum(not switch.parent for switch in status.switches)
+    table = Table("job", "number", "state", "slots", "age", "rank", "at", "is")
     for job in status.jobs:
-        each = slots_at_each(job.slots, roots)
         head = [
             job.name,
             f"{job.number}.{job.generation}",
             job.state,
-            "\n".join(f"{first}-{first + each - 1}" for first in job.first_slots),
+            "\n".join(_slots(status, pool) for pool in job.pools),
             f"{job.age_s:.0f} s",
         ]
         here = {member.rank: member for member in job.members}
@@ -66,15 +63,19 @@ def _jobs(status: pb.StatusReply) -> Table:
             if member is None:
                 row = [str(rank), "not joined", ""]
             else:
-                sign = "not back yet" if member.away else f"{member.silent_s:.1f} s ago"
                 row = [
                     str(rank),
                     "\n".join(_places(status, member)),
-                    f"{sign}{', leaving' if member.leaving else ''}",
+                    "not back yet" if member.away else "leaving" if member.leaving else "here",
                 ]
             table.add_row(*head, *row)
             head = [""] * len(head)
     return table
+
+
+def _slots(status: pb.StatusReply, pool: pb.Pool) -> str:
+    of = f" of {status.switches[pool.switch].name}" if any(switch.parent for switch in status.switches) else ""
+    return f"{pool.first}-{pool.first + pool.count - 1}{of}"
 
 
 def _places(status: pb.StatusReply, member: pb.Member) -> list[str]:

@@ -67,6 +67,9 @@ class Trees:
             path.append(self.uplinks[path[-1]].parent)
         return path
 
+    def children(self, switch: int) -> set[int]:
+        return {child for child, uplink in self.uplinks.items() if uplink.parent == switch}
+
     def tree(self, switch: int) -> int:
         """The number of its tree."""
         return self.roots.index(self.path(switch)[-1])

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const double DEFAULT_TIMEOUT_S = 30;
+static const double DEFAULT_TIMEOUT_S = 1800;
 
 // Under the lock: makes the thread look for news.
 static void wake(p4reduce_engine *engine) {

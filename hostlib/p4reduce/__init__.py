@@ -18,6 +18,7 @@ from p4reduce.errors import (
     JoinError,
     MismatchError,
     P4ReduceError,
+    SlotsExhausted,
     UnsupportedDtype,
 )
 
@@ -37,6 +38,7 @@ __all__ = [
     "JoinError",
     "MismatchError",
     "P4ReduceError",
+    "SlotsExhausted",
     "Stats",
     "UnsupportedDtype",
     "__version__",

@@ -3,16 +3,27 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeAlias
 
+from p4reduce.continuations import Continuations
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol import Operation, Stats
 
+log = logging.getLogger(__name__)
+
+REMIND_AFTER_S = 30.0
+
 OnEnd: TypeAlias = "Callable[[BaseException | None], None]"
+
+# How long `close` waits for a carrier's thread, which only has to finish one turn of its loop, and then for
+# continuations that are under way.
+CLOSE_TIMEOUT_S = 5.0
 
 
 class Carrier(ABC):
@@ -26,8 +37,12 @@ class Carrier(ABC):
     _thread: threading.Thread
     """Where `on_end` is called."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        """`name`: of its threads."""
         self._pid = os.getpid()
+        self._reminded = (math.nan, 0.0)  # since when an operation was the oldest, and its age then
+        self.continuations = Continuations(f"{name} continuations")
+        """Where what follows an operation's end runs, so that the carrier's thread runs no code of users."""
 
     @property
     @abstractmethod
@@ -49,7 +64,8 @@ class Carrier(ABC):
         """Starts `operation`.
 
         name: of the operation, for error messages. timeout: seconds.
-        on_end: called once, from a thread of the carrier's, with None or the error that ended the operation.
+        on_end: called once, from a thread of the carrier's, with None or the error that ended the operation; what it
+            does for users it leaves to `continuations`.
         Raises the carrier's failure if there is one.
         """
 
@@ -64,6 +80,19 @@ class Carrier(ABC):
     @abstractmethod
     def progress(self) -> str:
         """What the operations wait for, in words."""
+
+    def _remind(self, name: str, since: float, now: float) -> float:
+        """Logs what the oldest operation waits for, first after `REMIND_AFTER_S`, then whenever it is twice as old.
+
+        since: when it became the oldest. Returns when to call again, by the same clock.
+        """
+        known, age = self._reminded
+        due = since + (2 * age if known == since else REMIND_AFTER_S)
+        if now < due:
+            return due
+        self._reminded = (since, now - since)
+        log.warning("%s has not ended for %.0f s: %s", name, now - since, self.progress())
+        return now + (now - since)
 
     def in_own_process(self) -> bool:
         """Whether this is the process that made the carrier, not one forked from it: threads do not survive that."""
@@ -81,10 +110,11 @@ class Carrier(ABC):
             raise failure.with_traceback(None)
 
     def check_may_wait(self) -> None:
-        """Raises P4ReduceError where waiting for an operation would never end: in a forked process, in a callback."""
+        """Raises P4ReduceError where waiting for an operation would never end: in a forked process, and in the
+        carrier's own thread, which runs callbacks where no other can be started: at the interpreter's exit."""
         self._check_process()
         if threading.current_thread() is self._thread:
-            raise P4ReduceError("a done callback cannot wait for a collective, as its thread carries them all")
+            raise P4ReduceError("the interpreter exits: a done callback cannot wait for a collective any more")
 
     def _check_process(self) -> None:
         if not self.in_own_process():

@@ -69,8 +69,9 @@ class Communicator:
         interface: str | None = None,
         token: str | None = None,
         tls: Tls | None = None,
-        timeout: float = 30.0,
+        timeout: float = settings.TIMEOUT,
         switch: str | None = None,
+        on_admitted: Callable[[], None] = lambda: None,
     ) -> None:
         """Joins `job` as `rank` of `world_size`.
 
@@ -84,10 +85,13 @@ class Communicator:
         token: what the controller asks for; by default P4REDUCE_TOKEN.
         tls: how to trust the controller; by default the authorities in the PEM file that P4REDUCE_TLS_CA names, and
             where that is not set, the connection is not encrypted.
-        timeout: seconds, for joining and for each collective.
+        timeout: seconds, for joining and for each collective; by default 30 minutes, as torch.distributed's. Who is
+            waited for is logged as a warning long before, after 30 s.
         switch: the controller's name for the one that this rank is at; by default P4REDUCE_SWITCH, else the first that
             hears it.
-        Raises ValueError for a wrong argument, JoinError when the job cannot be joined, TransportError when the switch
+        on_admitted: called when the job has its slots, before the other ranks are waited for.
+        Raises ValueError for a wrong argument, JoinError when the job cannot be joined (SlotsExhausted where fewer
+        slots are free than it wants), TransportError when the switch
         cannot be reached with this transport.
         """
         self._group = Group(*settings.rank_of_world(rank, world_size))
@@ -107,6 +111,7 @@ class Communicator:
             tls=settings.tls(tls),
             timeout=self._timeout,
             at=settings.switch(switch),
+            on_admitted=on_admitted,
         )
         self._engine = self._seat.engine
         self._under_way: set[Handle[Any]] = set()
@@ -262,6 +267,11 @@ class Communicator:
         worker = self._engine.stats
         return Stats(seconds=self._engine.seconds, **{name: getattr(worker, name) for name in _OF_WORKER})
 
+    def drain(self) -> None:
+        """Waits until no collective is under way. Raises the error of one that fails meanwhile."""
+        for handle in list(self._under_way):
+            handle.wait()
+
     def close(self) -> None:
         """Leaves the job, which ends when all ranks have. Collectives still under way fail. May be called repeatedly.
 
@@ -281,8 +291,7 @@ class Communicator:
                 self._seat.leave(well=False)
             return
         try:
-            for handle in list(self._under_way):
-                handle.wait()
+            self.drain()
         finally:
             self.close()
 

@@ -11,13 +11,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from p4reduce.carrier import Carrier, OnEnd
+from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd
 from p4reduce.errors import CollectiveTimeout, P4ReduceError
 from p4reduce.protocol import Operation, Stats, Worker
 from p4reduce.transport import Transport
 
-# How long `close` waits for the engine's thread, which only has to finish one turn of its loop.
-CLOSE_TIMEOUT_S = 5.0
 # Workers ask at least once a second, so a switch that is there is never silent for so long.
 SILENCE_S = 3.0
 
@@ -42,8 +40,8 @@ class Engine(Carrier):
         name: str = "p4reduce",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`switch`: its address, for error messages where there is one switch. `name`: of the thread."""
-        super().__init__()
+        """`switch`: its address, for error messages where there is one switch. `name`: of the threads."""
+        super().__init__(name)
         self._seconds = 0.0
         self._transport = transport
         self._worker = worker
@@ -102,6 +100,7 @@ class Engine(Carrier):
             self._wake()
         if threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_TIMEOUT_S)
+        self.continuations.close(CLOSE_TIMEOUT_S)
 
     def progress(self) -> str:
         return self._describe_wait(self._clock())
@@ -153,6 +152,7 @@ class Engine(Carrier):
         oldest = self._oldest()
         if oldest is not None:
             deadlines.append(self._oldest_since + oldest.timeout)
+            deadlines.append(self._remind(oldest.name, self._oldest_since, self._clock()))
         times = [deadline for deadline in deadlines if deadline is not None]
         return max(0.0, min(times) - self._clock()) if times else None
 

@@ -11,7 +11,13 @@ class P4ReduceError(RuntimeError):
 
 
 class JoinError(P4ReduceError):
-    """The job could not be joined; the message says what to do about it."""
+    """The job could not be joined; the message says what to do about it. `timed_out`: for other ranks did not come."""
+
+    timed_out = False
+
+
+class SlotsExhausted(JoinError):
+    """No switch has as many free slots as the job wants, or the controller has no number left for it."""
 
 
 class JobAborted(P4ReduceError):

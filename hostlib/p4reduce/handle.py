@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
+import threading
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from p4reduce.continuations import guarded
 
 if TYPE_CHECKING:
     from p4reduce.carrier import Carrier
@@ -24,6 +28,9 @@ class Handle(Generic[T]):
         self._name = name
         self._engine = engine
         self._future: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._lock = threading.Lock()
+        self._callbacks: deque[Callable[[Handle[T]], object]] = deque()
+        self._told = False  # all callbacks, of a collective that has ended
 
     def done(self) -> bool:
         """Whether the collective has ended, well or not."""
@@ -54,11 +61,16 @@ class Handle(Generic[T]):
         return self._future.exception()
 
     def add_done_callback(self, callback: Callable[[Handle[T]], object]) -> None:
-        """Calls `callback(handle)` once it has ended: from the communicator's thread, or at once if it already has.
+        """Calls `callback(handle)` once it has ended: from a thread for that, or at once if it already has.
 
-        It must be quick, for no collective goes on meanwhile, and it cannot wait for one.
+        A handle's callbacks are called one after the other, in the order in which they were added. They may wait, also
+        for other collectives, which go on meanwhile. What they raise is logged.
         """
-        self._future.add_done_callback(lambda _: callback(self))
+        with self._lock:
+            if not self._told:
+                self._callbacks.append(callback)
+                return
+        callback(self)
 
     def complete(self, error: BaseException | None = None) -> None:
         """For the communicator: the tensor holds the result, or the collective failed with `error`."""
@@ -66,6 +78,19 @@ class Handle(Generic[T]):
             self._future.set_result(None)
         else:
             self._future.set_exception(error)
+        with self._lock:
+            self._told = not self._callbacks
+        if not self._told:
+            self._engine.continuations.run(self._tell)
+
+    def _tell(self) -> None:
+        while True:
+            with self._lock:
+                self._told = not self._callbacks
+                if self._told:
+                    return
+                callback = self._callbacks.popleft()
+            guarded(lambda: callback(self))  # noqa: B023 # it is called before the next
 
     def __repr__(self) -> str:
         return f"<Handle of {self._name}: {'ended' if self.done() else 'under way'}>"

@@ -80,16 +80,19 @@ def join_job(
     timeout: float,
     at: str,
     on_abort: Callable[[JobAborted], None],
+    on_admitted: Callable[[], None] = lambda: None,
 ) -> Place:
     """Joins the job and returns when all ranks have. Raises JoinError or TransportError.
 
     at: the name of the switch that the rank is at, or "".
     on_abort: called once, from a thread of the session's, when the job dies after that.
+    on_admitted: called when the job has its slots, before the other ranks are waited for.
     """
     patience = min(timeout, CONNECT_TIMEOUT_S)
     session = Session(controller, token=token, tls=tls, connect_timeout=patience, on_abort=on_abort)
     try:
         place = session.join(job, rank, world_size, slots=slots, timeout=timeout, switch=at)
+        on_admitted()
         hello = Worker(membership(place, world_size, (rank,))).hello(place.hello_nonce)
         switches = tuple(Switch(at.ip, at.udp_port, at.mac) for at in place.aggregators)
         largest = Codec(place.lanes, place.block_size).largest
@@ -125,6 +128,7 @@ def take_seat(
     tls: Tls | None,
     timeout: float,
     at: str,
+    on_admitted: Callable[[], None] = lambda: None,
 ) -> Seat:
     """Joins the job and starts what carries its operations. Raises JoinError or TransportError."""
     engine: Carrier | None = None
@@ -147,6 +151,7 @@ def take_seat(
         timeout=timeout,
         at=at,
         on_abort=abort,
+        on_admitted=on_admitted,
     )
     try:
         engine = start_engine(place.transport, place.membership, switch=place.switch, name=f"p4reduce rank {rank}")

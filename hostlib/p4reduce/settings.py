@@ -10,6 +10,7 @@ from p4reduce.control.channel import Tls
 from p4reduce.protocol.constants import MAX_RANKS
 from p4reduce.transport import KINDS
 
+TIMEOUT = 1800.0  # seconds; torch.distributed's for Gloo
 MAX_SLOTS = 32768  # the packet's slot field counts 65,536 halves
 
 

@@ -75,9 +75,8 @@ def test_bmv2_is_one(tmp_path: Path) -> None:
     assert "--aggregators 2 with --target bmv2" in output
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float16", *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in ("bfloat16", "int32"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32"])
 def test_other_dtypes_and_elements(tmp_path: Path, dtype: str) -> None:
     rows = bench(tmp_path, *SMALL, "--dtype", dtype, "--systems", "p4reduce,gloo", "--overlap", "none",
                  "--sparsity", "element")  # fmt: skip

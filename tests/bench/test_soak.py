@@ -69,6 +69,7 @@ def test_a_leak_shows_in_the_trend() -> None:
     assert flat["slope_kib"] == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_runs_add_up(tmp_path: Path) -> None:
     state = tmp_path / "made" / "soak.json"
     for rounds in (20_000, 40_000):

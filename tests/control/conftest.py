@@ -25,15 +25,12 @@ class Script(rpc.JobsServicer):
         self.received: queue.Queue[pb.ClientMessage] = queue.Queue()
         self.send: queue.Queue[pb.ServerMessage | None] = queue.Queue()
         self.gone = threading.Event()
-        self.answers_heartbeats = True
 
     def Session(self, requests: Any, context: Any) -> Iterator[pb.ServerMessage]:  # type: ignore[override]
         def read() -> None:
             try:
                 for message in requests:
                     self.received.put(message)
-                    if self.answers_heartbeats and message.WhichOneof("message") == "heartbeat":
-                        self.send.put(pb.ServerMessage(heartbeat=message.heartbeat))
             except grpc.RpcError:
                 pass
             self.send.put(None)
@@ -46,14 +43,9 @@ class Script(rpc.JobsServicer):
     def next(self) -> pb.ClientMessage:
         return self.received.get(timeout=DEADLINE)
 
-    def next_but_heartbeats(self) -> pb.ClientMessage:
-        while (message := self.next()).WhichOneof("message") == "heartbeat":
-            pass
-        return message
-
-    def assign(self, lease: float = 5.0, key: str = "") -> None:
+    def assign(self, rejoin_time: float = 10.0, key: str = "") -> None:
         assigned = pb.Assigned(
-            job=3, generation=9, worker=1, slots=4, lanes=4, block_size=64, lease_s=lease, rejoin_key=key
+            job=3, generation=9, worker=1, slots=4, lanes=4, block_size=64, rejoin_s=rejoin_time, rejoin_key=key
         )
         self.send.put(pb.ServerMessage(assigned=assigned))
 

@@ -66,7 +66,8 @@ class Running:
         self,
         loop: Loop,
         config: ServiceConfig | None = None,
-        lease: float = 5.0,
+        rejoin_time: float = 10.0,
+        leave_grace: float = 2.0,
         slots: int = 16,
         switches: int = 1,
         state: Path | None = None,
@@ -84,15 +85,24 @@ class Running:
 
         self.switches = loop.run(make())
         self.switch = self.switches[0]
-        loop.run(self._start(lease))
+        self._leave_grace = leave_grace
+        loop.run(self._start(rejoin_time))
         self.address: str = self.service.listen
 
-    async def _start(self, lease: float) -> None:
+    async def _start(self, rejoin_time: float) -> None:
         self.state = StateFile(self._path) if self._path else None
         addresses = [switch.address for switch in self.switches]
-        self.jobs = Jobs(self.switch.layout, addresses, lease=lease, returns=self._path is not None)
+        self.jobs = Jobs(
+            self.switch.layout,
+            addresses,
+            rejoin_time=rejoin_time,
+            leave_grace=self._leave_grace,
+            returns=self._path is not None,
+            absence=lambda number: self.switches[number].absence,
+        )
         self.service = Service(self.switches, self.jobs, self._config, self.state)
         self.service.restore()
+        self.service.bind()
         for number, switch in enumerate(self.switches):
             await switch.start(self.service.listener(number), 1.0)
         await self.service.start()
@@ -115,10 +125,10 @@ class Running:
         if self.state is not None:
             self.state.close()
 
-    def start_again(self, lease: float = 5.0) -> None:
+    def start_again(self, rejoin_time: float = 10.0) -> None:
         """At the same address."""
         self._config = replace(self._config, listen=self.address)
-        self.loop.run(self._start(lease))
+        self.loop.run(self._start(rejoin_time))
 
     def rank(self, rank: int, world_size: int, **options: Any) -> Rank:
         self.ranks.append(Rank(self.address, rank, world_size, send_hello=self._hello, **options))

@@ -43,6 +43,17 @@ class FakeSwitch:
     def expect(self, job: Placement) -> None:
         self._expected[job.job] = job
 
+    @property
+    def state(self) -> str:
+        return "unreachable for 7 s" if self.problem else "ready"
+
+    @property
+    def absence(self) -> str:
+        return f"{self.state}: {self.problem}" if self.problem else ""
+
+    async def look(self, timeout: float) -> None:
+        assert timeout > 0
+
     async def start(self, listener: Listener, timeout: float) -> None:
         assert timeout > 0
         self.listener = listener

@@ -16,6 +16,8 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open = threading.Event()
         self._open.set()
+        self._passes = threading.Event()
+        self._passes.set()
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -34,7 +36,12 @@ class Proxy:
                 sock.shutdown(socket.SHUT_RDWR)
             sock.close()
 
+    def hold(self) -> None:
+        """Takes connections and passes nothing on, until `mend`."""
+        self._passes.clear()
+
     def mend(self) -> None:
+        self._passes.set()
         self._open.set()
 
     def close(self) -> None:
@@ -72,10 +79,10 @@ class Proxy:
         host, _, port = self._target.rpartition(":")
         return socket.create_connection((host, int(port)))
 
-    @staticmethod
-    def _pump(source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                self._passes.wait()
                 sink.sendall(data)
         for sock in (source, sink):
             with contextlib.suppress(OSError):

@@ -114,7 +114,7 @@ def test_no_controller_is_one_line() -> None:
     ],
 )
 def test_a_controller_that_cannot_begin_says_why_in_one_line(arguments: list[str], text: str) -> None:
-    code, out, error = run("controller", *arguments)
+    code, out, error = run("controller", "--listen", "127.0.0.1:0", *arguments)
     assert (code, out) == (1, "")
     assert text in error
     assert error.startswith("p4reduce: ")
@@ -125,7 +125,7 @@ def test_a_controller_that_cannot_begin_says_why_in_one_line(arguments: list[str
 def test_a_state_file_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
     file = tmp_path / "state"
     file.write_text(text, errors="surrogateescape")
-    code, out, error = run("controller", "--state", str(file))
+    code, out, error = run("controller", "--listen", "127.0.0.1:0", "--state", str(file))
     assert (code, out) == (1, "")
     assert error.startswith(f"p4reduce: --state {file}")
     assert error.count("\n") == 1

@@ -47,7 +47,8 @@ def connected(**config: Any) -> tuple[P4RuntimeSwitch, FakeLink]:
 
 def placement(workers: int = 2) -> Placement:
     heard = [Heard(1, Endpoint(f"02:00:00:00:00:0{i}", "10.0.0.1", 5000 + i), 1, 1, i, 0) for i in range(workers)]
-    return Placement(1, 1, SlotRange(0, 4), 2, tuple(heard))
+    hosts = tuple((one.sender.mac, one.port) for one in heard)
+    return Placement(1, 1, SlotRange(0, 4), 2, tuple(heard), hosts=hosts)
 
 
 def test_a_job_is_written_once_and_taken_off_once() -> None:
@@ -57,11 +58,29 @@ def test_a_job_is_written_once_and_taken_off_once() -> None:
         assert link.writes == [[INSERT] * 5, [INSERT] * 2]  # group, 2 deliveries, 2 admissions; 2 hosts
         await switch.fence(placement())
         await switch.forget(placement())
-        assert link.writes[2:] == [[DELETE] * 2, [DELETE] * 3]
+        assert link.writes[2:] == [[DELETE] * 2, [DELETE] * 5]
         await switch.fence(placement())
         assert link.writes[-1] == []
         await switch.install(placement())
-        assert link.writes[5:] == [[INSERT] * 5, []]  # the hosts are known still
+        assert link.writes[5:] == [[INSERT] * 5, [INSERT] * 2]
+
+    asyncio.run(work())
+
+
+def test_a_host_is_known_until_the_last_job_with_a_rank_there_has_gone() -> None:
+    async def work() -> None:
+        switch, link = connected()
+        other = replace(placement(1), job=2)
+        await switch.install(placement())
+        await switch.install(other)
+        assert link.writes[2:] == [[INSERT] * 3, []]
+        await switch.forget(placement())
+        assert link.writes[4:] == [[DELETE] * 4]  # group, 2 deliveries, and the host where the other has no rank
+        link.refuse = [SwitchError("busy")]
+        with pytest.raises(SwitchError, match="busy"):
+            await switch.forget(other)
+        await switch.forget(other)
+        assert link.writes[5:] == [[DELETE] * 3] * 2
 
     asyncio.run(work())
 
@@ -77,7 +96,7 @@ def test_a_leaf_has_two_entries_more_for_its_parent() -> None:
         assert link.writes[0] == [INSERT] * 7
         await switch.fence(leaf)
         await switch.forget(leaf)
-        assert link.writes[2:] == [[DELETE] * 3, [DELETE] * 4]
+        assert link.writes[2:] == [[DELETE] * 3, [DELETE] * 6]
 
     asyncio.run(work())
     program = Program(load_schema())

@@ -14,17 +14,19 @@ from p4reduce_controller.aggregator import Heard, Layout
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, State
 from p4reduce_controller.jobs import Install, Jobs, Remove, Tell, digest
-from p4reduce_controller.leases import LEAVE_GRACE
 
 ADDRESS = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
-LEASE = 5.0
+REJOIN_TIME = 10.0
+GRACE = 2.0  # of leaving
 
 
 class Desk:
     """Jobs, with what each session was told. A session is (job name, rank, which attempt)."""
 
     def __init__(self, slots: int = 16, switches: int = 1) -> None:
-        self.jobs = Jobs(Layout(4, 64, slots), [ADDRESS] * switches, lease=LEASE, default_slots=4)
+        self.jobs = Jobs(
+            Layout(4, 64, slots), [ADDRESS] * switches, rejoin_time=REJOIN_TIME, leave_grace=GRACE, default_slots=4
+        )
         self.now = 100.0
         self.told: dict[object, list[pb.ServerMessage]] = defaultdict(list)
         self.ended: set[object] = set()
@@ -59,7 +61,7 @@ class Desk:
             "nonce": assigned.hello_nonce,
         }
         sender = Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000)
-        news = self.jobs.heard(switch, Heard(1, sender, **(claims | changes)), self.now)
+        news = self.jobs.heard(switch, Heard(1, sender, **(claims | changes)))
         self.carry_out()
         return news
 
@@ -67,10 +69,6 @@ class Desk:
         self.now += seconds
         self.jobs.tick(self.now)
         self.carry_out()
-
-    def keep_alive(self, *sessions: object) -> None:
-        for session in sessions:
-            self.jobs.heartbeat(session, self.now)
 
     def installed(self) -> None:
         for job in self.installs:
@@ -160,10 +158,8 @@ def test_the_least_patient_rank_decides() -> None:
     one = desk.join(0, world_size=3, timeout_s=60)
     desk.tick(4)
     two = desk.join(1, world_size=3, timeout_s=4)
-    desk.keep_alive(one, two)
     desk.tick(3.9)
     assert not desk.ended
-    desk.keep_alive(one, two)
     desk.tick(0.1)
     for session in (one, two):
         abort = desk.last(session)
@@ -201,7 +197,7 @@ def test_all_who_leave_within_the_grace_leave_in_peace() -> None:
     desk.jobs.leave(one, desk.now)
     desk.carry_out()
     desk.jobs.lost(one)  # it need not wait for the answer
-    desk.tick(LEAVE_GRACE * 0.9)
+    desk.tick(GRACE * 0.9)
     assert not desk.ended
     desk.jobs.leave(two, desk.now)
     desk.carry_out()
@@ -240,12 +236,11 @@ def test_the_grace_of_leaving_begins_anew_with_each_rank_that_is_back() -> None:
 
     one = rejoin(desk, job, 0)
     desk.jobs.leave(one, desk.now)
-    desk.tick(LEAVE_GRACE * 1.5)
+    desk.tick(GRACE * 1.5)
     two = rejoin(desk, job, 1)
-    desk.tick(LEAVE_GRACE * 1.5)
+    desk.tick(GRACE * 1.5)
     three = rejoin(desk, job, 2)
-    desk.keep_alive(one, two)
-    desk.tick(LEAVE_GRACE * 0.9)
+    desk.tick(GRACE * 0.9)
     assert not desk.ended
     assert all(desk.kinds(session)[0] == "ready" for session in (one, two, three))
     for session in (two, three):
@@ -258,7 +253,7 @@ def test_who_leaves_alone_is_blamed() -> None:
     desk = Desk()
     one, two = desk.ready()
     desk.jobs.leave(one, desk.now)
-    desk.tick(LEAVE_GRACE)
+    desk.tick(GRACE)
     assert desk.kinds(one)[-1] == "left"
     assert (desk.last(two).rank, desk.last(two).reason) == (0, pb.LEFT_EARLY)
     abort = desk.removals[0].abort
@@ -266,16 +261,11 @@ def test_who_leaves_alone_is_blamed() -> None:
     assert abort.rank == 0
 
 
-def test_silence_of_several_is_told_of_all() -> None:
+def test_silence_is_no_reason() -> None:
     desk = Desk()
-    sessions = desk.ready(world_size=3)
-    desk.tick(LEASE)
+    desk.ready()
+    desk.tick(1e6)
     assert not desk.ended
-    desk.keep_alive(sessions[1])
-    desk.tick(0.1)
-    abort = desk.last(sessions[1])
-    assert "ranks 0, 2 gave no sign of life for 5.1 s, and the lease is 5 s" in abort.message
-    assert abort.rank == 0
 
 
 def test_the_end_of_an_installation_after_the_end_of_the_job_is_nothing() -> None:
@@ -336,9 +326,9 @@ class AnyOrder(RuleBasedStateMachine):
         if session in self.desk.told and self.desk.kinds(session)[0] == "assigned":
             self.desk.hear(session)
 
-    @rule(data=st.data(), what=st.sampled_from(["heartbeat", "leave"]))
-    def speak(self, data: st.DataObject, what: str) -> None:
-        getattr(self.desk.jobs, what)(self.some(data), self.desk.now)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        self.desk.jobs.leave(self.some(data), self.desk.now)
         self.desk.carry_out()
 
     @rule(data=st.data())

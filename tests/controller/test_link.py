@@ -14,6 +14,7 @@ from finsy import p4client
 from finsy.proto import p4r, p4r_grpc
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller import link as link_module
 from p4reduce_controller.aggregator import Heard, Placement, SwitchUnavailable
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import State
@@ -51,13 +52,16 @@ class Server(p4r_grpc.P4RuntimeServicer):
         drop = self.drop = asyncio.Event()
         async for message in messages:
             yield p4r.StreamMessageResponse(arbitration=message.arbitration)
-            await drop.wait()
-            return
+            if message.arbitration.HasField("election_id"):
+                await drop.wait()
+                return
 
     async def Capabilities(self, *_: Any) -> p4r.CapabilitiesResponse:
         return p4r.CapabilitiesResponse(p4runtime_api_version="1.3.0")
 
     async def GetForwardingPipelineConfig(self, *_: Any) -> p4r.GetForwardingPipelineConfigResponse:
+        if "cookie" in self.hangs:
+            await asyncio.Event().wait()
         reply = p4r.GetForwardingPipelineConfigResponse()
         reply.config.cookie.cookie = self.schema.p4cookie
         return reply
@@ -72,8 +76,8 @@ class Server(p4r_grpc.P4RuntimeServicer):
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[tuple[Server, str]]:
-    server, servicer = grpc.aio.server(), Server()
+async def serving(servicer: Server | None = None) -> AsyncIterator[tuple[Server, str]]:
+    server, servicer = grpc.aio.server(), servicer or Server()
     p4r_grpc.add_P4RuntimeServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -101,8 +105,9 @@ def test_what_waits_when_a_connection_is_closed_hears_that_the_switch_is_away() 
     async def work() -> None:
         async with serving() as (server, address):
             program = Program(server.schema)
-            link = Link(address, 1, 1, server.schema, lambda *_: None)
-            assert not await link.open()
+            link = Link(address, 1, server.schema, lambda *_: None)
+            await link.look()
+            assert not await link.take(1)
             server.hangs = {"write", "read"}
             update = p4r.Update(type=p4r.Update.INSERT, entity=program.host(AT.mac, 1).encode(server.schema))
             calls = [asyncio.create_task(link.write([update])), asyncio.create_task(read(link, program))]
@@ -122,8 +127,9 @@ def test_what_waits_when_a_connection_is_closed_hears_that_the_switch_is_away() 
 def test_a_caller_that_is_cancelled_is_cancelled() -> None:
     async def work() -> None:
         async with serving() as (server, address):
-            link = Link(address, 1, 1, server.schema, lambda *_: None)
-            await link.open()
+            link = Link(address, 1, server.schema, lambda *_: None)
+            await link.look()
+            await link.take(1)
             running = asyncio.create_task(link.run())
             await asyncio.sleep(0.05)
             running.cancel()
@@ -190,6 +196,46 @@ def test_a_write_that_is_not_answered_breaks_the_connection(monkeypatch: pytest.
     asyncio.run(work())
 
 
+def test_a_write_that_is_cancelled_breaks_the_connection() -> None:
+    async def work() -> None:
+        async with serving() as (server, address):
+            switch = P4RuntimeSwitch(SwitchConfig(address, AT), Program(server.schema))
+            await switch.start(Ear(), DEADLINE)
+            while not server.asked.empty():
+                server.asked.get_nowait()
+            server.hangs = {"write"}
+            worker = Heard(1, Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000), 1, 1, 0, 0)
+            writing = asyncio.create_task(switch.install(Placement(1, 1, SlotRange(0, 4), 2, (worker,))))
+            await asyncio.wait_for(server.asked.get(), DEADLINE)
+            writing.cancel()
+            await until(lambda: switch.problem)
+            server.hangs = set()
+            await until(lambda: not switch.problem)
+            await switch.close()
+
+    asyncio.run(work())
+
+
+def test_a_switch_that_hangs_is_noticed_though_nothing_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(p4client, "_DEFAULT_RPC_TIMEOUT", 0.3)
+    monkeypatch.setattr(link_module, "_PULSE", 0.1)
+
+    async def work() -> None:
+        async with serving() as (server, address):
+            switch = P4RuntimeSwitch(SwitchConfig(address, AT), Program(server.schema))
+            await switch.start(Ear(), DEADLINE)
+            server.hangs = {"cookie"}
+            await until(lambda: switch.problem)
+            assert switch.state == "unreachable for 0 s"
+            assert switch.absence == ""  # yet
+            await until(lambda: switch.absence.startswith("unreachable for 2 s: "))
+            server.hangs = set()
+            await until(lambda: switch.state == "ready")
+            await switch.close()
+
+    asyncio.run(work())
+
+
 def test_a_failure_that_nobody_expected_costs_a_connection_and_no_more() -> None:
     async def work() -> None:
         async with serving() as (server, address):
@@ -215,5 +261,3 @@ class Ear:
             raise ZeroDivisionError("a bug")
 
     def disconnected(self, why: str) -> None: ...
-
-    def superseded(self, why: str) -> None: ...

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import deque
 
@@ -8,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p4reduce.protocol.constants import NO_KEY, Op
-from p4reduce_controller.frames import Aggregation
+from p4reduce_controller.aggregator import Layout, Placement
+from p4reduce_controller.cpu_channel import CpuChannel
+from p4reduce_controller.frames import Aggregation, Endpoint
 from p4reduce_controller.pools import SlotRange
 from p4reduce_controller.resets import RETRY, WINDOW, ResetBatch
 
@@ -86,3 +89,34 @@ def test_acknowledgements_may_come_between_packets() -> None:
             batch.acknowledged(earlier)
     assert again == [0, 3]
     assert batch.missing == (0, 3)
+
+
+def test_jobs_share_what_the_switch_can_queue() -> None:
+    """However many jobs are reset at a time, no more RESETs are under way than one batch sends."""
+
+    class Network:
+        """Answers one RESET after the other, as a slow switch does."""
+
+        def __init__(self) -> None:
+            self.waiting: list[bytes] = []
+            self.most = 0
+
+        async def send_packet(self, frame: bytes, **_: int) -> None:
+            self.waiting.append(frame)
+            self.most = max(self.most, len(self.waiting))
+
+    async def work() -> int:
+        network = Network()
+        here = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
+        layout = Layout(lanes=4, block_size=64, slots=128)
+        channel = CpuChannel("here", here, layout, lambda: network, lambda _: None)  # type: ignore[arg-type, return-value]
+        jobs = [Placement(number, 1, SlotRange(32 * number, 32), 2, ()) for number in range(4)]
+        resets = [asyncio.create_task(channel.reset(job)) for job in jobs]
+        while not all(reset.done() for reset in resets):
+            await asyncio.sleep(0)
+            if network.waiting:
+                channel.on_packet(network.waiting.pop(0), {})
+        await asyncio.gather(*resets)
+        return network.most
+
+    assert asyncio.run(asyncio.wait_for(work(), 10.0)) <= WINDOW

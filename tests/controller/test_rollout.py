@@ -11,6 +11,8 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce_controller import rollout as rollout_module
+from p4reduce_controller import streams
 from p4reduce_controller.aggregator import Heard, Placement, SwitchError
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job
@@ -19,7 +21,7 @@ from p4reduce_controller.listening import ServiceConfig
 from p4reduce_controller.rollout import NEXT, RETRY, Rollout, Stage
 from p4reduce_controller.service import Service
 
-from .conftest import Running
+from .conftest import Loop, Running
 from .fake_switch import FakeSwitch
 from .ranks import ready, wait_until
 
@@ -63,6 +65,48 @@ def test_a_switch_that_is_away_holds_up_no_end_of_the_controller(running: Runnin
     [rollout] = [rollout for rollout, _ in running.service._supervisor._rollouts.values()]
     running.loop.run(running.service.close())
     assert rollout.stage is Stage.ABANDONED
+
+
+async def _never(*_: object) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(("what", "doing"), [("install", "installing it"), ("reset", "resetting its slots")])
+def test_a_step_that_takes_for_ever_fails_the_job_by_the_name_of_its_switch(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, what: str, doing: str
+) -> None:
+    monkeypatch.setattr(rollout_module, "STEP_TIMEOUT", 0.3)
+    running = Running(loop, switches=2)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(running.switches[1], what, _never)
+            for rank in [running.rank(rank, 2) for rank in range(2)]:
+                said = f"job 'job': the switch at fake 1 has not finished {doing} within 0.3 s"
+                assert said in str(rank.outcome())
+            wait_until(lambda: running.used() == 0, "the slots to be freed")
+        ready([running.rank(rank, 2) for rank in range(2)])
+    finally:
+        running.close()
+
+
+@pytest.mark.parametrize("what", ["fence", "abort", "forget"])
+def test_a_removal_that_takes_for_ever_is_begun_anew(
+    running: Running, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(rollout_module, "STEP_TIMEOUT", 0.3)
+    ranks = [running.rank(rank, 2) for rank in range(2)]
+    ready(ranks)
+    tried = []
+    done = getattr(running.switch, what)
+
+    async def hang_once(*arguments: object) -> None:
+        tried.append(what)
+        await (_never() if len(tried) == 1 else done(*arguments))
+
+    monkeypatch.setattr(running.switch, what, hang_once)
+    ranks[1].session.close()
+    wait_until(lambda: running.used() == 0, "the slots to be freed")
+    assert len(tried) == (1 if what == "abort" else 2)
 
 
 # --- ranks' streams --------------------------------------------------------------------------------------------------
@@ -121,7 +165,7 @@ async def steps(count: int) -> None:
 async def cancelled_after(count: int, victim: int) -> list[str]:
     """Two ranks join, and so many steps later the call of one is cancelled. Returns what the other was told.
 
-    Nobody's time is up, so that no lease mends what is wrong.
+    Nobody's time is up, so that no deadline mends what is wrong.
     """
     switch = SlowSwitch()
     jobs = Jobs(switch.layout, [switch.address])
@@ -171,6 +215,43 @@ def test_a_bug_costs_the_stream_that_met_it_and_is_not_lost(
     ready([running.rank(0, 1, job="another")])
 
 
+def test_a_rank_that_does_not_read_is_ended_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what it is told does not pile up."""
+    monkeypatch.setattr(streams, "MOST_UNREAD", 8)
+
+    class Deaf(Context):
+        async def write(self, message: pb.ServerMessage) -> None:
+            await super().write(message)
+            if message.HasField("waiting"):
+                await asyncio.Event().wait()
+
+    async def work() -> None:
+        switch = FakeSwitch()
+        jobs = Jobs(switch.layout, [switch.address])
+        service = Service([switch], jobs, ServiceConfig())
+        await switch.start(service.listener(0), 1.0)
+        told: list[streams.Stream] = []
+        said: list[str] = []
+
+        def join(stream: streams.Stream, message: pb.ClientMessage, now: float, join=jobs.join) -> None:  # type: ignore[no-untyped-def]
+            told.append(stream)
+            join(stream, message, now)
+
+        monkeypatch.setattr(jobs, "join", join)
+        monkeypatch.setattr(jobs, "lost", lambda _, what, lost=jobs.lost: (said.append(what), lost(_, what)))
+        call = asyncio.create_task(service.Session(None, Deaf(0, switch)))  # type: ignore[arg-type]
+        while not told:
+            await asyncio.sleep(0.001)
+        for _ in range(10):
+            told[0].tell(pb.ServerMessage(waiting=pb.Waiting(ranks=[1])))
+        with pytest.raises(streams.Unread, match="8 messages wait"):
+            await asyncio.wait_for(call, 5.0)
+        assert said[:1] == ["does not read what the controller says: 8 messages wait"]
+        await service.close()
+
+    asyncio.run(work())
+
+
 # --- one rollout -----------------------------------------------------------------------------------------------------
 
 
@@ -186,7 +267,7 @@ def test_every_stage_leads_to_an_end() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(Stage.REMOVED, Stage.REMOVING), (Stage.FAILED, Stage.INSTALLED)])
 def test_a_stage_that_cannot_follow_is_refused(before: Stage, after: Stage) -> None:
-    job = Job("job", 1, 1, 1, 1, (), 2, 5.0, 0.0, 0.0)
+    job = Job("job", 1, 1, 1, 1, {}, 2, 5.0, 0.0, 0.0)
     rollout = Rollout(job, [], Running.__new__(Running), asyncio.Event(), before)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match=f"'job' is {before.value}, and cannot become {after.value}"):
         rollout._enter(after)
@@ -199,3 +280,14 @@ def test_a_bug_ends_the_service_and_is_not_lost(running: Running, monkeypatch: p
     monkeypatch.setattr(running.jobs, "tick", tick)
     wait_until(running.service.over.is_set, "the service to give up")
     assert isinstance(running.service.failure, ZeroDivisionError)
+
+
+def test_a_service_that_a_rollouts_bug_has_ended_closes(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def installed(_: Job) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(running.jobs, "installed", installed)
+    running.rank(0, 1)
+    wait_until(running.service.over.is_set, "the service to give up")
+    assert isinstance(running.service.failure, ZeroDivisionError)
+    running.loop.run(running.service.close())

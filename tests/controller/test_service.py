@@ -88,30 +88,19 @@ def test_a_lost_rank_is_named_to_all_others_within_a_second(running: Running) ->
     assert ranks[1].session.aborted is None  # its own doing
 
 
-def test_a_silent_rank_loses_its_lease(loop: Loop) -> None:
-    running = Running(loop, lease=0.4)
-    try:
-        ranks = [running.rank(rank, 2) for rank in range(2)]
-        ready(ranks)
-        ranks[1].session._heartbeat_interval = 60.0
-        wait_until(lambda: ranks[0].aborted_at, "the abort")
-        error = ranks[0].session.aborted
-        assert error is not None
-        assert (error.rank, error.reason) == (1, "LEASE_EXPIRED")
-    finally:
-        running.close()
-
-
-def test_heartbeats_keep_the_lease(loop: Loop) -> None:
-    running = Running(loop, lease=0.3)
-    try:
-        ranks = [running.rank(rank, 2) for rank in range(2)]
-        ready(ranks)
-        end = time.monotonic() + 0.9
-        wait_until(lambda: time.monotonic() > end, "three leases to pass")
-        assert [rank.session.aborted for rank in ranks] == [None, None]
-    finally:
-        running.close()
+def test_what_the_controller_stood_still_for_counts_against_nobody(running: Running) -> None:
+    """It is stopped while ranks leave, for longer than they have for that."""
+    ranks = [running.rank(rank, 3) for rank in range(3)]
+    ready(ranks)
+    first = running.loop.loop.run_in_executor(None, ranks[0].session.leave)
+    wait_until(lambda: any(m.leaving for m in running.loop.run(running.service.status()).jobs[0].members), "the first")
+    running.loop.call(time.sleep, 2.5)  # the loop, and with it all of the controller
+    time.sleep(0.3)  # so that it looks who is over time
+    assert [rank.session.aborted for rank in ranks] == [None] * 3
+    for rank in ranks[1:]:
+        running.loop.loop.run_in_executor(None, rank.session.leave)
+    wait_until(first.done, "all to have left")
+    assert [rank.session.aborted for rank in ranks] == [None] * 3
 
 
 def test_missing_ranks_are_named_to_those_who_wait(running: Running) -> None:
@@ -273,7 +262,7 @@ def test_a_stopped_controller_says_so(running: Running) -> None:
 
 def test_a_first_message_that_is_no_join_is_refused(running: Running) -> None:
     with grpc.insecure_channel(running.address) as channel:
-        call = rpc.JobsStub(channel).Session(iter([pb.ClientMessage(heartbeat=pb.Heartbeat())]))
+        call = rpc.JobsStub(channel).Session(iter([pb.ClientMessage(leave=pb.Leave())]))
         replies = list(call)
     assert [reply.abort.message for reply in replies] == ["the first message must be Join or Rejoin"]
 
@@ -286,7 +275,7 @@ def test_status_tells_all(running: Running) -> None:
         stub = rpc.JobsStub(channel)
         stub.SetLoss(pb.SetLossRequest(port=1, direction=pb.IN, rate=0.25), timeout=5)
         status = stub.Status(pb.StatusRequest(), timeout=5)
-    assert [(job.name, job.state, job.first_slots, job.slots) for job in status.jobs] == [
+    assert [(job.name, job.state, [pool.first for pool in job.pools], job.slots) for job in status.jobs] == [
         ("job", "ready", [0], 4),
         ("other", "gathering", [4], 4),
     ]
@@ -409,7 +398,7 @@ def test_status_and_loss_of_several_switches(dealt: Running) -> None:
     ]
     assert [[loss.port for loss in switch.losses] for switch in status.switches] == [[2], [2], [1, 2]]
     assert [place.udp_port for place in status.jobs[0].members[0].places] == [40000, 41000, 42000]
-    assert list(status.jobs[0].first_slots) == [0, 0, 0]
+    assert [(pool.switch, pool.first) for pool in status.jobs[0].pools] == [(0, 0), (1, 0), (2, 0)]
 
 
 def test_a_loss_rate_above_one_is_refused(running: Running) -> None:

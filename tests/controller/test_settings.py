@@ -176,7 +176,7 @@ def test_an_option_says_what_the_file_says(key: str, given: object, value: objec
 
 
 def test_defaults_are_told_by_the_help() -> None:
-    assert SCHEMA["lease"].help.endswith("(default 5).")
+    assert SCHEMA["lease"].help.endswith("(default 60).")
     assert "(default 127.0.0.1:31314)" in SCHEMA["address"].help
     assert not any("{" in one.help for one in SCHEMA.values())
     one, other = Settings(), Settings()

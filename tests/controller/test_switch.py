@@ -22,7 +22,8 @@ import pytest
 from p4reduce.control.client import Assigned
 from p4reduce.errors import JoinError
 from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, Op
-from p4reduce_controller.aggregator import Heard, Placement, Superseded, SwitchUnavailable
+from p4reduce_controller.aggregator import Heard, Placement, SwitchUnavailable
+from p4reduce_controller.election import Election
 from p4reduce_controller.frames import Aggregation, Endpoint, build, parse, parse_mac
 from p4reduce_controller.link import Link
 from p4reduce_controller.pools import SlotRange
@@ -157,11 +158,12 @@ def bench(loop: Loop, target: Target) -> Iterator[Bench]:
 
 @asynccontextmanager
 async def look(target: Target) -> AsyncIterator[tuple[Link, Program]]:
-    """A connection of the test's own, as a newer primary."""
+    """A connection of the test's own, as primary."""
     program = Program(load_schema())
-    link = Link(target.grpc_address, 1, time.time_ns(), program.schema, lambda *_: None)
-    assert not await link.open()
+    link = Link(target.grpc_address, 1, program.schema, lambda *_: None)
     try:
+        standing = await link.look()
+        assert not await link.take(Election().id_above(standing.election_id))
         yield link, program
     finally:
         await link.close()
@@ -328,6 +330,29 @@ def test_a_worker_that_was_heard_is_a_known_host(bench: Bench) -> None:
     assert b"known now" not in bench.frame(2, lambda frame: b"known now" in frame or b"to everyone" in frame)
 
 
+def test_a_neighbours_address_is_not_taken_from_it_and_is_forgotten_with_its_job(bench: Bench) -> None:
+    ranks, _ = bench.job(1)
+
+    def hello(assigned: Assigned) -> None:
+        bench.target.sockets[2].send(build(hello_packet(assigned), host(1), SWITCH))
+
+    bench.ranks.append(Rank(bench.service.listen, 0, 1, send_hello=hello, job="attacker"))
+    error = bench.ranks[-1].outcome()
+    assert f"its MAC address {host(1).mac} lives on port 1" in str(error)
+    assert "its HELLO came in on port 2" in str(error)
+    bench.target.sockets[3].send(
+        build(Aggregation(0), host(3), Endpoint(host(1).mac, host(1).ip, 9)) + b"for the first"
+    )
+    bench.frame(1, lambda frame: b"for the first" in frame)
+
+    async def own() -> list[str]:
+        return await entries(bench.switch._linked(), bench.switch._program)
+
+    assert "mac_addresses" in bench.loop.run(own())
+    ranks[0].session.leave()
+    wait_until(lambda: "mac_addresses" not in bench.loop.run(own()), "the host to be forgotten")
+
+
 def test_nothing_is_left_when_it_ends(loop: Loop, target: Target) -> None:
     bench = Bench(loop, target, hosts={host(2).mac: 2})
     bench.job(2)
@@ -365,21 +390,6 @@ def test_what_an_earlier_controller_left_is_cleared(loop: Loop, target: Target) 
         bench.round(bench.job(4)[1])
     finally:
         bench.close()
-
-
-def test_a_newer_controller_takes_over(loop: Loop, target: Target) -> None:
-    older = Bench(loop, target)
-    ranks, _ = older.job(2)
-    newer = Bench(loop, target)
-    try:
-        wait_until(lambda: older.service.over.is_set(), "the older one to notice")
-        assert "another controller" in older.service.superseded_by
-        wait_until(lambda: all(rank.aborted_at for rank in ranks), "its jobs to be aborted")
-        assert "another controller" in str(ranks[0].session.aborted)
-        older.close()  # takes nothing of the newer one's away
-        newer.round(newer.job(2)[1])
-    finally:
-        newer.close()
 
 
 def test_a_job_that_was_kept_is_left_alone_and_what_was_not_is_cleared(
@@ -517,25 +527,12 @@ def test_no_switch_in_time(loop: Loop, proxy: Proxy) -> None:
         loop.run(context.__aenter__())
 
 
-def test_an_older_election_id_is_superseded(loop: Loop, bench: Bench, target: Target) -> None:
-    async def try_it() -> None:
-        link = Link(target.grpc_address, 1, 1, load_schema(), lambda *_: None)
-        try:
-            with pytest.raises(Superseded, match=r"another controller.*ours was 1"):
-                await link.open()
-        finally:
-            await link.close()
-
-    loop.run(try_it())
-    bench.round(bench.job(2)[1])
-
-
 @contextmanager
 def command(target: Target, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`p4reduce controller` as a process, and where it listens."""
     words = [sys.executable, "-c", "from p4reduce.commands.cli import main; main()", "controller", "--json"]
     words += ["--switch", target.grpc_address, "--listen", "127.0.0.1:0", "--address", SWITCH.ip]
-    words += ["--ports", "1,2,3,4", "--metrics", "127.0.0.1:0", "--lease", "1", *options]
+    words += ["--ports", "1,2,3,4", "--metrics", "127.0.0.1:0", *options]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -576,7 +573,7 @@ def test_a_command_with_a_state_file_keeps_jobs_after_sigterm_alone(
     loop: Loop, target: Target, tmp_path: Path, number: signal.Signals, keeps: bool
 ) -> None:
     state = tmp_path / "state"
-    with command(target, "--state", str(state), "--lease", "60") as (process, address):
+    with command(target, "--state", str(state), "--rejoin-time", "60") as (process, address):
         rank = lone_rank(target, address)
         process.send_signal(number)
         _, error = process.communicate(timeout=DEADLINE)
@@ -595,7 +592,7 @@ def test_a_switch_that_is_away_costs_no_job_that_was_kept(
     loop: Loop, target: Target, proxy: Proxy, tmp_path: Path
 ) -> None:
     """A controller that cannot start leaves file and switch as they are."""
-    bench = Bench(loop, target, switch=proxy.address, state=str(tmp_path / "state"), lease=60.0)
+    bench = Bench(loop, target, switch=proxy.address, state=str(tmp_path / "state"), rejoin_time=60.0)
     ranks, assigned = bench.job(2)
     try:
         bench.stop()
@@ -613,13 +610,3 @@ def test_a_switch_that_is_away_costs_no_job_that_was_kept(
     finally:
         bench.service.keeps_jobs = False
         bench.close()
-
-
-def test_a_controller_that_freezes_is_noticed(target: Target) -> None:
-    with command(target) as (process, address):
-        rank = lone_rank(target, address)
-        process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: rank.aborted_at, "the abort", 15)
-        assert rank.session.aborted is not None
-        assert rank.session.aborted.reason == "CONTROLLER_LOST"
-        rank.session.close()

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.aggregator import Heard, Layout, SwitchError
+from p4reduce_controller.aggregator import Heard, Layout
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import State
 from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.listening import ServiceConfig
+from p4reduce_controller.pools import SlotRange
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.service import Service
 from p4reduce_controller.settings import EXAMPLE_OF_A_TREE, Settings, load, tomllib
@@ -26,6 +27,7 @@ from p4reduce_controller.trees import Misplaced, Trees, Uplink
 
 from .conftest import Loop
 from .fake_switch import FakeSwitch
+from .ranks import wait_until
 from .test_jobs import Desk
 
 SPINE, LEAF1, LEAF2 = range(3)
@@ -40,7 +42,14 @@ class TreeDesk(Desk):
     def __init__(self, trees: Trees = TWO_LEAVES, slots: int = 16) -> None:
         super().__init__()
         addresses = ADDRESSES[: len(trees.names)]
-        self.jobs = Jobs(Layout(4, 64, slots), addresses, trees=trees, default_slots=4)
+        self.absent: dict[int, str] = {}
+        self.jobs = Jobs(
+            Layout(4, 64, slots),
+            addresses,
+            trees=trees,
+            default_slots=4,
+            absence=lambda switch: self.absent.get(switch, ""),
+        )
         for child in trees.uplinks:
             self.jobs.child_heard(child, Heard(child, addresses[child], 0, 0, child, 1))
 
@@ -49,13 +58,13 @@ class TreeDesk(Desk):
         rank = assigned.worker
         sender = Endpoint(f"02:00:00:00:00:{rank:02x}", f"10.0.0.{rank}", 5000 + rank)
         hello = Heard(port, sender, assigned.job, assigned.generation, rank, assigned.hello_nonce)
-        news = self.jobs.heard(switch, hello, self.now)
+        news = self.jobs.heard(switch, hello)
         self.carry_out()
         return news
 
-    def ready_at(self, *switches: int) -> list[pb.Ready]:
+    def ready_at(self, *switches: int, name: str = "job") -> list[pb.Ready]:
         """A job of a rank at each of these switches; what the ranks are told."""
-        sessions = [self.join(rank, len(switches)) for rank in range(len(switches))]
+        sessions = [self.join(rank, len(switches), name) for rank in range(len(switches))]
         for session, switch in zip(sessions, switches, strict=True):
             assert self.hear_at(session, switch)
         self.placements = self.installs[0].placements
@@ -201,10 +210,54 @@ def test_several_trees_share_the_slots() -> None:
     for session in (one, two):
         assert desk.hear_at(session, 0)
         assert desk.hear_at(session, 2)
-    assert [pool.used for pool in desk.jobs.pools] == [3, 3, 3]
+    assert [pool.used for pool in desk.jobs.pools] == [3, 0, 3]
     assert desk.installs[0].placements.keys() == {0, 2}
     desk.installed()
     assert list(desk.told[one][-1].ready.aggregators) == [0, 2]
+
+
+def test_a_rack_fills_no_other_switch_than_its_own() -> None:
+    desk = TreeDesk(slots=16)
+    for number in range(4):
+        desk.ready_at(LEAF1, LEAF1, name=f"rack {number}")
+    assert [pool.used for pool in desk.jobs.pools] == [0, 16, 0]
+    desk.ready_at(LEAF2, LEAF2, name="another rack")
+    assert desk.placements[LEAF2].slots == SlotRange(0, 4)
+    one, two = desk.join(0, 2, name="wide"), desk.join(1, 2, name="wide")
+    desk.hear_at(one, LEAF2)
+    desk.hear_at(two, LEAF1)
+    for session in (one, two):
+        message = desk.last(session).message
+        assert (
+            f"job 'wide': all ranks were heard, but 4 slots asked, 0 of 16 free at the switch {ADDRESSES[1]}" in message
+        )
+    assert [pool.used for pool in desk.jobs.pools] == [0, 16, 4]
+
+
+def test_slots_of_a_switch_that_every_job_needs_are_taken_when_the_first_rank_joins() -> None:
+    desk = TreeDesk(Trees(["root", "spine", "leaf"], {2: Uplink(UP, 1)}))
+    desk.join(0, 2, slots=6)
+    assert [pool.used for pool in desk.jobs.pools] == [3, 0, 0]
+
+
+def test_where_no_switch_has_room_who_joins_is_refused_at_once() -> None:
+    desk = TreeDesk(slots=16)
+    for switch in (SPINE, LEAF1, LEAF2):
+        for number in range(4):
+            desk.ready_at(switch, switch, name=f"{switch} {number}")
+    assert "4 slots asked, 0 of 16 free at the switch" in desk.last(desk.join(0, 2, name="late")).message
+
+
+def test_switches_may_give_a_job_different_ranges() -> None:
+    desk = TreeDesk()
+    desk.ready_at(LEAF1, LEAF1, name="rack")
+    desk.ready_at(LEAF1, LEAF2, name="wide")
+    assert [desk.placements[switch].slots.first for switch in (SPINE, LEAF1, LEAF2)] == [0, 4, 0]
+    for session in [("wide", rank, 0) for rank in range(2)]:
+        desk.jobs.leave(session, desk.now)
+    desk.carry_out()
+    desk.removed()
+    assert [pool.used for pool in desk.jobs.pools] == [0, 4, 0]
 
 
 def test_ranks_share_a_switch_in_every_tree_or_in_none() -> None:
@@ -240,31 +293,47 @@ def test_leaves_find_their_spine(loop: Loop) -> None:
     service, switches = service_of(loop, cables=True)
     loop.run(service.find_children(1.0))
     assert [switch.log for switch in switches] == [[], ["say_hello"], ["say_hello"]]
+    loop.run(service.close())
 
 
-def test_a_leaf_that_its_spine_does_not_hear_is_named(loop: Loop) -> None:
+def test_a_leaf_that_its_spine_does_not_hear_is_named_and_taken_in_when_it_is_heard(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
     service, switches = service_of(loop, cables=True)
+    cables = dict(switches[LEAF2].cables)
     switches[LEAF2].cables.clear()
-    with pytest.raises(
-        SwitchError, match=r"no HELLO of the switch leaf2, sent out of its port 9 for 0\.3 s, has reached"
-    ):
-        loop.run(asyncio.wait_for(service.find_children(0.3), 5.0))
+    loop.run(asyncio.wait_for(service.find_children(0.3), 5.0))
+    assert "no HELLO of the switch leaf2, sent out of its port 9 for 0.3 s, has reached its parent spine" in caplog.text
+
+    def problems() -> list[str]:
+        return [switch.problem for switch in loop.run(service.status()).switches]
+
+    assert problems() == ["", "", "its parent spine has not heard it"]
+    switches[LEAF2].cables.update(cables)
+    wait_until(lambda: not any(problems()), "the leaf to be heard")
+    loop.run(service.close())
 
 
 def test_people_see_at_which_switch_a_rank_is() -> None:
     console = Console(record=True, width=160, file=io.StringIO())
     places = [pb.Place(), pb.Place(heard=True, port=5, ip="10.0.0.1", udp_port=5001), pb.Place()]
     switches = [
-        pb.Switch(name=name, address=f"a:{n}", parent="spine" if n else "", connected=True)
+        pb.Switch(name=name, address=f"a:{n}", parent="spine" if n else "", state="ready")
         for n, name in enumerate(TWO_LEAVES.names)
     ]
-    job = pb.Job(name="job", world_size=1, first_slots=[0, 0, 4], slots=4, members=[pb.Member(places=places)])
+    job = pb.Job(
+        name="job",
+        world_size=1,
+        pools=[pb.Pool(switch=2, first=4, count=4)],
+        slots=4,
+        members=[pb.Member(places=places)],
+    )
     show(pb.StatusReply(switches=switches, jobs=[job]), console)
     text = console.export_text()
-    assert "switch leaf1 at a:1 connected, below spine" in text
+    assert "switch leaf1 at a:1 ready, below spine" in text
     assert "10.0.0.1:5001 on port 5 of leaf1" in text
     assert "not heard" not in text
-    assert "4-7" in text
+    assert "4-7 of leaf2" in text
 
 
 # --- settings --------------------------------------------------------------------------------------------------------

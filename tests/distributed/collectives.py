@@ -220,6 +220,111 @@ def coalesced(rank: int, size: int) -> None:
     same(outs[1], torch.arange(size).float())
 
 
+@check
+def coalesced_by_gloo_each_tensor_by_itself(rank: int, size: int) -> None:
+    """Gloo adds up the tensors of a list, too, which nobody asks for here."""
+    total = size * (size + 1) // 2
+
+    def given() -> list[torch.Tensor]:
+        kinds = (torch.int64, torch.float32, torch.float64, torch.int64)
+        return [torch.full((3,), (rank + 1) * 10**place).to(kind) for place, kind in enumerate(kinds)]
+
+    def right(tensors: list[torch.Tensor]) -> None:
+        assert [tensor.tolist() for tensor in tensors] == [[total * 10**place] * 3 for place in range(4)]
+
+    same_dtype = [torch.full((3,), (rank + 1) * 10**place) for place in range(4)]
+    dist.all_reduce_coalesced(same_dtype)
+    right(same_dtype)
+    with dist._coalescing_manager(async_ops=True) as works:
+        for tensor in (tensors := given()):
+            dist.all_reduce(tensor)
+    works.wait()
+    right(tensors)
+    right([each + 0 for each in functional.all_reduce_coalesced(given(), "sum", dist.group.WORLD)])
+    tensors = [tensor.double() for tensor in given()]
+    work = dist.group.WORLD.allreduce_coalesced(tensors)
+    assert all(got is tensor for got, tensor in zip(work.get_future().wait(), tensors, strict=True))
+    right(tensors)
+    assert work.wait()
+    assert work.is_completed()
+    parts = [torch.empty(1, dtype=torch.int64), torch.empty(2, dtype=torch.float64), torch.empty(1)]
+    with dist._coalescing_manager():
+        for part in parts:
+            dist.reduce_scatter_tensor(part, torch.arange(size * part.numel(), dtype=part.dtype))
+    expected = [[size * rank], [size * 2 * rank, size * (2 * rank + 1)], [size * rank]]
+    assert [part.tolist() for part in parts] == expected
+
+
+@check
+def all_gather_of_different_shapes(rank: int, size: int) -> None:
+    for dtype in (torch.float32, torch.uint8, torch.complex64):
+        shapes = [(each,) * (each + 1) for each in range(size)]  # rank 0's is empty
+        outs = [torch.ones(shape, dtype=dtype).t() if len(shape) == 2 else torch.ones(shape) for shape in shapes]
+        outs = [out.to(dtype) for out in outs]
+        dist.all_gather(outs, torch.full(shapes[rank], rank + 1).to(dtype))
+        for each, out in enumerate(outs):
+            same(out, torch.full(shapes[each], each + 1).to(dtype))
+
+
+@check
+def what_follows_may_wait_for_other_collectives(_: int, size: int) -> None:
+    def follow(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+        (tensor,) = future.value()
+        dist.all_reduce(tensor)
+        deeper = dist.all_reduce(tensor, async_op=True).get_future().then(again)
+        return torch.as_tensor(deeper.wait())
+
+    def again(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+        (tensor,) = dist.all_reduce(future.value()[0], async_op=True).get_future().wait()
+        return torch.as_tensor(tensor)
+
+    future = dist.all_reduce(torch.ones(100), async_op=True).get_future().then(follow)
+    same(future.wait(), torch.full((100,), float(size**4)))
+
+
+@check
+def its_name_and_its_numbers(_: int, __: int) -> None:
+    group = dist.group.WORLD
+    assert group.name() == dist.get_backend() == "p4reduce"
+    group.monitored_barrier(timedelta(seconds=20))
+    for begin in (
+        lambda: dist.all_reduce(torch.ones(3)),
+        lambda: dist.all_reduce(torch.ones(3, dtype=torch.int64)),  # by Gloo
+        lambda: dist.broadcast(torch.ones(3), 0),
+        lambda: dist.barrier(),
+    ):
+        before = group._get_sequence_number_for_group()
+        begin()
+        assert group._get_sequence_number_for_group() == before + 1
+
+
+@check
+def profiles(_: int, size: int) -> None:
+    with torch.profiler.profile() as profile:
+        dist.all_reduce(torch.ones(3))
+        dist.all_gather([torch.empty(1)] * size, torch.ones(1), async_op=True).wait()
+        torch.distributed.barrier(async_op=True).get_future().wait()
+    names = {event.name for event in profile.events()}
+    assert {"p4reduce:all_reduce", "p4reduce:all_gather", "p4reduce:barrier"} <= names, names
+
+
+@check
+def many_groups(_: int, size: int) -> None:
+    """They take few slots, until they have much to reduce."""
+    groups = [dist.new_group(list(range(size))) for _ in range(20)]
+    for group in groups:
+        dist.all_reduce(tensor := torch.ones(10), group=group)
+        same(tensor, torch.full((10,), float(size)))
+    assert {group.communicator()._seat.membership.slots for group in groups} == {4}
+    follows = [dist.all_reduce(torch.ones(10), group=groups[0], async_op=True) for _ in range(5)]
+    dist.all_reduce(tensor := torch.ones(100_000), group=groups[0])
+    same(tensor, torch.full((100_000,), float(size)))
+    assert all(work.wait() for work in follows)
+    assert groups[0].communicator()._seat.membership.slots > 4
+    for group in groups:
+        dist.destroy_process_group(group)
+
+
 def main() -> None:
     """Needs nothing but the backend's name: it is imported with torch."""
     dist.init_process_group("p4reduce")

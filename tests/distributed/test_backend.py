@@ -27,7 +27,15 @@ def test_every_collective(stack: Stack, engine: str) -> None:
 @pytest.mark.slow
 def test_training(native_stack: Stack, tmp_path: Path) -> None:
     events = torchrun("training.py", str(tmp_path), controller=native_stack.controller)
-    kinds = ["DDP", "DDP, sparse gradients", "DDP, sparse gradients, hook", "FSDP2", "checkpoint"]
+    ddp = [
+        "DDP",
+        "DDP, sparse gradients",
+        "DDP, sparse gradients, hook",
+        "PowerSGD",
+        "uneven inputs",
+        "gradient scaler",
+    ]
+    kinds = [*ddp, "FSDP2", "checkpoint"]
     passed = sorted((event["rank"], event["passed"]) for event in events)
     assert passed == sorted((rank, kind) for rank in range(RANKS) for kind in kinds)
 
@@ -39,6 +47,12 @@ def test_failures(native_stack: Stack) -> None:
     second = ["mismatch", "future", "result", "the other groups"]
     assert [event["passed"] for event in events if event["rank"] == 0] == first
     assert [event["passed"] for event in events if event["rank"] == 1] == second
+
+
+def test_groups_that_find_no_slots_go_through_gloo(native_stack: Stack) -> None:
+    events = torchrun("exhausted.py", controller=native_stack.controller)
+    assert sorted(event["rank"] for event in events) == list(range(RANKS))
+    assert [event["warnings"] for event in sorted(events, key=lambda event: event["rank"])] == [2, 0]
 
 
 def alone(program: str, **environment: str) -> str:

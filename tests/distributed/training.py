@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Under torchrun: DDP, DDP with sparse gradients, FSDP2 and a distributed checkpoint on the backend.
+"""Under torchrun, on the backend: DDP, with sparse gradients, hooks that wait and uneven inputs; FSDP2; a checkpoint.
 
 Each is trained beside a model of one process that sees the batches of all ranks. Prints a JSON object for each that
 ended with the same parameters. Argument: a folder for the checkpoint.
@@ -15,13 +15,32 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
 from saying import say
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce import Communicator
-from p4reduce.ddp import AllreduceState, allreduce_hook
+from p4reduce.ddp import (
+    AllreduceState,
+    BlockRandomKState,
+    BlockThresholdState,
+    BlockTopKState,
+    allreduce_hook,
+    block_randomk_hook,
+    block_threshold_hook,
+    block_topk_hook,
+    fp16_wrapper,
+)
 
+HOOKS: list[tuple[Any, Any]] = [
+    (lambda communicator, _: AllreduceState(communicator), allreduce_hook),
+    (lambda communicator, _: AllreduceState(communicator), fp16_wrapper(allreduce_hook)),
+    (BlockTopKState, block_topk_hook),
+    (lambda communicator, network: BlockThresholdState(communicator, network, threshold=0.01), block_threshold_hook),
+    (BlockRandomKState, block_randomk_hook),
+]
 STEPS, BATCH, WORDS, WIDTH = 5, 8, 500, 16
 
 
@@ -77,10 +96,49 @@ def compare(what: str, got: dict[str, Any], expected: dict[str, torch.Tensor]) -
     for name, tensor in expected.items():
         assert not torch.equal(tensor, start[name]), "training changes every parameter"
         torch.testing.assert_close(got[name], tensor, rtol=1e-5, atol=1e-6)
+    same_everywhere(what, got)
+
+
+def same_everywhere(what: str, got: dict[str, Any]) -> None:
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, [tensor.tolist() for tensor in got.values()])
     assert all(one == everyone[0] for one in everyone), "all ranks have the same bits"
     say({"rank": dist.get_rank(), "passed": what})
+
+
+def uneven(rank: int) -> None:
+    """Ranks with different numbers of batches, under each kind of hook; the last rank has the most."""
+    job = f"uneven {dist.group.WORLD.communicator()._job}"
+    for number, (make, hook) in enumerate(HOOKS):
+        with Communicator(job=f"{job} {number}") as communicator:
+            network = DistributedDataParallel(model(), bucket_cap_mb=0.01)
+            network.register_comm_hook(make(communicator, network), hook)
+            optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+            with Join([network]):
+                for step in range(2 + 2 * rank):
+                    optimizer.zero_grad()
+                    loss_of(network, batch(step, rank)).backward()
+                    optimizer.step()
+    same_everywhere("uneven inputs", network.module.state_dict())
+
+
+def scaled(rank: int) -> None:
+    """An infinity in one rank's gradients is seen by the gradient scaler of every rank."""
+    with Communicator(job=f"scaled {dist.group.WORLD.communicator()._job}") as communicator:
+        network = DistributedDataParallel(model())
+        network.register_comm_hook(AllreduceState(communicator), allreduce_hook)
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        for step, (infinite, scale) in enumerate(((False, 1024.0), (True, 512.0), (False, 512.0))):
+            before = network.module.out.weight.detach().clone()
+            optimizer.zero_grad()
+            loss = loss_of(network, batch(step, rank))
+            scaler.scale(loss * (float("inf") if infinite and rank == 0 else 1.0)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            assert scaler.get_scale() == scale
+            assert torch.equal(network.module.out.weight, before) == infinite
+    same_everywhere("gradient scaler", network.module.state_dict())
 
 
 def main() -> None:
@@ -102,6 +160,16 @@ def main() -> None:
         network.register_comm_hook(AllreduceState(communicator), allreduce_hook)
         train(network, rank)
         compare("DDP, sparse gradients, hook", network.module.state_dict(), expected)
+
+    network = DistributedDataParallel(model(), bucket_cap_mb=0.01)
+    network.register_comm_hook(
+        PowerSGDState(None, matrix_approximation_rank=WIDTH, start_powerSGD_iter=2), powerSGD_hook
+    )
+    train(network, rank)  # whose continuations wait for collectives
+    same_everywhere("PowerSGD", network.module.state_dict())
+
+    uneven(rank)
+    scaled(rank)
 
     mesh = init_device_mesh("cpu", (size,))
     sharded = model()

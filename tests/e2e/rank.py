@@ -8,7 +8,9 @@ Prints one JSON object a line: {"joined": true}, {"done": number of calls so far
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
+import os
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -21,6 +23,7 @@ from p4reduce import Communicator, P4ReduceError
 from p4reduce.protocol.numbers import reference_allreduce
 
 FORGOTTEN: list[Communicator] = []
+ORPHAN_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class Call:
     """One allreduce.
 
     density: share of blocks that are not zero. strided: of a tensor that is not contiguous. pause: seconds before it.
+    hold: seconds before it in which no other thread of Python's can run. fork: before it, a child that outlives us.
     """
 
     shape: tuple[int, ...] = (5000,)
@@ -37,6 +41,8 @@ class Call:
     seed: int = 0
     strided: bool = False
     pause: float = 0.0
+    hold: int = 0
+    fork: bool = False
 
 
 def make(call: Call, rank: int) -> npt.NDArray[Any]:
@@ -72,6 +78,12 @@ def as_added(call: Call, tensor: Any) -> npt.NDArray[Any]:
 def check(call: Call, communicator: Communicator) -> None:
     """Makes the call. Raises AssertionError if a single bit differs."""
     time.sleep(call.pause)
+    if call.fork and os.fork() == 0:
+        os.setsid()  # so that nobody ends it with us
+        time.sleep(ORPHAN_S)
+        os._exit(0)
+    if call.hold:
+        ctypes.PyDLL(None).sleep(call.hold)
     tensors = [as_user(call, make(call, rank)) for rank in range(communicator.world_size)]
     inputs = [as_added(call, tensor).copy() for tensor in tensors]
     result = as_added(call, communicator.allreduce(tensors[communicator.rank], op=call.op))  # type: ignore[arg-type]

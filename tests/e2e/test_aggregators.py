@@ -178,8 +178,8 @@ def test_a_killed_aggregator_is_named_by_every_rank(target: str) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("transport", ["raw", "scapy"])
-@pytest.mark.parametrize("target", ["sim", "native"])
+@pytest.mark.parametrize("transport", ["raw", pytest.param("scapy", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("target", [pytest.param("sim", marks=pytest.mark.slow), "native"])
 def test_frames_on_a_common_network(target: str, transport: str) -> None:
     """Ranks and switches behind one bridge: each frame is for the MAC of its aggregator."""
     if transport == "scapy":

@@ -25,6 +25,7 @@ def sanitized() -> Path:
     return c_builds.sanitized("gcc", "p4reduce", "fuzz_receive") / "hostlib" / "csrc"
 
 
+@pytest.mark.timeout(900)
 def test_the_suite_with_sanitizers(sanitized: Path) -> None:
     """Of the tests beside this one: what is read or written beside a tensor or a packet ends the process."""
     preload = " ".join(run("gcc", f"-print-file-name=lib{name}.so").strip() for name in ("asan", "ubsan"))
@@ -35,6 +36,7 @@ def test_the_suite_with_sanitizers(sanitized: Path) -> None:
         ASAN_OPTIONS="detect_leaks=0",  # Python's own
         P4REDUCE_LIBRARY=str(sanitized / "libp4reduce.so"),
         P4REDUCE_SCHEDULES="400",
+        timeout=850,
     )  # fmt: skip
     assert " passed" in output
 

@@ -73,7 +73,7 @@ class FakeSession:
         place = self.controller.switch.place
         return Assigned(
             m.job, m.generation, rank, m.slots, m.lanes, m.block_size, m.first_seq,
-            hello_nonce=rank + 2**40, lease_s=5.0, aggregators=(Endpoint(place.ip, place.udp_port, place.mac),),
+            hello_nonce=rank + 2**40, aggregators=(Endpoint(place.ip, place.udp_port, place.mac),),
         )  # fmt: skip
 
     def wait_ready(self, hello: Callable[[], None]) -> Ready:

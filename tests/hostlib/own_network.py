@@ -7,12 +7,14 @@ import contextlib
 import ctypes
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
 CLONE_NEWNET = 0x40000000
+START_UP_S = 20.0
 _THIS_THREADS = "/proc/thread-self/ns/net"
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -72,13 +74,23 @@ def own_network() -> Iterator[OwnNetwork]:
         ip("address", "add", f"{network.host_ip}/24", "dev", network.host)
         ip("link", "set", network.host, "up")
         ip("link", "set", network.wire, "up")
+        for link in (network.host, network.wire):
+            _wait_until_up(link)
         yield network
 
 
-def ip(*arguments: str) -> None:
-    """Runs ip(8)."""
+def _wait_until_up(link: str) -> None:
+    """The kernel lets a link's queue work some time after the link was set up; until then it drops what is sent."""
+    deadline = time.monotonic() + START_UP_S
+    while "state UP" not in (said := ip("-oneline", "link", "show", link)):
+        assert time.monotonic() < deadline, f"{link} is not up within {START_UP_S:g} s: {said}"
+        time.sleep(0.01)
+
+
+def ip(*arguments: str) -> str:
+    """What ip(8) says."""
     try:
-        subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+        return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True).stdout
     except FileNotFoundError:
         pytest.skip("needs ip, from iproute2")
     except subprocess.CalledProcessError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 import threading
@@ -20,7 +21,7 @@ from fake_session import FakeController, FakeSession
 from in_process import error_of, join, together
 from waiting import wait_until
 
-from p4reduce import CollectiveTimeout, Communicator, JobAborted, JoinError, MismatchError, P4ReduceError
+from p4reduce import CollectiveTimeout, Communicator, JobAborted, JoinError, MismatchError, P4ReduceError, carrier
 from p4reduce import UnsupportedDtype as Unsupported
 from p4reduce.control.client import Ready, Tls
 from p4reduce.protocol.numbers import reference_allreduce
@@ -124,18 +125,6 @@ def test_a_callback_may_start_the_next_operation(pair: list[Communicator]) -> No
         assert array.tolist() == [4.0] * 10
 
 
-def test_a_callback_that_waits_is_told_and_not_stuck(pair: list[Communicator]) -> None:
-    errors: list[BaseException | None] = []
-    one, other = pair
-    wait = lambda _: errors.append(error_of(lambda: one.allreduce(np.ones(3, np.float32))))  # noqa: E731
-    one.allreduce_async(np.ones(3, np.float32)).add_done_callback(wait)
-    other.allreduce(np.ones(3, np.float32))
-    wait_until(lambda: bool(errors), "the callback")
-    assert "a done callback cannot wait" in str(errors[0])
-    other.allreduce(np.ones(3, np.float32))  # with the one that the callback began and could not wait for
-    together(pair, lambda communicator: communicator.allreduce(np.ones(3, np.float32)))
-
-
 def test_threads_may_share_a_communicator(controller: FakeController) -> None:
     assert controller is not None
     with join(1)[0] as communicator:
@@ -150,6 +139,28 @@ def test_threads_may_share_a_communicator(controller: FakeController) -> None:
         with ThreadPoolExecutor(16) as pool:
             assert all(pool.map(work, range(64)))
         assert communicator.stats().operations == 320
+
+
+def test_who_is_waited_for_is_logged_long_before_the_time_limit(
+    controller: FakeController, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Again whenever as much time has passed once more, so that a limit of minutes is no hundred lines."""
+    assert controller is not None
+    monkeypatch.setattr(carrier, "REMIND_AFTER_S", 0.5)
+    one, other = join(2)
+    for _ in range(2):
+        caplog.clear()
+        early = one.allreduce_async(np.ones(3, np.float32))
+        wait_until(lambda: len(caplog.messages) == 3, "the third warning")
+        for record in caplog.records:
+            assert (record.name, record.levelname) == ("p4reduce.carrier", "WARNING")
+            assert re.match(r"allreduce .* has not ended for \d s: waiting for rank 1", record.message), record.message
+        ages = [record.created - caplog.records[0].created for record in caplog.records]
+        assert 1.2 < ages[2] < 5
+        other.allreduce(np.ones(3, np.float32))
+        early.wait(20)
+    for communicator in (one, other):
+        communicator.close()
 
 
 def test_a_timeout_names_the_awaited_ranks_and_stays(controller: FakeController) -> None:

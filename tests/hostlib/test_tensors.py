@@ -235,6 +235,18 @@ def test_words_are_those_of_the_elements_in_row_major_order(dtype: str, shape: t
         assert words(tensor).work.dtype == np.int32
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int32, torch.float64])
+def test_one_element_is_contiguous_whatever_its_stride(dtype: torch.dtype) -> None:
+    tensor = torch.full((1, 4), 5, dtype=dtype)[:, 0]
+    assert tensor.stride() == (4,)
+    staging = words(tensor)
+    expected = np.array(tensor.numpy())
+    assert staging.work.tobytes()[: expected.nbytes] == expected.tobytes()
+    staging.work[:] = 0
+    staging.write_back()
+    assert tensor.tolist() == [0]
+
+
 @pytest.mark.parametrize("shape", [(2, 3), (2, 2)])
 def test_what_is_received_beside_a_tensor_is_not_seen_in_it_before(shape: tuple[int, int]) -> None:
     array = np.arange(math.prod(shape), dtype=np.int16).reshape(shape)

@@ -58,11 +58,13 @@ def test_every_operation_ends_once_loss_ends(tmp_path: Path) -> None:
     assert violations(tmp_path, "ROUNDS=3", live=True) == ""
 
 
-@pytest.mark.parametrize("protection", SAFETY)
+@pytest.mark.parametrize("protection", [SAFETY[0], *(pytest.param(one, marks=pytest.mark.slow) for one in SAFETY[1:])])
 def test_it_is_unsafe(tmp_path: Path, protection: str) -> None:
     assert "assertion violated" in violations(tmp_path, "ROUNDS=3", protection)
 
 
-@pytest.mark.parametrize("protection", LIVENESS)
+@pytest.mark.parametrize(
+    "protection", [LIVENESS[0], *(pytest.param(one, marks=pytest.mark.slow) for one in LIVENESS[1:])]
+)
 def test_it_does_not_end(tmp_path: Path, protection: str) -> None:
     assert "acceptance cycle" in violations(tmp_path, "ROUNDS=3", protection, live=True)

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from random import Random
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests import c_builds
+from tests.c_builds import ROOT, run
+
 SEEDS = ROOT / "targets" / "csrc" / "fuzz" / "seeds.py"
 VARIANTS = 20  # of each seed
 
@@ -20,28 +19,13 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    cmake = shutil.which("cmake")
-    if cmake is None or shutil.which("gcc") is None:
-        pytest.skip("needs cmake and gcc")
-    folder = tmp_path_factory.mktemp("fuzzers")
-    options = ("-DCMAKE_C_COMPILER=gcc", "-DP4REDUCE_SANITIZE=address,undefined", "-DP4REDUCE_FUZZ=ON")
-    run(cmake, "-S", str(ROOT), "-B", str(folder), "-DP4REDUCE_WERROR=ON", *options)
-    run(cmake, "--build", str(folder), "--target", "native_fuzz_frames", "native_fuzz_datagrams")
-    return folder / "targets" / "csrc"
-
-
-def run(*command: str) -> None:
-    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}  # a fuzzer keeps its switch to the end
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=250, env=environment, check=False
-    )
-    assert done.returncode == 0, f"{command[0]}: {done.stdout[-4000:]}"
+def built() -> Path:
+    return c_builds.sanitized("gcc", "native_fuzz_frames", "native_fuzz_datagrams") / "targets" / "csrc"
 
 
 @pytest.mark.parametrize("subject", ["frames", "datagrams"])
 def test_seeds_and_their_variants(built: Path, subject: str, tmp_path: Path) -> None:
-    run(sys.executable, str(SEEDS), str(tmp_path))
+    run(sys.executable, SEEDS, tmp_path)
     seeds = sorted((tmp_path / subject).iterdir())
     assert seeds
     random = Random(1)
@@ -51,4 +35,5 @@ def test_seeds_and_their_variants(built: Path, subject: str, tmp_path: Path) -> 
             for _ in range(random.randrange(1, 4)):
                 data[random.randrange(len(data))] = random.choice([0, 1, 0xFF, random.randrange(256)])
             seed.with_name(f"{seed.name}-{variant}").write_bytes(data)
-    run(str(built / f"native_fuzz_{subject}"), *map(str, sorted((tmp_path / subject).iterdir())))
+    # A fuzzer keeps its switch to the end, which is no leak.
+    run(built / f"native_fuzz_{subject}", *sorted((tmp_path / subject).iterdir()), ASAN_OPTIONS="detect_leaks=0")

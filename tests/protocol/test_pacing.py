@@ -88,6 +88,7 @@ def test_a_queue_that_does_not_overflow_slows_nobody_down() -> None:
     assert (simulation.dropped, slowdowns(simulation), resent(simulation)) == (0, [0] * WORKERS, 0)
 
 
+@pytest.mark.slow
 def test_when_the_path_is_wide_again_there_is_no_limit() -> None:
     simulation = reduced(Bottleneck(10_000, 100))
     simulation.rate, simulation.room = 1e6, 10_000
@@ -98,6 +99,7 @@ def test_when_the_path_is_wide_again_there_is_no_limit() -> None:
     assert simulation.now - before < 2 * WORKERS * SLOTS * (ROUNDS + 1) / simulation.rate
 
 
+@pytest.mark.slow
 def test_who_comes_late_slows_nobody_down() -> None:
     """Its packets come one after the other, which from afar looks as if all others' had been lost."""
     random = Random(1)

@@ -126,6 +126,7 @@ def test_a_run_of_ones_own(own: Path) -> None:
 
 @pytest.mark.mininet
 @pytest.mark.root
+@pytest.mark.slow
 @pytest.mark.usefixtures("mininet")
 def test_a_fault() -> None:
     said = topo("run", "star", "--workers", "2", "--fault", "other-shape", "--json")

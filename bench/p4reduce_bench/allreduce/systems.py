@@ -113,8 +113,7 @@ def start_switch(family: Family, workers: int, setup: Setup) -> str:
     places = start_switches(family, setup.target, ports, address=address, aggregators=setup.aggregators,
                             options=threads)  # fmt: skip
     listen = ["--listen", f"{CONTROL}:0", "--insecure"] if setup.links else ["--listen", "127.0.0.1:0"]
-    # A long lease: while all ranks make their inputs, this machine has other things to do than to send heartbeats.
-    controller = family.start("controller", "p4reduce", "controller", *places, "--lease", "30", *listen, "--json")
+    controller = family.start("controller", "p4reduce", "controller", *places, *listen, "--json")
     return str(controller.first(START_UP_S)["listen"])
 
 

@@ -12,7 +12,6 @@ from p4reduce.control.channel import open_channel
 from p4reduce_bench.processes.children import Child, Family
 
 START_UP_S = 60.0
-LEASE_S = "30"  # a busy machine has other things to do than to send heartbeats
 
 
 def start_switch(
@@ -38,7 +37,7 @@ def start_switch(
         "controller", "p4reduce", "controller", "--switch", ready["grpc"],
         "--address", address or ready["ports"]["1"].removeprefix("udp:"),
         "--ports", ",".join(port.partition("=")[0] for port in ports),
-        "--lease", LEASE_S, "--listen", "127.0.0.1:0", *controller_options, "--json",
+        "--listen", "127.0.0.1:0", *controller_options, "--json",
     )  # fmt: skip
     return switch, controller, controller.first(START_UP_S)["listen"]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes.switches import START_UP_S
-from p4reduce_controller.leases import LEASES_TO_RETURN
+from p4reduce_controller.deadlines import REJOIN_TIME
 from p4reduce_topos.emulation.network import Network
 from p4reduce_topos.faults.ranks import Ranks
 
@@ -52,7 +52,7 @@ def kill_worker(_: Network, ranks: Ranks) -> None:
 def pause_worker(_: Network, ranks: Ranks) -> None:
     process = ranks.children[VICTIM].process
     process.send_signal(signal.SIGSTOP)
-    time.sleep(3.0)
+    time.sleep(2 * LEASE_S)
     process.send_signal(signal.SIGCONT)
 
 
@@ -72,7 +72,7 @@ def restart_controller(network: Network, ranks: Ranks) -> None:
     """Returns when all ranks are back, and go on."""
     network.stop_controller(kill=True)
     network.start_controller()
-    deadline = time.monotonic() + LEASES_TO_RETURN * LEASE_S
+    deadline = time.monotonic() + REJOIN_TIME
     while any(member["away"] for job in network.status()["jobs"] for member in job["members"]):
         if time.monotonic() > deadline:
             raise P4ReduceError(f"not all ranks are back: {network.status()['jobs']}")
@@ -111,7 +111,7 @@ def forge(network: Network, ranks: Ranks) -> None:
 
 FAULTS: dict[str, Fault] = {
     "worker-killed": Fault("A worker's process is killed.", kill_worker, "JobAborted", "rank 1", 10.0),
-    "worker-paused": Fault("A worker stands still for 3 s, and goes on.", pause_worker),
+    "worker-paused": Fault("A worker stands still for 10 s, and goes on.", pause_worker),
     "link-down": Fault("A worker's link is down for 2 s.", cut_link),
     "switch-restarted": Fault(
         "The switch is restarted, and has lost all its state.", restart_switch, "JobAborted", "restarted", 20.0

@@ -118,7 +118,7 @@ typedef struct p4reduce_request {
     const char *reduce_op; /* NULL for "sum"; at most 31 characters. Only compared with the other ranks' */
     float divisor;         /* not 0 or 1: float32 sums are divided by it, as for an average */
     uint32_t reserved;     /* 0 */
-    double timeout;        /* from when no earlier operation is under way any more; 0 for 30 s */
+    double timeout;        /* from when no earlier operation is under way any more; 0 for 30 minutes */
     const char *name;      /* for error messages; NULL for "allreduce (<reduce_op>) of <count> <dtype>" */
     void (*on_end)(void *context, const p4reduce_error *error); /* see p4reduce_submit; may be NULL */
     void *context;

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -36,13 +38,15 @@ def all_gather(group: Group, tensor: T, out: T | None) -> Plan[T]:
 
 
 def all_gather_apart(group: Group, tensor: Any, outs: Sequence[Any]) -> Plan[Sequence[Any]]:
-    """The tensor of rank i into `outs[i]`: each of the same shape and dtype, wherever its memory is."""
+    """The tensor of rank i into `outs[i]`, of its shape: all of the same dtype, wherever their memory is."""
     check_movable(tensor)
-    staging = gathered(host_empty(tensor, (group.size, *shape_of(tensor))), (group.rank, ...), tensor)
+    ends = list(itertools.accumulate(math.prod(shape_of(out)) for out in outs))
+    own = slice(ends[group.rank] - math.prod(shape_of(tensor)), ends[group.rank])
+    staging = gathered(host_empty(tensor, (ends[-1],)), own, tensor.reshape(-1))
 
     def finish() -> None:
-        for out, part in zip(outs, staging.host, strict=True):
-            assign(out, part)
+        for out, end in zip(outs, ends, strict=True):
+            assign(out, staging.host[end - math.prod(out.shape) : end].reshape(out.shape))
 
     return move("all_gather", staging, outs, finish)
 

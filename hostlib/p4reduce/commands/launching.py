@@ -84,7 +84,7 @@ def execute(
     slots: int = typer.Option(0, help="Packets under way at once; 0: as the controller likes."),
     transport: str = typer.Option(None, help="udp or raw; by default P4REDUCE_TRANSPORT, else udp."),
     interface: str = typer.Option(None, help="Network interface toward the switch; by default the route's."),
-    timeout: float = typer.Option(30.0, help="Seconds for joining."),
+    timeout: float = typer.Option(settings.TIMEOUT, help="Seconds for joining."),
 ) -> None:
     """Join a job, and run a program in it that uses the C library."""
     job_is_dead = threading.Event()

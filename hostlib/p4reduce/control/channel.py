@@ -11,6 +11,8 @@ import grpc
 from p4reduce.errors import JoinError
 
 DEFAULT_CONTROLLER = "127.0.0.1:7700"
+LEASE = 60.0  # seconds
+_STANDSTILL = 300.0  # seconds that the other side's process may be stopped
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,22 @@ class Tls:
     server_name: str | None = None
 
 
-def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
+def keepalive(lease: float) -> list[tuple[str, int]]:
+    """Options of a channel or a server: a host that vanishes without a word is noticed within `lease` seconds.
+
+    gRPC's C core asks and answers, in threads that need no GIL. What has to come in time is the other kernel's
+    acknowledgement (TCP_USER_TIMEOUT), so that a process that is stopped is not taken for one that is gone.
+    """
+    return [
+        ("grpc.keepalive_time_ms", max(1, round(250 * lease))),
+        ("grpc.keepalive_timeout_ms", max(1, round(750 * lease))),
+        ("grpc.http2.ping_timeout_ms", round(1000 * max(_STANDSTILL, lease))),
+        ("grpc.http2.max_pings_without_data", 0),  # no limit; and of those from the other side none is too many
+        ("grpc.http2.max_ping_strikes", 0),
+    ]
+
+
+def open_channel(address: str, tls: Tls | None, lease: float = LEASE) -> grpc.Channel:
     """Connects later, when it is used. Raises JoinError when the authorities cannot be read."""
     options: list[tuple[str, int | str]] = [
         ("grpc.enable_retries", 0),
@@ -32,6 +49,7 @@ def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
         ("grpc.use_local_subchannel_pool", 1),  # or a new channel would share an old one's wait after a failure
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 1000),  # by default two minutes: a controller is back within seconds
+        *keepalive(lease),
     ]
     if tls is None:
         return grpc.insecure_channel(address, options)

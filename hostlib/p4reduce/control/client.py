@@ -13,28 +13,39 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
-from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, code_of, details, explain, may_come, open_channel
-from p4reduce.control.messages import Assigned, Endpoint, Ready, awaited_text, take_abort, take_assigned, take_ready
+from p4reduce.control.channel import DEFAULT_CONTROLLER, LEASE, Tls, code_of, details, explain, may_come, open_channel
+from p4reduce.control.forks import end_in_children
+from p4reduce.control.messages import (
+    Assigned,
+    Endpoint,
+    Ready,
+    awaited_text,
+    refusal,
+    take_abort,
+    take_assigned,
+    take_ready,
+)
 from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 
 JOIN_TIMEOUT = 60.0
 HELLO_INTERVAL = 0.1
-_ANSWER_TIMEOUT = 10.0  # for what the controller answers by itself, at once
+LEAVE_TIMEOUT = 60.0  # more than the controller waits for the other ranks
+_ANSWER_TIMEOUT = 30.0  # for what the controller answers by itself, at once
 _RETRY = 0.2
-_LEASES_OF_SILENCE = 2  # of the controller's, until it is taken for dead; and until its next run must have come
 
 
 class Session:
     """One rank's membership of one job. Its methods are for one thread; `aborted` and `close` are for any.
 
-    A controller that ends and is started again within two leases finds the rank back, if it keeps its state.
+    The stream is its lease: it is a member while that is open, whatever its process does, and gRPC's C core sees to it.
+    A controller that ends and is started again in time finds the rank back, if it keeps its state.
     `on_abort` is called once, from a thread of the session's, when the job dies after it was ready; it must not block.
     """
 
@@ -46,17 +57,19 @@ class Session:
         tls: Tls | None = None,
         connect_timeout: float = 10.0,
         on_abort: Callable[[JobAborted], None] | None = None,
+        lease: float = LEASE,
     ) -> None:
-        """Does not connect yet; `join` does. `connect_timeout` bounds how long it waits for the controller to start."""
+        """Does not connect yet; `join` does. `connect_timeout` bounds how long it waits for the controller to start,
+        `lease` how long a controller's host that vanished may go unnoticed (seconds).
+        """
         self.address = address
         self._token = token
         self._tls = tls
         self._connect_timeout = connect_timeout
         self._on_abort = on_abort
+        self._lease = lease
         self._news = threading.Condition()
         self._outgoing: queue.SimpleQueue[pb.ClientMessage | None] = queue.SimpleQueue()
-        self._heartbeat_interval: float | None = None
-        self._last_heard = 0.0
         self._channel: grpc.Channel | None = None
         self._call: Any = None
         self._reader: threading.Thread | None = None
@@ -115,7 +128,7 @@ class Session:
             if assigned is not None:
                 return assigned
             if aborted is not None:
-                raise JoinError(str(aborted))
+                raise refusal(aborted)
             if closed:
                 raise JoinError("the session was closed before the controller answered")
             if broken is None or not may_come(broken) or time.monotonic() + _RETRY >= deadline:
@@ -137,7 +150,7 @@ class Session:
             with self._news:
                 self._news.wait_for(self._settled, max(0.0, min(HELLO_INTERVAL, deadline - time.monotonic())))
                 if self._aborted is not None:
-                    raise JoinError(str(self._aborted))
+                    raise refusal(self._aborted)
                 if self._ready is not None:
                     return self._ready
                 if self._closed:
@@ -145,7 +158,7 @@ class Session:
                 if time.monotonic() >= deadline:
                     raise JoinError(f"not ready after {limit:g} s: {self._awaited_text()}")
 
-    def leave(self, timeout: float = 10.0) -> None:
+    def leave(self, timeout: float = LEAVE_TIMEOUT) -> None:
         """Leaves together with all other ranks, and returns when all have, or soon after if some have not.
 
         A job that is dead has nothing to leave, so this does not raise JobAborted.
@@ -180,11 +193,10 @@ class Session:
             self._outgoing.put(None)
             self._outgoing = queue.SimpleQueue()
             self._ended, self._broken = False, None
-            self._last_heard = time.monotonic()
             self._send(first)
-            self._channel = self._channel or open_channel(self.address, self._tls)
+            self._channel = self._channel or open_channel(self.address, self._tls, self._lease)
             metadata = (("authorization", f"Bearer {self._token}"),) if self._token else ()
-            requests = self._requests(self._outgoing)
+            requests = iter(self._outgoing.get, None)
             self._call = rpc.JobsStub(self._channel).Session(requests, metadata=metadata, wait_for_ready=patient)
             self._reader = threading.Thread(target=self._read, args=(self._call,), name="p4reduce-session", daemon=True)
             self._reader.start()
@@ -201,38 +213,11 @@ class Session:
         if channel is not None:
             channel.close()
 
-    def _requests(self, outgoing: queue.SimpleQueue[pb.ClientMessage | None]) -> Iterator[pb.ClientMessage]:
-        """What gRPC sends, from a thread of its own: our messages, and a heartbeat whenever there was none for long."""
-        while True:
-            try:
-                message = outgoing.get(timeout=self._heartbeat_interval or _RETRY)
-            except queue.Empty:
-                if self._heartbeat_interval is None:
-                    continue
-                if self._controller_is_silent():
-                    return
-                message = pb.ClientMessage(heartbeat=pb.Heartbeat())
-            if message is None:
-                return
-            yield message
-
-    def _controller_is_silent(self) -> bool:
-        """Ends the session when its heartbeats have not been answered for long."""
-        with self._news:
-            limit = _LEASES_OF_SILENCE * self._assigned.lease_s if self._assigned is not None else 0.0
-            silent = time.monotonic() - self._last_heard > limit > 0
-        if silent:
-            text = f"the controller at {self.address} has not answered for {limit:g} s"
-            self._abort(JobAborted(text, reason="CONTROLLER_LOST"))
-            call = self._call
-            if call is not None:
-                call.cancel()
-        return silent
-
     def _send(self, message: pb.ClientMessage) -> None:
         self._outgoing.put(message)
 
     def _read(self, call: Any) -> None:
+        end_in_children(self.address)
         broken: grpc.RpcError | None = None
         try:
             for message in call:
@@ -247,10 +232,8 @@ class Session:
         kind = message.WhichOneof("message")
         newly_aborted = None
         with self._news:
-            self._last_heard = time.monotonic()
             if kind == "assigned":
                 self._assigned = take_assigned(message.assigned)
-                self._heartbeat_interval = self._assigned.lease_s / 4
             elif kind == "ready":
                 self._ready = take_ready(message.ready, self._assigned)
                 if self._away:
@@ -287,7 +270,7 @@ class Session:
 
         assigned = self._assigned
         assert assigned is not None
-        limit = _LEASES_OF_SILENCE * assigned.lease_s if assigned.rejoin_key else 0.0
+        limit = assigned.rejoin_s if assigned.rejoin_key else 0.0
         deadline = time.monotonic() + limit
         rejoin = pb.Rejoin(
             job=assigned.job, generation=assigned.generation, rank=assigned.worker, key=assigned.rejoin_key

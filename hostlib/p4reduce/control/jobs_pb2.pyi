@@ -11,13 +11,14 @@ class AbortReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ABORT_REASON_UNSPECIFIED: _ClassVar[AbortReason]
     WORKER_LOST: _ClassVar[AbortReason]
-    LEASE_EXPIRED: _ClassVar[AbortReason]
+    DID_NOT_RETURN: _ClassVar[AbortReason]
     LEFT_EARLY: _ClassVar[AbortReason]
     CONTROLLER_STOPPED: _ClassVar[AbortReason]
     SWITCH_LOST: _ClassVar[AbortReason]
     JOIN_REFUSED: _ClassVar[AbortReason]
     JOIN_TIMEOUT: _ClassVar[AbortReason]
     SWITCH_FAILED: _ClassVar[AbortReason]
+    SLOTS_EXHAUSTED: _ClassVar[AbortReason]
 
 class Direction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -26,28 +27,27 @@ class Direction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OUT: _ClassVar[Direction]
 ABORT_REASON_UNSPECIFIED: AbortReason
 WORKER_LOST: AbortReason
-LEASE_EXPIRED: AbortReason
+DID_NOT_RETURN: AbortReason
 LEFT_EARLY: AbortReason
 CONTROLLER_STOPPED: AbortReason
 SWITCH_LOST: AbortReason
 JOIN_REFUSED: AbortReason
 JOIN_TIMEOUT: AbortReason
 SWITCH_FAILED: AbortReason
+SLOTS_EXHAUSTED: AbortReason
 BOTH: Direction
 IN: Direction
 OUT: Direction
 
 class ClientMessage(_message.Message):
-    __slots__ = ("join", "heartbeat", "leave", "rejoin")
+    __slots__ = ("join", "leave", "rejoin")
     JOIN_FIELD_NUMBER: _ClassVar[int]
-    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     REJOIN_FIELD_NUMBER: _ClassVar[int]
     join: Join
-    heartbeat: Heartbeat
     leave: Leave
     rejoin: Rejoin
-    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ...) -> None: ...
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
     __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch")
@@ -77,29 +77,23 @@ class Rejoin(_message.Message):
     key: str
     def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., key: _Optional[str] = ...) -> None: ...
 
-class Heartbeat(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
-
 class Leave(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class ServerMessage(_message.Message):
-    __slots__ = ("assigned", "ready", "left", "abort", "waiting", "heartbeat")
+    __slots__ = ("assigned", "ready", "left", "abort", "waiting")
     ASSIGNED_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
-    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     assigned: Assigned
     ready: Ready
     left: Left
     abort: Abort
     waiting: Waiting
-    heartbeat: Heartbeat
-    def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+    def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ...) -> None: ...
 
 class Endpoint(_message.Message):
     __slots__ = ("ip", "udp_port", "mac", "tree")
@@ -114,7 +108,7 @@ class Endpoint(_message.Message):
     def __init__(self, ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., tree: _Optional[int] = ...) -> None: ...
 
 class Assigned(_message.Message):
-    __slots__ = ("job", "generation", "worker", "slots", "lanes", "block_size", "first_seq", "hello_nonce", "lease_s", "aggregators", "rejoin_key")
+    __slots__ = ("job", "generation", "worker", "slots", "lanes", "block_size", "first_seq", "hello_nonce", "aggregators", "rejoin_key", "rejoin_s")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -123,9 +117,9 @@ class Assigned(_message.Message):
     BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQ_FIELD_NUMBER: _ClassVar[int]
     HELLO_NONCE_FIELD_NUMBER: _ClassVar[int]
-    LEASE_S_FIELD_NUMBER: _ClassVar[int]
     AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
     REJOIN_KEY_FIELD_NUMBER: _ClassVar[int]
+    REJOIN_S_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     worker: int
@@ -134,10 +128,10 @@ class Assigned(_message.Message):
     block_size: int
     first_seq: int
     hello_nonce: int
-    lease_s: float
     aggregators: _containers.RepeatedCompositeFieldContainer[Endpoint]
     rejoin_key: str
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., worker: _Optional[int] = ..., slots: _Optional[int] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., first_seq: _Optional[int] = ..., hello_nonce: _Optional[int] = ..., lease_s: _Optional[float] = ..., aggregators: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., rejoin_key: _Optional[str] = ...) -> None: ...
+    rejoin_s: float
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., worker: _Optional[int] = ..., slots: _Optional[int] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., first_seq: _Optional[int] = ..., hello_nonce: _Optional[int] = ..., aggregators: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., rejoin_key: _Optional[str] = ..., rejoin_s: _Optional[float] = ...) -> None: ...
 
 class Ready(_message.Message):
     __slots__ = ("aggregators", "peers")
@@ -200,7 +194,7 @@ class StatusReply(_message.Message):
     def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., joins: _Optional[int] = ..., jobs_started: _Optional[int] = ..., jobs_aborted: _Optional[int] = ..., jobs_finished: _Optional[int] = ...) -> None: ...
 
 class Switch(_message.Message):
-    __slots__ = ("address", "connected", "ip", "udp_port", "mac", "lanes", "block_size", "slots", "slots_used", "problem", "outcomes", "losses", "name", "parent")
+    __slots__ = ("address", "connected", "ip", "udp_port", "mac", "lanes", "block_size", "slots", "slots_used", "problem", "outcomes", "losses", "name", "parent", "state")
     class OutcomesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -222,6 +216,7 @@ class Switch(_message.Message):
     LOSSES_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     address: str
     connected: bool
     ip: str
@@ -236,16 +231,27 @@ class Switch(_message.Message):
     losses: _containers.RepeatedCompositeFieldContainer[PortLoss]
     name: str
     parent: str
-    def __init__(self, address: _Optional[str] = ..., connected: bool = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., slots: _Optional[int] = ..., slots_used: _Optional[int] = ..., problem: _Optional[str] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., name: _Optional[str] = ..., parent: _Optional[str] = ...) -> None: ...
+    state: str
+    def __init__(self, address: _Optional[str] = ..., connected: bool = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., slots: _Optional[int] = ..., slots_used: _Optional[int] = ..., problem: _Optional[str] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., name: _Optional[str] = ..., parent: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
+
+class Pool(_message.Message):
+    __slots__ = ("switch", "first", "count")
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    switch: int
+    first: int
+    count: int
+    def __init__(self, switch: _Optional[int] = ..., first: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "number", "generation", "state", "world_size", "first_slots", "slots", "age_s", "members")
+    __slots__ = ("name", "number", "generation", "state", "world_size", "pools", "slots", "age_s", "members")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
-    FIRST_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    POOLS_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
@@ -254,25 +260,23 @@ class Job(_message.Message):
     generation: int
     state: str
     world_size: int
-    first_slots: _containers.RepeatedScalarFieldContainer[int]
+    pools: _containers.RepeatedCompositeFieldContainer[Pool]
     slots: int
     age_s: float
     members: _containers.RepeatedCompositeFieldContainer[Member]
-    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., first_slots: _Optional[_Iterable[int]] = ..., slots: _Optional[int] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., slots: _Optional[int] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("rank", "silent_s", "leaving", "places", "away")
+    __slots__ = ("rank", "leaving", "places", "away")
     RANK_FIELD_NUMBER: _ClassVar[int]
-    SILENT_S_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     PLACES_FIELD_NUMBER: _ClassVar[int]
     AWAY_FIELD_NUMBER: _ClassVar[int]
     rank: int
-    silent_s: float
     leaving: bool
     places: _containers.RepeatedCompositeFieldContainer[Place]
     away: bool
-    def __init__(self, rank: _Optional[int] = ..., silent_s: _Optional[float] = ..., leaving: bool = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., away: bool = ...) -> None: ...
+    def __init__(self, rank: _Optional[int] = ..., leaving: bool = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., away: bool = ...) -> None: ...
 
 class Place(_message.Message):
     __slots__ = ("heard", "port", "mac", "ip", "udp_port")

@@ -57,9 +57,9 @@ class JobsServicer(object):
     """
 
     def Session(self, request_iterator, context):
-        """One stream a rank, for as long as it is a member of its job: first Join, then heartbeats. The end of the stream
-        before Leave is answered ends the job; unless it was the controller that ended, and its next run lets the rank
-        Rejoin, on a stream that begins with that.
+        """One stream a rank, for as long as it is a member of its job, and the first message is Join. It is the rank's lease:
+        both sides keep it alive by HTTP/2, and its end before Leave is answered ends the job; unless it was the controller
+        that ended, and its next run lets the rank Rejoin, on a stream that begins with that.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.errors import JobAborted
+from p4reduce.errors import JobAborted, JoinError, SlotsExhausted
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Assigned:
     """A rank's place in its job. Every slot begins with round `first_seq`, which is even.
 
     aggregators: one or more; slot s lives in the tree of number s mod the number of trees. Of several in one tree, the
-    rank will be at one: `Ready` says at which. rejoin_key: opens the seat again when the controller was restarted; a
-    secret, or "" where the controller keeps no state.
+    rank will be at one: `Ready` says at which. rejoin_key: opens the seat again when the controller was restarted, for
+    `rejoin_s` seconds; a secret, or "" where the controller keeps no state.
     """
 
     job: int
@@ -36,9 +36,9 @@ class Assigned:
     block_size: int
     first_seq: int
     hello_nonce: int
-    lease_s: float
     aggregators: tuple[Endpoint, ...]
     rejoin_key: str = field(default="", repr=False)
+    rejoin_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,14 @@ def take_ready(message: pb.Ready, assigned: Assigned | None) -> Ready:
 def take_abort(message: pb.Abort) -> JobAborted:
     rank = message.rank if message.HasField("rank") else None
     return JobAborted(message.message, rank=rank, reason=pb.AbortReason.Name(message.reason))
+
+
+def refusal(aborted: JobAborted) -> JoinError:
+    """What a rank is told that cannot join."""
+    exhausted = aborted.reason == pb.AbortReason.Name(pb.SLOTS_EXHAUSTED)
+    error = (SlotsExhausted if exhausted else JoinError)(str(aborted))
+    error.timed_out = aborted.reason == pb.AbortReason.Name(pb.JOIN_TIMEOUT)
+    return error
 
 
 def awaited_text(waiting: pb.Waiting) -> str:

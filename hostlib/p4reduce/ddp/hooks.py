@@ -2,12 +2,13 @@
 """DDP communication hooks that reduce gradient buckets on the switch.
 
 A bucket's reduction starts when DDP calls the hook, and the next bucket's streams behind it, while the backward pass
-goes on. Errors of the communicator (a rank that went, a time-out) are raised by `backward()`.
+goes on. Errors of the communicator (a rank that went, a time-out) are raised by `backward()`; outside of a backward
+pass, as for a rank that has no more inputs under `Join`, by the future.
 
 No `from __future__ import annotations` here: DDP inspects the hooks' annotations as objects.
 """
 
-from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch._C._distributed_c10d import GradBucket
@@ -19,11 +20,13 @@ from p4reduce.ddp.states import (
     BlockTopKState,
     SparsifierState,
 )
-from p4reduce.handle import Handle
 
 
 def allreduce_hook(state: AllreduceState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Average the bucket over all ranks, without loss: blocks that hold only zeros are not sent.
+    """Average the bucket over all ranks: blocks that hold only zeros are not sent.
+
+    An average is exact to 2^(h - 30) of the largest magnitude in its block, over all ranks, with h = ceil(log2(ranks)):
+    what is much smaller than its neighbours becomes zero. A NaN or an infinity makes its whole block NaN.
 
     Use: `model.register_comm_hook(AllreduceState(communicator), allreduce_hook)`.
     """
@@ -59,7 +62,26 @@ def _average_some(state: SparsifierState, bucket: GradBucket) -> torch.futures.F
 
 
 def _average(state: AllreduceState, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    done: Callable[[Handle[torch.Tensor]], object] = lambda _: future.set_result(buffer)  # noqa: E731
-    state.start(buffer).add_done_callback(done)
+    handle = state.start(buffer)
+    within_backward = _within_backward()
+    if within_backward:
+        # DDP turns an exception in a hook's future into a misleading cast error. So such a future always succeeds, and
+        # each bucket queues a callback with autograd, which runs before DDP's own: it raises what went wrong.
+        engine: Any = torch.autograd.Variable._execution_engine
+        engine.queue_callback(handle.wait)
+
+    def settle(_: object) -> torch.Tensor:
+        if not within_backward:
+            handle.wait()
+        return buffer
+
+    trigger: torch.futures.Future[None] = torch.futures.Future()
+    # What a callback raises is an exception for C++, too.
+    future = trigger.then(settle)
+    handle.add_done_callback(lambda _: trigger.set_result(None))
     return future
+
+
+def _within_backward() -> bool:
+    """DDP calls hooks outside of a backward pass for ranks that have no more inputs (`Join`)."""
+    return torch._C._current_graph_task_id() != -1

@@ -33,16 +33,8 @@ class AllreduceState:
         self.communicator: Communicator | None = communicator
 
     def start(self, tensor: torch.Tensor) -> Handle[torch.Tensor]:
-        """Start to average `tensor` over the ranks, in place; errors are raised by the backward pass under way.
-
-        DDP turns an exception in a hook's future into a misleading cast error. So futures always succeed, and each
-        bucket queues a callback with autograd, which runs before DDP's own: it waits for the bucket and raises what
-        went wrong.
-        """
-        handle = self._joined().allreduce_async(tensor, op="average")
-        engine: Any = torch.autograd.Variable._execution_engine
-        engine.queue_callback(handle.wait)
-        return handle
+        """Start to average `tensor` over the ranks, in place."""
+        return self._joined().allreduce_async(tensor, op="average")
 
     def _joined(self) -> Communicator:
         if self.communicator is None:

@@ -8,10 +8,8 @@ group by itself for all that is not overridden here.
 
 from __future__ import annotations
 
-import secrets
-import threading
-from collections.abc import Callable
-from dataclasses import asdict
+import contextlib
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -21,17 +19,20 @@ from torch._C._distributed_c10d import (
     AllreduceCoalescedOptions,
     AllreduceOptions,
     BarrierOptions,
+    BroadcastOptions,
     PrefixStore,
     ProcessGroup,
     ProcessGroupGloo,
     ReduceOp,
     ReduceScatterOptions,
 )
+from torch.distributed import DistBackendError
 
 from p4reduce.collectives.moves import all_gather_apart
 from p4reduce.communicator import Communicator
 from p4reduce.distributed.options import NAME, Options
-from p4reduce.distributed.work import SwitchWork, as_backend_error
+from p4reduce.distributed.seats import Seats
+from p4reduce.distributed.work import SwitchWork, Works, as_backend_error
 from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle
 from p4reduce.tensors.dense import WORK_DTYPES
@@ -43,15 +44,13 @@ _OPS = [
     (ReduceOp.MAX, "max"),
     (ReduceOp.MIN, "min"),
 ]
-_JOB = "job"
-_LONGEST_TIMEOUT_S = 86400.0  # of the controller
 
 
 _Base: Any = ProcessGroup  # whose overloads say less than what callers pass
 
 
 class SwitchGroup(_Base):  # type: ignore[misc]
-    """A group of ranks, and its job.
+    """A group of ranks, and its jobs.
 
     The default group joins its job at once, so that a wrong address is told where it is given; another group at its
     first collective on the switch, as many of them never have one. Each has a name that no other group or run has.
@@ -61,12 +60,9 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         """`group`: torch.distributed's `_DistributedBackendOptions`."""
         super().__init__(group.group_rank, group.group_size)
         self._rank, self._size = group.group_rank, group.group_size
-        self._store = PrefixStore(f"{NAME}/", group.store)
         self._timeout: timedelta = group.timeout
-        self._name: str = group.group_id
-        self._options = options
-        self._lock = threading.Lock()
-        self._communicator: Communicator | None = None
+        self._seats = Seats(PrefixStore(f"{NAME}/", group.store), self._rank, self._size, group.group_id, options)
+        self._sequence = 0
         self._gloo: Any = ProcessGroupGloo(
             PrefixStore("gloo/", group.store), self._rank, self._size, timeout=self._timeout
         )
@@ -75,29 +71,25 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         for device in ("cpu", "cuda"):
             self._register_backend(torch.device(device), ProcessGroup.BackendType.GLOO, self._gloo)
         if not group.global_ranks_in_group:
-            self.communicator()
+            self._seats.take(0, self._timeout.total_seconds())
 
     def communicator(self) -> Communicator:
-        """The group's own, which joins the job when it is first asked for: on all ranks."""
-        with self._lock:
-            if self._communicator is None:
-                if self._rank == 0:
-                    self._store.set(_JOB, f"torch {self._name} {secrets.token_hex(8)}")
-                job = self._store.get(_JOB).decode()
-                limit = min(self._timeout.total_seconds(), _LONGEST_TIMEOUT_S)
-                try:
-                    self._communicator = Communicator(
-                        job=job, rank=self._rank, world_size=self._size, timeout=limit, **asdict(self._options)
-                    )
-                except (P4ReduceError, ValueError) as error:
-                    raise as_backend_error(error) from error
-            return self._communicator
+        """The group's own of now, which joins the job when it is first asked for: on all ranks. An operation of many
+        bytes may give it another. Raises DistBackendError where the group goes without a switch."""
+        communicator = self._seats.communicator(0, self._timeout.total_seconds())
+        if communicator is None:
+            raise DistBackendError("the group goes through Gloo: no switch had slots for it")
+        return communicator
+
+    def name(self) -> str:
+        """The backend's."""
+        return NAME
+
+    getBackendName = name  # as C++ calls it
 
     def shutdown(self) -> None:
         """Leaves the job, together with the other ranks."""
-        with self._lock:
-            if self._communicator is not None:
-                self._communicator.close()
+        self._seats.close()
 
     abort = shutdown
 
@@ -106,16 +98,17 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         self._timeout = timeout
         self._gloo.set_timeout(timeout)
 
+    def _get_sequence_number_for_group(self) -> int:
+        """How many collectives there were, whoever carried them."""
+        return self._sequence + int(self._gloo._get_sequence_number_for_group())
+
     # What the switch does. Names and arguments are torch.distributed's; where it has two names, newer releases use the
     # one that has a definition here.
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
-        """Of dense or sparse tensors."""
+        """Of dense or sparse tensors, each by itself."""
         tensors, opts = _as_list(tensors), _reducing(opts, AllreduceOptions)
-        if not all(_can_reduce(tensor, opts.reduceOp) for tensor in tensors):
-            return self._gloo.allreduce(tensors, opts)
-        how = self._how(opts)
-        return self._start(lambda each: [each.allreduce_async(tensor, **how) for tensor in tensors], tensors)
+        return self._each([self._allreduce(tensor, opts) for tensor in tensors], tensors)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Of several tensors."""
@@ -124,69 +117,116 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         options.reduceOp, options.timeout = given.reduceOp, given.timeout
         return self.allreduce(tensors, options)
 
+    def _allreduce(self, tensor: torch.Tensor, opts: Any) -> Any:
+        return self._start(
+            "all_reduce",
+            _can_reduce(tensor, opts.reduceOp),
+            [tensor],
+            opts,
+            lambda each, limit: each.allreduce_async(tensor, timeout=limit, **_how(opts)),
+            lambda: self._gloo.allreduce([tensor], _for_gloo(tensor, opts)),
+        )
+
     def reduce(self, tensors: Any, opts: Any) -> Any:
         """To rank `opts.rootRank`."""
         (tensor,) = tensors = _as_list(tensors)
-        if not _can_reduce(tensor, opts.reduceOp) or tensor.is_sparse:
-            return self._gloo.reduce(tensors, opts)
-        how = self._how(opts)
-        return self._start(lambda each: [each.reduce_async(tensor, opts.rootRank, **how)], tensors)
+        return self._start(
+            "reduce",
+            _can_reduce(tensor, opts.reduceOp) and not tensor.is_sparse,
+            tensors,
+            opts,
+            lambda each, limit: each.reduce_async(tensor, opts.rootRank, timeout=limit, **_how(opts)),
+            lambda: self._gloo.reduce(tensors, _for_gloo(tensor, opts)),
+        )
 
     def broadcast(self, tensors: Any, opts: Any) -> Any:
         """From rank `opts.rootRank`."""
         (tensor,) = tensors = _as_list(tensors)
-        if not _can_move(tensor):
-            return self._gloo.broadcast(tensors, opts)
-        limit = self._limit(opts)
-        return self._start(lambda each: [each.broadcast_async(tensor, opts.rootRank, timeout=limit)], tensors)
+        return self._start(
+            "broadcast",
+            _can_move(tensor),
+            tensors,
+            opts,
+            lambda each, limit: each.broadcast_async(tensor, opts.rootRank, timeout=limit),
+            lambda: self._gloo.broadcast(tensors, opts),
+        )
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Into a list of tensors."""
+        """Into a list of tensors, of which each has its rank's shape."""
         opts = opts or AllgatherOptions()
         (out,), (given,) = (outputs, inputs) if isinstance(inputs, list) else ([outputs], [inputs])
-        if not all(_can_move(tensor) and _alike(tensor, given) for tensor in (given, *out)):
+        if len(out) != self._size or not _alike(out[self._rank], given):
+            return self._gloo.allgather([out], [given], opts)  # which says what is wrong
+        return self._start(
+            "all_gather",
+            all(_can_move(tensor) and tensor.dtype == given.dtype for tensor in (given, *out)),
+            out,
+            opts,
+            lambda each, limit: each.start(limit, all_gather_apart, given, out),
+            lambda: self._gather_by_gloo(out, given, opts),
+        )
+
+    def _gather_by_gloo(self, out: list[torch.Tensor], given: torch.Tensor, opts: Any) -> Any:
+        if all(_alike(each, given) for each in out):
             return self._gloo.allgather([out], [given], opts)
-        limit = self._limit(opts)
-        return self._start(lambda each: [each.start(limit, all_gather_apart, given, out)], out)
+        out[self._rank].copy_(given)
+        works = []
+        for rank, each in enumerate(out):  # whose shapes Gloo's allgather does not take
+            root = BroadcastOptions()
+            root.rootRank, root.timeout = rank, opts.timeout
+            works.append(self._gloo.broadcast([each], root))
+        return Works(works, out)
 
     def all_gather_single(self, output: Any, given: Any, opts: Any = None) -> Any:
         """Into one tensor of `size()` times as many elements."""
-        return self.all_gather_single_coalesced([output], [given], opts)
+        opts = opts or AllgatherOptions()
+        return self._start(
+            "all_gather_single",
+            _can_move(output) and _can_move(given),
+            [output],
+            opts,
+            lambda each, limit: each.all_gather_async(given, out=output.view(self._size, *given.shape), timeout=limit),
+            lambda: self._gloo._allgather_base(output, given, opts),
+        )
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Into one tensor for each input."""
-        limit = self._limit(opts or AllgatherOptions())
-        pairs = [(output.view(self._size, *given.shape), given) for output, given in zip(outputs, inputs, strict=True)]
-        return self._start(
-            lambda each: [each.all_gather_async(given, out=out, timeout=limit) for out, given in pairs], list(outputs)
-        )
+        pairs = zip(outputs, inputs, strict=True)
+        return self._each([self.all_gather_single(output, given, opts) for output, given in pairs], list(outputs))
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Of a list of tensors, one for each rank."""
         opts = _reducing(opts, ReduceScatterOptions)
         (out,), (given,) = (outputs, inputs) if isinstance(outputs, list) else ([outputs], [inputs])
-        if not all(_can_reduce(tensor, opts.reduceOp) and _alike(tensor, out) for tensor in (out, *given)):
-            return self._gloo.reduce_scatter([out], [given], opts)
-        how = self._how(opts)
-        return self._start(lambda each: [each.reduce_scatter_async(torch.stack(given), out=out, **how)], [out])
+        return self._start(
+            "reduce_scatter",
+            all(_can_reduce(tensor, opts.reduceOp) and _alike(tensor, out) for tensor in (out, *given)),
+            [*given, out],
+            opts,
+            lambda each, limit: each.reduce_scatter_async(torch.stack(given), out=out, timeout=limit, **_how(opts)),
+            lambda: self._gloo.reduce_scatter([out], [given], _for_gloo(given, opts)),
+            [out],
+        )
 
     def reduce_scatter_single(self, output: Any, given: Any, opts: Any = None) -> Any:
         """Of one tensor of `size()` times as many elements."""
-        return self.reduce_scatter_single_coalesced([output], [given], opts)
+        opts = _reducing(opts, ReduceScatterOptions)
+        return self._start(
+            "reduce_scatter_single",
+            _can_reduce(given, opts.reduceOp),
+            [given],
+            opts,
+            lambda each, limit: each.reduce_scatter_async(
+                given.reshape(self._size, *output.shape), out=output, timeout=limit, **_how(opts)
+            ),
+            lambda: self._gloo._reduce_scatter_base(output, given, _for_gloo(given, opts)),
+            [output],
+        )
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Of one tensor for each output."""
-        opts = _reducing(opts, ReduceScatterOptions)
-        pairs = list(zip(outputs, inputs, strict=True))
-        if not all(_can_reduce(given, opts.reduceOp) for given in inputs):
-            if len(pairs) > 1:
-                raise NotImplementedError(f"reduce_scatter of several tensors with {opts.reduceOp}: accepted is one")
-            return self._gloo._reduce_scatter_base(*pairs[0], opts)
-        how = self._how(opts)
-        pairs = [(out, given.reshape(self._size, *out.shape)) for out, given in pairs]
-        return self._start(
-            lambda each: [each.reduce_scatter_async(given, out=out, **how) for out, given in pairs], list(outputs)
-        )
+        pairs = zip(outputs, inputs, strict=True)
+        return self._each([self.reduce_scatter_single(output, given, opts) for output, given in pairs], list(outputs))
 
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -195,27 +235,75 @@ class SwitchGroup(_Base):  # type: ignore[misc]
 
     def barrier(self, opts: Any = None) -> Any:
         """Of all ranks."""
-        limit = self._limit(opts or BarrierOptions())
-        return self._start(lambda each: [each.barrier_async(limit)], [])
+        opts = opts or BarrierOptions()
+        return self._start(
+            "barrier", True, [], opts, lambda each, limit: each.barrier_async(limit), lambda: self._gloo.barrier(opts)
+        )
 
-    def _start(self, begin: Callable[[Communicator], list[Handle[Any]]], outputs: list[torch.Tensor]) -> SwitchWork:
-        """What `begin` has begun, as one work."""
-        communicator = self.communicator()
-        try:
-            return SwitchWork(begin(communicator), outputs)
-        except P4ReduceError as error:
-            raise as_backend_error(error) from error
+    def _start(
+        self,
+        name: str,
+        can: bool,
+        tensors: list[torch.Tensor],
+        opts: Any,
+        on_switch: Callable[[Communicator, float], Handle[Any]],
+        by_gloo: Callable[[], Any],
+        outputs: list[torch.Tensor] | None = None,
+    ) -> Any:
+        """Begins a collective on the switch, if that can carry it and has slots, else by Gloo.
+
+        name: in profiles. tensors: of the same sizes on all ranks, which together are as large as the collective.
+        outputs: hold the result in the end; by default `tensors`.
+        """
+        limit = self._limit(opts)
+        nbytes = sum(0 if tensor.is_sparse else tensor.nbytes for tensor in tensors)
+        communicator = self._seats.communicator(nbytes, limit) if can else None
+        if communicator is None:
+            return by_gloo()
+        self._sequence += 1
+        with _recorded(name) as ends:
+            try:
+                handle = on_switch(communicator, limit)
+            except P4ReduceError as error:
+                raise as_backend_error(error) from error
+            work = SwitchWork(handle, tensors if outputs is None else outputs)
+            ends(work)
+        return work
+
+    def _each(self, works: list[Any], outputs: list[torch.Tensor]) -> Any:
+        """As one work."""
+        return works[0] if len(works) == 1 else Works(works, outputs)
 
     def _limit(self, opts: Any) -> float:
         """Seconds; options hold a negative time where nobody has given one."""
         timeout = opts.timeout if opts.timeout > timedelta(0) else self._timeout
         return float(timeout.total_seconds())
 
-    def _how(self, opts: Any) -> dict[str, Any]:
-        """Arguments of a communicator's reductions."""
-        op = opts.reduceOp
-        factor = float(op.factor) if op == ReduceOp.PREMUL_SUM else 1.0
-        return {"op": _op_name(op), "factor": factor, "timeout": self._limit(opts)}
+
+def _how(opts: Any) -> dict[str, Any]:
+    """Arguments of a communicator's reductions."""
+    op = opts.reduceOp
+    return {"op": _op_name(op), "factor": float(op.factor) if op == ReduceOp.PREMUL_SUM else 1.0}
+
+
+def _for_gloo(tensors: Any, opts: Any) -> Any:
+    """Options for what Gloo reduces, which multiplies nothing: a premultiplied sum's tensors are multiplied here."""
+    if opts.reduceOp == ReduceOp.PREMUL_SUM:
+        for tensor in _as_list(tensors):
+            tensor.mul_(opts.reduceOp.factor)
+        opts.reduceOp = ReduceOp.SUM
+    return opts
+
+
+@contextlib.contextmanager
+def _recorded(name: str) -> Iterator[Callable[[Any], object]]:
+    """An event of the profiler, if one runs: from here until the work ends that the caller names."""
+    if not torch._C._autograd._profiler_enabled():
+        yield lambda _: None
+        return
+    record = torch.profiler.record_function(f"{NAME}:{name}")
+    with record:
+        yield lambda work: record._call_end_callbacks_on_future(work.get_future())
 
 
 def _op_name(op: Any) -> str | None:

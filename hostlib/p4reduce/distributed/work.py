@@ -12,71 +12,46 @@ import torch
 from torch._C._distributed_c10d import Work
 from torch.distributed import DistBackendError
 
+from p4reduce.errors import JoinError
 from p4reduce.handle import Handle
 
 NO_TIMEOUT = timedelta(0)
 
+Tensors = list[torch.Tensor]
+
 
 class SwitchWork(Work):
-    """Several collectives under way as one `torch.distributed.Work`."""
+    """A collective of the switch under way as a `torch.distributed.Work`."""
 
-    def __init__(self, handles: Sequence[Handle[Any]], outputs: list[torch.Tensor]) -> None:
+    def __init__(self, handle: Handle[Any], outputs: Tensors) -> None:
         super().__init__()
-        self._handles = handles
+        self._handle = handle
         self._outputs = outputs
-        self._left = len(handles)
         self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._error: DistBackendError | None = None
-        devices: Any = list({output.device for output in outputs if output.is_cuda})
-        # An exception that Python sets on a future is none for C++, such as DDP's; one that a callback raises is.
-        self._trigger: torch.futures.Future[None] = torch.futures.Future(devices=devices)
-        self._future = self._trigger.then(self._settle)
-        for handle in handles:
-            handle.add_done_callback(self._one_ended)
-
-    def _one_ended(self, handle: Handle[Any]) -> None:
-        with self._lock:
-            error = handle.exception(0)
-            if error is not None and self._error is None:
-                self._error = as_backend_error(error)
-            self._left -= 1
-            if self._left:
-                return
-        self._ended.set()
-        self._trigger.set_result(None)
-
-    def _settle(self, _: object) -> list[torch.Tensor]:
-        if self._error is not None:
-            raise self._error
-        return self._outputs
+        self._future: torch.futures.Future[Tensors] | None = None
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Waits until the results are there; raises DistBackendError if they will not come, or not within `timeout`."""
-        seconds = timeout.total_seconds() if timeout > NO_TIMEOUT else None
         try:
-            for handle in self._handles:
-                handle.exception(seconds)
+            self._handle.wait(timeout.total_seconds() if timeout > NO_TIMEOUT else None)
         except Exception as error:
             raise as_backend_error(error) from error
-        self._ended.wait()
-        if self._error is not None:
-            raise self._error.with_traceback(None)
         return True
 
     def is_completed(self) -> bool:
         """Whether it has ended, well or not."""
-        return self._ended.is_set()
+        return self._handle.done()
 
     def is_success(self) -> bool:
         """Whether it has ended well."""
-        return self._ended.is_set() and self._error is None
+        return self.is_completed() and self.exception() is None
 
     def exception(self) -> DistBackendError | None:
         """Why it ended badly; None if it did not."""
-        return self._error if self._ended.is_set() else None
+        error = self._handle.exception() if self.is_completed() else None
+        return None if error is None else as_backend_error(error)
 
-    def result(self) -> list[torch.Tensor]:
+    def result(self) -> Tensors:
         """The tensors that hold the results. Raises RuntimeError while they do not."""
         if not self.is_success():
             raise RuntimeError("the collective has not ended well: call wait() first")
@@ -87,12 +62,84 @@ class SwitchWork(Work):
         self.wait()
 
     def get_future(self) -> Any:
-        """A torch.futures.Future of `result()`, or of the error."""
-        return self._future
+        """A torch.futures.Future of `result()`, or of the error. What follows it may wait for other collectives."""
+        with self._lock:
+            if self._future is None:
+                self._future = future_of(self._handle, self._settle, self._outputs)
+            return self._future
+
+    def _settle(self) -> Tensors:
+        self.wait()
+        return self._outputs
+
+
+class Works(Work):
+    """Several works as one."""
+
+    def __init__(self, works: Sequence[Any], outputs: Tensors) -> None:
+        super().__init__()
+        self._works = works
+        self._outputs = outputs
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        """Waits until all have ended, each within `timeout`, and raises the first one's error."""
+        errors: list[Exception] = []
+        for work in self._works:
+            try:
+                work.wait(timeout)
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether all have ended, well or not."""
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        """Whether all have ended well."""
+        return all(work.is_completed() and work.is_success() for work in self._works)
+
+    def exception(self) -> Any:
+        """Why the first that did ended badly; None if none did."""
+        return next((error for work in self._works if (error := work.exception()) is not None), None)
+
+    def result(self) -> Tensors:
+        """The tensors that hold the results. Raises RuntimeError while they do not."""
+        if not self.is_success():
+            raise RuntimeError("the collectives have not ended well: call wait() first")
+        return self._outputs
+
+    def synchronize(self) -> None:
+        """As `wait`."""
+        self.wait()
+
+    def get_future(self) -> Any:
+        """A torch.futures.Future of `result()`, or of the first error."""
+
+        def settle(ended: torch.futures.Future[list[torch.futures.Future[Tensors]]]) -> Tensors:
+            for future in ended.value():
+                future.wait()
+            return self._outputs
+
+        return torch.futures.collect_all([work.get_future() for work in self._works]).then(settle)
+
+
+def future_of(handle: Handle[Any], settle: Any, outputs: Tensors) -> Any:
+    """A torch.futures.Future of what `settle` returns or raises when the handle's collective has ended."""
+    devices: Any = list({output.device for output in outputs if output.is_cuda})
+    # An exception that Python sets on a future is none for C++, such as DDP's; one that a callback raises is.
+    trigger: torch.futures.Future[None] = torch.futures.Future(devices=devices)
+    future = trigger.then(lambda _: settle())
+    handle.add_done_callback(lambda _: trigger.set_result(None))
+    return future
 
 
 def as_backend_error(error: BaseException) -> DistBackendError:
     """What torch.distributed documents as an error of a backend; its cause says more to programs."""
-    told = DistBackendError(f"{type(error).__name__}: {error}")
+    timed_out = isinstance(error, TimeoutError) or (isinstance(error, JoinError) and error.timed_out)
+    word = "the timeout has passed: " if timed_out else ""  # for which programs look
+    told = DistBackendError(f"{type(error).__name__}: {word}{error}")
     told.__cause__ = error
     return told

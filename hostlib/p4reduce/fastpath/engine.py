@@ -6,12 +6,14 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 import weakref
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from p4reduce.carrier import Carrier, OnEnd
+from p4reduce import carrier
+from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd
 from p4reduce.errors import P4ReduceError
 from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.library import address, library, to_exception, type_code
@@ -21,8 +23,6 @@ from p4reduce.transport import DealtTransport, Transport
 from p4reduce.transport.raw import RawTransport
 from p4reduce.transport.udp import UdpTransport
 
-# How long `close` waits for callbacks that are under way.
-CLOSE_TIMEOUT_S = 5.0
 _TEXT_BYTES = 512
 
 
@@ -46,12 +46,20 @@ def link_of(transport: Transport) -> Link | None:
     return None
 
 
+@dataclass(frozen=True)
+class _UnderWay:
+    operation: Operation
+    name: str
+    on_end: OnEnd
+    since: float
+
+
 class NativeEngine(Carrier):
     """Takes over the socket of a transport that `link_of` knows, and closes it in the end."""
 
     def __init__(self, transport: Transport, membership: Membership, *, switch: str, name: str = "p4reduce") -> None:
         """`switch`: its address, for error messages. `name`: of the threads."""
-        super().__init__()
+        super().__init__(name)
         link = link_of(transport)
         if link is None:
             raise ValueError(
@@ -63,7 +71,8 @@ class NativeEngine(Carrier):
         self._library = library()
         self._lock = threading.Lock()
         self._numbers = count(1)
-        self._under_way: dict[int, tuple[Operation, OnEnd]] = {}
+        self._under_way: dict[int, _UnderWay] = {}  # oldest first
+        self._ended_at = 0.0  # the latest
         self._given: BaseException | None = None  # the first failure from outside
         self._failure: BaseException | None = None
         error = c.Error.make()
@@ -85,7 +94,7 @@ class NativeEngine(Carrier):
             raise to_exception(error)
         self._handle = ctypes.c_void_p(handle)
         self._finalizer = weakref.finalize(self, _free, self._library, self._handle, self._pid)
-        self._thread = threading.Thread(target=self._tell, name=f"{name} callbacks", daemon=True)
+        self._thread = threading.Thread(target=self._tell, name=f"{name} ends", daemon=True)
         self._thread.start()
 
     @property
@@ -122,7 +131,7 @@ class NativeEngine(Carrier):
             context=number,
         )
         operation.divided = True
-        self._under_way[number] = operation, on_end
+        self._under_way[number] = _UnderWay(operation, name, on_end, time.monotonic())
         error = c.Error.make()
         status = self._library.p4reduce_submit(self._handle, request, None, error)
         if status != c.OK:
@@ -144,6 +153,7 @@ class NativeEngine(Carrier):
         self._transport.close()
         if threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_TIMEOUT_S)
+        self.continuations.close(CLOSE_TIMEOUT_S)
 
     def progress(self) -> str:
         return self._text(self._library.p4reduce_progress)
@@ -167,15 +177,26 @@ class NativeEngine(Carrier):
     def _tell(self) -> None:
         """Tells callers of their operations' ends, until the engine is closed and all were told."""
         error = c.Error.make()
-        while number := self._library.p4reduce_next_ended(self._handle, -1.0, error):
-            failure = self.failure if error.status != c.OK else None
-            self._continue(self._complete(number, failure), failure)
+        while True:
+            number = self._library.p4reduce_next_ended(self._handle, carrier.REMIND_AFTER_S / 3, error)
+            if number:
+                failure = self.failure if error.status != c.OK else None
+                self._continue(self._complete(number, failure), failure)
+            elif error.status == c.TIMEOUT:
+                self._remind_of_oldest()
+            else:
+                return
+
+    def _remind_of_oldest(self) -> None:
+        for oldest in list(self._under_way.values())[:1]:
+            self._remind(oldest.name, max(oldest.since, self._ended_at), time.monotonic())
 
     def _complete(self, number: int, error: BaseException | None) -> OnEnd:
         """The operation is done, well or with an error: its result is in its data. Returns who is to hear of it."""
-        operation, on_end = self._under_way.pop(number)
-        operation.finish(error)
-        return on_end
+        ended = self._under_way.pop(number)
+        self._ended_at = time.monotonic()
+        ended.operation.finish(error)
+        return ended.on_end
 
     def _continue(self, on_end: OnEnd, error: BaseException | None) -> None:
         """Lets the caller go on, in this thread, which an error there does not end: it fails the job."""

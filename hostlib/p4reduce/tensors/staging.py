@@ -167,7 +167,7 @@ def _flat_tensor(tensor: torch.Tensor, dtype: WorkDtype) -> npt.NDArray[Any] | N
         return None
     import torch
 
-    flat = tensor.view(-1)
+    flat = tensor.as_strided((tensor.numel(),), (1,))  # view(-1) of one element keeps its stride, whatever that is
     array: npt.NDArray[Any] = (flat.view(torch.uint8) if dtype is None else flat).numpy()
     return array
 

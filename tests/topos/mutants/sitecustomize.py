@@ -34,14 +34,10 @@ PROTECTIONS: dict[str, list[tuple[str, str, str, Any]]] = {
     "jobs that are kept": [("p4reduce_controller.jobs", "Jobs", "restore", lambda *_: None)],
     "ranks that come back": [("p4reduce.control.client", "Session", "_open", opens_once)],
     "ports that are admitted": [("p4reduce_controller.program", "Program", "admissions", admitted_everywhere)],
-    # Either is enough.
-    "leases": [
-        ("p4reduce_controller.jobs", "Jobs", "tick", lambda *_: None),
-        ("p4reduce.control.client", "Session", "_controller_is_silent", lambda _: False),
-    ],
+    "leases": [("p4reduce_controller.listening", "", "keepalive", lambda _: [])],
 }
 
 for module, owner, name, instead in PROTECTIONS.get(os.environ.get("P4REDUCE_WITHOUT", ""), []):
-    where = getattr(import_module(module), owner)
+    where = getattr(import_module(module), owner) if owner else import_module(module)
     original = getattr(where, name)
     setattr(where, name, instead)

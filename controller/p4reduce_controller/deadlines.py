@@ -9,23 +9,16 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.job import Job, Member, State, list_ranks
 from p4reduce_controller.placement import Site
 
-DEFAULT_LEASE = 5.0
-LONGEST_LEASE = 3600.0
-LEAVE_GRACE = 2.0  # from the first rank's leaving until all must have left
-LEASES_TO_RETURN = 2  # that ranks have to come back to a controller that was restarted
+REJOIN_TIME = 10.0  # that ranks have to come back to a controller that was restarted
+LONGEST_REJOIN_TIME = 3600.0
+LEAVE_GRACE = 30.0  # from the first rank's leaving until all must have left, be they slow or stopped for a while
 
 
 def overdue(job: Job, site: Site, now: float) -> pb.Abort | None:
     """Why the job is over, where something in it is over time."""
-    patience = LEASES_TO_RETURN * job.lease
-    if gone := [member.rank for member in job.away if now - member.last_sign > patience]:
-        text = f"did not come back within {patience:g} s after the controller was restarted"
-        return job.blame(gone, pb.LEASE_EXPIRED, text)
-    seated = [member for member in job.members.values() if member.session is not None]
-    if silent := [member for member in seated if not member.leaving and now - member.last_sign > job.lease]:
-        age = max(now - member.last_sign for member in silent)
-        text = f"gave no sign of life for {age:.1f} s, and the lease is {job.lease:g} s"
-        return job.blame([member.rank for member in silent], pb.LEASE_EXPIRED, text)
+    if gone := [member.rank for member in job.away if now - member.away_since > job.rejoin_time]:
+        text = f"did not come back within {job.rejoin_time:g} s after the controller was restarted"
+        return job.blame(gone, pb.DID_NOT_RETURN, text)
     if job.state is State.GATHERING and now >= job.deadline:
         return _gathered_too_long(job, site, now)
     if job.leave_deadline is not None and now >= job.leave_deadline and not job.away:

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where what users hang on a collective's end runs: in threads that no collective needs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+Task = Callable[[], object]
+
+
+class Continuations:
+    """Runs each task at once, in a thread that waits for one, or in a new one.
+
+    So a task may wait for others that come after it, to any depth. Threads are made when they are first needed, and
+    kept until `close`.
+    """
+
+    def __init__(self, name: str) -> None:
+        """`name`: of the threads."""
+        self._name = name
+        self._changed = threading.Condition()
+        # All guarded by _changed.
+        self._tasks: deque[Task] = deque()
+        self._idle = 0
+        self._threads: set[threading.Thread] = set()
+        self._closed = False
+
+    def run(self, task: Task) -> None:
+        """For any thread: returns at once. What the task raises is logged."""
+        with self._changed:
+            if len(self._tasks) < self._idle or self._started():
+                self._tasks.append(task)
+                self._changed.notify()
+                return
+        guarded(task)  # at the interpreter's exit: no thread can start, and every collective has ended
+
+    def close(self, timeout: float) -> None:
+        """Ends the threads when no task is left, and waits so many seconds for that."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            threads = self._threads - {threading.current_thread()}
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _started(self) -> bool:
+        thread = threading.Thread(target=self._work, name=f"{self._name} {len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        self._threads.add(thread)
+        return True
+
+    def _work(self) -> None:
+        while (task := self._next()) is not None:
+            guarded(task)
+            del task  # which may hold a tensor
+
+    def _next(self) -> Task | None:
+        with self._changed:
+            self._idle += 1
+            self._changed.wait_for(lambda: self._tasks or self._closed)
+            self._idle -= 1
+            if self._tasks:
+                return self._tasks.popleft()
+            self._threads.discard(threading.current_thread())
+            return None
+
+
+def guarded(task: Task) -> None:
+    """Runs a task of the user's; an error there is logged, and ends nothing of ours."""
+    try:
+        task()
+    except Exception:
+        logging.getLogger("p4reduce").exception("a continuation of a collective failed")

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a forked process has of its parent's connections."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from p4reduce.control import forks
+
+
+def test_a_child_lets_go_of_connections_to_a_controller_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest gRPC closes its sockets in children by itself; 1.74 does not."""
+    monkeypatch.setattr(forks, "_peers", set())
+    with socket.create_server(("127.0.0.1", 0)) as controller, socket.create_server(("127.0.0.1", 0)) as other:
+        to_controller = socket.create_connection(controller.getsockname())
+        to_other = socket.create_connection(other.getsockname())
+        both = socket.socket(socket.AF_INET6)  # a socket of both families, as gRPC's are
+        both.connect((f"::ffff:{controller.getsockname()[0]}", controller.getsockname()[1]))
+        forks.end_in_children(f"127.0.0.1:{controller.getsockname()[1]}")
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            links = [os.readlink(f"/proc/self/fd/{one.fileno()}") for one in (to_controller, to_other, both)]
+            os.write(writer, " ".join(link.partition(":")[0] for link in links).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(reader, 1000).decode() == "/dev/null socket /dev/null"
+        to_controller.sendall(b"alive")
+        assert controller.accept()[0].recv(5) == b"alive"
+        for one in (to_controller, to_other, both):
+            one.close()
+        os.close(reader)
+        os.close(writer)
+
+
+def test_an_address_that_is_none_has_no_connections() -> None:
+    forks.end_in_children("nowhere")
+    forks.end_in_children("no-such-host.invalid:7700")

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Switches that are not there: who needs one is told so by name, and nobody else hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.client import Assigned
+from p4reduce_controller import status as status_module
+from p4reduce_controller.aggregator import Heard
+from p4reduce_controller.frames import build
+from p4reduce_controller.run import running as a_controller
+from p4reduce_controller.settings import load
+from p4reduce_controller.trees import Trees
+
+from ..dataplane.targets import PORTS, TARGETS, Target
+from .conftest import Loop, Running
+from .proxy import Proxy
+from .ranks import Rank, hello_packet, ready, wait_until
+from .test_switch import SWITCH, host
+from .test_trees import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeDesk
+
+GONE = "unreachable for 12 s: pulled"
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_rack_needs_no_other_switch_than_its_own() -> None:
+    desk = TreeDesk()
+    desk.absent = {SPINE: GONE, LEAF2: GONE}
+    desk.ready_at(LEAF1, LEAF1)
+    assert desk.placements.keys() == {LEAF1}
+
+
+def test_a_job_over_racks_needs_the_spine() -> None:
+    desk = TreeDesk()
+    desk.absent = {SPINE: GONE}
+    one, two = desk.join(0, 2, name="wide"), desk.join(1, 2, name="wide")
+    desk.hear_at(one, LEAF1)
+    desk.hear_at(two, LEAF2)
+    for session in (one, two):
+        assert desk.last(session).reason == pb.JOIN_REFUSED
+        assert f"job 'wide': the switch spine cannot be used: {GONE}" in desk.last(session).message
+    assert not desk.installs
+    desk.absent.clear()
+    desk.ready_at(LEAF1, LEAF2)
+
+
+@pytest.mark.parametrize(
+    ("trees", "options", "named"),
+    [
+        (Trees(["one", "two"]), {}, "two"),  # every job has slots at each
+        (TWO_LEAVES, {"switch": "leaf1"}, "leaf1"),
+    ],
+)
+def test_who_needs_a_switch_in_any_case_is_refused_at_once(trees: Trees, options: dict[str, str], named: str) -> None:
+    desk = TreeDesk(trees)
+    desk.absent = {1: GONE}
+    refused = desk.join(0, 2, **options)  # type: ignore[arg-type]
+    assert f"rank 0 is refused: the switch {named} cannot be used: {GONE}" in desk.last(refused).message
+    desk.absent.clear()
+    waiting = desk.join(0, 2, name="another", **options)  # type: ignore[arg-type]
+    desk.absent = {1: GONE}
+    desk.tick(0.1)
+    assert f"the switch {named} cannot be used: {GONE}" in desk.last(waiting).message
+    assert [pool.used for pool in desk.jobs.pools] == [0] * len(trees.names)
+
+
+def test_who_may_be_at_a_switch_that_is_away_is_told_of_it_in_the_end() -> None:
+    desk = TreeDesk()
+    desk.absent = {LEAF2: GONE}
+    session = desk.join(0, 1, timeout_s=1.0)
+    desk.tick(2.0)
+    assert desk.last(session).message.endswith(f"; the switch leaf2 cannot be used: {GONE}")
+
+
+def test_a_job_that_is_ready_is_none_of_that() -> None:
+    desk = TreeDesk()
+    desk.ready_at(LEAF1, LEAF2)
+    desk.absent = dict.fromkeys((SPINE, LEAF1, LEAF2), GONE)
+    desk.tick(0.1)
+    assert [job.state.value for job in desk.jobs] == ["ready"]
+
+
+def test_a_leaf_that_its_parent_has_not_heard_costs_only_jobs_over_racks() -> None:
+    desk = TreeDesk()
+    del desk.jobs._children[LEAF2]
+    desk.ready_at(LEAF2, LEAF2)
+    one, two = desk.join(0, 2, name="wide"), desk.join(1, 2, name="wide")
+    desk.hear_at(one, LEAF1)
+    # By which port of the spine that has come nobody knows yet; it may be the leaf's.
+    assert not desk.hear_at(two, SPINE, port=LEAF2)
+    assert desk.hear_at(two, LEAF2)
+    assert "the switch leaf2 has not been heard by its parent spine; check the cable" in desk.last(one).message
+    desk.jobs.child_heard(LEAF2, Heard(LEAF2, ADDRESSES[LEAF2], 0, 0, LEAF2, 1))
+    desk.ready_at(LEAF1, LEAF2, name="later")
+
+
+# --- status ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_switch_that_hangs_does_not_keep_status_from_telling_of_the_others(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_module, "PATIENCE", 0.3)
+    running = Running(loop, switches=3)
+    try:
+
+        async def hang() -> dict[str, int]:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        monkeypatch.setattr(running.switches[1], "outcomes", hang)
+        loop.call(running.switches[2].disconnect)
+        before = time.monotonic()
+        switches = loop.run(running.service.status()).switches
+        assert time.monotonic() - before < 2
+        states = ["ready", "no answer within 0.3 s", "unreachable for 7 s"]
+        assert [switch.state for switch in switches] == states
+        assert [switch.outcomes["hello"] for switch in switches] == [7, 0, 0]
+        assert switches[2].problem == "pulled"
+    finally:
+        running.close()
+
+
+# --- a controller ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def targets() -> Iterator[list[Target]]:
+    with TARGETS["sim"]() as one, TARGETS["sim"]() as two:
+        yield [one, two]
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_one_switch_that_is_away_keeps_nobody_from_the_other(loop: Loop, targets: list[Target], hangs: bool) -> None:
+    """The first is a spine, which no job of the leaf alone needs."""
+    proxy = Proxy(targets[0].grpc_address)
+    if hangs:
+        proxy.hold()
+    else:
+        proxy.cut()
+    leaf = targets[1].grpc_address
+    options = {"switch": [proxy.address, leaf], "address": ["10.0.0.253", SWITCH.ip], "listen": "127.0.0.1:0"}
+    options |= {"ports": list(range(1, PORTS + 1)), "uplink": [f"{leaf}:{PORTS}={proxy.address}"]}
+    controller = a_controller(load(None, options), 20.0)
+    before = time.monotonic()
+    service = loop.run(controller.__aenter__())
+    ranks = []
+
+    def hello(assigned: Assigned) -> None:
+        frame = build(hello_packet(assigned), host(1 + assigned.worker), SWITCH)
+        targets[1].sockets[1 + assigned.worker].send(frame)
+
+    try:
+        assert time.monotonic() - before < 10  # two leases, for which ranks wait that come back
+        ranks = [Rank(service.listen, rank, 2, send_hello=hello) for rank in range(2)]
+        ready(ranks)
+        spine, there = loop.run(service.status()).switches
+        assert spine.state.startswith("unreachable for ")
+        assert there.state == "ready"
+        proxy.mend()
+        wait_until(lambda: loop.run(service.status()).switches[0].state == "ready", "it to be taken in")
+        assert [rank.session.aborted for rank in ranks] == [None, None]
+    finally:
+        for rank in ranks:
+            rank.session.close()
+        loop.run(controller.__aexit__(None, None, None))
+        proxy.close()

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where MAC addresses live: who says so first, for how long, and who is not believed."""
+
+from __future__ import annotations
+
+import pytest
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller import hosts as limits
+from p4reduce_controller.aggregator import Heard, Layout
+from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.hosts import Hosts
+from p4reduce_controller.jobs import Jobs
+
+from .test_jobs import ADDRESS, Desk
+
+VICTIM = "02:00:00:00:00:07"
+OTHER = Endpoint("02:00:0a:00:00:fd", "10.0.0.253", 31314)
+
+
+def at(mac: str, ip: str = "10.0.0.7") -> Endpoint:
+    return Endpoint(mac, ip, 5000)
+
+
+def a_switch(**fixed: int) -> Hosts:
+    return Hosts({mac.replace("_", ":"): port for mac, port in fixed.items()}, [ADDRESS, OTHER])
+
+
+def test_an_address_does_not_move_while_a_job_is_there() -> None:
+    hosts = a_switch()
+    assert hosts.claim(at(VICTIM), 1, job=1) == ""
+    assert hosts.claim(at(VICTIM), 1, job=2) == ""
+    stays = f"its MAC address {VICTIM} lives on port 1, where ranks of other jobs are, and its HELLO came in on port 2"
+    assert hosts.claim(at(VICTIM), 2, job=3) == stays
+    assert hosts.learned_for(3) == ()
+    hosts.release(1)
+    assert hosts.claim(at(VICTIM), 2, job=3) == stays
+    assert hosts.learned_for(2) == ((VICTIM, 1),)
+    hosts.release(2)
+    assert hosts.claim(at(VICTIM), 2, job=3) == ""
+    assert hosts.learned_for(3) == ((VICTIM, 2),)
+
+
+def test_one_that_was_told_is_not_learned() -> None:
+    hosts = Hosts({VICTIM: 1}, [ADDRESS])
+    assert "lives on port 1, as the controller was told, and its HELLO came in on port 2" in hosts.claim(
+        at(VICTIM), 2, job=1
+    )
+    assert hosts.claim(at(VICTIM), 1, job=1) == ""
+    assert hosts.learned_for(1) == ()
+
+
+@pytest.mark.parametrize("mac", ["00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:01", "03:00:00:00:00:01"])
+def test_what_is_no_hosts_is_refused(mac: str) -> None:
+    assert a_switch().claim(at(mac), 1, job=1) == f"its MAC address is {mac}, which is no host's"
+
+
+@pytest.mark.parametrize("switch", [ADDRESS, OTHER])
+def test_a_switchs_is_refused_but_for_a_host_that_it_runs_on(switch: Endpoint) -> None:
+    hosts = a_switch()
+    assert hosts.claim(at(switch.mac), 1, job=1) == f"its MAC address {switch.mac} is a switch's"
+    assert hosts.claim(at(switch.mac, switch.ip), 1, job=1) == ""
+    assert hosts.learned_for(1) == ()
+
+
+def test_no_port_fills_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST", 5)
+    monkeypatch.setattr(limits, "MOST_OF_A_PORT", 3)
+    hosts = a_switch()
+    for port in (1, 2):
+        for number in range(8):
+            assert hosts.claim(at(f"02:00:00:00:{port:02x}:{number:02x}"), port, job=port) == ""
+    assert [len(hosts.learned_for(port)) for port in (1, 2)] == [3, 2]
+    # Those that are not forwarded to do not move, either.
+    assert "lives on port 1" in hosts.claim(at("02:00:00:00:01:07"), 2, job=2)
+    hosts.release(1)
+    assert hosts.claim(at("02:00:00:00:01:07"), 2, job=2) == ""
+    assert len(hosts.learned_for(2)) == 3
+
+
+def hear(desk: Desk, session: object, mac: str, port: int) -> None:
+    assigned = desk.told[session][0].assigned
+    hello = Heard(port, at(mac), assigned.job, assigned.generation, assigned.worker, assigned.hello_nonce)
+    assert desk.jobs.heard(0, hello)
+    desk.carry_out()
+
+
+def test_a_rank_with_a_neighbours_address_is_refused_and_told_where_that_one_is() -> None:
+    desk = Desk()
+    victim = desk.join(0, 1, name="victim")
+    hear(desk, victim, VICTIM, 1)
+    desk.installed()
+    attackers = [desk.join(rank, 2, name="attacker") for rank in range(2)]
+    hear(desk, attackers[0], "02:00:00:00:00:66", 2)
+    hear(desk, attackers[1], VICTIM, 2)
+    for session in attackers:
+        abort = desk.last(session)
+        assert (abort.rank, abort.reason) == (1, pb.JOIN_REFUSED)
+        assert (
+            f"job 'attacker': rank 1 is refused at the switch {ADDRESS}: its MAC address {VICTIM} lives on port 1"
+            in abort.message
+        )
+    assert [job.name for job in desk.jobs] == ["victim"]
+    assert desk.kinds(victim)[-1] == "ready"
+    # What the refused job had claimed is free again.
+    again = desk.join(0, 1, name="another")
+    hear(desk, again, "02:00:00:00:00:66", 3)
+    assert desk.installs[-1].placements[0].hosts == (("02:00:00:00:00:66", 3),)
+
+
+def test_hosts_that_were_told_are_kept_from_ranks() -> None:
+    desk = Desk()
+    desk.jobs = Jobs(Layout(4, 64, 16), [ADDRESS], fixed=[{VICTIM: 1}], default_slots=4)
+    session = desk.join(0, 1)
+    hear(desk, session, VICTIM, 2)
+    assert "lives on port 1, as the controller was told" in desk.last(session).message

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Under torchrun: groups that come when other jobs have all slots of the switch, on all ranks alike.
+
+Prints a JSON object: how many warnings this rank has seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+
+import torch
+import torch.distributed as dist
+from saying import say
+
+from p4reduce import Communicator, SlotsExhausted
+from p4reduce.distributed import Options
+
+
+def check(group: dist.ProcessGroup, rank: int, size: int) -> None:
+    """What a group can do on a switch, it can do without one."""
+    total = size * (size + 1) / 2
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.int32):
+        tensor = torch.full((100_000,), rank + 1).to(dtype)
+        dist.all_reduce(tensor, group=group)
+        assert tensor.eq(total).all()
+    for op, expected in (
+        (dist.ReduceOp.AVG, total / size),
+        (dist.ReduceOp.MAX, size),
+        (dist.ReduceOp.MIN, 1),
+        (dist._make_nccl_premul_sum(0.5), total / 2),
+    ):
+        tensor = torch.full((3,), rank + 1.0)
+        dist.all_reduce(tensor, op, group=group)
+        assert tensor.tolist() == [expected] * 3
+        part = torch.empty(1)
+        dist.reduce_scatter_tensor(part, torch.full((size,), rank + 1.0), op, group=group)
+        assert part.tolist() == [expected]
+        dist.reduce_scatter(part, list(torch.full((size, 1), rank + 1.0)), op, group=group)
+        assert part.tolist() == [expected]
+    sparse = torch.eye(3).to_sparse()
+    dist.all_reduce(sparse, group=group)
+    assert torch.equal(sparse.to_dense(), size * torch.eye(3))
+    tensor = torch.full((3,), float(rank))
+    dist.broadcast(tensor, 1, group=group)
+    assert tensor.tolist() == [1.0] * 3
+    outs = [torch.empty(3) for _ in range(size)]
+    dist.all_gather(outs, torch.full((3,), float(rank)), group=group)
+    assert [out[0].item() for out in outs] == list(range(size))
+    uneven = [torch.empty(each + 1) for each in range(size)]
+    dist.all_gather(uneven, torch.full((rank + 1,), float(rank)), group=group)
+    assert [out.tolist() for out in uneven] == [[float(each)] * (each + 1) for each in range(size)]
+    into = torch.empty(size)
+    dist.all_gather_into_tensor(into, torch.tensor([float(rank)]), group=group)
+    assert into.tolist() == list(range(size))
+    dist.barrier(group)
+
+
+def main() -> None:
+    dist.init_process_group("p4reduce")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    everyone = list(range(size))
+    small = dist.new_group(everyone)
+    dist.all_reduce(torch.ones(3), group=small)
+    hogs = []
+    for slots in (256, 128, 64, 32, 16, 8, 4, 2, 1):  # until all are taken
+        with contextlib.suppress(SlotsExhausted):
+            hogs.append(Communicator(job=f"hog {slots}", slots=slots))
+        dist.barrier()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check(small, rank, size)  # which keeps the slots that it has
+        assert small.communicator()._seat.membership.slots == 4
+        for group in (dist.new_group(everyone), dist.new_group(everyone, pg_options=Options(slots=7))):
+            check(group, rank, size)
+    without = [warning for warning in caught if "goes through Gloo" in str(warning.message)]
+    say({"rank": rank, "warnings": len(without)})
+    dist.barrier()
+    for hog in hogs:
+        hog.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's own tests of torch.distributed (`DistributedTest`, of the installed wheel) on a backend.
+
+Arguments: the backend, the number of ranks, and names of tests, by default all. PyTorch is imported once; each test has
+a process for each rank, forked from this one, as those of PyTorch start afresh for each. Prints a JSON object a test:
+its name, its result ("passed", "skipped" or "failed") and what a rank that failed said.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+LIMIT_S = 60.0  # of a test
+PASSED, FAILED, SKIPPED = 0, 1, 2
+
+
+def run(case: Any, name: str, rank: int, folder: Path) -> int:
+    """One rank of a test."""
+    import torch
+
+    torch.set_num_threads(1)
+    test = case(name)
+    test.rank = rank
+    test.file_name = str(folder / "store")
+    try:
+        import torch.distributed as dist
+        from torch.testing._internal.distributed import distributed_test as pytorch
+
+        seconds = pytorch.CUSTOM_PG_TIMEOUT.get(name, pytorch.default_pg_timeout)
+        dist.init_process_group(
+            pytorch.BACKEND,
+            init_method=test.init_method,
+            world_size=int(test.world_size),
+            rank=rank,
+            timeout=pytorch.timedelta(seconds=seconds),
+        )
+        test._barrier()
+        getattr(test, name)()
+        test._barrier()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    except SystemExit as end:
+        return SKIPPED if end.code else PASSED
+    except BaseException as error:
+        if type(error).__name__ == "SkipTest":
+            return SKIPPED
+        (folder / f"said-{rank}").write_text(traceback.format_exc())
+        return FAILED
+    return PASSED
+
+
+def fork(case: Any, name: str, rank: int, folder: Path) -> int:
+    """The process of one rank of a test."""
+    child = os.fork()
+    if child:
+        return child
+    code = FAILED
+    try:
+        os.setpgid(0, 0)
+        with (folder / f"output-{rank}").open("wb") as output:
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+        code = run(case, name, rank, folder)
+    finally:
+        os._exit(code)
+
+
+def test(case: Any, name: str, size: int) -> dict[str, Any]:
+    """Runs one test on all ranks."""
+    from torch.testing._internal.distributed import distributed_test as pytorch
+
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        (folder / "barrier").mkdir()
+        (folder / "test_dir").mkdir()
+        os.environ["TEMP_DIR"] = place
+        pytorch.Barrier.init()
+        left = {fork(case, name, rank, folder): rank for rank in range(size)}
+        codes: dict[int, int] = {}
+        while left and time.monotonic() < started + LIMIT_S and FAILED not in codes.values():
+            ended, status = os.waitpid(-1, os.WNOHANG)
+            if ended in left:
+                codes[left.pop(ended)] = os.waitstatus_to_exitcode(status)
+            else:
+                time.sleep(0.01)
+        deadline = time.monotonic() + 2  # for the others to say what they saw
+        while left and time.monotonic() < deadline:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+            if ended in left:
+                codes[left.pop(ended)] = os.waitstatus_to_exitcode(status)
+            else:
+                time.sleep(0.01)
+        for child, rank in left.items():
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            codes[rank] = -signal.SIGKILL
+        said = [path.read_text()[-1500:] for path in sorted(folder.glob("said-*"))]
+    kinds = set(codes.values())
+    result = "passed" if kinds == {PASSED} else "skipped" if kinds <= {PASSED, SKIPPED} else "failed"
+    return {"test": name, "result": result, "seconds": round(time.monotonic() - started, 2), "codes": codes,
+            "said": said}  # fmt: skip
+
+
+def main() -> None:
+    backend, size, *names = sys.argv[1:]
+    os.environ.update(BACKEND=backend, WORLD_SIZE=size, MASTER_ADDR="127.0.0.1", TEMP_DIR=tempfile.gettempdir())
+    from saying import say
+    from torch.testing._internal.distributed import distributed_test as pytorch
+
+    case = type("Case", (pytorch.TestDistBackend, pytorch.DistributedTest._DistTestBase), {})
+    for name in names or [name for name in dir(case) if name.startswith("test_")]:
+        say(test(case, name, int(size)))
+
+
+if __name__ == "__main__":
+    main()

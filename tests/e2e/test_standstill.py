@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who stands still is not gone: a process that is stopped for a while, and a rank that lets no other thread run."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from p4reduce.control.channel import LEASE
+from p4reduce_bench.processes.children import Child
+
+from .conftest import Namespace, over_udp
+from .rank import Call
+from .stack import Ranks, Stack
+
+STOPPED_S = 20.0
+LEASE_S = 4  # far less than anybody stands still
+STEPS = [Call((2000,), seed=seed, pause=0.02) for seed in range(5)]
+
+
+@pytest.fixture(scope="module", params=["native", "sim"])
+def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
+    with over_udp("--lease", str(LEASE_S), target=request.param) as stack:
+        yield stack
+
+
+def stop(*children: Child, seconds: float = STOPPED_S) -> None:
+    for child in children:
+        child.process.send_signal(signal.SIGSTOP)
+    time.sleep(seconds)
+    for child in children:
+        child.process.send_signal(signal.SIGCONT)
+
+
+def go_on(ranks: Ranks) -> None:
+    """Until every rank has made ten more calls."""
+    ranks.wait_for("done")
+    before = {rank: events[-1] for rank, events in ranks.events.items()}
+    assert all("done" in last for last in before.values()), before
+    ranks.wait_until("more calls", lambda rank: ranks.events[rank][-1].get("done", 0) >= before[rank]["done"] + 10)
+
+
+@pytest.mark.slow
+def test_any_process_may_be_stopped_for_a_while(stack: Stack) -> None:
+    """A rank, the controller and the switch in turn, then two at once; the job goes on, and is looked after as ever."""
+    with stack.ranks(STEPS, job="stopped", world_size=3, repeat=True) as ranks:
+        go_on(ranks)
+        controller, switch = stack.controller_process, stack.switches[0]
+        for stopped in ([ranks.children[1]], [controller], [switch], [controller, ranks.children[2]]):
+            stop(*stopped)
+            go_on(ranks)
+        killed_at = time.monotonic()
+        ranks.kill(1)
+        lasts = ranks.wait_for_ends()
+        assert time.monotonic() - killed_at < 5
+        for last in (lasts[rank] for rank in ranks.children):
+            assert (last.get("error"), last.get("rank")) == ("JobAborted", 1), last
+    with stack.ranks([Call()], job="stopped", world_size=3) as ranks:
+        assert all("stats" in last for last in ranks.wait_for_ends().values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["controller", "switch"])
+def test_a_job_may_begin_while_one_stands_still(stack: Stack, which: str) -> None:
+    stopped = stack.controller_process if which == "controller" else stack.switches[0]
+    stopped.process.send_signal(signal.SIGSTOP)
+    try:
+        with stack.ranks([Call()], job="begins", world_size=2) as ranks:
+            time.sleep(STOPPED_S)
+            stopped.process.send_signal(signal.SIGCONT)
+            lasts = ranks.wait_for_ends()
+            assert all("stats" in last for last in lasts.values()), lasts
+    finally:
+        stopped.process.send_signal(signal.SIGCONT)
+
+
+def test_a_rank_that_holds_the_interpreters_lock_is_alive(stack: Stack) -> None:
+    """For longer than a lease, in which no thread of Python's runs there."""
+    calls = {rank: [Call(), Call(hold=2 * LEASE_S if rank == 1 else 0), Call()] for rank in range(3)}
+    with stack.ranks([], calls_of=calls, job="lock", world_size=3) as ranks:
+        lasts = ranks.wait_for_ends()
+        assert all("stats" in last for last in lasts.values()), lasts
+
+
+def test_a_killed_rank_is_named_though_a_child_of_it_lives(stack: Stack) -> None:
+    """As the workers of a data loader do, which have its sockets."""
+    calls = {rank: [Call(fork=rank == 1), *STEPS * 100] for rank in range(3)}
+    with stack.ranks([], calls_of=calls, job="forked", world_size=3) as ranks:
+        go_on(ranks)
+        killed_at = time.monotonic()
+        ranks.kill(1)
+        ranks.wait_for("error", timeout=10)
+        assert time.monotonic() - killed_at < 2
+        lasts = ranks.wait_for_ends()
+        for last in (lasts[rank] for rank in ranks.children):
+            assert (last.get("error"), last.get("rank")) == ("JobAborted", 1), last
+
+
+@pytest.mark.slow
+@pytest.mark.root
+def test_a_controller_whose_host_vanishes_is_noticed() -> None:
+    """No packet comes through any more, and none says so. For a rank's host see tests/topos."""
+    with (
+        contextlib.closing(Namespace()) as namespace,
+        Stack("native", ["1=udp:127.0.0.1:0"], enter=namespace.entered) as stack,
+        stack.ranks(STEPS, job="vanished", world_size=2, repeat=True) as ranks,
+    ):
+        go_on(ranks)
+        with namespace.entered():
+            subprocess.run(["ip", "link", "set", "lo", "down"], check=True)
+        vanished_at = time.monotonic()
+        for last in ranks.wait_for_ends(2 * LEASE).values():
+            assert last.get("error") == "JobAborted", last
+            assert f"the connection to the controller at {stack.controller} broke" in last["message"]
+        assert time.monotonic() - vanished_at < 1.2 * LEASE

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is hung on a collective's end: it may wait, whatever for, and holds nothing up."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_session import FakeController
+from in_process import error_of, join, together
+from waiting import wait_until
+
+from p4reduce import Communicator
+from p4reduce.continuations import Continuations
+from p4reduce.handle import Handle
+
+
+@pytest.fixture(params=["c", "python"])
+def each_pair(
+    request: pytest.FixtureRequest, controller: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[Communicator]]:
+    """The two ranks of a job, on each engine."""
+    assert controller is not None
+    monkeypatch.setenv("P4REDUCE_BACKEND", request.param)
+    communicators = join(2)
+    yield communicators
+    for communicator in communicators:
+        communicator.close()
+
+
+def ones() -> Any:
+    return np.ones(3, np.float32)
+
+
+def chained(communicator: Communicator, depth: int) -> threading.Event:
+    """Set when `depth` callbacks, each hung on a collective that the one before waits for, have run."""
+    ended = threading.Event()
+
+    def begin(left: int) -> Handle[Any]:
+        def follow(_: Handle[Any]) -> None:
+            if left:
+                deeper = begin(left - 1)
+                communicator.allreduce(ones())
+                deeper.wait(20)
+                assert below[left - 1].wait(20)
+            below[left].set()
+
+        handle = communicator.allreduce_async(ones())
+        handle.add_done_callback(follow)
+        return handle
+
+    below = [threading.Event() for _ in range(depth)] + [ended]
+    begin(depth)
+    return ended
+
+
+def test_callbacks_may_wait_to_any_depth(each_pair: list[Communicator]) -> None:
+    for ended in together(each_pair, lambda communicator: chained(communicator, 5)):
+        assert ended.wait(20)
+
+
+def test_collectives_go_on_while_a_callback_waits_for_something_else(each_pair: list[Communicator]) -> None:
+    release = threading.Event()
+    told: list[str] = []
+    for communicator in each_pair:
+        communicator.allreduce_async(ones()).add_done_callback(lambda _: (release.wait(20), told.append("late")))
+    for _ in range(20):
+        together(each_pair, lambda communicator: communicator.allreduce(ones()))
+    assert told == []
+    release.set()
+    wait_until(lambda: told == ["late"] * 2, "the callbacks")
+
+
+def test_a_handles_callbacks_are_called_in_their_order(each_pair: list[Communicator]) -> None:
+    first = threading.Event()
+    called: list[int] = []
+    handle = each_pair[0].allreduce_async(ones())
+    handle.add_done_callback(lambda _: (first.wait(20), called.append(0)))
+    for number in range(1, 50):
+        handle.add_done_callback(lambda _, number=number: called.append(number))  # type: ignore[misc]
+    each_pair[1].allreduce(ones())
+    handle.wait(20)
+    handle.add_done_callback(lambda _: called.append(50))  # it has ended, but those before are under way
+    assert called == []
+    first.set()
+    wait_until(lambda: len(called) == 51, "the callbacks")
+    assert called == list(range(51))
+
+
+def test_close_tells_callbacks_and_ends_their_threads(each_pair: list[Communicator]) -> None:
+    errors: list[BaseException | None] = []
+    before = set(threading.enumerate())
+    handles = [each_pair[0].allreduce_async(ones()) for _ in range(3)]
+    for handle in handles:
+        # Waits for the last one, which has failed as well.
+        handle.add_done_callback(lambda _: errors.append(error_of(handles[-1].wait)))
+    each_pair[0].close()
+    assert [str(error) for error in errors] == ["the communicator is closed"] * 3
+    assert not {thread for thread in set(threading.enumerate()) - before if "continuation" in thread.name}
+
+
+def test_a_callback_may_close_its_communicator(each_pair: list[Communicator]) -> None:
+    closed = threading.Event()
+    handle = each_pair[0].allreduce_async(ones())
+    handle.add_done_callback(lambda _: (each_pair[0].close(), closed.set()))
+    each_pair[1].allreduce(ones())
+    each_pair[1].close()
+    assert closed.wait(20)
+
+
+def test_an_error_in_a_callback_is_logged_and_ends_nothing(
+    each_pair: list[Communicator], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise ValueError("mine")
+
+    called: list[object] = []
+    with caplog.at_level(logging.ERROR, "p4reduce"):
+        handle = each_pair[0].allreduce_async(ones())
+        handle.add_done_callback(fail)
+        handle.add_done_callback(called.append)
+        each_pair[1].allreduce(ones())
+        wait_until(lambda: bool(called), "the callback after it")
+    assert "ValueError: mine" in caplog.text
+    together(each_pair, lambda communicator: communicator.allreduce(ones()))
+
+
+def test_a_plain_wait_needs_no_thread(each_pair: list[Communicator]) -> None:
+    before = set(threading.enumerate())
+    for _ in range(10):
+        together(each_pair, lambda communicator: communicator.allreduce(ones()))
+    assert not [thread for thread in set(threading.enumerate()) - before if "continuation" in thread.name]
+
+
+@pytest.fixture
+def continuations() -> Iterator[Continuations]:
+    made = Continuations("test")
+    yield made
+    made.close(10)
+
+
+def after(begin: Callable[[Callable[[], object]], None]) -> None:
+    """Returns when what `begin` was told to run has run."""
+    event = threading.Event()
+    begin(event.set)
+    assert event.wait(10)
+
+
+def test_threads_are_used_again(continuations: Continuations) -> None:
+    threads: set[int] = set()
+    for _ in range(50):
+        after(lambda end: continuations.run(lambda: (threads.add(threading.get_ident()), end())))
+        wait_until(lambda: continuations._idle > 0, "an idle thread")
+    assert len(threads) == 1
+
+
+def test_each_blocked_task_has_a_thread(continuations: Continuations) -> None:
+    barrier = threading.Barrier(21)
+    for _ in range(20):
+        continuations.run(lambda: barrier.wait(10))
+    barrier.wait(10)
+
+
+def test_where_no_thread_can_start_tasks_run_at_once(
+    continuations: Continuations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at the interpreter's exit."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    ran: list[int] = []
+    continuations.run(lambda: ran.append(threading.get_ident()))
+    assert ran == [threading.get_ident()]
