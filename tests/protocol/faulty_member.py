@@ -36,7 +36,7 @@ class Witness:
     def __init__(self, switch: Aggregator, ranks: Sequence[int], codec: Codec) -> None:
         self._switch, self._ranks, self._codec = switch, ranks, codec
         self.said: dict[tuple[int, int], dict[int, Packet]] = {}
-        self.seqs: dict[int, int] = {}
+        self.seqs: dict[int, set[int]] = {}  # of each half
 
     def receive(self, sender: int, payload: bytes) -> tuple[tuple[int, ...], bytes] | None:
         before = self._counted()
@@ -44,7 +44,7 @@ class Witness:
         if sender != PARENT and self._counted() > before:
             packet = self._codec.decode(payload)
             self.said.setdefault((packet.slot, packet.seq), {})[self._ranks[sender]] = packet
-            self.seqs[packet.slot] = packet.seq
+            self.seqs.setdefault(packet.slot, set()).add(packet.seq)
         return answer
 
     def _counted(self) -> int:
@@ -165,11 +165,11 @@ class FaultyMember(Simulation):
         packet.fingerprint = packet.fingerprint & ~0xFF | active
 
     def overtaken(self, rank: int) -> bool:
-        """Whether the switch is past a round that the rank is in, so it does not answer."""
+        """Whether the switch has been past a round that the rank is in, so it did not answer."""
         witness = next(one for one in self.witnesses if rank in one._ranks)
         for slot in self.workers[rank]._slots:
-            latest = witness.seqs.get(slot.index << 1 | slot.seq & 1, slot.seq)
-            if slot.under_way and latest != slot.seq and (latest - slot.seq) % 2**32 != 2**32 - 2:
+            seqs = witness.seqs.get(slot.index << 1 | slot.seq & 1, ())
+            if slot.under_way and any(0 < (seq - slot.seq) % 2**32 < 2**31 for seq in seqs):
                 return True
         return False
 
