@@ -35,7 +35,7 @@ def some_case(seed: int, *, tree: bool) -> FaultyMember:
 def test_never_another_sum(tree: bool) -> None:
     seeds = [int(ONE_SEED)] if ONE_SEED else range(FAULTS // 2)
     ends = Counter(some_case(seed, tree=tree).outcome for seed in seeds)
-    assert ONE_SEED or set(ends) >= {"ended", "told"}
+    assert len(seeds) < 100 or set(ends) >= {"ended", "told"}
 
 
 class WrongLanes(Simulation):
