@@ -171,7 +171,8 @@ def test_a_killed_aggregator_is_named_by_every_rank(target: str) -> None:
         with stack.ranks([Call()], job="next", world_size=1, timeout=2.0) as ranks:
             last = ranks.wait_for_ends()[0]
             assert last["error"] == "JoinError"
-            assert f"no HELLO from there reached the switch at {stack.addresses[1]}" in last["message"]
+            unheard = f"no HELLO from there reached the switch at {stack.addresses[1]}"  # its end is not known yet
+            assert unheard in last["message"] or "cannot be used: unreachable" in last["message"]
         first, second = status(stack)["switches"]  # type: ignore[misc]
         assert (first["connected"], second["connected"]) == (True, False)  # type: ignore[index]
         assert first["slots_used"] == 0 or second["problem"]  # type: ignore[index]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,8 +17,20 @@ _NAMESPACE = "/proc/thread-self/ns/net"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+START_UP_S = 10.0
+
+
+def ip(*arguments: str) -> str:
+    return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def wait_until_up(*links: str) -> None:
+    """The kernel lets a link's queue work some time after the link was set up; until then it drops what is sent."""
+    deadline = time.monotonic() + START_UP_S
+    for link in links:
+        while "state UP" not in (said := ip("-oneline", "link", "show", link)):
+            assert time.monotonic() < deadline, f"{link} is not up within {START_UP_S:g} s: {said}"
+            time.sleep(0.01)
 
 
 @contextmanager
@@ -37,6 +50,7 @@ def own_network(pairs: int = 1) -> Iterator[None]:
                         with open(quiet, "w") as file:
                             file.write("1")
                     ip("link", "set", end, "mtu", "9000", "arp", "off", "up")
+            wait_until_up(*(f"{end}{number}" for number in range(1, pairs + 1) for end in ("host", "switch")))
             yield
         finally:
             if _libc.setns(before, CLONE_NEWNET):

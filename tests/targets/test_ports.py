@@ -23,7 +23,7 @@ from p4reduce_targets.ports import (
     split_port,
 )
 
-from .own_network import ip, own_network
+from .own_network import ip, own_network, wait_until_up
 
 ETH_P_ALL = 3
 TIMEOUT_S = 10.0
@@ -226,6 +226,7 @@ class TestInterfaces:
         eth.send(bytes(60))
         assert eth.dropped == 1
         ip("link", "set", "switch1", "up")
+        wait_until_up("host1", "switch1")
         host.close()
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as again:
             again.bind(("host1", 0))
