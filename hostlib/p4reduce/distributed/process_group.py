@@ -9,7 +9,7 @@ group by itself for all that is not overridden here.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -261,14 +261,12 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         if communicator is None:
             return by_gloo()
         self._sequence += 1
-        with _recorded(name) as ends:
+        with _recorded(name):
             try:
                 handle = on_switch(communicator, limit)
             except P4ReduceError as error:
                 raise as_backend_error(error) from error
-            work = SwitchWork(handle, tensors if outputs is None else outputs)
-            ends(work)
-        return work
+            return SwitchWork(handle, tensors if outputs is None else outputs)
 
     def _each(self, works: list[Any], outputs: list[torch.Tensor]) -> Any:
         """As one work."""
@@ -295,15 +293,15 @@ def _for_gloo(tensors: Any, opts: Any) -> Any:
     return opts
 
 
-@contextlib.contextmanager
-def _recorded(name: str) -> Iterator[Callable[[Any], object]]:
-    """An event of the profiler, if one runs: from here until the work ends that the caller names."""
+def _recorded(name: str) -> contextlib.AbstractContextManager[object]:
+    """An event of the profiler, if one runs.
+
+    It ends when the work is under way, not with the work: that ends in another thread, for which a profiler that is
+    being stopped does not wait.
+    """
     if not torch._C._autograd._profiler_enabled():
-        yield lambda _: None
-        return
-    record = torch.profiler.record_function(f"{NAME}:{name}")
-    with record:
-        yield lambda work: record._call_end_callbacks_on_future(work.get_future())
+        return contextlib.nullcontext()
+    return torch.profiler.record_function(f"{NAME}:{name}")
 
 
 def _op_name(op: Any) -> str | None:
