@@ -19,7 +19,6 @@ from tests.e2e.stack import Stack
 
 from .conftest import PROGRAMS
 
-pytest.importorskip("expecttest", reason="needs expecttest")
 pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).with_name("pytorch_tests.txt").read_text().split()
