@@ -12,7 +12,7 @@ from p4reduce_controller.aggregator import Aggregator, Listener, Superseded, Swi
 
 log = logging.getLogger(__name__)
 
-LATECOMERS = 3.0  # for the others, once one is there: ranks of jobs that were kept wait for two leases at most
+LATECOMERS = 3.0  # for the others, once one is there: ranks of jobs that were kept wait for the rejoin time at most
 
 
 class _Ears(Protocol):
