@@ -31,6 +31,12 @@ from p4reduce_bench.processes.switches import check_aggregators, describe
 from p4reduce_bench.training import report as train_report
 from p4reduce_bench.training import trainings
 
+# Options of both commands.
+Link = Annotated[str | None, typer.Option(help="Rate of each worker's link, such as 200mbit: needs root.")]
+Slots = Annotated[int, typer.Option(min=0, max=512, help="Packets under way; 0: what suits the target.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write all rows there.")]
+Plot = Annotated[Path | None, typer.Option(help="Write a plot there.")]
+
 bench = typer.Typer(
     help="Measure the switch beside other libraries.", no_args_is_help=True, pretty_exceptions_enable=False
 )
@@ -53,17 +59,17 @@ def allreduce(
     density: Annotated[str, typer.Option(help="Shares that are not zero.")] = grid.DENSITIES,
     overlap: Annotated[str, typer.Option(help=f"Some of {','.join(grid.OVERLAPS)}.")] = "random,all,none",
     sparsity: Annotated[str, typer.Option(help=f"Some of {','.join(grid.SPARSITIES)}.")] = "block,element",
-    link: Annotated[str | None, typer.Option(help="Rate of each worker's link, such as 200mbit: needs root.")] = None,
+    link: Link = None,
     repeat: Annotated[int, typer.Option(min=1, help="Measurements of each case.")] = 5,
     warm_up: Annotated[int, typer.Option(min=0, help="Reductions before them.")] = 1,
-    slots: Annotated[int, typer.Option(min=0, max=512, help="Packets under way; 0: what suits the target.")] = 0,
+    slots: Slots = 0,
     threads: Annotated[int, typer.Option(min=1, help="Of the native switch.")] = 1,
     aggregators: Annotated[
         int, typer.Option(min=1, max=MAX_AGGREGATORS, help="Switches over which the slots are dealt: native or sim.")
     ] = 1,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for one reduction.")] = 120.0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write all rows there.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write a plot there.")] = None,
+    json_file: JsonFile = None,
+    plot: Plot = None,
 ) -> None:
     """Time allreduce on the grid of OmniReduce's artifact; every result is held against the exact sum."""
     console = Console()
@@ -119,12 +125,12 @@ def train(
     warm_up: Annotated[int, typer.Option(min=0, help="Steps that are trained, but not timed.")] = 2,
     repeat: Annotated[int, typer.Option(min=1, help="Trainings of each model and system, with seeds 1, 2, ...")] = 1,
     ratio: Annotated[float, typer.Option(help="Share of blocks that p4reduce-topk sends.")] = 0.01,
-    link: Annotated[str | None, typer.Option(help="Rate of each worker's link, such as 200mbit: needs root.")] = None,
+    link: Link = None,
     target: Annotated[str, typer.Option(help="The switch: native or sim.")] = "native",
-    slots: Annotated[int, typer.Option(min=0, max=512, help="Packets under way; 0: what suits the target.")] = 0,
+    slots: Slots = 0,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for one step.")] = 120.0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write all rows there.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write a plot there.")] = None,
+    json_file: JsonFile = None,
+    plot: Plot = None,
 ) -> None:
     """Train small models in the shape of OmniReduce's with DDP, on synthetic data: throughput, loss and sparsity."""
     console = Console()

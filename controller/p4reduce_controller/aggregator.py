@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from p4reduce_controller.frames import Endpoint
@@ -60,6 +60,7 @@ class Placement:
     """A job as the switch knows it. `workers[i]` is where worker i was heard; the last `children` are switches.
 
     Without a `parent` the switch is the root of the job's tree. `hosts`: MAC addresses, and on which port they are.
+    `abort_secret`: what shows the ranks that an ABORT is the controller's.
     """
 
     job: int
@@ -70,6 +71,7 @@ class Placement:
     children: int = 0
     parent: Parent | None = None
     hosts: tuple[tuple[str, int], ...] = ()
+    abort_secret: int = field(default=0, repr=False)
 
     @property
     def has_ranks(self) -> bool:
@@ -95,6 +97,9 @@ class HalfState:
 
 class Listener(Protocol):
     """Who is told what happens at the switch."""
+
+    def awaits(self, nonce: int) -> bool:
+        """Whether a HELLO with this nonce would be news to anyone."""
 
     def heard(self, hello: Heard) -> None: ...
 
@@ -175,7 +180,7 @@ class Aggregator(Protocol):
     def loss_rates(self) -> Mapping[tuple[int, Direction], float]: ...
 
     async def outcomes(self) -> dict[str, int]:
-        """Packets to the aggregator, by what became of them."""
+        """Packets to the aggregator, by what became of them; and as `forged`, frames to others in the switch's name."""
 
     async def losses(self) -> dict[tuple[int, Direction], int]:
         """Packets lost on purpose."""

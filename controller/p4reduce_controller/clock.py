@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 LONGEST_GAP = 1.0
+LONGEST_WAIT = LONGEST_GAP / 2  # without asking the clock
+
+T = TypeVar("T")
 
 
 class Clock:
@@ -27,3 +32,21 @@ class Clock:
             self._stood_still += now - self._asked
         self._asked = now
         return now - self._stood_still
+
+
+async def in_time(work: Coroutine[Any, Any, T], seconds: float) -> T:
+    """What the work returns. Cancels it, and raises TimeoutError, when this process has run for so long."""
+    clock = Clock()
+    deadline = clock() + seconds
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            left = deadline - clock()
+            if left <= 0:
+                raise asyncio.TimeoutError
+            await asyncio.wait([task], timeout=min(left, LONGEST_WAIT))
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

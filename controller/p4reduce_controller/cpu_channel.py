@@ -11,11 +11,12 @@ from typing import Any
 
 from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, NOBODY, Op
 from p4reduce_controller.aggregator import HalfState, Heard, Layout, Placement, SwitchError
-from p4reduce_controller.frames import Aggregation, Endpoint, build, hello_nonce, parse
+from p4reduce_controller.clock import LONGEST_WAIT, Clock
+from p4reduce_controller.frames import Aggregation, Endpoint, build, hello_nonce, nonce_at_a_glance, parse
 from p4reduce_controller.link import Link
-from p4reduce_controller.resets import ResetBatch
+from p4reduce_controller.resets import ResetBatch, time_for
 
-RESET_TIMEOUT = 30.0  # a switch may stand still for a while
+RESET_TIMEOUT = 30.0  # besides what so many take: a switch may stand still for a while
 QUERY_TIMEOUT = 2.0
 QUERY_RETRY = 0.25
 ABORT_COPIES = 3  # each may be lost on its way; ranks also hear it from the service
@@ -25,17 +26,25 @@ ABORT_SPACING = 0.02
 class CpuChannel:
     """Of the switch at `target`, whose aggregator is at `address`. `on_packet` has to be given every packet-in.
 
-    `link` gives its connection, and raises SwitchUnavailable where there is none. `heard` is told of every HELLO.
+    `link` gives its connection, and raises SwitchUnavailable where there is none. `heard` is told of every HELLO whose
+    nonce `awaits` knows: anybody can send others, as fast as he likes, and they must not hold up acknowledgements.
     """
 
     def __init__(
-        self, target: str, address: Endpoint, layout: Layout, link: Callable[[], Link], heard: Callable[[Heard], None]
+        self,
+        target: str,
+        address: Endpoint,
+        layout: Layout,
+        link: Callable[[], Link],
+        heard: Callable[[Heard], None],
+        awaits: Callable[[int], bool],
     ) -> None:
         self._target = target
         self._address = address
         self._layout = layout
         self._link = link
         self._heard = heard
+        self._awaits = awaits
         self._resetting = asyncio.Lock()
         self._resets: dict[tuple[int, int], Callable[[Aggregation], None]] = {}
         self._queries: dict[int, asyncio.Future[HalfState]] = {}
@@ -65,8 +74,9 @@ class CpuChannel:
 
         key = (job.job, job.generation)
         self._resets[key] = acknowledge
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + RESET_TIMEOUT
+        clock = Clock()
+        limit = RESET_TIMEOUT + time_for(job.slots.count)
+        deadline = clock() + limit
         try:
             while not batch.done:
                 now = clock()
@@ -74,12 +84,13 @@ class CpuChannel:
                     missing, halves = len(batch.missing), 2 * job.slots.count
                     raise SwitchError(
                         f"the switch at {self._target} did not acknowledge {missing} of {halves} RESETs "
-                        f"within {RESET_TIMEOUT:g} s"
+                        f"within {limit:g} s"
                     )
                 for packet in batch.to_send(now):
                     await self._send(packet)
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(news.wait(), max(0.0, min(batch.next_time(), deadline) - clock()))
+                    wait = min(batch.next_time(), deadline) - clock()
+                    await asyncio.wait_for(news.wait(), max(0.0, min(wait, LONGEST_WAIT)))
                 news.clear()
         finally:
             del self._resets[key]
@@ -91,6 +102,8 @@ class CpuChannel:
             job=job.job,
             generation=job.generation,
             worker=NOBODY if worker is None else worker,
+            seq=job.abort_secret >> 32,
+            fingerprint=job.abort_secret & 0xFFFFFFFF,
             keys=(reason,) + (0,) * (self._layout.lanes - 1),
         )
         for copy in range(ABORT_COPIES):
@@ -128,20 +141,24 @@ class CpuChannel:
         finally:
             del self._queries[number]
 
-    def on_packet(self, frame: bytes, metadata: dict[str, Any]) -> None:
+    def on_packet(self, frame: bytes, metadata: Callable[[], dict[str, Any]]) -> None:
+        """`metadata`: takes the packet-in's header apart, which takes longer than anything here."""
+        nonce = nonce_at_a_glance(frame)
+        if nonce is not None and not self._awaits(nonce):
+            return
         parsed = parse(frame, self._layout.lanes)
         if parsed is None:
             return
         sender, packet = parsed
         if packet.op == Op.HELLO:
-            port, nonce = metadata["ingress_port"], hello_nonce(packet)
-            self._heard(Heard(port, sender, packet.job, packet.generation, packet.worker, nonce))
+            port = metadata()["ingress_port"]
+            self._heard(Heard(port, sender, packet.job, packet.generation, packet.worker, hello_nonce(packet)))
         elif packet.op == Op.RESET and (packet.job, packet.generation) in self._resets:
             self._resets[packet.job, packet.generation](packet)
         elif packet.op == Op.QUERY and packet.generation in self._queries:
             answer = self._queries[packet.generation]
             if not answer.done():
-                answer.set_result(self._half_state(packet, metadata["bitmap"]))
+                answer.set_result(self._half_state(packet, metadata()["bitmap"]))
 
     async def _send(self, packet: Aggregation, group: int = 0) -> None:
         us = Endpoint(self._address.mac, self._address.ip, AGGREGATION_PORT)

@@ -34,6 +34,7 @@ class DesiredState:
     """Of one switch. `link` gives its connection, and raises SwitchUnavailable where there is none."""
 
     def __init__(self, config: SwitchConfig, program: Program, link: Callable[[], Link]) -> None:
+        self._config = config
         self._program = program
         self._link = link
         self._writing = asyncio.Lock()
@@ -138,7 +139,7 @@ class DesiredState:
                     exists = key in there or wanted.entity.table_entry.is_default_action
                     kind = p4r.Update.MODIFY if exists else p4r.Update.INSERT
                     updates.append(p4r.Update(type=kind, entity=wanted.entity))
-            await link.write(updates)
+            await link.write([*updates, *self._limits(self._config.hello_rate)])
             return frozenset(owner for owner in lost if owner is not None)
 
     async def take_everything_off(self) -> None:
@@ -151,7 +152,15 @@ class DesiredState:
             ]
             self._wanted.clear()
             unknown = self._program.discard_unknown().encode(self._program.schema)
-            await link.write([p4r.Update(type=p4r.Update.MODIFY, entity=unknown), *updates], missing_ok=True)
+            unlimited = self._limits(None)
+            await link.write(
+                [p4r.Update(type=p4r.Update.MODIFY, entity=unknown), *updates, *unlimited], missing_ok=True
+            )
+
+    def _limits(self, rate: int | None) -> list[p4r.Update]:
+        """They are all ours, so there is nothing to look for before they are written."""
+        limits = self._program.hello_limits(rate)
+        return [p4r.Update(type=p4r.Update.MODIFY, entity=one.encode(self._program.schema)) for one in limits]
 
     async def _read(self, link: Link) -> dict[object, tuple[object, p4r.Entity]]:
         """What the switch holds, by its identity: contents and message."""
@@ -222,7 +231,8 @@ def _base_entries(config: SwitchConfig, program: Program) -> list[Entry]:
     """Those that are there without any job."""
     mac = config.address.mac
     entries: list[Entry] = [program.flood_group(config.ports), program.flood_unknown()] if config.ports else []
-    entries += [program.own_address(ip, mac) for ip in dict.fromkeys([config.address.ip, *config.more_addresses])]
+    for ip in dict.fromkeys([config.address.ip, *config.more_addresses]):
+        entries += [program.own_address(ip, mac), program.own_source(ip)]
     entries += [program.host(host, port) for host, port in config.hosts.items()]
     entries += [program.route(route.destination, route.port, mac, route.next_hop_mac) for route in config.routes]
     if config.routes:

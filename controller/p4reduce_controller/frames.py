@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
-from p4reduce.protocol.constants import AGGREGATION_PORT, PROTOCOL_VERSION, Outcome
+from p4reduce.protocol.constants import AGGREGATION_PORT, PROTOCOL_VERSION, Op, Outcome
 
 # Names of the counter `outcomes`, by index.
 OUTCOMES = tuple(outcome.name.lower() for outcome in Outcome)
@@ -19,7 +19,9 @@ _ETHERNET = struct.Struct("!6s6sH")
 _IPV4 = struct.Struct("!BBHHHBBH4s4s")
 _UDP = struct.Struct("!HHHH")
 _AGGREGATION = struct.Struct("!BBBBHHHII")
-_HEADERS = _ETHERNET.size + _IPV4.size + _UDP.size + _AGGREGATION.size
+_OP = _ETHERNET.size + _IPV4.size + _UDP.size
+_HEADERS = _OP + _AGGREGATION.size
+_NONCE = _HEADERS - 4  # in the fingerprint and the first key
 _ETHERTYPE_IPV4 = 0x0800
 _PROTOCOL_UDP = 17
 _TTL = 64
@@ -128,6 +130,13 @@ def parse(frame: bytes, lanes: int) -> tuple[Endpoint, Aggregation] | None:
         first & 15, job, generation, worker, slot, seq, fingerprint, active, present, words[:lanes], words[lanes:]
     )
     return Endpoint(format_mac(mac), str(IPv4Address(source)), source_port), packet
+
+
+def nonce_at_a_glance(frame: bytes) -> int | None:
+    """The nonce of a frame that the switch sends to the controller, where it looks like a HELLO."""
+    if len(frame) < _HEADERS + 4 or frame[_OP] & 15 != Op.HELLO:
+        return None
+    return int.from_bytes(frame[_NONCE : _NONCE + 8], "big")
 
 
 def hello_nonce(packet: Aggregation) -> int:

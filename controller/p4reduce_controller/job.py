@@ -59,10 +59,13 @@ class Job:
     rejoin_time: float
     started: float
     deadline: float  # of the gathering
+    abort_secret: int = field(repr=False)  # 64 bits that only its ranks are told, and every ABORT to them has
     state: State = State.GATHERING
     members: dict[int, Member] = field(default_factory=dict)
     placements: dict[int, Placement] = field(default_factory=dict)
     leave_deadline: float | None = None
+    unanswered: dict[int, int] = field(default_factory=dict)  # by rank, the half that it asks about
+    looking: bool = False  # into the switches, for one of these
 
     @property
     def over(self) -> bool:
@@ -76,6 +79,10 @@ class Job:
     @property
     def away(self) -> list[Member]:
         return [member for member in self.members.values() if member.session is None]
+
+    def heard_at(self, switch: int) -> list[int]:
+        """The ranks that are there, each in its place as a worker."""
+        return [rank for rank, member in sorted(self.members.items()) if switch in member.heard]
 
     def without(self, condition: Callable[[Member], bool]) -> list[int]:
         """Ranks that have not joined, or of which the condition does not hold."""

@@ -55,7 +55,15 @@ class Remove:
     abort: pb.Abort | None
 
 
-Effect = Tell | Install | Remove
+@dataclass(frozen=True)
+class Look:
+    """Ask the job's switches what they hold in that half of the job, then call `looked`."""
+
+    job: Job
+    half: int
+
+
+Effect = Tell | Install | Remove | Look
 
 
 class Jobs:
@@ -98,6 +106,7 @@ class Jobs:
         self._returns = returns
         self._absence = absence
         self._seats: dict[Session, tuple[Job, Member]] = {}
+        self._awaited: set[int] = set()  # nonces of ranks whose jobs gather
         self._effects: list[Effect] = []
         self._children: dict[int, Heard] = {}
         self._aborts: dict[int, tuple[int, pb.Abort]] = {}  # by job number, the latest, with its generation
@@ -183,6 +192,16 @@ class Jobs:
         elif job.leave_deadline is None:
             job.leave_deadline = now + self._leave_grace
 
+    def unanswered(self, session: Session, half: int) -> None:
+        """The rank has no answer in that half. One question of each rank is kept, and one look is under way in a job,
+        so that nobody can ask more of the switches."""
+        if session not in self._seats:
+            return
+        job, member = self._seats[session]
+        if job.state is State.READY and half < 2 * job.slots:
+            job.unanswered.setdefault(member.rank, half)
+            self._look(job)
+
     def lost(self, session: Session, what: str = BROKEN) -> None:
         """The rank's stream has ended. After its Leave that is no news. `what`: what the others are told of it."""
         if session not in self._seats:
@@ -196,6 +215,10 @@ class Jobs:
     def child_heard(self, child: int, hello: Heard) -> None:
         """Where a switch is that has a parent, as the parent has heard it."""
         self._children[child] = hello
+
+    def awaits(self, nonce: int) -> bool:
+        """Whether a rank has it whose job gathers."""
+        return nonce in self._awaited
 
     def heard(self, switch: int, hello: Heard) -> bool:
         """True when the HELLO is that of a rank that the job still waited for in that switch's tree."""
@@ -228,6 +251,20 @@ class Jobs:
     def failed(self, job: Job, why: str, reason: pb.AbortReason = pb.SWITCH_FAILED) -> None:
         """A switch could not be set up for the job, or has lost it."""
         self._abort(job, pb.Abort(reason=reason, message=f"job {job.name!r}: {why}"))
+
+    def looked(self, job: Job, half: int, found: pb.Counted | None) -> None:
+        """What the switches hold in that half, if they have said it."""
+        job.looking = False
+        job.unanswered = {rank: other for rank, other in job.unanswered.items() if other != half}
+        if job.state is State.READY:
+            for member in job.members.values() if found is not None else ():
+                self._tell(member.session, pb.ServerMessage(counted=found))
+            self._look(job)
+
+    def _look(self, job: Job) -> None:
+        if job.unanswered and not job.looking:
+            job.looking = True
+            self._effects.append(Look(job, next(iter(job.unanswered.values()))))
 
     def freed(self, job: Job) -> None:
         """Every switch has forgotten the job."""
@@ -293,6 +330,7 @@ class Jobs:
         # The least patient rank decides: when it gives up, the job cannot come to be.
         job.deadline = min(job.deadline, now + (join.timeout_s or DEFAULT_TIMEOUT))
         self._seats[session] = (job, member)
+        self._awaited.add(member.nonce)
         self.joins += 1
         layout = self.site.layout
         assigned = pb.Assigned(
@@ -306,6 +344,7 @@ class Jobs:
             hello_nonce=member.nonce,
             rejoin_key=key,
             rejoin_s=job.rejoin_time,
+            abort_secret=job.abort_secret,
             aggregators=[self._endpoint(switch) for switch in self.site.within_reach(member.switch)],
         )
         self._tell(session, pb.ServerMessage(assigned=assigned))
@@ -358,15 +397,18 @@ class Jobs:
             self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {error}"))
             return
         job.state = State.INSTALLING
+        self._gathers_no_more(job)
         self._effects.append(Install(job))
+
+    def _gathers_no_more(self, job: Job) -> None:
+        self._awaited -= {member.nonce for member in job.members.values()}
 
     def _ready(self, job: Job, member: Member) -> pb.Ready:
         if not self.site.trees.uplinks:
             return pb.Ready()
         could = self.site.within_reach(member.switch)
         switch = next(iter(member.heard))
-        peers = [rank for rank, other in sorted(job.members.items()) if switch in other.heard]
-        return pb.Ready(aggregators=sorted(could.index(at) for at in member.heard), peers=peers)
+        return pb.Ready(aggregators=sorted(could.index(at) for at in member.heard), peers=job.heard_at(switch))
 
     # Ending.
 
@@ -390,6 +432,7 @@ class Jobs:
 
     def _end(self, job: Job, state: State, last_words: Callable[[Member], pb.ServerMessage]) -> None:
         job.state = state
+        self._gathers_no_more(job)
         self._registry.give_up_name(job)
         for member in job.members.values():
             self._seats.pop(member.session, None)

@@ -8,11 +8,13 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import finsy as fy
 from finsy.proto import U128, p4r
 
+from p4reduce.control.channel import is_tls_trouble
 from p4reduce_controller.aggregator import Superseded, SwitchError, SwitchUnavailable
 from p4reduce_controller.election import in_words
 from p4reduce_controller.tasks import Interrupted, apart
@@ -22,12 +24,13 @@ log = logging.getLogger(__name__)
 _OPEN_TIMEOUT = 10.0
 _PULSE = 2.0
 _LOW_IDS = 1 << 16
+_CONNECTING = "connecting"
 _BATCH = 256  # updates a write: well below gRPC's 4 MiB a message
 
 Entry = fy.P4TableEntry | fy.P4MulticastGroupEntry | fy.P4CounterEntry
 _T = TypeVar("_T")
 _E = TypeVar("_E", fy.P4TableEntry, fy.P4MulticastGroupEntry, fy.P4CounterEntry)
-PacketHandler = Callable[[bytes, dict[str, Any]], None]
+PacketHandler = Callable[[bytes, Callable[[], dict[str, Any]]], None]  # the second gives the packet's metadata
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,21 @@ class Link:
     All that waits when it is closed, and all that comes later, fails with SwitchUnavailable.
     """
 
-    def __init__(self, target: str, device_id: int, schema: fy.P4Schema, on_packet: PacketHandler) -> None:
+    def __init__(
+        self,
+        target: str,
+        device_id: int,
+        schema: fy.P4Schema,
+        on_packet: PacketHandler,
+        tls: fy.GRPCCredentialsTLS | None = None,
+    ) -> None:
         self.target = target
         self._device_id = device_id
         self._election_id = 0
         self._schema = schema
         self._on_packet = on_packet
-        self._client = fy.P4Client(target, wait_for_ready=False)
+        self._tls = tls
+        self._client = fy.P4Client(target, tls, wait_for_ready=False)
         self._sending = asyncio.Lock()
         self._receiver: asyncio.Task[Any] | None = None
         self._closed = False
@@ -58,7 +69,7 @@ class Link:
     async def look(self) -> Standing:
         """Connects, and says whose the switch is without changing that."""
         await self._client.open(schema=self._schema, complete_request=self._complete)
-        return await self._ask("connecting", asyncio.wait_for(self._look(), _OPEN_TIMEOUT))
+        return await self._ask(_CONNECTING, asyncio.wait_for(self._look(), _OPEN_TIMEOUT))
 
     async def vacancy(self) -> Standing:
         """After `look`: waits until there is no primary any more, or another one."""
@@ -134,12 +145,14 @@ class Link:
             message = await self._next_message()
             kind = message.WhichOneof("update")
             if kind == "packet":
-                packet = fy.P4PacketIn.decode(message, self._schema)
-                self._on_packet(packet.payload, packet.metadata)
+                self._on_packet(message.packet.payload, partial(self._metadata, message))
             elif kind == "arbitration":
                 self._check_primary(message.arbitration)
             elif kind == "error":
                 log.warning("%s reports: %s", self.target, message.error.message)
+
+    def _metadata(self, message: p4r.StreamMessageResponse) -> dict[str, Any]:
+        return fy.P4PacketIn.decode(message, self._schema).metadata
 
     async def _next_message(self) -> p4r.StreamMessageResponse:
         try:
@@ -249,11 +262,19 @@ class Link:
             p4r.GetForwardingPipelineConfigRequest(device_id=self._device_id, response_type=cookie_only)
         )
 
+    def _advice(self, message: str) -> str:
+        broken = "reset" in message or "losed" in message
+        if self._tls is not None and (broken or is_tls_trouble(message)):
+            return "; check that the switch uses TLS, its name, --switch-ca, and whether it wants --switch-cert"
+        return "; if the switch uses TLS, give --switch-ca" if broken else ""
+
     def _explain(self, doing: str, error: BaseException) -> SwitchError:
         where = f"switch at {self.target}: {doing} failed: "
         if isinstance(error, fy.P4ClientError):
             details = "; ".join(f"{e.message or e.canonical_code.name} (update {i})" for i, e in error.details.items())
             text = f"{where}{error.code.name}: {details or error.message}"
+            if doing == _CONNECTING:
+                text += self._advice(error.message)
             gone = (fy.GRPCStatusCode.UNAVAILABLE, fy.GRPCStatusCode.CANCELLED, fy.GRPCStatusCode.DEADLINE_EXCEEDED)
             return SwitchUnavailable(text) if error.code in gone else SwitchError(text)
         if isinstance(error, asyncio.TimeoutError):

@@ -40,7 +40,7 @@ def check_listen(config: ServiceConfig) -> None:
         raise ListenError(f"--listen {config.listen}: HOST:PORT is accepted, as in 127.0.0.1:7700")
     if bool(config.certificate) != bool(config.key):
         raise ListenError("TLS needs both a certificate and its key")
-    if not (config.certificate or config.insecure or _is_loopback(host)):
+    if not (config.certificate or config.insecure or is_loopback(host)):
         raise ListenError(
             f"--listen {config.listen} is open to other hosts without TLS; "
             "give --tls-cert and --tls-key, or --insecure if the network is trusted"
@@ -64,7 +64,7 @@ def bound_server(config: ServiceConfig) -> tuple[grpc.aio.Server, str]:
     return server, f"{config.listen.rpartition(':')[0]}:{port}"
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

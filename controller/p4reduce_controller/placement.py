@@ -129,6 +129,7 @@ def place(site: Site, job: Job, children: Mapping[int, Heard], hosts: Sequence[H
                 len(node.children),
                 _parent(site, node, by_switch),
                 (*hosts[node.switch].learned_for(job.number), *((child.sender.mac, child.port) for child in below)),
+                job.abort_secret,
             )
     if len(groups) > 1:
         raise Misplaced("ranks that share a switch in one tree do not in another, and they must in all or in none")

@@ -29,6 +29,7 @@ _TABLES = {
     "workers": "Egress.delivery.workers",
     "uplinks": "Ingress.aggregation.uplink.uplinks",
     "own_addresses": "Ingress.own_address.own_addresses",
+    "own_sources": "Ingress.own_address.own_sources",
     "mac_addresses": "Ingress.forwarding.mac_addresses",
     "router_macs": "Ingress.forwarding.router_macs",
     "ipv4_routes": "Ingress.forwarding.ipv4_routes",
@@ -39,7 +40,9 @@ _COUNTERS = {
     "outcomes": "Ingress.aggregation.outcomes",
     "losses_in": "Ingress.drop_simulator.losses",
     "losses_out": "Egress.drop_simulator.losses",
+    "forgeries": "Ingress.forgeries",
 }
+_METER = "Ingress.aggregation.hellos"
 
 
 class PipelineError(Exception):
@@ -83,6 +86,7 @@ class Program:
             if key != "uplinks" or any(name.endswith(suffix) for name in there)  # a program can be that of a root only
         }
         self._counters = {key: _find(schema.counters, suffix, "counter") for key, suffix in _COUNTERS.items()}
+        self._hellos = _find(schema.meters, _METER, "meter")
         cells = schema.counters[self._counters["outcomes"]].size
         if cells != len(OUTCOMES):
             raise PipelineError(f"its counter `outcomes` has {cells} cells, and this controller knows {len(OUTCOMES)}")
@@ -148,6 +152,10 @@ class Program:
     def own_address(self, ip: str, mac: str) -> fy.P4TableEntry:
         return self._entry("own_addresses", {"address": ip}, "own", mac=mac)
 
+    def own_source(self, ip: str) -> fy.P4TableEntry:
+        """Nobody else sends from this address."""
+        return self._entry("own_sources", {"address": ip}, "forged")
+
     def host(self, mac: str, port: int) -> fy.P4TableEntry:
         return self._entry("mac_addresses", {"mac": mac}, "forward", port=port)
 
@@ -174,6 +182,12 @@ class Program:
         threshold = min(round(rate * 2**32), 2**32 - 1)
         return self._entry(f"loss_{direction}", {"port": port}, "lose", threshold=threshold)
 
+    def hello_limits(self, rate: int | None) -> list[fy.P4MeterEntry]:
+        """Of every port: `rate` packets a second, and as many at once; None: any number."""
+        config = None if rate is None else fy.P4MeterConfig(cir=rate, cburst=rate, pir=rate, pburst=rate)
+        ports = range(self.schema.meters[self._hellos].size)
+        return [fy.P4MeterEntry(self._hellos, index=port, config=config) for port in ports]
+
     # To read.
 
     def every_entry(self) -> list[fy.P4TableEntry]:
@@ -182,6 +196,9 @@ class Program:
 
     def outcomes(self) -> fy.P4CounterEntry:
         return fy.P4CounterEntry(self._counters["outcomes"])
+
+    def forgeries(self) -> fy.P4CounterEntry:
+        return fy.P4CounterEntry(self._counters["forgeries"])
 
     def losses(self, direction: Direction) -> fy.P4CounterEntry:
         return fy.P4CounterEntry(self._counters[f"losses_{direction}"])

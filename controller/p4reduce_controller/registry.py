@@ -5,6 +5,7 @@ MAC addresses."""
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from p4reduce.control import jobs_pb2 as pb
@@ -62,6 +63,7 @@ class Registry:
             rejoin_time=rejoin_time,
             started=now,
             deadline=math.inf,
+            abort_secret=secrets.randbits(64),
         )
         self._by_number[number] = self._by_name[job.name] = job
         return job

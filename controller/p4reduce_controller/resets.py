@@ -14,6 +14,12 @@ from p4reduce_controller.pools import SlotRange
 
 WINDOW = 32  # unacknowledged at once at a switch: half of what simple_switch queues for the controller's port
 RETRY = 0.25  # seconds until the second attempt; twice as long until the third, and so on
+SLOWEST = 200.0  # RESETs a second: no switch acknowledges fewer
+
+
+def time_for(slots: int) -> float:
+    """Seconds that the slowest switch takes for so many."""
+    return 2 * slots / SLOWEST
 
 
 @dataclass

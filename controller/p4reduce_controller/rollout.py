@@ -9,6 +9,7 @@ installing --all switches have it--> installed --remove--> removing --no switch 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
@@ -16,13 +17,15 @@ from typing import Any, Protocol
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Aggregator, Placement, SwitchError, SwitchUnavailable
+from p4reduce_controller.clock import in_time
 from p4reduce_controller.job import Job
+from p4reduce_controller.resets import time_for
 from p4reduce_controller.tasks import Interrupted, apart, first_of
 
 log = logging.getLogger(__name__)
 
 CONNECT_WAIT = 30.0  # for a switch that is away when a job wants to be installed
-STEP_TIMEOUT = 60.0  # for one step at one switch, which may have to wait for those of other jobs
+STEP_TIMEOUT = 60.0  # for one step at one switch, which may have to wait for those of other jobs; RESETs besides
 RETRY = 0.5
 
 
@@ -125,10 +128,13 @@ class Rollout:
     async def _install_on(self, switch: Aggregator, placement: Placement) -> str:
         """Returns what went wrong, or ""."""
         try:
-            await first_of(switch.wait_connected(), self._ending.wait(), timeout=CONNECT_WAIT)
-            for doing, step in (("installing it", switch.install), ("resetting its slots", switch.reset)):
-                if not self.ending:
-                    await _in_time(switch, doing, step(placement))
+            with contextlib.suppress(asyncio.TimeoutError):
+                await in_time(first_of(switch.wait_connected(), self._ending.wait()), CONNECT_WAIT)
+            if not self.ending:
+                await _in_time(switch, "installing it", switch.install(placement))
+            if not self.ending:  # one job's slots are reset after another's, so all of the switch's at most
+                limit = STEP_TIMEOUT + time_for(switch.layout.slots)
+                await _in_time(switch, "resetting its slots", switch.reset(placement), limit)
         except SwitchError as error:
             return str(error)
         except Exception as error:  # or its ranks would wait for it
@@ -178,9 +184,10 @@ class Rollout:
                 await asyncio.sleep(RETRY)
 
 
-async def _in_time(switch: Aggregator, doing: str, work: Coroutine[Any, Any, None]) -> None:
-    """Raises SwitchError naming the switch where the work takes too long."""
+async def _in_time(switch: Aggregator, doing: str, work: Coroutine[Any, Any, None], limit: float | None = None) -> None:
+    """Raises SwitchError naming the switch where the work takes longer than so many seconds, or `STEP_TIMEOUT`."""
+    limit = STEP_TIMEOUT if limit is None else limit
     try:
-        await asyncio.wait_for(apart(work), STEP_TIMEOUT)
+        await in_time(apart(work), limit)
     except asyncio.TimeoutError:
-        raise SwitchError(f"the switch at {switch.target} has not finished {doing} within {STEP_TIMEOUT:g} s") from None
+        raise SwitchError(f"the switch at {switch.target} has not finished {doing} within {limit:g} s") from None

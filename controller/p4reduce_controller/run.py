@@ -29,7 +29,8 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
     config = _service_config(settings)
     program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None))
     configs, trees = settings.switch_configs(), settings.trees()
-    switches = [P4RuntimeSwitch(one, program, settings.election) for one in configs]
+    tls = settings.switch_tls()
+    switches = [P4RuntimeSwitch(one, program, settings.election, tls) for one in configs]
     async with AsyncExitStack() as ends:  # each comes about whatever the others raise, the last one here first
         state = ends.enter_context(closing(StateFile(Path(settings.state)))) if settings.state else None
         jobs = Jobs(

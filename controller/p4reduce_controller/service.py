@@ -17,8 +17,9 @@ from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce_controller.aggregator import Aggregator, Direction, Heard, Listener, SwitchError, SwitchUnavailable
 from p4reduce_controller.clock import Clock
 from p4reduce_controller.job import Job, State
-from p4reduce_controller.jobs import BROKEN, Install, Jobs, Remove, Tell
+from p4reduce_controller.jobs import BROKEN, Install, Jobs, Look, Remove, Tell
 from p4reduce_controller.listening import ServiceConfig, bound_server
+from p4reduce_controller.looking import look
 from p4reduce_controller.state import StateError, StateFile
 from p4reduce_controller.status import status_of
 from p4reduce_controller.streams import Context, ProtocolError, Stream
@@ -28,6 +29,7 @@ from p4reduce_controller.tasks import Interrupted, Tasks, apart
 log = logging.getLogger(__name__)
 
 TICK = 0.1
+LOOK_AFTER = 0.5  # seconds from a rank's question to the look, so that ranks cannot keep the switches busy
 
 
 class Service(rpc.JobsServicer):
@@ -155,6 +157,10 @@ class Service(rpc.JobsServicer):
         parent = self._jobs.site.trees.uplinks[child].parent
         return not self._switches[child].problem and not self._switches[parent].problem
 
+    def awaits(self, nonce: int) -> bool:
+        """A switch that has not been heard by its parent has it, or a rank of a job that gathers."""
+        return nonce in self._hellos or self._jobs.awaits(nonce)
+
     def heard(self, switch: int, hello: Heard) -> None:
         child = self._hellos.get(hello.nonce)
         if hello.job == 0 and child is not None and self._jobs.site.trees.uplinks[child].parent == switch:
@@ -187,6 +193,8 @@ class Service(rpc.JobsServicer):
                 effect.session.tell(effect.message, last=effect.last)
             elif isinstance(effect, Install):
                 self._supervisor.install(effect.job)
+            elif isinstance(effect, Look):
+                self._tasks.start(self._look(effect.job, effect.half), "look")
             elif isinstance(effect, Remove):
                 try:
                     self._save()
@@ -196,6 +204,16 @@ class Service(rpc.JobsServicer):
                     log.warning("aborted: %s", effect.abort.message)
                 # The ranks are told at once; only the slots have to wait until nothing can reach them.
                 self._supervisor.remove(effect.job, effect.abort)
+
+    async def _look(self, job: Job, half: int) -> None:
+        await asyncio.sleep(LOOK_AFTER)
+        found = None
+        try:
+            found = await look(self._jobs.site, job, half, self._switches)
+        except (SwitchError, Interrupted) as error:
+            log.info("job %r: what a rank waits for: %s", job.name, error)
+        self._jobs.looked(job, half, found)
+        self._carry_out()
 
     def _save(self, *more: Job) -> None:
         """Those that are ready, and `more`. Raises StateError."""
@@ -238,6 +256,8 @@ class Service(rpc.JobsServicer):
             raise ProtocolError("the first message must be Join or Rejoin")
         elif kind == "leave":
             self._jobs.leave(stream, now)
+        elif kind == "unanswered":
+            self._jobs.unanswered(stream, message.unanswered.half)
         else:
             raise ProtocolError(f"a {kind or 'message without content'} is not expected after Join")
         self._carry_out()
@@ -290,6 +310,9 @@ class _Ear:
     def __init__(self, service: Service, switch: int) -> None:
         self._service = service
         self._switch = switch
+
+    def awaits(self, nonce: int) -> bool:
+        return self._service.awaits(nonce)
 
     def heard(self, hello: Heard) -> None:
         self._service.heard(self._switch, hello)

@@ -8,14 +8,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
 from p4reduce_controller.admission import DEFAULT_SLOTS
 from p4reduce_controller.deadlines import LONGEST_REJOIN_TIME, REJOIN_TIME
 from p4reduce_controller.election import DEFAULT_RANK, HIGHEST_RANK, Election
 from p4reduce_controller.frames import Endpoint, synthetic_mac
-from p4reduce_controller.listening import ServiceConfig
+from p4reduce_controller.listening import ServiceConfig, is_loopback
 from p4reduce_controller.schema import Range, SettingsError, check, settings_of, spec
 from p4reduce_controller.switch_config import SwitchConfig
 from p4reduce_controller.texts import (
@@ -30,12 +30,16 @@ from p4reduce_controller.texts import (
 )
 from p4reduce_controller.trees import Trees, Uplink
 
+if TYPE_CHECKING:
+    import finsy as fy
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 LONGEST_LEASE = 3600.0
+MOST_HELLOS = 1_000_000
 
 EXAMPLE = """\
 switch = ["127.0.0.1:9559"]    # the switch's P4Runtime server, or those of several
@@ -96,6 +100,12 @@ class Settings:
             alone=True,
         ),
     )
+    switch_ca: str = field(
+        default="", metadata=spec("Use TLS to the switches, and trust the authorities in this PEM file.")
+    )
+    switch_cert: str = field(default="", metadata=spec("PEM file with the certificate to show to switches."))
+    switch_key: str = field(default="", metadata=spec("PEM file with its key."))
+    switch_insecure: bool = field(default=False, metadata=spec("Use switches on other hosts without TLS."))
     device_id: int = field(default=1, metadata=spec("P4Runtime device (default {default}).", of="either"))
     election_id: int = field(
         default=DEFAULT_RANK,
@@ -181,6 +191,15 @@ class Settings:
             within=Range(0, 1, "0 to 1 is accepted"),
         ),
     )
+    hello_rate: int = field(
+        default=SwitchConfig.hello_rate,
+        metadata=spec(
+            "HELLOs a second, and as many at once, that each port may send to the controller (default {default}). A "
+            "rank that joins sends 10 a second.",
+            of="either",
+            within=Range(1, MOST_HELLOS, f"1 to {MOST_HELLOS} are accepted"),
+        ),
+    )
     pipeline: str = field(default="", metadata=spec("Directory with p4reduce.json and p4info.txtpb."))
     state: str = field(
         default="",
@@ -263,9 +282,29 @@ class Settings:
                 hosts={as_mac(host): port for host, port in self.hosts.items()},
                 routes=[as_route(route) for route in self.routes],
                 drop_rate=self.drop_rate,
+                hello_rate=self.hello_rate,
             )
             for target, address, mac in zip(self.switch, addresses, macs, strict=True)
         ]
+
+    def switch_tls(self) -> fy.GRPCCredentialsTLS | None:
+        """How the switches' P4Runtime servers are reached; None is in the clear. Raises SettingsError."""
+        if bool(self.switch_cert) != bool(self.switch_key):
+            raise SettingsError("--switch-cert and --switch-key: both are accepted, or none")
+        if self.switch_ca:
+            import finsy as fy  # not for those who only ask a controller
+
+            cert, key = (read(path) if path else None for path in (self.switch_cert, self.switch_key))
+            return fy.GRPCCredentialsTLS(cacert=read(self.switch_ca), cert=cert, private_key=key)
+        if self.switch_cert:
+            raise SettingsError("--switch-cert is accepted with --switch-ca, by which switches are known")
+        for target in (config.target for config in self.switch_configs()):
+            if not (self.switch_insecure or target.startswith("unix:") or is_loopback(target.rpartition(":")[0])):
+                raise SettingsError(
+                    f"--switch {target} is on another host, and whoever is on the way there without TLS owns the "
+                    "switch; give --switch-ca, or --switch-insecure if the network is trusted"
+                )
+        return None
 
     def _check_several(self, addresses: list[tuple[str, int]]) -> None:
         """What only makes sense for one switch is refused for several."""
@@ -319,7 +358,8 @@ def _of_one(switch: Mapping[str, Any], common: Settings) -> Settings:
     values = check({key: value for key, value in switch.items() if key not in also}, known, "switches", also)
     if "switch" not in values:
         raise SettingsError(f"switches: {dict(switch)} lacks switch, the address of its P4Runtime server")
-    settings = Settings(**{"device_id": common.device_id, "drop_rate": common.drop_rate, **values})
+    inherited = {key: getattr(common, key) for key in ("device_id", "drop_rate", "hello_rate")}
+    settings = Settings(**{**inherited, **values})
     if len(settings.switch) != 1:
         raise SettingsError(f"switch = {settings.switch!r}: one for each of the [[switches]] is accepted")
     return settings

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a controller that is started again has to know of the jobs that run: a file, which holds no secrets.
+"""What a controller that is started again has to know of the jobs that run: a file, for its owner alone.
 
 It has the jobs that are ready, as they are ready and as they end. Switches keep the rest, and ranks come back by
 themselves: see docs/protocol.md, section 6.
@@ -26,7 +26,7 @@ from p4reduce_controller.numbers import GENERATIONS
 from p4reduce_controller.pools import SlotRange
 from p4reduce_controller.trees import Trees
 
-VERSION = 2
+VERSION = 3
 
 T = TypeVar("T")
 
@@ -117,8 +117,8 @@ class StateFile:
     def _read(self) -> str:
         try:
             with self.path.open() as file:
-                if os.fstat(file.fileno()).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                    raise self.refusal("others than its owner may write it (accepted is mode 0600)")
+                if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                    raise self.refusal("others than its owner may use it (accepted is mode 0600)")
                 return file.read()
         except FileNotFoundError:
             raise
@@ -200,6 +200,7 @@ def _of_job(job: Job, now: float) -> dict[str, Any]:
         "first_slots": {str(switch): taken.first for switch, taken in job.ranges.items()},
         "slots_each": next(iter(job.ranges.values())).count,
         "first_seq": job.first_seq,
+        "abort_secret": job.abort_secret,
         "rejoin_s": job.rejoin_time,
         "started": time.time() - (now - job.started),
         "members": [_of_member(member) for _, member in sorted(job.members.items())],
@@ -223,6 +224,7 @@ def _job(part: _Part, switches: int, now: float) -> Job:
         rejoin_time=part.seconds("rejoin_s", 0.0, LONGEST_REJOIN_TIME),
         started=now - max(0.0, time.time() - part.seconds("started", 0.0, math.inf)),
         deadline=math.inf,
+        abort_secret=part.number("abort_secret", 0, 2**64 - 1),
         state=State.READY,
         members={member.rank: member for member in members},
     )

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import count
 
+import finsy as fy
+
 from p4reduce_controller.aggregator import (
     Direction,
     HalfState,
@@ -45,13 +47,21 @@ class P4RuntimeSwitch:
     it waits until that one is gone.
     """
 
-    def __init__(self, config: SwitchConfig, program: Program, election: Election | None = None) -> None:
+    def __init__(
+        self,
+        config: SwitchConfig,
+        program: Program,
+        election: Election | None = None,
+        tls: fy.GRPCCredentialsTLS | None = None,
+    ) -> None:
+        """`tls`: how the switch is reached; without it, in the clear."""
         self._config = config
+        self._tls = tls
         self._program = program
         self._election = election or Election()
         self._take_over = self._election.take_over
         self._desired = DesiredState(config, program, self._linked)
-        self._cpu = CpuChannel(config.target, config.address, program.layout, self._linked, self._heard)
+        self._cpu = CpuChannel(config.target, config.address, program.layout, self._linked, self._heard, self._awaits)
         self._link: Link | None = None
         self._own_id = 0  # the latest that made us primary
         self._is_backup = False
@@ -144,7 +154,7 @@ class P4RuntimeSwitch:
         await self._connected.wait()
 
     def _new_link(self) -> Link:
-        return Link(self.target, self._config.device_id, self._program.schema, self._cpu.on_packet)
+        return Link(self.target, self._config.device_id, self._program.schema, self._cpu.on_packet, self._tls)
 
     async def _keep_connected(self) -> None:
         failures = 0
@@ -203,6 +213,9 @@ class P4RuntimeSwitch:
         if self._listener is not None:
             what(self._listener)
 
+    def _awaits(self, nonce: int) -> bool:
+        return self._listener is not None and self._listener.awaits(nonce)
+
     def _heard(self, hello: Heard) -> None:
         self._tell(lambda listener: listener.heard(hello))
 
@@ -244,7 +257,8 @@ class P4RuntimeSwitch:
 
     async def outcomes(self) -> dict[str, int]:
         counts = [entry async for entry in self._linked().read([self._program.outcomes()])]
-        return {OUTCOMES[entry.index or 0]: entry.packet_count for entry in counts}
+        forged = [entry.packet_count async for entry in self._linked().read([self._program.forgeries()])]
+        return {**{OUTCOMES[entry.index or 0]: entry.packet_count for entry in counts}, "forged": sum(forged)}
 
     async def losses(self) -> dict[tuple[int, Direction], int]:
         result: dict[tuple[int, Direction], int] = {}

@@ -23,6 +23,7 @@ class SwitchConfig:
 
     `address` is where workers send to; `more_addresses` are answered for ARP and ping too. All have `address.mac`,
     which is the routers' MAC as well. `ports` are flooded, and lose the share `drop_rate` of their packets both ways.
+    From each port there is, `hello_rate` HELLOs a second come to the controller, and as many at once.
     """
 
     target: str
@@ -33,6 +34,7 @@ class SwitchConfig:
     hosts: Mapping[str, int] = field(default_factory=dict)
     routes: Sequence[Route] = ()
     drop_rate: float = 0.0
+    hello_rate: int = 1000
 
     @property
     def fixed(self) -> dict[str, int]:

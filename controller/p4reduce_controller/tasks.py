@@ -35,11 +35,11 @@ async def apart(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def first_of(*waits: Coroutine[Any, Any, object], timeout: float | None = None) -> None:
-    """Returns when one of them has ended, or after so many seconds. The others are cancelled."""
+async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Returns when one of them has ended. The others are cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
-        await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()

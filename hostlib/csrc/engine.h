@@ -36,6 +36,14 @@ struct operation_queue {
 struct snapshot {
     p4reduce_stats stats;
     char progress[TEXT_BYTES], link[TEXT_BYTES];
+    int32_t unanswered;
+};
+
+// What the switch has counted, as the controller says; seq and half are of a round, `message` for if it cannot be.
+struct counted {
+    bool news;
+    uint32_t half, seq;
+    char message[TEXT_BYTES];
 };
 
 struct p4reduce_engine {
@@ -52,6 +60,7 @@ struct p4reduce_engine {
     p4reduce_error failure; // status P4REDUCE_OK while there is none
     // One from outside, until the thread has looked whether a packet that has already come says more of the cause.
     p4reduce_error outside;
+    struct counted told_of; // the latest
     bool closing, stopped, joined;
     unsigned asked, answered; // for a snapshot
     struct snapshot snapshot;

@@ -157,6 +157,14 @@ void p4reduce_fail(p4reduce_engine *engine, const char *message) {
     fail_with(engine, &error, false);
 }
 
+void p4reduce_counted(p4reduce_engine *engine, uint32_t half, uint32_t seq, const char *message) {
+    pthread_mutex_lock(&engine->lock);
+    engine->told_of = (struct counted){.news = true, .half = half, .seq = seq};
+    snprintf(engine->told_of.message, sizeof engine->told_of.message, "%s", message);
+    wake(engine);
+    pthread_mutex_unlock(&engine->lock);
+}
+
 p4reduce_status p4reduce_failure(p4reduce_engine *engine, p4reduce_error *error) {
     pthread_mutex_lock(&engine->lock);
     p4reduce_status status = error_out(error, failure_of(engine));
@@ -178,6 +186,10 @@ static struct snapshot ask(p4reduce_engine *engine) {
     struct snapshot snapshot = engine->snapshot;
     pthread_mutex_unlock(&engine->lock);
     return snapshot;
+}
+
+int32_t p4reduce_unanswered(p4reduce_engine *engine) {
+    return ask(engine).unanswered;
 }
 
 void p4reduce_progress(p4reduce_engine *engine, char *text, size_t room) {

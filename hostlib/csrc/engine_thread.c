@@ -110,6 +110,7 @@ void engine_take_snapshot(p4reduce_engine *engine, double now) {
     snapshot->stats.seconds = engine->seconds;
     describe_wait(engine, now, snapshot->progress, sizeof snapshot->progress);
     engine->link->describe(engine->link, snapshot->link, sizeof snapshot->link);
+    snapshot->unanswered = p4reduce_worker_unanswered(engine->worker, now, SILENCE_S);
 }
 
 // What other threads want of this one.
@@ -119,6 +120,10 @@ static void take_news(p4reduce_engine *engine, double now) {
     (void)got;
     atomic_store(&engine->news, false);
     pthread_mutex_lock(&engine->lock);
+    const struct counted *counted = &engine->told_of;
+    if (counted->news && p4reduce_worker_is_impossible(engine->worker, counted->half, counted->seq))
+        error_fill(&engine->outside, P4REDUCE_MISMATCH, "%s", counted->message);
+    engine->told_of.news = false;
     if (engine->outside.status != P4REDUCE_OK)
         set_failure(engine, &engine->outside);
     const p4reduce_error failure = engine->failure;

@@ -21,12 +21,18 @@ struct seat {
     char words[MOST_BYTES];
 };
 
-static bool parse_number(const char *text, uint32_t *number) {
+static bool parse_wide(const char *text, uint64_t *number) {
     char *end;
     errno = 0;
-    const unsigned long value = strtoul(text, &end, 10);
+    *number = strtoull(text, &end, 10);
+    return errno == 0 && end != text && *end == '\0';
+}
+
+static bool parse_number(const char *text, uint32_t *number) {
+    uint64_t value;
+    const bool good = parse_wide(text, &value) && value <= UINT32_MAX;
     *number = (uint32_t)value;
-    return errno == 0 && end != text && *end == '\0' && value <= UINT32_MAX;
+    return good;
 }
 
 static bool parse_headers(const char *text, uint8_t *headers) {
@@ -87,6 +93,8 @@ static bool parse_word(struct seat *seat, const char *name, char *value) {
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(name, numbers[i].name) == 0)
             return parse_number(value, numbers[i].place);
+    if (strcmp(name, "abort_secret") == 0)
+        return parse_wide(value, &m->abort_secret);
     if (strcmp(name, "peers") == 0)
         return parse_peers(value, m);
     if (strcmp(name, "socket") == 0) {

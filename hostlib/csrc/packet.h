@@ -48,6 +48,11 @@ static inline uint32_t packet_key(const struct packet *packet, unsigned lane) {
     return load_32(packet->keys + KEY_SIZE * lane);
 }
 
+// The 64 bits by which an ABORT shows that it is the controller's.
+static inline uint64_t packet_abort_secret(const struct packet *packet) {
+    return (uint64_t)packet->seq << 32 | packet->fingerprint;
+}
+
 static inline void packet_set_key(uint8_t *payload, unsigned lane, uint32_t key) {
     store_32(payload + AGGREGATION_SIZE + KEY_SIZE * lane, key);
 }

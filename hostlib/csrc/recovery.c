@@ -51,7 +51,7 @@ static void hasten(struct recovery *recovery, struct slot *slot, double deadline
 static void transmit(struct recovery *recovery, struct slot *slot, double now) {
     slot->sent_at = now;
     if (slot->transmissions++ == 0)
-        slot->first_sent_at = now;
+        slot->first_sent_at = slot->heard_at = now;
     else
         recovery->stats->retransmissions++;
     enter(recovery, slot, slot_counted(slot) ? COUNTED : slot->transmissions == 1 ? SENT : ASKING);
@@ -164,6 +164,7 @@ void recovery_counted(struct recovery *recovery, struct slot *slot, uint32_t see
         recovery->held_until = now + recovery->timer.timeout;
     }
     slot->seen = seen;
+    slot->heard_at = now;
     enter(recovery, slot, COUNTED);
     if (!slot->polled) {
         slot->polled = true;

@@ -49,6 +49,7 @@ struct slot {
     uint32_t doublings; // of the timeout, carried from round to round
     uint32_t seen;      // the workers that the switch has seen in this round, from STATUS
     double first_sent_at, sent_at;
+    double heard_at; // the last STATUS, or when it was first sent
     double deadline; // when it is to be sent again
     // In the queue of deadlines: the place, 0 for none, and when it comes up.
     uint32_t place;
@@ -71,6 +72,11 @@ static inline bool slot_counted(const struct slot *slot) {
 
 static inline bool slot_in_network(const struct slot *slot) {
     return slot->state == SENT || slot->state == ASKING;
+}
+
+// Whether the packet was sent again, or is about to be, and waits for its RESULT.
+static inline bool slot_was_sent_again(const struct slot *slot) {
+    return slot_under_way(slot) && slot->state != SENT;
 }
 
 // Whether the packet was sent again, or is about to be, and has no answer.

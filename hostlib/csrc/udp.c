@@ -105,6 +105,11 @@ static uint32_t group_of(const struct iovec *payloads, uint32_t count) {
     return group;
 }
 
+// Whether it may be what ICMP says, which anybody can make up. What is said twice is about the datagram at hand.
+static bool told_by_icmp(int error) {
+    return error == ECONNREFUSED || error == EMSGSIZE;
+}
+
 static ssize_t send_group(const struct udp *udp, const struct iovec *payloads, uint32_t group) {
     union control control = {0};
     struct msghdr message = {.msg_iov = (struct iovec *)payloads, .msg_iovlen = group};
@@ -118,7 +123,7 @@ static ssize_t send_group(const struct udp *udp, const struct iovec *payloads, u
         memcpy(CMSG_DATA(&control.header), &segment, sizeof segment);
     }
     ssize_t sent = sendmsg(udp->link.socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0 && errno == ECONNREFUSED) // about an earlier datagram: reading it has cleared it
+    if (sent < 0 && told_by_icmp(errno)) // about an earlier datagram: reading it has cleared it
         sent = sendmsg(udp->link.socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     return sent;
 }
@@ -129,7 +134,7 @@ static int send_singly(const struct udp *udp, const struct iovec *payloads, uint
     for (uint32_t i = 0; i < count; i++)
         messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = (struct iovec *)&payloads[i], .msg_iovlen = 1}};
     int sent = sendmmsg(udp->link.socket, messages, count, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0 && errno == ECONNREFUSED)
+    if (sent < 0 && told_by_icmp(errno))
         sent = sendmmsg(udp->link.socket, messages, count, MSG_DONTWAIT | MSG_NOSIGNAL);
     return sent;
 }

@@ -155,7 +155,7 @@ void p4reduce_worker_receive(p4reduce_worker *worker, const void *payload, size_
         take_answer(worker, &packet, now);
     else if (packet.op == OP_ERROR)
         take_mismatch(worker, &packet);
-    else if (packet.op == OP_ABORT)
+    else if (packet.op == OP_ABORT && packet_abort_secret(&packet) == worker->membership.abort_secret)
         take_abort(worker, &packet);
     else
         worker->stats.foreign++;
@@ -214,6 +214,22 @@ int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]) 
         if (memchr(m->peers, (int)rank, m->peer_count) == NULL)
             add_rank(awaited, rank);
     return m->peer_count < m->world_size;
+}
+
+int32_t p4reduce_worker_unanswered(const p4reduce_worker *worker, double now, double patience) {
+    const struct slot *oldest = NULL;
+    for (uint32_t index = 0; index < worker->membership.slots; index++) {
+        const struct slot *slot = &worker->slots[index];
+        if (slot_was_sent_again(slot) && (oldest == NULL || slot->heard_at < oldest->heard_at))
+            oldest = slot;
+    }
+    return oldest == NULL || now - oldest->heard_at < patience ? -1 : (int32_t)(oldest->index << 1 | (oldest->seq & 1));
+}
+
+int p4reduce_worker_is_impossible(const p4reduce_worker *worker, uint32_t half, uint32_t seq) {
+    const uint32_t index = half >> 1;
+    // Later is what switches take for it: they drop packets of up to 2^31 rounds before.
+    return index < worker->membership.slots && (int32_t)(worker->slots[index].seq - seq) < -1;
 }
 
 int p4reduce_worker_idle(const p4reduce_worker *worker) {

@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 
 REMIND_AFTER_S = 30.0
 
+# Workers ask at least once a second, so a switch that is there is never silent for so long.
+SILENCE_S = 3.0
+
 OnEnd: TypeAlias = "Callable[[BaseException | None], None]"
 
 # How long `close` waits for a carrier's thread, which only has to finish one turn of its loop, and then for
@@ -40,6 +43,10 @@ class Carrier(ABC):
     def __init__(self, name: str) -> None:
         """`name`: of its threads."""
         self._pid = os.getpid()
+        self.on_silence: Callable[[int], None] = lambda _: None
+        """Told of a half that has had no answer for `SILENCE_S`, as often as that while it is so, from the carrier's
+        thread: the controller can ask the switch who is counted there."""
+        self._ask_at = -math.inf
         self._reminded = (math.nan, 0.0)  # since when an operation was the oldest, and its age then
         self.continuations = Continuations(f"{name} continuations")
         """Where what follows an operation's end runs, so that the carrier's thread runs no code of users."""
@@ -59,6 +66,11 @@ class Carrier(ABC):
     def seconds(self) -> float:
         """Time with at least one operation under way."""
 
+    @property
+    @abstractmethod
+    def busy(self) -> bool:
+        """Whether operations are under way."""
+
     @abstractmethod
     def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> None:
         """Starts `operation`.
@@ -72,6 +84,10 @@ class Carrier(ABC):
     @abstractmethod
     def fail(self, error: BaseException) -> None:
         """Ends all operations with `error`, and lets none start. The first failure stays."""
+
+    @abstractmethod
+    def counted(self, half: int, seq: int, error: BaseException) -> None:
+        """The switch has counted a rank in that round of the half. Fails with `error` if none can be there yet."""
 
     @abstractmethod
     def close(self, error: BaseException) -> None:
@@ -93,6 +109,19 @@ class Carrier(ABC):
         self._reminded = (since, now - since)
         log.warning("%s has not ended for %.0f s: %s", name, now - since, self.progress())
         return now + (now - since)
+
+    @abstractmethod
+    def _unanswered(self) -> int | None:
+        """The half that has had no answer for `SILENCE_S`, if there is one."""
+
+    def _ask(self, now: float) -> float:
+        """Tells of a half that has no answer. Returns when to call again, by the same clock."""
+        if now >= self._ask_at:
+            self._ask_at = now + SILENCE_S
+            half = self._unanswered()
+            if half is not None:
+                self.on_silence(half)
+        return self._ask_at
 
     def in_own_process(self) -> bool:
         """Whether this is the process that made the carrier, not one forked from it: threads do not survive that."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -16,8 +17,10 @@ from p4reduce.collectives.plan import Group, Plan
 from p4reduce.collectives.reductions import ReduceOp
 from p4reduce.collectives.sparse import allreduce_rows
 from p4reduce.control.client import DEFAULT_CONTROLLER, Tls
+from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle, synchronous
 from p4reduce.joining import take_seat
+from p4reduce.line import Line
 from p4reduce.tensors.dense import is_sparse
 
 T = TypeVar("T")
@@ -44,6 +47,8 @@ class Stats:
     blocks_skipped: int
     """Blocks of this rank that held only zeros, and so were not sent."""
     blocks_received: int
+    foreign: int
+    """Packets that were ignored: malformed ones, those of other jobs, and ABORTs without this job's secret."""
 
 
 # Once: dataclasses.fields() leaks 100 bytes a call on CPython 3.11.7.
@@ -114,6 +119,7 @@ class Communicator:
             on_admitted=on_admitted,
         )
         self._engine = self._seat.engine
+        self._line = Line(self._engine)
         self._under_way: set[Handle[Any]] = set()
         # Also at the interpreter's exit, so that the other ranks of a job that ended well see no rank vanish.
         self._finalizer = weakref.finalize(self, self._seat.leave)
@@ -156,8 +162,8 @@ class Communicator:
     ) -> Handle[T]:
         """Starts what `allreduce` does and returns at once. The tensor must not be touched until the handle is done.
 
-        Of a sparse tensor, it returns when the ranks know each other's rows; of a CUDA tensor, when it is in the host's
-        memory.
+        Of a sparse tensor, it returns when the ranks know each other's rows. A CUDA tensor is reduced when the stream
+        that is current has come here; the handle's `wait` makes the stream that is current there wait for the result.
         timeout: seconds from when no earlier collective is under way any more.
         """
         if is_sparse(tensor):
@@ -268,8 +274,11 @@ class Communicator:
         return Stats(seconds=self._engine.seconds, **{name: getattr(worker, name) for name in _OF_WORKER})
 
     def drain(self) -> None:
-        """Waits until no collective is under way. Raises the error of one that fails meanwhile."""
-        for handle in list(self._under_way):
+        """Waits until no collective is under way. Then raises the error of one that failed meanwhile."""
+        handles = list(self._under_way)
+        for handle in handles:
+            handle.exception()
+        for handle in handles:
             handle.wait()
 
     def close(self) -> None:
@@ -285,15 +294,17 @@ class Communicator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None and not (isinstance(error, SystemExit) and not error.code):
-            # The other ranks would wait in vain for this one's next call.
-            if self._finalizer.detach() is not None:
-                self._seat.leave(well=False)
-            return
+        well = False
         try:
-            self.drain()
+            if error is None or (isinstance(error, SystemExit) and not error.code):
+                self.drain()
+                well = True
         finally:
-            self.close()
+            if well:
+                self.close()
+            elif self._finalizer.detach() is not None:
+                # The other ranks would wait in vain for this one's next call.
+                self._seat.leave(well=False)
 
     def __repr__(self) -> str:
         failure = self._engine.failure
@@ -307,20 +318,47 @@ class Communicator:
         return self._timeout if timeout is None else settings.seconds("timeout", timeout)
 
     def _submit(self, plan: Plan[T], limit: float) -> Handle[T]:
-        """Hands the plan's operation to the engine, whose thread then finishes the plan."""
-        handle = Handle(plan.result, plan.name, self._engine)
+        """Hands the plan's operation to the engine, whose thread then finishes the plan.
+
+        Where the tensor is still to come from a device, and behind such, that happens later, in another thread.
+        """
+        handle = Handle(plan.result, plan.name, self._engine, plan.crossings, self._line.progress)
 
         def end(error: BaseException | None) -> None:
             handle.complete(error or _error_of(plan.finish))
             self._under_way.discard(handle)
 
-        self._under_way.add(handle)
-        try:
+        def begin() -> None:
+            plan.fetch(partial(self._line.wait, plan.name, limit))
             self._engine.submit(plan.operation, name=plan.name, timeout=limit, on_end=end)
+
+        def begin_later() -> None:
+            try:
+                begin()
+            except BaseException as error:
+                # The other ranks may have begun: they and this one no longer agree on which operation is next.
+                self._engine.fail(_as_failure(plan.name, error))
+                end(self._engine.failure)
+
+        self._under_way.add(handle)
+        if plan.crossings or not self._line.empty():
+            self._line.add(begin_later)
+            return handle
+        try:
+            begin()
         except BaseException:
             self._under_way.discard(handle)
             raise
         return handle
+
+
+def _as_failure(name: str, error: BaseException) -> BaseException:
+    """Of a communicator whose collective cannot begin."""
+    if isinstance(error, P4ReduceError):
+        return error.with_traceback(None)  # which would keep the tensor for as long as the communicator
+    failure = P4ReduceError(f"{name} cannot begin: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
 
 
 def _error_of(finish: Callable[[], None]) -> Exception | None:

@@ -74,8 +74,8 @@ class Continuations:
 
 
 def guarded(task: Task) -> None:
-    """Runs a task of the user's; an error there is logged, and ends nothing of ours."""
+    """Runs a task of the user's; an error there, SystemExit as any other, is logged, and ends nothing of ours."""
     try:
         task()
-    except Exception:
+    except BaseException:
         logging.getLogger("p4reduce").exception("a continuation of a collective failed")

@@ -11,13 +11,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from p4reduce import carrier
 from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd
 from p4reduce.errors import CollectiveTimeout, P4ReduceError
 from p4reduce.protocol import Operation, Stats, Worker
 from p4reduce.transport import Transport
-
-# Workers ask at least once a second, so a switch that is there is never silent for so long.
-SILENCE_S = 3.0
 
 
 @dataclass(slots=True)
@@ -77,6 +75,11 @@ class Engine(Carrier):
     def seconds(self) -> float:
         return self._seconds
 
+    @property
+    def busy(self) -> bool:
+        with self._lock:
+            return bool(self._inbox or self._pending)
+
     def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> None:
         self._check_process()  # before the lock, which a forked process may find taken for ever
         pending = _Pending(operation, name, timeout, on_end)
@@ -90,6 +93,10 @@ class Engine(Carrier):
             if self._failure is None:
                 self._failure = error
                 self._wake()
+
+    def counted(self, half: int, seq: int, error: BaseException) -> None:
+        if self._worker.is_impossible(half, seq):  # as rounds only go on, it stays so if the thread is in between
+            self.fail(error)
 
     def close(self, error: BaseException) -> None:
         if not self.in_own_process():
@@ -153,8 +160,12 @@ class Engine(Carrier):
         if oldest is not None:
             deadlines.append(self._oldest_since + oldest.timeout)
             deadlines.append(self._remind(oldest.name, self._oldest_since, self._clock()))
+            deadlines.append(self._ask(self._clock()))
         times = [deadline for deadline in deadlines if deadline is not None]
         return max(0.0, min(times) - self._clock()) if times else None
+
+    def _unanswered(self) -> int | None:
+        return self._worker.unanswered(self._clock(), carrier.SILENCE_S)
 
     def _oldest(self) -> _Pending | None:
         return next(iter(self._pending.values()), None)
@@ -214,7 +225,7 @@ class Engine(Carrier):
     def _describe_wait(self, now: float) -> str:
         switch, heard_at = self._transport.quietest() or (self._switch, self._heard_at)
         silence = now - max(heard_at, self._oldest_since)
-        if heard_at < self._oldest_since or silence > SILENCE_S:
+        if heard_at < self._oldest_since or silence > carrier.SILENCE_S:
             trouble = self._transport.trouble
             hint = f" ({trouble.strerror})" if trouble is not None else ""
             return (

@@ -7,38 +7,52 @@ import concurrent.futures
 import functools
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from p4reduce.continuations import guarded
 
 if TYPE_CHECKING:
     from p4reduce.carrier import Carrier
+    from p4reduce.tensors.cuda import Crossing
 
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Handle(Generic[T]):
-    """A collective under way. Its tensor must not be touched until `done()`."""
+    """A collective under way. Its tensor must not be touched before `done()`, or `wait` has returned."""
 
-    def __init__(self, tensor: T, name: str, engine: Carrier) -> None:
-        """`name`: of the collective, for error messages. `engine`: what carries it."""
+    def __init__(
+        self,
+        tensor: T,
+        name: str,
+        engine: Carrier,
+        crossings: Sequence[Crossing] = (),
+        progress: Callable[[], str] | None = None,
+    ) -> None:
+        """
+        name: of the collective, for error messages. engine: what carries it. crossings: of CUDA tensors.
+        progress: what it waits for, in words; by default the engine's.
+        """
         self._tensor = tensor
+        self._crossings = crossings
         self._name = name
         self._engine = engine
+        self._progress = progress or engine.progress
         self._future: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._lock = threading.Lock()
         self._callbacks: deque[Callable[[Handle[T]], object]] = deque()
         self._told = False  # all callbacks, of a collective that has ended
 
     def done(self) -> bool:
-        """Whether the collective has ended, well or not."""
-        return self._future.done()
+        """Whether the collective has ended, well or not. Then a result on a CUDA device is there for every stream."""
+        return self._future.done() and all(crossing.done() for crossing in self._crossings)
 
     def wait(self, timeout: float | None = None) -> None:
         """Waits until the collective has ended, and raises its error if it failed.
 
+        A result on a CUDA device may still be on its way there: the current stream waits for it.
         timeout: seconds to wait at most, then TimeoutError; the collective goes on and can be waited for again. None
         waits for as long as the collective's own time limit lets it run.
         """
@@ -46,6 +60,8 @@ class Handle(Generic[T]):
         if error is not None:
             # Each call starts a traceback of its own, for the same error may be raised many times.
             raise error.with_traceback(None)
+        for crossing in self._crossings:
+            crossing.wait()
 
     def result(self, timeout: float | None = None) -> T:
         """Waits like `wait` and returns the tensor, which holds the result."""
@@ -54,15 +70,16 @@ class Handle(Generic[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Waits like `wait` and returns the collective's error, None if it went well."""
-        if not self.done():
+        if not self._future.done():
             self._engine.check_may_wait()
         if not concurrent.futures.wait([self._future], timeout).done:
-            raise TimeoutError(f"{self._name} has not ended after waiting {timeout:g} s: {self._engine.progress()}")
+            raise TimeoutError(f"{self._name} has not ended after waiting {timeout:g} s: {self._progress()}")
         return self._future.exception()
 
     def add_done_callback(self, callback: Callable[[Handle[T]], object]) -> None:
         """Calls `callback(handle)` once it has ended: from a thread for that, or at once if it already has.
 
+        A result on a CUDA device may still be on its way: `wait`, which returns at once then, is the way to it.
         A handle's callbacks are called one after the other, in the order in which they were added. They may wait, also
         for other collectives, which go on meanwhile. What they raise is logged.
         """

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from p4reduce.backends import select_backend, start_engine
 from p4reduce.carrier import Carrier
 from p4reduce.control.client import Assigned, Session, Tls
+from p4reduce.control.messages import Counted
 from p4reduce.errors import JobAborted, P4ReduceError
 from p4reduce.protocol import Membership, Worker
+from p4reduce.protocol.endings import gone_ahead
 from p4reduce.protocol.packet import Codec
 from p4reduce.transport import DealtTransport, Switch, Transport, open_transports
 
@@ -80,16 +82,19 @@ def join_job(
     timeout: float,
     at: str,
     on_abort: Callable[[JobAborted], None],
+    on_counted: Callable[[Counted], None] | None = None,
     on_admitted: Callable[[], None] = lambda: None,
 ) -> Place:
     """Joins the job and returns when all ranks have. Raises JoinError or TransportError.
 
     at: the name of the switch that the rank is at, or "".
-    on_abort: called once, from a thread of the session's, when the job dies after that.
+    on_abort: called once, from a thread of the session's, when the job dies after that. on_counted: as of `Session`.
     on_admitted: called when the job has its slots, before the other ranks are waited for.
     """
     patience = min(timeout, CONNECT_TIMEOUT_S)
-    session = Session(controller, token=token, tls=tls, connect_timeout=patience, on_abort=on_abort)
+    session = Session(
+        controller, token=token, tls=tls, connect_timeout=patience, on_abort=on_abort, on_counted=on_counted
+    )
     try:
         place = session.join(job, rank, world_size, slots=slots, timeout=timeout, switch=at)
         on_admitted()
@@ -138,6 +143,10 @@ def take_seat(
         if engine is not None:
             engine.fail(error)
 
+    def counted(told: Counted) -> None:
+        if engine is not None and told.ranks:
+            engine.counted(told.half, told.seq, gone_ahead(rank, told.half, told.seq, told.ranks))
+
     place = join_job(
         controller,
         job=job,
@@ -151,6 +160,7 @@ def take_seat(
         timeout=timeout,
         at=at,
         on_abort=abort,
+        on_counted=counted,
         on_admitted=on_admitted,
     )
     try:
@@ -158,6 +168,7 @@ def take_seat(
     except BaseException:
         place.leave(well=False)
         raise
+    engine.on_silence = place.session.ask
     if place.session.aborted is not None:  # before there was an engine to tell
         engine.fail(place.session.aborted)
     return Seat(place.session, place.membership, engine)
@@ -175,4 +186,5 @@ def membership(place: Assigned, world_size: int, peers: tuple[int, ...]) -> Memb
         block_size=place.block_size,
         first_seq=place.first_seq,
         peers=peers,
+        abort_secret=place.abort_secret,
     )

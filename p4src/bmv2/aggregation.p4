@@ -2,6 +2,7 @@
 // A packet to the aggregator: is it well formed, who may send it, what does its slot make of it, and what is the answer.
 control Aggregation(inout headers_t hdr, inout metadata_t meta) {
     counter(OUTCOMES, CounterType.packets_and_bytes) outcomes;
+    meter(512, MeterType.packets) hellos;  // by ingress port: all that goes from ports to the controller
 
     Uplink() uplink;
     Admission() admission;
@@ -16,6 +17,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
 
     bit<16> length = BARE_LENGTH;
     bit<16> growth = 0;  // what the lanes add that are in this round but not in this packet
+    bit<2> colour = V1MODEL_METER_COLOR_GREEN;
 
     // Whoever only asks must not lower the minimum.
     action disregard_keys() {
@@ -34,12 +36,15 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta) {
             || hdr.udp.length != length || hdr.ipv4.total_length != length + 20
             || hdr.aggregation.active & ~(bit<8>)ALL_LANES != 0
             || hdr.aggregation.present & ~hdr.aggregation.active != 0
-            || growth > MAX_GROWTH || (meta.from_cpu == 1 && growth != 0)) {
+            || growth > MAX_GROWTH || (meta.from_cpu == 1 && growth != 0)
+            || ((hdr.aggregation.op == OP_DATA || hdr.aggregation.op == OP_RESULT)
+                && hdr.aggregation.active != hdr.aggregation.fingerprint[7:0])) {
             meta.outcome = OUTCOME_MALFORMED;
         } else if (meta.from_cpu == 0) {
             uplink.apply(hdr, meta);
             if (hdr.aggregation.op == OP_HELLO) {
-                meta.outcome = OUTCOME_HELLO;
+                hellos.execute_meter((bit<32>)meta.ingress_port, colour);
+                meta.outcome = colour == V1MODEL_METER_COLOR_RED ? OUTCOME_HELLO_LIMITED : OUTCOME_HELLO;
             } else if (hdr.aggregation.op == OP_ERROR || (meta.from_parent == 0 && hdr.aggregation.op == OP_DATA)
                 || (meta.from_parent == 1 && (hdr.aggregation.op == OP_RESULT || hdr.aggregation.op == OP_STATUS))) {
                 meta.outcome = OUTCOME_STARTED;

@@ -25,6 +25,8 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     Aggregation() aggregation;
     Forwarding() forwarding;
 
+    counter(512, CounterType.packets_and_bytes) forgeries;  // frames to others in the switch's name, by port
+
     bit<1> lost = 0;
 
     apply {
@@ -52,12 +54,17 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
                 meta.drop = 1;
             } else {
                 own_address.apply(meta);
-                if (meta.own == 0) {
-                    to_forwarding = 1;
-                } else if (hdr.aggregation.isValid()) {
-                    to_aggregator = 1;
+                if (meta.own == 1) {
+                    if (hdr.aggregation.isValid()) {
+                        to_aggregator = 1;
+                    } else {
+                        own_answers.apply(hdr, meta);
+                    }
+                } else if (meta.forged == 1) {
+                    meta.drop = 1;
+                    forgeries.count((bit<32>)meta.ingress_port);
                 } else {
-                    own_answers.apply(hdr, meta);
+                    to_forwarding = 1;
                 }
             }
         }

@@ -57,7 +57,7 @@ const bit<8>  OUTCOME_AHEAD        = 5;   // already counted, others awaited: ST
 const bit<8>  OUTCOME_REPLAYED     = 6;   // already complete: RESULT to the sender
 const bit<8>  OUTCOME_NOT_ADMITTED = 7;   // no such member of a job: dropped
 const bit<8>  OUTCOME_BAD_SLOT     = 8;   // slot outside the job's pool, or of the wrong half: dropped
-const bit<8>  OUTCOME_MALFORMED    = 9;   // truncated, wrong version, length or lanes: dropped
+const bit<8>  OUTCOME_MALFORMED    = 9;   // truncated, wrong version, length or lanes, or contradicts itself: dropped
 const bit<8>  OUTCOME_FORBIDDEN    = 10;  // an op that its sender may not use: dropped
 const bit<8>  OUTCOME_HELLO        = 11;  // told to the controller
 const bit<8>  OUTCOME_RESET        = 12;
@@ -66,10 +66,13 @@ const bit<8>  OUTCOME_QUERY        = 13;
 const bit<8>  OUTCOME_SENT_UP      = 14;  // partial sums to the parent (the first time counted besides STARTED or ADDED)
 @noWarn("unused")
 const bit<8>  OUTCOME_STORED       = 15;  // the parent's RESULT taken (counted besides COMPLETED)
-#define OUTCOMES 16
+const bit<8>  OUTCOME_HELLO_LIMITED = 16; // more of them than the port may send: dropped
+#define OUTCOMES 17
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<16> ETHERTYPE_ARP  = 0x0806;
+const bit<16> ETHERTYPE_VLAN = 0x8100;  // IEEE 802.1Q
+const bit<16> ETHERTYPE_SERVICE_VLAN = 0x88A8;  // IEEE 802.1ad
 const bit<8>  PROTOCOL_ICMP  = 1;
 const bit<8>  PROTOCOL_UDP   = 17;
 const bit<16> ARP_REQUEST    = 1;

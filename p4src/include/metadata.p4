@@ -17,9 +17,11 @@ struct metadata_t {
     bit<1>  truncated;       // shorter than its headers say
     bit<1>  bad_checksum;    // of the IPv4 header
 
-    // The address that it is for, and whether that is the switch's own.
+    // The addresses that it is for and from, and whether they are the switch's own.
     ipv4_t  address;
+    ipv4_t  source;
     bit<1>  own;
+    bit<1>  forged;
     mac_t   switch_mac;
 
     // The sender's membership, from the job's entry.

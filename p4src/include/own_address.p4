@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The switch as a host: it knows which packets are meant for it, and answers ARP and ping for its own addresses.
+// The switch as a host: it knows which packets are meant for it, and which pretend to be from it, and answers ARP and ping
+// for its own addresses.
 control OwnAddress(inout metadata_t meta) {
     action own(mac_t mac) {
         meta.own = 1;
@@ -13,8 +14,21 @@ control OwnAddress(inout metadata_t meta) {
         size = 64;
     }
 
+    action forged() {
+        meta.forged = 1;
+    }
+
+    // The same addresses: nobody else sends from them.
+    table own_sources {
+        key = { meta.source : exact @name("address"); }
+        actions = { forged; @defaultonly NoAction; }
+        default_action = NoAction;
+        size = 64;
+    }
+
     apply {
         own_addresses.apply();
+        own_sources.apply();
     }
 }
 

@@ -7,13 +7,29 @@
         transition select(hdr.ethernet.type) {
             ETHERTYPE_IPV4: parse_ipv4;
             ETHERTYPE_ARP: parse_arp;
+            ETHERTYPE_VLAN: parse_tag;
+            ETHERTYPE_SERVICE_VLAN: parse_tag;
             default: accept;
         }
+    }
+
+    // Hosts take a frame of VLAN 0 for one without a tag, so there may be an address of ours behind it.
+    state parse_tag {
+        transition select(pkt.lookahead<bit<16>>()) {
+            0 &&& 0x0FFF: hidden_source;
+            default: accept;
+        }
+    }
+
+    state hidden_source {
+        meta.forged = 1;
+        transition accept;
     }
 
     state parse_arp {
         pkt.extract(hdr.arp);
         meta.address = hdr.arp.target_ip;
+        meta.source = hdr.arp.sender_ip;
         transition accept;
     }
 
@@ -21,6 +37,7 @@
     state parse_ipv4 {
         pkt.extract(hdr.ipv4);
         meta.address = hdr.ipv4.dst;
+        meta.source = hdr.ipv4.src;
         CHECK_IPV4
         transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.flags[0:0], hdr.ipv4.fragment_offset,
                 hdr.ipv4.protocol) {

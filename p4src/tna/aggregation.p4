@@ -4,6 +4,7 @@
 // encloses has to be over before what comes after it, so nothing encloses more than a stage's work.
 control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parser_error) {
     Counter<bit<64>, bit<8>>(OUTCOMES, CounterType_t.PACKETS_AND_BYTES) outcomes;
+    Meter<port_t>(512, MeterType_t.PACKETS) hellos;  // by ingress port: all that goes from ports to the controller
 
     Admission() admission;
     Verdict() verdict;
@@ -21,25 +22,33 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
     @hidden action started() { meta.outcome = OUTCOME_STARTED; }
     @hidden action mismatch() { meta.outcome = OUTCOME_MISMATCH; }
 
-    // active, present and lengths of a packet: of a round without values, without the sender's, and with them.
-#define NO_VALUES   0, 0, BARE_LENGTH, BARE_LENGTH + 20
-#define NOT_MINE    1, 0, BARE_LENGTH, BARE_LENGTH + 20
-#define WITH_VALUES 1, 1, BARE_LENGTH + LANE_LENGTH, BARE_LENGTH + LANE_LENGTH + 20
+    // Lanes as the fingerprint has them, active, present and lengths of a packet: of a round without values, without the
+    // sender's, and with them.
+#define NO_VALUES(lanes)   lanes, 0, 0, BARE_LENGTH, BARE_LENGTH + 20
+#define NOT_MINE(lanes)    lanes, 1, 0, BARE_LENGTH, BARE_LENGTH + 20
+#define WITH_VALUES(lanes) lanes, 1, 1, BARE_LENGTH + LANE_LENGTH, BARE_LENGTH + LANE_LENGTH + 20
 #define SOUND 0, 0, PROTOCOL_VERSION
-#define FROM_WORKER(shape) \
-            (SOUND, shape, 0, OP_DATA)  : started(); \
-            (SOUND, shape, 0, OP_ERROR) : mismatch(); \
-            (SOUND, shape, 0, OP_HELLO) : hello(); \
-            (SOUND, shape, 0, _)        : forbidden();
-#define FROM_CONTROLLER(shape) \
-            (SOUND, shape, 1, OP_RESET) : started(); \
-            (SOUND, shape, 1, OP_QUERY) : started(); \
-            (SOUND, shape, 1, _)        : forbidden();
+#define FROM_WORKER(shape, lanes) \
+            (SOUND, shape(lanes), 0, OP_DATA)   : started(); \
+            (SOUND, shape(lanes), 0, OP_RESULT) : forbidden(); \
+            (SOUND, shape(_),     0, OP_DATA)   : malformed(); \
+            (SOUND, shape(_),     0, OP_RESULT) : malformed(); \
+            (SOUND, shape(_),     0, OP_ERROR)  : mismatch(); \
+            (SOUND, shape(_),     0, OP_HELLO)  : hello(); \
+            (SOUND, shape(_),     0, _)         : forbidden();
+#define FROM_CONTROLLER(shape, lanes) \
+            (SOUND, shape(_),     1, OP_RESET)  : started(); \
+            (SOUND, shape(_),     1, OP_QUERY)  : started(); \
+            (SOUND, shape(lanes), 1, _)         : forbidden(); \
+            (SOUND, shape(_),     1, OP_DATA)   : malformed(); \
+            (SOUND, shape(_),     1, OP_RESULT) : malformed(); \
+            (SOUND, shape(_),     1, _)         : forbidden();
     @hidden table check {
         key = {
             parser_error            : ternary;
             meta.bad_checksum       : ternary;
             hdr.aggregation.version : ternary;
+            hdr.aggregation.fingerprint[7:0] : ternary @name("lanes");
             hdr.aggregation.active  : ternary;
             hdr.aggregation.present : ternary;
             hdr.udp.length          : ternary;
@@ -49,14 +58,14 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
         }
         actions = { malformed; forbidden; hello; started; mismatch; }
         const entries = {
-            FROM_WORKER(NO_VALUES)
-            FROM_WORKER(NOT_MINE)
-            FROM_WORKER(WITH_VALUES)
-            FROM_CONTROLLER(NO_VALUES)
-            FROM_CONTROLLER(WITH_VALUES)
+            FROM_WORKER(NO_VALUES, 0)
+            FROM_WORKER(NOT_MINE, 1)
+            FROM_WORKER(WITH_VALUES, 1)
+            FROM_CONTROLLER(NO_VALUES, 0)
+            FROM_CONTROLLER(WITH_VALUES, 1)
         }
         const default_action = malformed();
-        size = 32;
+        size = 64;
     }
 
     @hidden action clear() {
@@ -87,9 +96,17 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
         }
 
         slot_state.apply(hdr, meta);
+        bit<8> colour = (bit<8>)MeterColor_t.GREEN;
+        if (meta.outcome == OUTCOME_HELLO && meta.own == 1 && meta.margin == 0) {
+            colour = hellos.execute(meta.ingress_port);
+        }
 #define APPLY_LANE(i) key##i.apply(hdr.keys[i].key, meta); \
         lane##i.apply(hdr.values[i], meta);
         FOR_EACH_LANE(APPLY_LANE)
+        // Ahead of the decision, which takes none on a HELLO: so the answer has not to wait for it.
+        if (colour == (bit<8>)MeterColor_t.RED) {
+            meta.outcome = OUTCOME_HELLO_LIMITED;
+        }
         decision.apply(meta);
 
         if (hdr.aggregation.isValid() && meta.own == 1 && meta.margin == 0) {

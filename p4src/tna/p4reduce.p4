@@ -47,6 +47,13 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
     Aggregation() aggregation;
     Forwarding() forwarding;
 
+    Counter<bit<64>, port_t>(512, CounterType_t.PACKETS_AND_BYTES) forgeries;  // frames to others in the switch's name, by port
+
+    @hidden action forgery() {
+        meta.drop = 1;
+        forgeries.count(meta.ingress_port);
+    }
+
 #ifdef SECOND_PASS
     @hidden action send_round(port_t port) {
         hdr.harvest.setValid();
@@ -94,9 +101,12 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
         if (meta.step == STEP_HARVEST || (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5 && meta.bad_checksum == 0)) {
             meta.update_checksum = 1;
         }
+        if (meta.own == 0 && meta.forged == 1 && meta.margin == 0) {
+            forgery();
+        }
         aggregation.apply(hdr, meta, parsed.parser_err);
         if (meta.step == 0) {
-            if (meta.own == 0 && (meta.from_port == 1 || !hdr.aggregation.isValid())) {
+            if (meta.own == 0 && meta.forged == 0 && (meta.from_port == 1 || !hdr.aggregation.isValid())) {
                 forwarding.apply(hdr, meta);
             } else if (meta.own == 1 && !hdr.aggregation.isValid()) {
                 own_answers.apply(hdr, meta);

@@ -30,11 +30,18 @@ const struct action *find_uplink(const struct plane *plane, const struct sender 
 bool find_member(const struct plane *plane, const struct sender *sender, const uint8_t *header, uint8_t worker,
                  struct member *member);
 
+// Whether the lanes of a packet of a round are those of the round's fingerprint; other packets have no lanes of their own.
+static inline bool agrees_with_itself(const uint8_t *header) {
+    unsigned op = op_of(header);
+    return (op != OP_DATA && op != OP_RESULT) || header[AGGREGATION_ACTIVE] == header[AGGREGATION_FINGERPRINT + 3];
+}
+
 // Whether a UDP payload of so many bytes is a packet of this program's, and its answer not longer than may be. Its
 // header is there, whatever `length` says.
 static inline bool well_formed(const struct layout *layout, const uint8_t *header, size_t length) {
     unsigned active = header[AGGREGATION_ACTIVE], present = header[AGGREGATION_PRESENT];
     return version_of(header) == PROTOCOL_VERSION && active <= all_lanes(layout) && (present & ~active) == 0 &&
+           agrees_with_itself(header) &&
            length == bare_length(layout) + lanes_in(present) * lane_length(layout) &&
            (active == present || lanes_in(active ^ present) * lane_length(layout) <= layout->max_growth);
 }

@@ -63,6 +63,13 @@ static enum outcome examine_controller(struct aggregation *aggregation, unsigned
     return OUTCOME_STARTED;
 }
 
+static enum outcome examine_hello(const struct aggregation *aggregation) {
+    struct plane *plane = aggregation->context->plane;
+    uint64_t now = plane->now != 0 ? plane->now : meter_clock();
+    bool passes = meter_pass(&plane->hellos[aggregation->packet->ingress_port], now);
+    return passes ? OUTCOME_HELLO : OUTCOME_HELLO_LIMITED;
+}
+
 static enum outcome examine(struct aggregation *aggregation, struct half *nowhere) {
     const struct packet *packet = aggregation->packet;
     if (malformed(packet, &aggregation->context->plane->layout))
@@ -70,7 +77,7 @@ static enum outcome examine(struct aggregation *aggregation, struct half *nowher
     unsigned op = op_of(packet->aggregation);
     if (packet->from_cpu)
         return examine_controller(aggregation, op);
-    return op == OP_HELLO ? OUTCOME_HELLO : examine_member(aggregation, op, nowhere);
+    return op == OP_HELLO ? examine_hello(aggregation) : examine_member(aggregation, op, nowhere);
 }
 
 static enum outcome see(struct aggregation *aggregation) {

@@ -47,6 +47,17 @@ bool own_address(struct context *context, struct packet *packet, struct verdict 
     return true;
 }
 
+bool is_forged(const struct context *context, const struct packet *packet) {
+    if (packet->hidden_source)
+        return true;
+    uint32_t address = 0;
+    if (packet->arp != NULL)
+        address = load_32(packet->arp + ARP_SENDER_IP);
+    else if (packet->ipv4 != NULL)
+        address = load_32(packet->ipv4 + IPV4_SRC);
+    return table_apply(&context->plane->tables[TABLE_OWN_SOURCES], address, 0, NULL)->id == ACTION_FORGED;
+}
+
 static void route(struct packet *packet, struct verdict *verdict, const struct action *action) {
     verdict->egress_port = (unsigned)action->arguments[0];
     store_48(packet->ethernet + ETHERNET_SRC, action->arguments[1]);

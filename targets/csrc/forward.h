@@ -8,6 +8,8 @@
 
 // p4src/include/own_address.p4: returns whether the packet is for the switch itself, and its MAC.
 bool own_address(struct context *context, struct packet *packet, struct verdict *verdict, uint64_t *switch_mac);
+// Whether a packet that is for others pretends to be from the switch itself.
+bool is_forged(const struct context *context, const struct packet *packet);
 // p4src/include/forwarding.p4
 void forward(struct context *context, struct packet *packet, struct verdict *verdict);
 

@@ -302,6 +302,25 @@ int native_write_counter(struct native_switch *native, struct plane *plane, unsi
     return error;
 }
 
+int native_limit_hellos(struct native_switch *native, struct plane *plane, unsigned port, const uint64_t *limit) {
+    if (port >= PORTS || (limit != NULL && (limit[0] > METER_LIMIT || limit[1] > METER_LIMIT)))
+        return -ERANGE;
+    pthread_rwlock_wrlock(&native->lock);
+    struct meter *meter = &plane->hellos[port];
+    if (limit == NULL)
+        meter->configured = false;
+    else
+        meter_configure(meter, limit[0], limit[1], plane->now != 0 ? plane->now : meter_clock());
+    pthread_rwlock_unlock(&native->lock);
+    return 0;
+}
+
+void native_set_time(struct native_switch *native, struct plane *plane, uint64_t now) {
+    pthread_rwlock_wrlock(&native->lock);
+    plane->now = now;
+    pthread_rwlock_unlock(&native->lock);
+}
+
 // --- a frame by hand -------------------------------------------------------------------------------------------------
 
 static void keep_output(struct context *context, unsigned port, const uint8_t *frame, size_t length) {

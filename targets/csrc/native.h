@@ -68,6 +68,13 @@ NATIVE_API int native_read_counter(struct native_switch *native, struct plane *p
 NATIVE_API int native_write_counter(struct native_switch *native, struct plane *plane, unsigned counter, unsigned index,
                                     const uint64_t *count);
 
+// How many HELLOs an ingress port may send to the controller: `limit` is tokens a second, and tokens, of a bucket that is
+// full now; NULL: any number, as at first. Returns 0, or -ERANGE for a port or number that is too large.
+NATIVE_API int native_limit_hellos(struct native_switch *native, struct plane *plane, unsigned port,
+                                   const uint64_t *limit);
+// From now on it is this time for the limits, in nanoseconds, until it is set again; 0: that of the machine.
+NATIVE_API void native_set_time(struct native_switch *native, struct plane *plane, uint64_t now);
+
 // Runs one frame through the plane, without the switch's ports. What comes out is at `outputs` until the next call: for
 // each frame its port and length, 32 bits each, and its bytes. Returns the size of it all, or a negative errno.
 NATIVE_API long native_process(struct native_switch *native, struct plane *plane, unsigned port, const uint8_t *frame,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "packet.h"
 
+#define TAG_NUMBER_SIZE 2 // of a VLAN tag: priority and number, before the next type
+
 // Takes `size` bytes off the rest, or notes that they are not there.
 static uint8_t *extract(struct packet *packet, size_t size) {
     uint8_t *header = packet->payload;
@@ -48,6 +50,14 @@ static void parse_ipv4(struct packet *packet, const struct layout *layout) {
     }
 }
 
+// Hosts take a frame of VLAN 0 for one without a tag.
+static void parse_tag(struct packet *packet) {
+    if (packet->frame + packet->length < packet->payload + TAG_NUMBER_SIZE)
+        packet->truncated = true;
+    else
+        packet->hidden_source = (load_16(packet->payload) & 0x0FFF) == 0;
+}
+
 void packet_parse(struct packet *packet, const struct layout *layout, unsigned port, uint8_t *data, size_t length) {
     *packet = (struct packet){.frame = data, .length = length, .ingress_length = length, .ingress_port = port};
     packet->payload = data;
@@ -68,6 +78,10 @@ void packet_parse(struct packet *packet, const struct layout *layout, unsigned p
         break;
     case ETHERTYPE_ARP:
         packet->arp = extract(packet, ARP_SIZE);
+        break;
+    case ETHERTYPE_VLAN:
+    case ETHERTYPE_SERVICE_VLAN:
+        parse_tag(packet);
         break;
     }
 }

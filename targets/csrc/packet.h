@@ -18,6 +18,7 @@ struct packet {
     bool from_cpu;
     bool truncated;    // shorter than its headers say
     bool bad_checksum; // of the IPv4 header
+    bool hidden_source; // behind a VLAN tag that hosts take for none
 
     // Headers that are there; NULL otherwise.
     const uint8_t *packet_out;

@@ -45,7 +45,12 @@ static struct verdict ingress(struct context *context, struct packet *packet) {
         verdict.drop = true;
     } else {
         bool own = own_address(context, packet, &verdict, &switch_mac);
-        to_forwarding = !own;
+        bool forged = !own && is_forged(context, packet);
+        if (forged) {
+            verdict.drop = true;
+            count_packet(&context->counters->forgeries[packet->ingress_port], packet->ingress_length);
+        }
+        to_forwarding = !own && !forged;
         to_aggregator = own && packet->aggregation != NULL;
     }
     context->forwarded = to_forwarding;

@@ -13,7 +13,7 @@ static const struct {
     [TABLE_JOBS] = {4096, NO_ACTION},      [TABLE_MAC_ADDRESSES] = {4096, ACTION_DISCARD},
     [TABLE_ROUTER_MACS] = {64, NO_ACTION}, [TABLE_ROUTES] = {1024, ACTION_UNROUTABLE},
     [TABLE_LOSS_OUT] = {512, NO_ACTION},   [TABLE_WORKERS] = {4096, NO_ACTION},
-    [TABLE_UPLINKS] = {4096, NO_ACTION},
+    [TABLE_UPLINKS] = {4096, NO_ACTION},   [TABLE_OWN_SOURCES] = {64, NO_ACTION},
 };
 
 static _Atomic uint64_t planes_made;
@@ -73,6 +73,8 @@ struct count *counters_cell(struct counters *counters, enum counter_id counter, 
         return index < OUTCOMES ? &counters->outcomes[index] : NULL;
     case COUNTER_LOSSES_OUT:
         return index < PORTS ? &counters->losses_out[index] : NULL;
+    case COUNTER_FORGERIES:
+        return index < PORTS ? &counters->forgeries[index] : NULL;
     default:
         return NULL;
     }

@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 
+#include "meter.h"
 #include "slots.h"
 #include "tables.h"
 
@@ -23,6 +24,7 @@ enum counter_id {
     COUNTER_LOSSES_IN,
     COUNTER_OUTCOMES,
     COUNTER_LOSSES_OUT,
+    COUNTER_FORGERIES,
     COUNTERS,
 };
 
@@ -31,6 +33,7 @@ struct counters {
     struct count losses_in[PORTS];
     struct count outcomes[OUTCOMES];
     struct count losses_out[PORTS];
+    struct count forgeries[PORTS];
 };
 
 struct replica {
@@ -51,7 +54,9 @@ struct plane {
     struct group **groups; // by number
     struct slots slots;
     struct counters *counters; // COUNTER_SETS of them
-    uint64_t version;          // of tables and groups
+    struct meter hellos[PORTS]; // by ingress port: all that goes from ports to the controller
+    uint64_t now;               // what the meters' clock shows, in nanoseconds; 0: what the machine's does
+    uint64_t version;           // of tables and groups
 };
 
 struct plane *plane_create(const struct layout *layout);

@@ -18,6 +18,7 @@ enum table_id {
     TABLE_LOSS_OUT,      // port
     TABLE_WORKERS,       // job << 16 | instance
     TABLE_UPLINKS,       // job
+    TABLE_OWN_SOURCES,   // address
     TABLES,
 };
 
@@ -33,6 +34,7 @@ enum action_id {
     ACTION_UNROUTABLE,
     ACTION_ADDRESS, // mac, ip, udp port
     ACTION_UPLINK,  // port, mac, ip, udp port, worker
+    ACTION_FORGED,
 };
 
 #define MAX_ARGUMENTS 5

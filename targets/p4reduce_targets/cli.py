@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from grpc import ServerCredentials, ssl_server_credentials
 
 from p4reduce_targets.bmv2 import Bmv2, TargetFailed, TargetMissing, interfaces
 from p4reduce_targets.p4runtime import Server
@@ -48,6 +49,9 @@ def switch(
     device_id: Annotated[int, typer.Option(min=1, help="P4Runtime's number of this switch.")] = 1,
     cpu_port: Annotated[int, typer.Option(min=1, max=510, help="The port of packet-in and packet-out.")] = 510,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
+    tls_cert: Annotated[Path | None, typer.Option(help="PEM file with P4Runtime's certificate (not bmv2).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file with its key.")] = None,
+    tls_ca: Annotated[Path | None, typer.Option(help="PEM file: let in only clients of these authorities.")] = None,
     insecure: Annotated[bool, typer.Option(help="Let P4Runtime, which asks nobody who he is, leave loopback.")] = False,
     log_level: Annotated[LogLevel, typer.Option(help="What is logged.")] = LogLevel.off,
     log_file: Annotated[Path | None, typer.Option(help="Where to; standard error without it (bmv2: nowhere).")] = None,
@@ -59,10 +63,13 @@ def switch(
         raise typer.BadParameter("only --target bmv2 can", param_hint="--pcap")
     if threads != 1 and target is not Target.native:
         raise typer.BadParameter("only --target native can", param_hint="--threads")
+    if tls_cert is not None and target is Target.bmv2:
+        raise typer.BadParameter("only --target sim and native can", param_hint="--tls-cert")
     try:
         numbers = [split_port(text)[0] for text in port]
         check_numbers(numbers, cpu_port)
-        _check_address(grpc, insecure=insecure)
+        tls = _tls(tls_cert, tls_key, tls_ca)
+        _check_address(grpc, insecure=insecure or tls_ca is not None)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     try:
@@ -71,15 +78,23 @@ def switch(
         else:
             _log_to(log_level, log_file)
             if target is Target.native:
-                _run_native(port, grpc, device_id, cpu_port, threads, as_json=as_json)
+                _run_native(port, grpc, device_id, cpu_port, threads, tls, as_json=as_json)
             else:
-                _run_sim(port, grpc, device_id, cpu_port, as_json=as_json)
+                _run_sim(port, grpc, device_id, cpu_port, tls, as_json=as_json)
     except (PortError, TargetMissing, TargetFailed, OSError) as error:
         typer.echo(f"p4reduce switch: {error}", err=True)
         raise typer.Exit(1) from None
 
 
-def _run_sim(texts: list[str], address: str, device_id: int, cpu_port: int, *, as_json: bool) -> None:
+def _run_sim(
+    texts: list[str],
+    address: str,
+    device_id: int,
+    cpu_port: int,
+    tls: ServerCredentials | None,
+    *,
+    as_json: bool,
+) -> None:
     from p4reduce_targets.sim import load
 
     with ExitStack() as stack:
@@ -88,13 +103,22 @@ def _run_sim(texts: list[str], address: str, device_id: int, cpu_port: int, *, a
             ports.append(open_port(text))
             stack.callback(ports[-1].close)
         device = stack.enter_context(Switch(load, ports, cpu_port))
-        server = stack.enter_context(Server(device, address=address, device_id=device_id))
+        server = stack.enter_context(Server(device, address=address, device_id=device_id, tls=tls))
         _on_signals(device.stop)
         _say_ready(Target.sim, server.address, {one.number: one.name for one in ports}, as_json=as_json)
         device.run()
 
 
-def _run_native(texts: list[str], address: str, device_id: int, cpu_port: int, threads: int, *, as_json: bool) -> None:
+def _run_native(
+    texts: list[str],
+    address: str,
+    device_id: int,
+    cpu_port: int,
+    threads: int,
+    tls: ServerCredentials | None,
+    *,
+    as_json: bool,
+) -> None:
     from p4reduce_targets.native import LibraryMissing, NativeSwitch
 
     with ExitStack() as stack:
@@ -102,7 +126,7 @@ def _run_native(texts: list[str], address: str, device_id: int, cpu_port: int, t
             device = stack.enter_context(NativeSwitch(texts, cpu_port, threads))
         except LibraryMissing as error:
             raise TargetMissing(str(error)) from None
-        server = stack.enter_context(Server(device, address=address, device_id=device_id))
+        server = stack.enter_context(Server(device, address=address, device_id=device_id, tls=tls))
         _on_signals(device.stop)
         _say_ready(Target.native, server.address, device.names, as_json=as_json)
         device.run()
@@ -164,9 +188,24 @@ def _check_address(address: str, *, insecure: bool) -> None:
         local = False
     if not local and not insecure:
         raise ValueError(
-            f"--grpc {address}: whoever reaches P4Runtime owns the switch, so it listens on loopback only; "
-            "--insecure lifts that"
+            f"--grpc {address}: whoever reaches P4Runtime owns the switch, so it listens on loopback only; with "
+            "--tls-ca it lets in clients with a certificate alone, and --insecure lifts that"
         )
+
+
+def _tls(cert: Path | None, key: Path | None, ca: Path | None) -> ServerCredentials | None:
+    """None is in the clear. Raises ValueError."""
+    if (cert is None) != (key is None) or (ca is not None and cert is None):
+        raise ValueError("--tls-cert, --tls-key and --tls-ca: accepted are the first two, all of them, or none")
+    if cert is None or key is None:
+        return None
+    try:
+        authorities = ca.read_bytes() if ca is not None else None
+        return ssl_server_credentials(
+            [(key.read_bytes(), cert.read_bytes())], authorities, require_client_auth=ca is not None
+        )
+    except OSError as error:
+        raise ValueError(f"cannot read {error.filename}: {error.strerror}") from None
 
 
 def _log_to(level: LogLevel, file: Path | None) -> None:

@@ -62,6 +62,16 @@ class Count:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class MeterConfig:
+    """Two token buckets (RFC 2698): rates in packets or bytes a second, bursts in packets or bytes."""
+
+    cir: int
+    cburst: int
+    pir: int
+    pburst: int
+
+
 class DataPlane(Protocol):
     """A running program. `priority` is P4Runtime's: the larger wins; it is 0 where no key field is ternary."""
 
@@ -87,6 +97,9 @@ class DataPlane(Protocol):
 
     def write_counter(self, counter: str, index: int, count: Count) -> None:
         """Sets one cell of an indirect counter; ValueError if the index is out of range."""
+
+    def set_meter(self, meter: str, index: int, config: MeterConfig | None) -> None:
+        """Configures one cell of an indirect meter, with full buckets; None: it lets everything pass, as at first."""
 
     def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
         """Reads an entry's counter; KeyError if there is no such entry, ValueError if the table counts nothing."""

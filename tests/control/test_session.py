@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import socket
-import subprocess
 import threading
 import time
 import weakref
@@ -20,7 +19,9 @@ from p4reduce.control import client
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.client import Session, Tls
+from p4reduce.control.messages import Counted
 from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
+from tests.certificates import self_signed
 
 from .conftest import DEADLINE, ScriptedController
 
@@ -474,16 +475,8 @@ def test_something_else_listens() -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate for `controller.test` that is its own authority, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    key, certificate = folder / "key.pem", folder / "cert.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=controller.test"]
-    command += ["-addext", "subjectAltName=DNS:controller.test", "-keyout", str(key), "-out", str(certificate)]
-    try:
-        subprocess.run(command, check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("openssl is not on PATH")
-    return certificate, key
+    """A certificate that is its own authority, and its key."""
+    return self_signed(tmp_path_factory.mktemp("tls"), "controller.test")
 
 
 def test_tls(certificate: tuple[Path, Path], tmp_path: Path) -> None:
@@ -507,3 +500,17 @@ def test_tls(certificate: tuple[Path, Path], tmp_path: Path) -> None:
 
 def test_tls_toward_a_controller_without(controller: ScriptedController) -> None:
     assert "TLS failed" in failure(Session(controller.address, tls=Tls()))
+
+
+def test_who_is_counted_can_be_asked(controller: ScriptedController) -> None:
+    told: list[Counted] = []
+    session = joined(controller, on_counted=told.append)
+    session.ask(2)  # before there are rounds: nothing
+    controller.script.ready()
+    session.wait_ready(lambda: None)
+    session.ask(9)
+    assert controller.script.next() == pb.ClientMessage(unanswered=pb.Unanswered(half=9))
+    controller.script.send.put(pb.ServerMessage(counted=pb.Counted(half=9, seq=13, ranks=[0, 3])))
+    wait_until(lambda: told)
+    assert told == [Counted(9, 13, (0, 3))]
+    session.close()

@@ -20,6 +20,7 @@ from p4reduce_controller.listening import ServiceConfig
 from p4reduce_controller.service import Service
 from p4reduce_controller.state import StateFile
 
+from ..dataplane.targets import TARGETS, Target, Unavailable
 from .fake_switch import FakeSwitch
 from .ranks import DEADLINE, Rank, hello_packet
 
@@ -162,3 +163,14 @@ def running(loop: Loop) -> Iterator[Running]:
     running = Running(loop)
     yield running
     running.close()
+
+
+@pytest.fixture(scope="module", params=["sim", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
+    """A switch that runs the P4 program."""
+    try:
+        target = TARGETS[request.param]()
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    with target:
+        yield target

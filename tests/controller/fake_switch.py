@@ -34,6 +34,7 @@ class FakeSwitch:
         self.admitted: dict[int, Placement] = {}
         self.groups: dict[int, Placement] = {}
         self.aborts: list[tuple[int, int | None, int]] = []
+        self.halves: dict[int, tuple[int, int]] = {}  # seq and bitmap
         self.loss_rates: Mapping[tuple[int, Direction], float] = {}
         self.listener: Listener | None = None
         self.cables: dict[int, list[tuple[FakeSwitch, int]]] = {}  # port -> switches there, and their ports
@@ -133,7 +134,9 @@ class FakeSwitch:
         self.groups.pop(job.job, None)
 
     async def query(self, half: int) -> HalfState:
-        raise NotImplementedError
+        self._do(f"query {half}")
+        seq, bitmap = self.halves[half]
+        return HalfState(half, seq, bitmap, 0, (), ())
 
     async def set_loss(self, port: int, direction: Direction, rate: float) -> None:
         self._do("set_loss")

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from p4reduce.control.client import Assigned, Session
+from p4reduce.control.messages import Counted
 from p4reduce.protocol.constants import NO_KEY, Op
 from p4reduce_controller.frames import Aggregation
 
@@ -50,7 +51,8 @@ class Rank(threading.Thread):
         token: str | None = None,
     ) -> None:
         super().__init__(daemon=True)
-        self.session = Session(address, token=token, on_abort=self._on_abort)
+        self.counted: list[Counted] = []
+        self.session = Session(address, token=token, on_abort=self._on_abort, on_counted=self.counted.append)
         self.assigned: Assigned | None = None
         self.error: Exception | None = None
         self.aborted_at = 0.0

@@ -36,12 +36,6 @@ from .test_switch import SWITCH, Bench
 SHELL = Path(__file__).with_name("shell_looks.py")
 
 
-@pytest.fixture(scope="module")
-def target() -> Iterator[Target]:
-    with TARGETS["sim"]() as target:
-        yield target
-
-
 @pytest.fixture
 def bench(loop: Loop, target: Target) -> Iterator[Bench]:
     bench = Bench(loop, target)

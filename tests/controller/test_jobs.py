@@ -13,7 +13,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Heard, Layout
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, State
-from p4reduce_controller.jobs import Install, Jobs, Remove, Tell, digest
+from p4reduce_controller.jobs import Install, Jobs, Look, Remove, Tell, digest
 
 ADDRESS = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 REJOIN_TIME = 10.0
@@ -32,6 +32,7 @@ class Desk:
         self.ended: set[object] = set()
         self.installs: list[Job] = []
         self.removals: list[Remove] = []
+        self.looks: list[Look] = []
 
     def carry_out(self) -> None:
         for effect in self.jobs.take_effects():
@@ -43,8 +44,20 @@ class Desk:
             elif isinstance(effect, Install):
                 assert effect.job.state is State.INSTALLING
                 self.installs.append(effect.job)
+            elif isinstance(effect, Look):
+                self.looks.append(effect)
             else:
                 self.removals.append(effect)
+
+    def ask(self, session: object, half: int) -> None:
+        self.jobs.unanswered(session, half)
+        self.carry_out()
+
+    def answer(self, found: pb.Counted | None) -> None:
+        look = self.looks.pop()
+        assert not self.looks
+        self.jobs.looked(look.job, look.half, found)
+        self.carry_out()
 
     def join(self, rank: int, world_size: int = 2, name: str = "job", attempt: int = 0, **options: float) -> object:
         session = (name, rank, attempt)
@@ -391,3 +404,50 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
+
+
+def test_all_ranks_are_told_what_one_has_asked() -> None:
+    desk = Desk()
+    sessions = desk.ready()
+    desk.ask(sessions[1], 5)
+    (look,) = desk.looks
+    assert look.half == 5
+    found = pb.Counted(half=5, seq=7, ranks=[0])
+    desk.answer(found)
+    assert [desk.told[session][-1].counted for session in sessions] == [found, found]
+    assert not desk.looks
+
+
+def test_one_question_of_each_rank_at_a_time() -> None:
+    """One that asks without end is in nobody's way."""
+    desk = Desk()
+    sessions = desk.ready(4)
+    for half in (0, 1, 2, 3):
+        desk.ask(sessions[0], half)
+    desk.ask(sessions[1], 6)
+    desk.ask(sessions[2], 7)
+    desk.ask(sessions[3], 6)
+    halves = []
+    while desk.looks:
+        halves.append(desk.looks[0].half)
+        desk.ask(sessions[0], 3)
+        desk.answer(None)
+        if len(halves) == 4:
+            break
+    assert halves == [0, 6, 7, 3]
+    assert all(desk.kinds(session)[-1] == "ready" for session in sessions)
+
+
+def test_questions_that_have_no_answer() -> None:
+    desk = Desk()
+    gathering = desk.join(0)
+    desk.ask(gathering, 0)
+    desk.ask(("job", 9, 0), 0)
+    sessions = desk.ready(name="other")
+    desk.ask(sessions[0], 2 * 4)  # of four slots
+    assert not desk.looks
+    desk.ask(sessions[0], 0)
+    desk.jobs.lost(sessions[0])
+    desk.carry_out()
+    desk.answer(pb.Counted(half=0, seq=2, ranks=[1]))  # of a job that is over
+    assert desk.kinds(sessions[1])[-1] == "abort"

@@ -253,6 +253,9 @@ class Ear:
     def __init__(self, *, fails: bool = False) -> None:
         self.fails = fails
 
+    def awaits(self, _: int) -> bool:
+        return True
+
     def heard(self, hello: Heard) -> None: ...
 
     def connected(self, _: frozenset[int]) -> None:

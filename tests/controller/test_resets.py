@@ -4,16 +4,30 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
+from collections.abc import Callable, Container
+from typing import Any, NoReturn
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from p4reduce.protocol.constants import NO_KEY, Op
-from p4reduce_controller.aggregator import Layout, Placement
+from p4reduce_controller import cpu_channel
+from p4reduce_controller.aggregator import Heard, Layout, Placement, SwitchError
 from p4reduce_controller.cpu_channel import CpuChannel
-from p4reduce_controller.frames import Aggregation, Endpoint
+from p4reduce_controller.frames import Aggregation, Endpoint, build
 from p4reduce_controller.pools import SlotRange
 from p4reduce_controller.resets import RETRY, WINDOW, ResetBatch
+
+HERE = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
+
+
+def channel_to(
+    network: Any, slots: int, heard: Callable[[Heard], None] = lambda _: None, awaited: Container[int] = ()
+) -> CpuChannel:
+    """Of a switch with so many slots; `network` has the methods of a connection to it."""
+    layout = Layout(lanes=4, block_size=64, slots=slots)
+    return CpuChannel("here", HERE, layout, lambda: network, heard, awaited.__contains__)
 
 
 def test_each_half_is_set_one_round_before_its_first() -> None:
@@ -107,16 +121,70 @@ def test_jobs_share_what_the_switch_can_queue() -> None:
 
     async def work() -> int:
         network = Network()
-        here = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
-        layout = Layout(lanes=4, block_size=64, slots=128)
-        channel = CpuChannel("here", here, layout, lambda: network, lambda _: None)  # type: ignore[arg-type, return-value]
+        channel = channel_to(network, 128)
         jobs = [Placement(number, 1, SlotRange(32 * number, 32), 2, ()) for number in range(4)]
         resets = [asyncio.create_task(channel.reset(job)) for job in jobs]
         while not all(reset.done() for reset in resets):
             await asyncio.sleep(0)
             if network.waiting:
-                channel.on_packet(network.waiting.pop(0), {})
+                channel.on_packet(network.waiting.pop(0), dict)
         await asyncio.gather(*resets)
         return network.most
 
     assert asyncio.run(asyncio.wait_for(work(), 10.0)) <= WINDOW
+
+
+class PacedSwitch:
+    """Acknowledges so many RESETs a second of a clock that stands still between them."""
+
+    def __init__(self, rate: float, slots: int) -> None:
+        self.channel = channel_to(self, slots)
+        self._rate = rate
+        self._answered = 0
+
+    def now(self) -> float:
+        return self._answered / self._rate
+
+    async def send_packet(self, frame: bytes, **_: int) -> None:
+        self._answered += 1
+        asyncio.get_running_loop().call_soon(self.channel.on_packet, frame, dict)
+
+
+def reset_all(monkeypatch: pytest.MonkeyPatch, rate: float, slots: int) -> None:
+    async def work() -> None:
+        switch = PacedSwitch(rate, slots)
+        monkeypatch.setattr(cpu_channel, "Clock", lambda: switch.now)
+        await asyncio.wait_for(switch.channel.reset(Placement(1, 1, SlotRange(0, slots), 2, ())), 60.0)
+
+    asyncio.run(work())
+
+
+def test_a_large_pool_has_the_time_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20,480 halves, as on a Tofino, at 250 a second."""
+    reset_all(monkeypatch, 250, 10_240)
+
+
+def test_a_switch_that_is_too_slow_for_its_pool_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SwitchError, match=r"the switch at here did not acknowledge \d+ of 20480 RESETs within 132.4 s"):
+        reset_all(monkeypatch, 100, 10_240)
+
+
+def test_helloes_that_nobody_awaits_cost_next_to_nothing() -> None:
+    """They are neither told nor taken apart, and what the switch acknowledges does not wait for them."""
+
+    def unread() -> NoReturn:
+        raise AssertionError("its metadata was read")
+
+    heard: list[Heard] = []
+    channel = channel_to(None, 1, heard.append, {7 << 32 | 5})
+    for nonce in (0, 5, 7, 7 << 32, 5 << 32 | 7):
+        channel.on_packet(hello(nonce), unread)
+    assert heard == []
+    channel.on_packet(hello(7 << 32 | 5), lambda: {"ingress_port": 3})
+    assert [(one.port, one.sender.ip, one.worker, one.nonce) for one in heard] == [(3, "10.0.0.1", 2, 7 << 32 | 5)]
+
+
+def hello(nonce: int) -> bytes:
+    worker = Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000)
+    keys = (nonce & 0xFFFFFFFF, NO_KEY, NO_KEY, NO_KEY)
+    return build(Aggregation(Op.HELLO, job=1, worker=2, fingerprint=nonce >> 32, keys=keys), worker, HERE)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.client import Session
+from p4reduce.control.messages import Counted
 from p4reduce.errors import CollectiveTimeout, JoinError
 from p4reduce_controller.aggregator import SwitchError
 from p4reduce_controller.listening import ListenError, ServiceConfig, check_listen
@@ -44,6 +46,23 @@ def test_a_job_from_joining_to_leaving(running: Running) -> None:
 
     leave(running, ranks)
     assert running.switch.log == ["install", "reset", "fence", "forget"]
+
+
+def test_a_jobs_secret_is_told_to_its_ranks_and_shown_to_nobody(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    ranks = [running.rank(rank, 2) for rank in range(2)]
+    assigned = [*ready(ranks), *ready([running.rank(0, 1, job="another")])]
+    secrets = [one.abort_secret for one in assigned]
+    assert secrets[0] == secrets[1] != secrets[2]
+    assert running.switch.admitted[1].abort_secret == secrets[0]
+    status = running.loop.run(running.service.status())
+    jobs = running.loop.call(lambda: f"{list(running.jobs)} {running.switch.admitted}")
+    ranks[1].session.close()
+    wait_until(lambda: ranks[0].aborted_at, "the abort")
+    shown = f"{status} {jobs} {assigned} {caplog.text}"
+    assert [secret for secret in secrets if str(secret) in shown or f"{secret:x}" in shown] == []
 
 
 def test_as_many_ranks_as_there_can_be(running: Running) -> None:
@@ -440,3 +459,21 @@ def test_a_taken_port_is_named(running: Running) -> None:
     other = Running.__new__(Running)
     with pytest.raises(ListenError, match=running.address):
         Running.__init__(other, running.loop, ServiceConfig(listen=running.address))
+
+
+def test_who_is_counted_where_a_rank_has_no_answer(running: Running) -> None:
+    ready([running.rank(0, 1, job="first")])  # so that the other's slots do not begin at 0
+    ranks = [running.rank(rank, 3) for rank in range(3)]
+    ready(ranks)
+    first = running.switch.admitted[2].slots.first
+    running.switch.halves[2 * first + 3] = (2**32 - 1, 0b101)
+    ranks[1].session.ask(3)
+    wait_until(lambda: all(rank.counted for rank in ranks), "all to be told")
+    assert [rank.counted for rank in ranks] == [[Counted(3, 2**32 - 1, (0, 2))]] * 3
+    running.switch.fail[f"query {2 * first + 3}"] = SwitchError("broken")
+    ranks[1].session.ask(3)
+    ranks[1].session.ask(2)
+    running.switch.halves[2 * first + 2] = (2, 0)
+    ranks[0].session.ask(2)
+    wait_until(lambda: all(len(rank.counted) == 2 for rank in ranks), "all to be told of the other")
+    assert ranks[2].counted[1] == Counted(2, 2, ())

@@ -93,6 +93,7 @@ TWO = {"switch": ["a:1", "b:2"], "address": ["10.0.0.1", "10.0.0.2"]}
         ({"hosts": {"nonsense": 1}}, "MAC address 'nonsense'"),
         ({"routes": [{"destination": "10.0.0.1/8"}]}, "destination, port and next_hop_mac are needed"),
         ({"drop_rate": 1.5}, "--drop-rate 1.5: 0 to 1"),
+        ({"hello_rate": 0}, "--hello-rate 0: 1 to 1000000 are accepted"),
         ({"lease": 0.0}, "--lease 0.0"),
         ({"slots": 0}, "--slots 0"),
         ({"ports": "1,2"}, "ports = '1,2': a list is accepted"),
@@ -182,3 +183,33 @@ def test_defaults_are_told_by_the_help() -> None:
     one, other = Settings(), Settings()
     one.ports.append(2)
     assert other.ports == [1]
+
+
+@pytest.mark.parametrize(
+    "target", ["127.0.0.1:9559", "127.3.2.1:9559", "[::1]:9559", "localhost:9559", "unix:/run/grpc"]
+)
+def test_switches_on_this_host_are_reached_in_the_clear(target: str) -> None:
+    assert load(None, {"switch": target}).switch_tls() is None
+
+
+@pytest.mark.parametrize("switches", [{"switch": "10.0.0.9:9559"}, {"switches": [{"switch": "leaf.example:9559"}]}])
+def test_switches_on_other_hosts_are_reached_by_tls_or_if_somebody_says_so(switches: dict[str, Any]) -> None:
+    said = r"--switch (10.0.0.9|leaf.example):9559 is on another host, .* give --switch-ca, or --switch-insecure"
+    with pytest.raises(SettingsError, match=said):
+        load(None, switches).switch_tls()
+    assert load(None, switches | {"switch_insecure": True}).switch_tls() is None
+    assert load(None, switches | {"switch_ca": __file__}).switch_tls() is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"switch_cert": __file__}, "--switch-cert and --switch-key: both are accepted, or none"),
+        ({"switch_ca": __file__, "switch_key": __file__}, "--switch-cert and --switch-key: both are accepted, or none"),
+        ({"switch_cert": __file__, "switch_key": __file__}, "--switch-cert is accepted with --switch-ca"),
+        ({"switch_ca": "/none"}, "cannot read /none: No such file or directory"),
+    ],
+)
+def test_tls_to_switches_that_cannot_be(options: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        load(None, options).switch_tls()

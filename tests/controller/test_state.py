@@ -98,6 +98,7 @@ def test_what_was_kept_is_found(tmp_path_factory: pytest.TempPathFactory, places
             "slots",
             "ranges",
             "first_seq",
+            "abort_secret",
             "rejoin_time",
             "state",
         ):
@@ -109,7 +110,7 @@ def test_what_was_kept_is_found(tmp_path_factory: pytest.TempPathFactory, places
     kept.close()
 
 
-def test_there_are_no_secrets_in_it_and_only_its_owner_may_read_it(kept: Kept) -> None:
+def test_no_ranks_key_is_in_it_and_only_its_owner_may_read_it(kept: Kept) -> None:
     keys = [assigned.rejoin_key for assigned in kept.job("job", LEAF1, LEAF2)]
     kept.save()
     assert all(KEY.match(key) and key not in kept.path.read_text() for key in keys)
@@ -152,7 +153,7 @@ def replaced(kept: Kept, change: Callable[[dict[str, Any]], object]) -> str:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda root: root.update(version=1), "it is of version 1, and this controller reads version 2; remove"),
+        (lambda root: root.update(version=1), "it is of version 1, and this controller reads version 3; remove"),
         (lambda root: root.pop("version"), "version is None, and int is accepted"),
         (lambda root: root.update(jobs={}), "jobs is {}, and list is accepted"),
         (lambda root: root["jobs"].append(3), "jobs[2] is 3, and an object is accepted"),
@@ -216,10 +217,10 @@ def test_a_file_without_jobs_may_be_of_other_switches(kept: Kept) -> None:
     assert kept.load() == []
 
 
-@pytest.mark.parametrize("mode", [0o602, 0o620])
-def test_a_file_that_others_may_write_is_refused(kept: Kept, mode: int) -> None:
+@pytest.mark.parametrize("mode", [0o602, 0o620, 0o604, 0o640])
+def test_a_file_that_others_may_use_is_refused(kept: Kept, mode: int) -> None:
     kept.path.chmod(mode)
-    with pytest.raises(StateError, match="others than its owner may write it"):
+    with pytest.raises(StateError, match="others than its owner may use it"):
         kept.load()
 
 

@@ -144,6 +144,7 @@ def test_workers_behind_one_port_are_told_apart(stack: Stack) -> None:
     for worker in (0, 2):
         abort = stack.workers[worker].received(Op.ABORT)
         assert (abort.job, abort.worker) == (assigned[0].job, 1)
+        assert abort.seq << 32 | abort.fingerprint == assigned[worker].abort_secret != 0
     wait_until(lambda: all(stack.ranks[rank].aborted_at for rank in (0, 2)), "the abort")
 
 

@@ -156,6 +156,12 @@ def icmp_echo(kind: int, identifier: int, sequence: int, data: bytes) -> bytes:
     return body[:2] + struct.pack("!H", checksum(body)) + body[4:]
 
 
+def icmp_too_big(mtu: int, datagram: bytes) -> bytes:
+    """What a router says of an IPv4 datagram that it may not cut."""
+    body = struct.pack("!BBHI", 3, 4, 0, mtu) + datagram[:28]
+    return body[:2] + struct.pack("!H", checksum(body)) + body[4:]
+
+
 def describe(data: bytes) -> str:
     """One line about a frame, for people who read a failed test."""
     if len(data) < 14:

@@ -138,19 +138,25 @@ class Job:
         active: int | None = None,
         keys: Sequence[int] | None = None,
         values: Mapping[int, Values] | None = None,
+        fingerprint: int | None = None,
         **other: int,
     ) -> Aggregation:
-        """A DATA packet of round `seq`. `slot` counts whole slots; `active` defaults to the lanes of `values`."""
+        """A DATA packet of round `seq`. `slot` counts whole slots; `active` defaults to the lanes of `values`.
+
+        `fingerprint` is the operation's: its lowest byte becomes the lanes.
+        """
         values = values or {}
+        active = sum(1 << lane for lane in values) if active is None else active
+        operation = self.fingerprint if fingerprint is None else fingerprint
         return Aggregation(
             **{
-                "active": sum(1 << lane for lane in values) if active is None else active,
+                "active": active,
                 "worker": rank,
                 "job": self.number,
                 "generation": self.generation,
                 "slot": 2 * slot + (seq & 1),
                 "seq": seq & 0xFFFFFFFF,
-                "fingerprint": self.fingerprint,
+                "fingerprint": of_round(operation, active),
                 "keys": (NO_KEY,) * self.switch.lanes if keys is None else tuple(keys),
                 "values": values,
                 **other,
@@ -203,6 +209,16 @@ class Job:
         rest = (0,) * (self.switch.lanes - 1)
         keys = (wrong.fingerprint, *rest)
         return replace(wrong, op=frames.ERROR, active=0, fingerprint=right_fingerprint, keys=keys, values={}, present=0)
+
+
+def of_round(operation: int, active: int) -> int:
+    """The fingerprint of an operation's round that carries the lanes of `active`."""
+    return operation & ~0xFF | active & 0xFF
+
+
+def with_lanes(packet: Aggregation, active: int) -> Aggregation:
+    """The packet with other lanes in `active`, and in its fingerprint."""
+    return replace(packet, active=active, fingerprint=of_round(packet.fingerprint, active))
 
 
 def values_of(seed: int, switch: Switch, lanes: Sequence[int]) -> dict[int, Values]:

@@ -68,6 +68,7 @@ class Program:
         self.tables = {table.preamble.name: table for table in self.info.tables}
         self.actions = {action.preamble.name: action for action in self.info.actions}
         self.counters = {counter.preamble.name: counter for counter in self.info.counters}
+        self.meters = {meter.preamble.name: meter for meter in self.info.meters}
         self.packet_metadata = {
             header.preamble.name: {item.name: item for item in header.metadata}
             for header in self.info.controller_packet_metadata
@@ -221,6 +222,21 @@ class P4Runtime:
         return {
             cell.index.index: (cell.data.packet_count, cell.data.byte_count) for cell in cells if cell.data.packet_count
         }
+
+    def meter_entry(self, name: str, index: int | None, config: tuple[int, int, int, int] | None = None) -> p4r.Entity:
+        """A cell of a meter, or all; `config` is cir, cburst, pir, pburst."""
+        entity = p4r.Entity()
+        entity.meter_entry.meter_id = self.program.meters[name].preamble.id
+        if index is not None:
+            entity.meter_entry.index.index = index
+        if config is not None:
+            cir, cburst, pir, pburst = config
+            entity.meter_entry.config.CopyFrom(p4r.MeterConfig(cir=cir, cburst=cburst, pir=pir, pburst=pburst))
+        return entity
+
+    def write_meter(self, name: str, index: int, config: tuple[int, int, int, int] | None) -> None:
+        """Configure a cell; None: as it is at first."""
+        self.write(p4r.Update.MODIFY, [self.meter_entry(name, index, config)])
 
     def packet_out(
         self, payload: bytes, *, through_pipeline: bool = True, egress_port: int = 0, multicast_group: int = 0

@@ -36,11 +36,13 @@ BURST = 16  # frames into a port without waiting: BMv2 has lost some of 50 where
 
 JOBS = "SwitchIngress.aggregation.admission.jobs"
 OWN_ADDRESSES = "SwitchIngress.own_address.own_addresses"
+OWN_SOURCES = "SwitchIngress.own_address.own_sources"
 MAC_ADDRESSES = "SwitchIngress.forwarding.mac_addresses"
 ROUTER_MACS = "SwitchIngress.forwarding.router_macs"
 ROUTES = "SwitchIngress.forwarding.ipv4_routes"
 LOSS_IN = "SwitchIngress.drop_simulator.loss_rates"
 LOSS_OUT = "SwitchEgress.drop_simulator.loss_rates"
+FORGERIES = "SwitchIngress.forgeries"
 LOSSES_IN = "SwitchIngress.drop_simulator.losses"
 LOSSES_OUT = "SwitchEgress.drop_simulator.losses"
 WORKERS = "SwitchEgress.delivery.workers"
@@ -63,7 +65,9 @@ OUTCOME_NAMES = [
     "query",
     "sent_up",
     "stored",
+    "hello_limited",
 ]
+HELLOS = "SwitchIngress.aggregation.hellos"
 
 SWITCH = Host("02:5a:00:00:00:01", "10.255.0.1")
 CONTROLLER = Host("02:5a:00:00:00:02", "10.255.0.2")
@@ -141,6 +145,7 @@ class Switch:
         self.max_absent = 512 // (4 * self.block_size)  # lanes of a round that a packet may leave out
         self.ports = tuple(range(1, PORTS + 1))
         self.deaf_ports: set[int] = set()  # the test has made the switch lose all that leaves here
+        self.limited_ports: set[int] = set()  # and drop HELLOs that come in here
         self._entries: list[Entry] = []
         self._groups: list[int] = []
         self._halves: set[int] = set()
@@ -192,7 +197,8 @@ class Switch:
                 {"address": frames.ip_number(host.ip)},
                 "SwitchIngress.own_address.own",
                 {"mac": frames.mac_number(host.mac)},
-            )
+            ),
+            Entry(OWN_SOURCES, {"address": frames.ip_number(host.ip)}, "SwitchIngress.own_address.forged"),
         )
 
     def forward(self, mac: str, port: int) -> None:
@@ -210,9 +216,17 @@ class Switch:
         self.insert(entry)
         return entry
 
+    def limit_hellos(self, port: int, rate: int, burst: int) -> None:
+        """Let a port send so many HELLOs a second, and so many at once, until `reset`."""
+        self.client.write_meter(HELLOS, port, (rate, burst, rate, burst))
+        self.limited_ports.add(port)
+
     def reset(self) -> None:
         """Take back entries, groups, defaults and the state of slot halves; fail where anything else still comes."""
         self.deaf_ports.clear()
+        for port in self.limited_ports:
+            self.client.write_meter(HELLOS, port, None)
+        self.limited_ports.clear()
         if self._default_is_set:
             self.client.set_default(MAC_ADDRESSES, "SwitchIngress.forwarding.discard", {})
             self._default_is_set = False
@@ -277,11 +291,16 @@ class Switch:
         else:
             self.inject(port, flooded)
             self.inject(port, frames.arp(1, asker, Host("00:00:00:00:00:00", _SENTINEL.ip)))
-            self.inject(port, to_controller)
+            if port not in self.limited_ports:
+                self.inject(port, to_controller)
             self._sentinels["hello"] += 1
-        return self._collect(mark, mac_of_asker=frames.mac_bytes(asker.mac))
+        outputs = self._collect_frames(mark, frames.mac_bytes(asker.mac))
+        if port in self.limited_ports:
+            self.inject(next(one for one in self.ports if one not in self.limited_ports), to_controller)
+        self._collect_packet_ins(outputs, frames.mac_bytes(asker.mac))
+        return outputs
 
-    def _collect(self, mark: bytes, mac_of_asker: bytes) -> Outputs:
+    def _collect_frames(self, mark: bytes, mac_of_asker: bytes) -> Outputs:
         outputs = Outputs()
         deadline = time.monotonic() + DEADLINE_S
         awaited = {self._target.sockets[port].fileno(): port for port in self.ports if port not in self.deaf_ports}
@@ -303,6 +322,10 @@ class Switch:
                     del awaited[fd]
                 else:
                     outputs.ports.setdefault(port, []).append(frame)
+        return outputs
+
+    def _collect_packet_ins(self, outputs: Outputs, mac_of_asker: bytes) -> None:
+        deadline = time.monotonic() + DEADLINE_S
         while True:
             try:
                 packet = self.client.packet_ins.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -310,7 +333,7 @@ class Switch:
                 self._target.check()
                 raise TimeoutError(f"no sentinel at the controller; so far\n{outputs.describe()}") from None
             if packet.payload[6:12] == mac_of_asker:
-                return outputs
+                return
             outputs.packet_ins.append(packet)
 
     def drain(self, port: int, frame: bytes) -> list[bytes]:
@@ -353,7 +376,7 @@ class Switch:
 
     def _read_counters(self) -> dict[str, Counter[int]]:
         counts = {}
-        for name in (OUTCOMES, LOSSES_IN, LOSSES_OUT):
+        for name in (OUTCOMES, LOSSES_IN, LOSSES_OUT, FORGERIES):
             cells = self.client.read_counters(name)
             counts[name] = Counter({index: packets for index, (packets, _) in cells.items()})
         for name, count in self._sentinels.items():
@@ -366,8 +389,8 @@ class Switch:
         counts.subtract(self._baseline[OUTCOMES])
         return {OUTCOME_NAMES[index]: count for index, count in counts.items() if count}
 
-    def losses(self, counter: str) -> dict[int, int]:
-        """Port -> packets that the drop simulator lost since the test began."""
+    def by_port(self, counter: str) -> dict[int, int]:
+        """Port -> packets that a counter by port has counted since the test began, where not zero."""
         counts = self._read_counters()[counter]
         counts.subtract(self._baseline[counter])
         return {port: count for port, count in counts.items() if count}
@@ -375,7 +398,7 @@ class Switch:
     def let_losses_settle(self) -> None:
         """Returns when no more packets are lost: a port that loses all cannot show otherwise that it has no queue."""
         counted = None
-        while counted != (counted := self.losses(LOSSES_OUT)):
+        while counted != (counted := self.by_port(LOSSES_OUT)):
             time.sleep(SETTLED_S)
 
 

@@ -11,7 +11,7 @@ from . import frames
 from .frames import Aggregation, Host
 from .jobs import values_of
 from .p4runtime import Entry
-from .switch import MAC_ADDRESSES, SWITCH, Switch
+from .switch import MAC_ADDRESSES, Switch
 
 HERE = Host("02:00:00:00:00:01", "10.0.0.1", 1111)
 THERE = Host("02:00:00:00:00:02", "10.0.0.2", 2222)
@@ -39,7 +39,6 @@ def foreign_frames(switch: Switch) -> dict[str, bytes]:
     return {
         "udp": frames.udp_frame(HERE, THERE, b"hello"),
         "ours": frames.frame(HERE, there, ours),
-        "ours from the switch": frames.frame(SWITCH, there, ours),
         "ours padded": frames.frame(HERE, there, ours) + bytes(7),
         "ours truncated": frames.frame(HERE, there, ours)[:-3],
         "ours cut in the header": frames.frame(HERE, there, ours)[:50],

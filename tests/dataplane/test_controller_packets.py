@@ -64,7 +64,7 @@ def test_query_tells_everything_and_changes_nothing(switch: Switch) -> None:
         op=frames.QUERY, active=switch.all_lanes, worker=4, job=5, generation=6, slot=7, keys=(0,) * switch.lanes,
         values=room,
     )  # fmt: skip
-    answer = replace(question, seq=3, fingerprint=job.fingerprint, keys=packets[1].keys, values=total)
+    answer = replace(question, seq=3, fingerprint=packets[1].fingerprint, keys=packets[1].keys, values=total)
     for _ in range(2):
         wanted = PacketIn(CPU_PORT, 0b110, switch.to_switch(answer))
         switch.packet_out(switch.to_switch(question)).expect(packet_ins=[wanted])
@@ -74,8 +74,9 @@ def test_query_tells_everything_and_changes_nothing(switch: Switch) -> None:
 
 def test_a_bare_query_has_no_room_for_sums(switch: Switch) -> None:
     job = Job(switch, 2).start()
-    switch.exchange(job.data(1, 2, values=values_of(1, switch, [0]), keys=(3,) * switch.lanes)).expect()
-    answer = Aggregation(op=frames.QUERY, seq=2, fingerprint=job.fingerprint, keys=(3,) * switch.lanes)
+    packet = job.packet(1, 2, values=values_of(1, switch, [0]), keys=(3,) * switch.lanes)
+    switch.exchange(job.sent(packet)).expect()
+    answer = Aggregation(op=frames.QUERY, seq=2, fingerprint=packet.fingerprint, keys=(3,) * switch.lanes)
     question = switch.to_switch(Aggregation(op=frames.QUERY))
     switch.packet_out(question).expect(packet_ins=[PacketIn(CPU_PORT, 0b10, switch.to_switch(answer))])
     switch.packet_out(switch.to_switch(Aggregation(op=frames.QUERY, active=1))).expect()
@@ -94,8 +95,9 @@ def test_halves_that_do_not_exist(switch: Switch, op: int) -> None:
 def test_abort_goes_to_the_group(switch: Switch) -> None:
     job = Job(switch, 6).start()
     abort = Aggregation(
-        op=frames.ABORT, worker=2, job=job.number, generation=job.generation, keys=(42, *[NO_KEY] * (switch.lanes - 1))
-    )
+        op=frames.ABORT, worker=2, job=job.number, generation=job.generation, seq=0xFEDCBA98, fingerprint=0x76543210,
+        keys=(42, *[NO_KEY] * (switch.lanes - 1)),
+    )  # fmt: skip
     heard: dict[int, list[bytes]] = {}
     for member in job.members:
         to = replace(CONTROLLER, mac=SWITCH.mac), Host(member.host.mac, member.host.ip, member.host.udp_port)

@@ -24,7 +24,7 @@ def test_threshold_zero_loses_nothing(switch: Switch, table: str) -> None:
         switch.set_loss(table, port, 0)
     frame = frames.udp_frame(HERE, THERE, b"x")
     switch.exchange(*[(1, frame)] * 50).expect({2: [frame] * 50})
-    assert switch.losses(LOSSES_IN) == switch.losses(LOSSES_OUT) == {}
+    assert switch.by_port(LOSSES_IN) == switch.by_port(LOSSES_OUT) == {}
 
 
 def test_losing_everything_that_comes_in(switch: Switch) -> None:
@@ -35,13 +35,13 @@ def test_losing_everything_that_comes_in(switch: Switch) -> None:
     for sent in range(1, SAMPLE + 1):
         switch.inject(1, frame)
         if sent % BURST == 0:
-            wait_until(lambda sent=sent: switch.losses(LOSSES_IN) == {1: sent}, f"{sent} frames into port 1 are lost")
+            wait_until(lambda sent=sent: switch.by_port(LOSSES_IN) == {1: sent}, f"{sent} frames into port 1 are lost")
     back = frames.udp_frame(THERE, HERE, b"back")
     switch.exchange((2, back)).expect({1: [back]})  # the other direction works
     switch.delete(entry)
     switch.exchange((1, frame)).expect({2: [frame]})
-    assert switch.losses(LOSSES_IN) == {1: SAMPLE}
-    assert switch.losses(LOSSES_OUT) == {}
+    assert switch.by_port(LOSSES_IN) == {1: SAMPLE}
+    assert switch.by_port(LOSSES_OUT) == {}
 
 
 def test_losing_everything_that_goes_out(switch: Switch) -> None:
@@ -57,8 +57,8 @@ def test_losing_everything_that_goes_out(switch: Switch) -> None:
     switch.deaf_ports = set()
     switch.exchange((1, frame)).expect({2: [frame]})
     # The harness's sentinels were lost as well: three flooded from port 1, one answered to port 2.
-    assert switch.losses(LOSSES_OUT) == {2: 44}
-    assert switch.losses(LOSSES_IN) == {}
+    assert switch.by_port(LOSSES_OUT) == {2: 44}
+    assert switch.by_port(LOSSES_IN) == {}
 
 
 def test_a_lost_result_is_asked_for_again(switch: Switch) -> None:
@@ -109,7 +109,7 @@ def test_a_share_of_the_packets(switch: Switch, table: str, counter: str) -> Non
         """Sentinels by the lossy port might be lost, so only the count says that every frame was seen to."""
         nonlocal arrived
         arrived += len(switch.drain(2, frame))
-        return arrived + switch.losses(counter).get(lossy, 0) == sent
+        return arrived + switch.by_port(counter).get(lossy, 0) == sent
 
     for sent in range(1, SAMPLE + 1):
         switch.inject(1, frame)
@@ -117,7 +117,7 @@ def test_a_share_of_the_packets(switch: Switch, table: str, counter: str) -> Non
             wait_until(all_there, f"{sent} frames have come out or were counted as lost")
     wait_until(all_there, f"{SAMPLE} frames have come out or were counted as lost")
     switch.delete(entry)
-    lost = switch.losses(counter)
+    lost = switch.by_port(counter)
     assert list(lost) == [lossy]
     assert 70 < lost[lossy] < 170
     assert arrived == SAMPLE - lost[lossy]

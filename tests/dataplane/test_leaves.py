@@ -231,7 +231,7 @@ def test_what_comes_too_early_or_too_late_is_dropped(switch: Switch, op: int) ->
     before = switch.query(job.pool_base)
     for seq in (2, 6, 4 + 2**31):
         one.from_parent(replace(answer, seq=seq)).expect()
-    one.from_parent(replace(answer, fingerprint=answer.fingerprint ^ 1)).expect()
+    one.from_parent(replace(answer, fingerprint=answer.fingerprint ^ 0x100)).expect()
     assert switch.query(job.pool_base) == before
     assert switch.counts()["stale"] == 7
     one.from_parent(one.answer).expect(job.to_all(job.named(one.answer, envoy=2)))
@@ -298,8 +298,8 @@ def test_an_error_goes_to_the_root_first(switch: Switch) -> None:
     job = leaf_job(switch)
     one = Round(job)
     one.send(0).expect()
-    wrong = replace(one.packets[1], fingerprint=0xBAD)
-    error = job.error(wrong, job.fingerprint)
+    wrong = replace(one.packets[1], fingerprint=one.packets[1].fingerprint ^ 0xBAD00)
+    error = job.error(wrong, one.packets[1].fingerprint)
     for _ in range(2):
         switch.exchange(job.sent(wrong)).expect(job.to_parent(error))
     one.from_parent(replace(error, worker=job.index)).expect(job.to_all(replace(error, worker=frames.NOBODY)))
@@ -309,14 +309,14 @@ def test_an_error_goes_to_the_root_first(switch: Switch) -> None:
 def test_an_error_from_below_goes_up_as_it_is(switch: Switch) -> None:
     """Of another leaf below this switch, in a tree of three levels."""
     job = leaf_job(switch)
-    error = job.error(job.packet(1, 2, fingerprint=0xBAD), 0xC0DE)
+    error = job.error(job.packet(1, 2, fingerprint=0xBAD00), 0xC0DE)
     switch.exchange(job.sent(error)).expect(job.to_parent(error))
 
 
 def test_the_root_tells_everyone_of_a_leafs_error(switch: Switch) -> None:
     job = Job(switch, 3).start()
     before = switch.query(job.pool_base)
-    error = job.error(job.packet(1, 2, fingerprint=0xBAD), 0xC0DE)
+    error = job.error(job.packet(1, 2, fingerprint=0xBAD00), 0xC0DE)
     switch.exchange(job.sent(error)).expect(job.to_all(error))
     assert switch.query(job.pool_base) == before
     assert switch.counts() == {"reset": RESETS, "mismatch": 1, "query": 2}

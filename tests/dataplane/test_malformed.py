@@ -10,7 +10,7 @@ import pytest
 
 from . import frames
 from .frames import AGGREGATION_PORT, Aggregation, Host
-from .jobs import Job, sums, values_of
+from .jobs import Job, sums, values_of, with_lanes
 from .switch import SWITCH, HalfState, Switch
 
 ETHERNET, IPV4_END, UDP_END, HEADER_END = 14, 34, 42, 60
@@ -54,10 +54,12 @@ WRONG_HEADERS: dict[str, Change] = {
     "version 0": lambda _, packet: replace(packet, version=0),
     "version 2": lambda _, packet: replace(packet, version=2),
     "version 15": lambda _, packet: replace(packet, version=15),
-    "present beyond active": lambda _, packet: replace(packet, active=0),
-    "present beside active": lambda _, packet: replace(packet, active=2),
-    "active beyond the lanes": lambda switch, packet: replace(packet, active=1 | 1 << switch.lanes),
-    "all active bits": lambda _, packet: replace(packet, active=0xFF),
+    "present beyond active": lambda _, packet: with_lanes(packet, 0),
+    "present beside active": lambda _, packet: with_lanes(packet, 2),
+    "active beyond the lanes": lambda switch, packet: with_lanes(packet, 1 | 1 << switch.lanes),
+    "all active bits": lambda _, packet: with_lanes(packet, 0xFF),
+    "other lanes than its fingerprint": lambda _, packet: replace(packet, fingerprint=packet.fingerprint & ~0xFF),
+    "fewer lanes than its fingerprint": lambda _, packet: replace(packet, active=0, values={}),
 }
 
 
@@ -74,7 +76,7 @@ def test_present_beyond_the_lanes(switch: Switch, job: Job) -> None:
     if switch.lanes == 8:
         pytest.skip("with 8 lanes, every bit is one")
     bit = 1 << switch.lanes
-    switch.exchange(job.sent(replace(good(job), active=1 | bit, present=1 | bit))).expect()
+    switch.exchange(job.sent(replace(with_lanes(good(job), 1 | bit), present=1 | bit))).expect()
     switch.exchange(job.sent(replace(good(job), active=1, present=1 | bit))).expect()
     assert switch.counts()["malformed"] == 2
 

@@ -49,7 +49,7 @@ def test_status_and_error_are_addressed_too(switch: Switch) -> None:
     switch.exchange(packet).expect()
     outputs = switch.exchange(packet)
     check_headers(outputs.ports[1][0], job.members[0].host, bare)
-    outputs = switch.exchange(job.data(1, 2, fingerprint=1))
+    outputs = switch.exchange(job.data(1, 2, fingerprint=0x100))
     for member in job.members:
         check_headers(outputs.ports[member.port][0], member.host, bare)
 

@@ -48,7 +48,7 @@ def test_an_older_round_changes_nothing(switch: Switch, age: int) -> None:
     before = switch.query(job.pool_base)
     zeros = (0,) * switch.lanes
     for rank in range(2):
-        stale = job.data(rank, LATER - age, values=values_of(2, switch, [0]), keys=zeros, fingerprint=rank)
+        stale = job.data(rank, LATER - age, values=values_of(2, switch, [0]), keys=zeros, fingerprint=rank << 8)
         switch.exchange(stale).expect()
     assert switch.query(job.pool_base) == before
     assert switch.counts() == {"reset": RESETS, "started": 1, "stale": 2, "query": 2}
@@ -60,13 +60,15 @@ def test_a_newer_round_forgets_the_one_under_way(switch: Switch, step: int) -> N
     job = Job(switch, 2, first_seq=LATER).start()
     lane = switch.lanes - 1
     switch.exchange(job.data(0, LATER, values=values_of(1, switch, {0, lane}), keys=(5,) * switch.lanes)).expect()
-    packet = job.packet(1, LATER + step, values=values_of(2, switch, [lane]), keys=(9,) * switch.lanes, fingerprint=77)
+    packet = job.packet(
+        1, LATER + step, values=values_of(2, switch, [lane]), keys=(9,) * switch.lanes, fingerprint=7700
+    )
     switch.exchange(job.sent(packet)).expect()
     state = switch.query(job.pool_base)
-    assert (state.seq, state.bitmap, state.fingerprint) == (packet.seq, 0b10, 77)
+    assert (state.seq, state.bitmap, state.fingerprint) == (packet.seq, 0b10, packet.fingerprint)
     assert state.keys == packet.keys
     assert state.values[lane] == packet.values[lane].astype(">i4").tobytes()
-    other = job.packet(0, LATER + step, values=values_of(3, switch, [lane]), keys=(8,) * switch.lanes, fingerprint=77)
+    other = job.packet(0, LATER + step, values=values_of(3, switch, [lane]), keys=(8,) * switch.lanes, fingerprint=7700)
     result = job.result(other, keys=other.keys, values=sums(switch, [lane], packet.values, other.values))
     switch.exchange(job.sent(other)).expect(job.to_all(result))
     assert switch.counts() == {"reset": RESETS, "started": 2, "added": 1, "completed": 1, "query": 1}
@@ -74,10 +76,11 @@ def test_a_newer_round_forgets_the_one_under_way(switch: Switch, step: int) -> N
 
 def test_another_fingerprint_is_an_error_for_all(switch: Switch) -> None:
     job = Job(switch, 3).start()
-    switch.exchange(job.data(0, 2, values=values_of(1, switch, [0]))).expect()
+    right = job.packet(0, 2, values=values_of(1, switch, [0]))
+    switch.exchange(job.sent(right)).expect()
     before = switch.query(job.pool_base)
-    wrong = job.packet(2, 2, values=values_of(2, switch, [0]), fingerprint=0xBAD)
-    error = job.to_all(job.error(wrong, job.fingerprint))
+    wrong = job.packet(2, 2, values=values_of(2, switch, [0]), fingerprint=0xBAD00)
+    error = job.to_all(job.error(wrong, right.fingerprint))
     switch.exchange(job.sent(wrong)).expect(error)
     switch.exchange(job.sent(wrong)).expect(error)  # again, should the first have been lost
     assert switch.query(job.pool_base) == before
@@ -89,7 +92,7 @@ def test_another_fingerprint_is_an_error_after_completion_too(switch: Switch) ->
     packets = [job.packet(rank, 2) for rank in range(2)]
     switch.exchange(job.sent(packets[0])).expect()
     switch.exchange(job.sent(packets[1])).expect(job.to_all(job.result(packets[1], keys=packets[1].keys, values={})))
-    wrong = job.packet(0, 2, fingerprint=job.fingerprint ^ 1)
+    wrong = job.packet(0, 2, fingerprint=job.fingerprint ^ 0x100)
     switch.exchange(job.sent(wrong)).expect(job.to_all(job.error(wrong, job.fingerprint)))
 
 

@@ -69,6 +69,7 @@ class Setup:
         )
         for port in switch.ports:
             switch.set_loss(LOSS_IN, port, 0)
+        switch.limit_hellos(switch.ports[3], 0, 5)
         for job in self.jobs:
             job.start()
 
@@ -144,6 +145,8 @@ class Traffic:
             values={lane: self._values() for lane in lanes if lane not in absent},
             fingerprint=of_round.getrandbits(32) if random.random() < 0.97 else random.getrandbits(32),
         )
+        if random.random() < 0.01:
+            packet = replace(packet, fingerprint=packet.fingerprint ^ 1 << random.randrange(8))
         return job, packet
 
     def _key(self) -> int:
@@ -253,6 +256,8 @@ class Traffic:
     def _foreign(self) -> Step:
         random = self._random
         source, target = random.sample(HOSTS, 2)
+        if random.random() < 0.1:
+            source = random.choice([SWITCH, OTHER_ADDRESS])
         to = random.choice([target.mac, target.mac, ROUTER, ROUTER, frames.BROADCAST, SWITCH.mac, "02:00:00:00:98:01"])
         address = random.choice([target.ip, target.ip, SWITCH.ip, OTHER_ADDRESS.ip, f"10.{random.randint(0, 5)}.0.1"])
         asked = Host("00:00:00:00:00:00", random.choice([SWITCH.ip, OTHER_ADDRESS.ip, target.ip]))

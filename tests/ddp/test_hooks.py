@@ -27,7 +27,7 @@ class Communicator:
         self.handles: list[Handle[torch.Tensor]] = []
 
     def allreduce_async(self, tensor: torch.Tensor, op: str) -> Handle[torch.Tensor]:
-        engine: Any = SimpleNamespace(continuations=self.continuations, check_may_wait=lambda: None)
+        engine: Any = SimpleNamespace(continuations=self.continuations, check_may_wait=lambda: None, progress=str)
         self.handles.append(Handle(tensor, f"allreduce ({op})", engine))
         return self.handles[-1]
 

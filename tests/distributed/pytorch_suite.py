@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's own tests of torch.distributed (`DistributedTest`, of the installed wheel) on a backend.
 
-Arguments: the backend, the number of ranks, and names of tests, by default all. PyTorch is imported once; each test has
-a process for each rank, forked from this one, as those of PyTorch start afresh for each. Prints a JSON object a test:
-its name, its result ("passed", "skipped" or "failed") and what a rank that failed said.
+Arguments: the backend, what is taken for it where tests and PyTorch check its name, the number of ranks, and names of
+tests, by default all. PyTorch is imported once; each test has a process for each rank, forked from this one, since
+PyTorch's own start afresh for each. Prints a JSON object a test: its name, its result ("passed", "skipped" or "failed")
+and what a rank that failed said.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LIMIT_S = 60.0  # of a test
 PASSED, FAILED, SKIPPED = 0, 1, 2
 
 
-def run(case: Any, name: str, rank: int, folder: Path) -> int:
+def run(backend: str, case: Any, name: str, rank: int, folder: Path) -> int:
     """One rank of a test."""
     import torch
 
@@ -35,7 +36,7 @@ def run(case: Any, name: str, rank: int, folder: Path) -> int:
 
         seconds = pytorch.CUSTOM_PG_TIMEOUT.get(name, pytorch.default_pg_timeout)
         dist.init_process_group(
-            pytorch.BACKEND,
+            backend,
             init_method=test.init_method,
             world_size=int(test.world_size),
             rank=rank,
@@ -56,7 +57,7 @@ def run(case: Any, name: str, rank: int, folder: Path) -> int:
     return PASSED
 
 
-def fork(case: Any, name: str, rank: int, folder: Path) -> int:
+def fork(backend: str, case: Any, name: str, rank: int, folder: Path) -> int:
     """The process of one rank of a test."""
     child = os.fork()
     if child:
@@ -67,12 +68,12 @@ def fork(case: Any, name: str, rank: int, folder: Path) -> int:
         with (folder / f"output-{rank}").open("wb") as output:
             os.dup2(output.fileno(), 1)
             os.dup2(output.fileno(), 2)
-        code = run(case, name, rank, folder)
+        code = run(backend, case, name, rank, folder)
     finally:
         os._exit(code)
 
 
-def test(case: Any, name: str, size: int) -> dict[str, Any]:
+def test(backend: str, case: Any, name: str, size: int) -> dict[str, Any]:
     """Runs one test on all ranks."""
     from torch.testing._internal.distributed import distributed_test as pytorch
 
@@ -83,7 +84,7 @@ def test(case: Any, name: str, size: int) -> dict[str, Any]:
         (folder / "test_dir").mkdir()
         os.environ["TEMP_DIR"] = place
         pytorch.Barrier.init()
-        left = {fork(case, name, rank, folder): rank for rank in range(size)}
+        left = {fork(backend, case, name, rank, folder): rank for rank in range(size)}
         codes: dict[int, int] = {}
         while left and time.monotonic() < started + LIMIT_S and FAILED not in codes.values():
             ended, status = os.waitpid(-1, os.WNOHANG)
@@ -110,14 +111,19 @@ def test(case: Any, name: str, size: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    backend, size, *names = sys.argv[1:]
-    os.environ.update(BACKEND=backend, WORLD_SIZE=size, MASTER_ADDR="127.0.0.1", TEMP_DIR=tempfile.gettempdir())
+    backend, taken_for, size, *names = sys.argv[1:]
+    os.environ.update(BACKEND=taken_for, WORLD_SIZE=size, MASTER_ADDR="127.0.0.1", TEMP_DIR=tempfile.gettempdir())
+    if taken_for != backend:
+        import torch.distributed.distributed_c10d as c10d
+
+        get_backend = c10d.get_backend
+        c10d.get_backend = lambda group=None: {backend: taken_for}.get(name := get_backend(group), name)
     from saying import say
     from torch.testing._internal.distributed import distributed_test as pytorch
 
     case = type("Case", (pytorch.TestDistBackend, pytorch.DistributedTest._DistTestBase), {})
     for name in names or [name for name in dir(case) if name.startswith("test_")]:
-        say(test(case, name, int(size)))
+        say(test(backend, case, name, int(size)))
 
 
 if __name__ == "__main__":

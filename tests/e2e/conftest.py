@@ -5,18 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from p4reduce_bench.processes import network
-
-sys.path.append(str(Path(__file__).parents[1] / "hostlib"))
-from own_network import Namespace
+from tests.own_network import Namespace
 
 from .stack import Stack
 

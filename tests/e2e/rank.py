@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank, as a process: makes the calls of its plan and holds each result against the reference, bit for bit.
 
-Prints one JSON object a line: {"joined": true}, {"done": number of calls so far}, at the end {"stats": ...}, or
-{"error": class, "message": text, ...} of what a call raised.
+Prints one JSON object a line: {"joined": true}, {"done": number of calls so far, "foreign": packets that were
+ignored}, at the end {"stats": ...}, or {"error": class, "message": text, ...} of what a call raised.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def main() -> None:
                 for call in calls:
                     check(call, communicator)
                     done += 1
-                    say(done=done)
+                    say(done=done, foreign=communicator.stats().foreign)
                 if not plan["repeat"]:
                     break
             communicator.barrier(timeout=60)

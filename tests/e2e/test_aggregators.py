@@ -50,7 +50,7 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def status(stack: Stack) -> dict[str, object]:
     command = [sys.executable, "-m", "p4reduce", "status", "--controller", stack.controller, "--json"]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=30).stdout)  # type: ignore[no-any-return]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=120).stdout)  # type: ignore[no-any-return]
 
 
 def added(stack: Stack) -> list[int]:

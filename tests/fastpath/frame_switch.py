@@ -11,12 +11,12 @@ import threading
 from collections.abc import Iterator
 
 from model_switch import ModelSwitch
-from own_network import OwnNetwork
 
 from p4reduce.protocol import Membership
 from p4reduce.protocol.constants import AGGREGATION_PORT
 from p4reduce.transport import Switch
 from p4reduce.transport.raw import HEADERS_BYTES, internet_checksum
+from tests.own_network import OwnNetwork
 
 UDP = struct.Struct("!HHHH")
 

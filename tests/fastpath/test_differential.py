@@ -80,6 +80,8 @@ def mutated(payload: bytes, random: Random, membership: Membership) -> bytes:
     packet.seq = packet.seq + random.choice([0, 0, 0, 1, -1, 2]) & 0xFFFFFFFF
     packet.fingerprint ^= random.choice([0, 0, 0, 1])
     packet.worker = random.choice([packet.worker, membership.rank, 40])
+    if packet.op == Op.ABORT and random.random() < 0.5:
+        packet.seq, packet.fingerprint = divmod(membership.abort_secret, 2**32)
     return codec.encode(packet)
 
 

@@ -3,21 +3,26 @@
 
 from __future__ import annotations
 
+import select
+import socket
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
 from frame_switch import frame_switch
-from own_network import OwnNetwork, ip, own_network
 from udp_switch import members
 from waiting import wait_until
 
+from p4reduce.engine import Engine
 from p4reduce.errors import CollectiveTimeout, P4ReduceError
 from p4reduce.fastpath.engine import NativeEngine
 from p4reduce.protocol import Membership, Operation, Worker
 from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.transport import Switch, TransportError, open_transport
 from p4reduce.transport.raw import HEADERS_BYTES
+from tests.dataplane import frames
+from tests.own_network import OwnNetwork, ip, own_network
 
 pytestmark = pytest.mark.root
 BARE_BYTES, LANE_BYTES = 34, 256  # of a packet of four lanes of 64 values
@@ -113,3 +118,56 @@ def test_a_path_that_becomes_too_narrow(network: OwnNetwork, kind: str, slots: i
         assert isinstance(ended[0], TransportError)
         assert "a packet of 1058 bytes is more than the MTU of the path" in str(ended[0])
         engine.close(CLOSED)
+
+
+def forged_icmp(network: OwnNetwork, place: Switch, local: tuple[str, int]) -> bytes:
+    """A neighbour's word that the path to the switch is narrow."""
+    ours = frames.udp(local[1], place.udp_port, bytes(BARE_BYTES + 4 * LANE_BYTES))
+    message = frames.icmp_too_big(552, frames.ipv4(local[0], place.ip, frames.UDP, ours))
+    packet = frames.ipv4("10.9.0.66", local[0], frames.ICMP, message)
+    return frames.ethernet("02:00:00:00:00:66", network.host_mac, frames.IPV4, packet)
+
+
+@pytest.mark.parametrize("engine", ["C", "Python"])
+def test_forged_icmp_ends_nothing(network: OwnNetwork, engine: str) -> None:
+    membership = members(1)[0]
+    ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
+    with frame_switch(network, membership) as switch, socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as wire:
+        wire.bind((network.wire, 0))
+        transport = open_transport("udp", switch.place, interface=network.host)
+        forged = forged_icmp(network, switch.place, transport.local_address)
+        transport.send([Worker(membership).hello(1)])
+        running: Engine | NativeEngine
+        if engine == "C":
+            running = NativeEngine(transport, membership, switch=str(switch.place))
+        else:
+            running = Engine(transport, Worker(membership), switch=str(switch.place))
+        for _ in range(5):
+            wire.send(forged)
+            ended: list[BaseException | None] = []
+            array = np.ones(5000, np.float32)
+            running.submit(Operation(array), name="sum", timeout=20.0, on_end=ended.append)
+            wait_until(partial(bool, ended), "the operation to end", 30)
+            assert ended == [None]
+            assert (array == 1).all()
+        running.close(CLOSED)
+
+
+def test_forged_icmp_is_no_reason_not_to_send(network: OwnNetwork) -> None:
+    ip("neighbour", "add", network.switch_ip, "lladdr", network.switch_mac, "dev", network.host)
+    place = Switch(network.switch_ip, 31314)
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as wire:
+        wire.bind((network.wire, 0))
+        transport = open_transport("udp", place, interface=network.host)
+        wire.send(forged_icmp(network, place, transport.local_address))
+        poll = select.poll()
+        poll.register(transport.fileno(), 0)
+        wait_until(lambda: bool(poll.poll(0)), "the kernel to have heard of it")
+        wire.bind((network.wire, 0x0800))
+        wire.settimeout(10)
+        payload = bytes(range(256)) * 4
+        assert transport.send([payload]) == 1
+        assert transport.trouble is not None
+        while not (frame := wire.recv(2000)).endswith(payload):
+            assert frame
+        transport.close()

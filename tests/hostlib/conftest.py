@@ -13,10 +13,10 @@ sys.path.append(str(Path(__file__).parents[1] / "protocol"))  # for model_switch
 
 from fake_session import FakeController
 from in_process import join
-from own_network import OwnNetwork, own_network
 from udp_switch import UdpSwitch, udp_switch
 
 from p4reduce import Communicator
+from tests.own_network import OwnNetwork, own_network
 
 
 @pytest.fixture
@@ -44,6 +44,19 @@ def controller(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> FakeContro
 def pair(controller: FakeController) -> Iterator[list[Communicator]]:
     """The two ranks of a job."""
     assert controller is not None
+    communicators = join(2)
+    yield communicators
+    for communicator in communicators:
+        communicator.close()
+
+
+@pytest.fixture(params=["c", "python"])
+def each_pair(
+    request: pytest.FixtureRequest, controller: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[Communicator]]:
+    """The two ranks of a job, on each engine."""
+    assert controller is not None
+    monkeypatch.setenv("P4REDUCE_BACKEND", request.param)
     communicators = join(2)
     yield communicators
     for communicator in communicators:

@@ -91,6 +91,9 @@ class FakeSession:
             session.aborted = JobAborted(f"rank {rank} went", rank=rank)
             session.on_abort(session.aborted)
 
+    def ask(self, half: int) -> None:
+        """Nobody answers."""
+
     def leave(self) -> None:
         assert self.job is not None
         self.job.left.add(self.rank)

@@ -24,6 +24,7 @@ from waiting import wait_until
 from p4reduce import CollectiveTimeout, Communicator, JobAborted, JoinError, MismatchError, P4ReduceError, carrier
 from p4reduce import UnsupportedDtype as Unsupported
 from p4reduce.control.client import Ready, Tls
+from p4reduce.handle import Handle
 from p4reduce.protocol.numbers import reference_allreduce
 
 
@@ -163,6 +164,27 @@ def test_who_is_waited_for_is_logged_long_before_the_time_limit(
         communicator.close()
 
 
+@pytest.mark.parametrize("engine", ["c", "python"])
+def test_a_warning_that_cannot_be_logged_fails_collectives_and_leaves_none_waiting(
+    engine: str, controller: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> bool:
+        raise ValueError("mine")
+
+    assert controller is not None
+    monkeypatch.setenv("P4REDUCE_BACKEND", engine)
+    monkeypatch.setattr(carrier, "REMIND_AFTER_S", 0.1)
+    one, other = join(2)
+    carrier.log.addFilter(refuse)
+    try:
+        handle = one.allreduce_async(np.ones(3, np.float32))
+        assert str(handle.exception(10)) == "the communicator's thread failed: ValueError: mine"
+    finally:
+        carrier.log.removeFilter(refuse)
+    for communicator in (one, other):
+        communicator.close()
+
+
 def test_a_timeout_names_the_awaited_ranks_and_stays(controller: FakeController) -> None:
     assert controller is not None
     communicators = join(4)
@@ -177,6 +199,59 @@ def test_a_timeout_names_the_awaited_ranks_and_stays(controller: FakeController)
         communicator.close()
     assert session_of(first).job is not None
     assert 0 not in session_of(first).job.left, "a rank that failed does not leave as if all were well"  # type: ignore[union-attr]
+
+
+def refused(communicator: Communicator) -> Handle[Any]:
+    """A collective whose result this rank cannot take."""
+    out = np.zeros(3, np.float32)
+    handle = communicator.reduce_scatter_async(np.ones((2, 3), np.float32), out=out)
+    out.flags.writeable = False
+    return handle
+
+
+def test_a_block_that_ends_waits_for_all_of_its_collectives_before_it_raises(pair: list[Communicator]) -> None:
+    one, other = pair
+    good: list[Handle[Any]] = []
+    failed = threading.Event()
+
+    def block() -> None:
+        with one:
+            for _ in range(8):
+                refused(one).add_done_callback(lambda _: failed.set())
+            good.append(one.allreduce_async(np.ones(3, np.float32)))
+
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(error_of, block)
+        for _ in range(8):
+            other.reduce_scatter(np.ones((2, 3), np.float32), timeout=5)
+        assert failed.wait(10)
+        assert other.allreduce(np.ones(3, np.float32), timeout=5).tolist() == [2, 2, 2]
+        assert str(ended.result(20)) == "assignment destination is read-only"
+    assert good[0].exception() is None
+    job = session_of(one).job
+    assert job is not None
+    assert one.rank not in job.left, "an exception ends the job for all ranks"
+
+
+def test_a_group_goes_on_to_its_next_job_though_a_collective_ended_badly(controller: FakeController) -> None:
+    """Its own work raises that, and on this rank alone."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+    from p4reduce.distributed.options import Options
+    from p4reduce.distributed.seats import LARGE_BYTES, Seats
+
+    assert controller is not None
+    store = torch.distributed.HashStore()
+    seats = [Seats(store, rank, 2, "group", Options()) for rank in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda seat: seat.communicator(4, 5.0), seats)
+        handle = refused(one)
+        grown = pool.submit(seats[0].communicator, LARGE_BYTES, 5.0)
+        other.reduce_scatter(np.ones((2, 3), np.float32))
+        assert seats[1].communicator(LARGE_BYTES, 5.0) is not other
+        assert grown.result(20) is not one
+    assert isinstance(handle.exception(20), ValueError)
+    for seat in seats:
+        seat.close()
 
 
 def test_an_abort_raises_in_every_call_under_way(controller: FakeController) -> None:

@@ -10,26 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_session import FakeController
-from in_process import error_of, join, together
+from in_process import error_of, together
 from waiting import wait_until
 
 from p4reduce import Communicator
 from p4reduce.continuations import Continuations
 from p4reduce.handle import Handle
-
-
-@pytest.fixture(params=["c", "python"])
-def each_pair(
-    request: pytest.FixtureRequest, controller: FakeController, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[list[Communicator]]:
-    """The two ranks of a job, on each engine."""
-    assert controller is not None
-    monkeypatch.setenv("P4REDUCE_BACKEND", request.param)
-    communicators = join(2)
-    yield communicators
-    for communicator in communicators:
-        communicator.close()
 
 
 def ones() -> Any:
@@ -112,11 +98,12 @@ def test_a_callback_may_close_its_communicator(each_pair: list[Communicator]) ->
     assert closed.wait(20)
 
 
+@pytest.mark.parametrize("error", [ValueError("mine"), SystemExit("mine")], ids=lambda error: type(error).__name__)
 def test_an_error_in_a_callback_is_logged_and_ends_nothing(
-    each_pair: list[Communicator], caplog: pytest.LogCaptureFixture
+    error: BaseException, each_pair: list[Communicator], caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_: object) -> None:
-        raise ValueError("mine")
+        raise error
 
     called: list[object] = []
     with caplog.at_level(logging.ERROR, "p4reduce"):
@@ -125,7 +112,7 @@ def test_an_error_in_a_callback_is_logged_and_ends_nothing(
         handle.add_done_callback(called.append)
         each_pair[1].allreduce(ones())
         wait_until(lambda: bool(called), "the callback after it")
-    assert "ValueError: mine" in caplog.text
+    assert f"{type(error).__name__}: mine" in caplog.text
     together(each_pair, lambda communicator: communicator.allreduce(ones()))
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -53,17 +54,45 @@ def test_every_collective(pair: list[Communicator], packed: bool, monkeypatch: p
             assert torch.equal(result.to_dense().cpu(), torch.eye(3) * 2)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_floats_of_16_bits(pair: list[Communicator], dtype: Any) -> None:
+    tensors_ = [torch.from_numpy(array).to(dtype) for array in tensors(3001)]
+    expected = together(pair, lambda each: each.allreduce(tensors_[each.rank].clone()))
+    for result in together(pair, lambda each: each.allreduce(tensors_[each.rank].cuda())):
+        assert torch.equal(result.cpu(), expected[0])
+
+
 def test_streams_are_waited_for(pair: list[Communicator]) -> None:
-    """What a stream is still computing is reduced, and another stream sees the result."""
+    """What a stream is still computing is reduced, what it still reads stays, and the call does not wait for it."""
     streams = [torch.cuda.Stream() for _ in pair]
 
     def work(each: Communicator) -> Any:
         with torch.cuda.stream(streams[each.rank]):
             tensor = torch.zeros(1_000_000, device="cuda")
-            torch.cuda._sleep(100_000_000)
+            torch.cuda._sleep(1_000_000_000)
             tensor += 1
-            each.allreduce(tensor)
-        with torch.cuda.stream(torch.cuda.Stream()):
-            return float(tensor.sum())
+            before = tensor.clone()
+            handle = each.broadcast_async(tensor, 0) if each.rank else each.broadcast_async(tensor.mul_(3), 0)
+            computing = not streams[each.rank].query()
+            handle.wait()
+            return computing, float(before.sum()), float(tensor.sum())
 
-    assert together(pair, work) == [2_000_000.0] * 2
+    assert together(pair, work) == [(True, 1_000_000.0, 3_000_000.0)] * 2
+
+
+def test_ddp_and_the_backend_hand_on_the_order_of_streams(pair: list[Communicator]) -> None:
+    from p4reduce.ddp import AllreduceState, allreduce_hook
+    from p4reduce.distributed.work import SwitchWork
+
+    def work(each: Communicator) -> list[float]:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            gradients = torch.zeros(1_000_000, device="cuda")
+            torch.cuda._sleep(100_000_000)
+            gradients += each.rank + 1
+            bucket: Any = SimpleNamespace(buffer=lambda: gradients)
+            averages = [float(allreduce_hook(AllreduceState(each), bucket).wait().sum())]
+            future = SwitchWork(each.allreduce_async(gradients), [gradients]).get_future()
+            doubled = future.then(lambda ended: ended.value()[0] * 2)
+            return [*averages, float(doubled.wait().sum())]
+
+    assert together(pair, work) == [[1_500_000.0, 6_000_000.0]] * 2

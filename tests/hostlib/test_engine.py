@@ -327,3 +327,25 @@ def test_a_forked_process_is_told_that_it_has_no_engine(switch: UdpSwitch) -> No
         rank.submit(sparse(1))
         rank.wait()
         assert rank.ended == [("sum", None)]
+
+
+def test_a_half_without_an_answer_is_told_of(switch: UdpSwitch) -> None:
+    """And when the answer is that a rank has gone ahead, the job fails with that; not with what may be so."""
+    with ranks(switch, 2) as everyone:
+        asked: list[int] = []
+        engine, seq = everyone[0].engine, members(2)[0].first_seq
+        engine.on_silence = asked.append
+        everyone[0].submit(np.ones(64, np.float32))
+        time.sleep(0.2)
+        switch.deaf = True
+        wait_until(lambda: asked, "the engine to ask", 30)
+        assert asked[0] == 0
+        engine.counted(0, seq + 1, MismatchError("cannot be known"))
+        engine.counted(0, seq, MismatchError("is no news"))
+        time.sleep(0.1)
+        assert engine.failure is None
+        engine.counted(0, seq + 2, MismatchError("rank 1 went ahead"))
+        everyone[0].wait()
+        ((_, error),) = everyone[0].ended
+        assert isinstance(error, MismatchError)
+        assert str(error) == "rank 1 went ahead"

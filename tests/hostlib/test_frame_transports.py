@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from own_network import OwnNetwork, ip
 from waiting import receive
 
 from p4reduce.protocol.constants import AGGREGATION_PORT, Op
 from p4reduce.protocol.packet import Codec, Packet
 from p4reduce.transport import Switch, Transport, TransportError, open_transport
 from p4reduce.transport.raw import HEADERS_BYTES, internet_checksum
+from tests.own_network import OwnNetwork, ip
 
 CODEC = Codec()
 PAYLOADS = [CODEC.encode(Packet(Op.DATA, 7, 2, worker=3, slot=slot, seq=4)) for slot in range(40)]

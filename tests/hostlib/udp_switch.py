@@ -64,7 +64,9 @@ class UdpSwitch:
     def abort(self, membership: Membership, rank: int) -> None:
         """Tells every rank that `rank` went, as the controller does through the data plane, and fences the job off."""
         job = self._jobs.pop((membership.job, membership.generation))
-        packet = Packet(Op.ABORT, membership.job, membership.generation, rank, keys=[1] + [0] * (membership.lanes - 1))
+        seq, fingerprint = divmod(membership.abort_secret, 2**32)
+        keys = [1] + [0] * (membership.lanes - 1)
+        packet = Packet(Op.ABORT, membership.job, membership.generation, rank, 0, seq, fingerprint, keys=keys)
         payload = Codec(membership.lanes, membership.block_size).encode(packet)
         for address in job.addresses.values():
             self._socket.sendto(payload, address)
@@ -120,5 +122,6 @@ def members(world_size: int, *, job: int = 1, slots: int = 8, lanes: int = 4, bl
     first = Membership(
         job=job, generation=3, rank=0, world_size=world_size, slots=slots, lanes=lanes, block_size=block_size,
         first_seq=2**32 - 4,  # so that every test wraps around
+        abort_secret=0x0123456789ABCDEF,
     )  # fmt: skip
     return [replace(first, rank=rank) for rank in range(world_size)]

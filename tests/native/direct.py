@@ -7,11 +7,23 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from p4reduce_targets.dataplane import Call, Count, DataPlane, Exact, Lpm, Replica
+from p4reduce_targets.dataplane import Call, Count, DataPlane, Exact, Lpm, MeterConfig, Replica
 
 from ..dataplane import frames
 from ..dataplane.p4runtime import Entry, PacketIn, Program
-from ..dataplane.switch import LOSSES_IN, LOSSES_OUT, MAC_ADDRESSES, OUTCOMES, SWITCH, HalfState, Outputs
+from ..dataplane.switch import (
+    FORGERIES,
+    HELLOS,
+    LOSSES_IN,
+    LOSSES_OUT,
+    MAC_ADDRESSES,
+    OUTCOME_NAMES,
+    OUTCOMES,
+    OWN_SOURCES,
+    SWITCH,
+    HalfState,
+    Outputs,
+)
 from ..dataplane.targets import CPU_PORT, PORTS
 
 _PACKET_IN = struct.Struct("!HI")
@@ -44,6 +56,7 @@ class Direct:
         action = "SwitchIngress.own_address.own"
         mac = {"mac": frames.mac_number(host.mac)}
         self.insert(Entry(table, {"address": frames.ip_number(host.ip)}, action, mac))
+        self.insert(Entry(OWN_SOURCES, {"address": frames.ip_number(host.ip)}, "SwitchIngress.own_address.forged"))
 
     def forward(self, mac: str, port: int) -> None:
         match = {"mac": frames.mac_number(mac)}
@@ -57,6 +70,9 @@ class Direct:
         entry = Entry(table, {"port": port}, table.replace("loss_rates", "lose"), {"threshold": threshold})
         self.insert(entry)
         return entry
+
+    def limit_hellos(self, port: int, rate: int, burst: int) -> None:
+        self.plane.set_meter(HELLOS, port, MeterConfig(rate, burst, rate, burst))
 
     def reset_halves(self, seqs: dict[int, int]) -> Outputs:
         for half, seq in seqs.items():
@@ -102,7 +118,7 @@ class Direct:
     def state(self, halves: Sequence[int]) -> list[Any]:
         """What is in these halves, and every counter cell that has counted something."""
         counters: dict[tuple[str, int], Count] = {}
-        for name, size in ((OUTCOMES, 16), (LOSSES_IN, 512), (LOSSES_OUT, 512)):
+        for name, size in ((OUTCOMES, len(OUTCOME_NAMES)), (LOSSES_IN, 512), (LOSSES_OUT, 512), (FORGERIES, 512)):
             cells = {(name, index): self.plane.read_counter(name, index) for index in range(size)}
             counters |= {cell: count for cell, count in cells.items() if count.packets}
         return [*(self.query(half) for half in halves), counters]

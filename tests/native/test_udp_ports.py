@@ -94,7 +94,7 @@ def random_datagram(
         seq,
         slot=2 * slot + (seq & 1),
         active=active,
-        fingerprint=7 if random.random() < 0.95 else 8,
+        fingerprint=(0x700 if random.random() < 0.95 else 0x800) | (active if random.random() < 0.99 else 1),
         keys=[random.getrandbits(32) for _ in range(LANES)],
         values=values(random.getrandbits(30), [lane for lane in lanes if lane not in absent]),
     )

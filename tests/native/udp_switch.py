@@ -18,6 +18,7 @@ from p4reduce_targets.native import NativeDataPlane, NativeSwitch, load
 
 from ..dataplane import frames
 from ..dataplane.frames import Aggregation
+from ..dataplane.switch import OUTCOME_NAMES, OUTCOMES, OWN_SOURCES
 
 COMPILED = Path(__file__).resolve().parents[2] / "p4src" / "compiled"
 LANES, BLOCK = 4, 64
@@ -30,7 +31,6 @@ JOB, GENERATION = 5, 3
 JOBS = "SwitchIngress.aggregation.admission.jobs"
 WORKERS = "SwitchEgress.delivery.workers"
 OWN = "SwitchIngress.own_address.own_addresses"
-OUTCOMES = "SwitchIngress.aggregation.outcomes"
 
 
 class UdpSwitch(ExitStack):
@@ -55,6 +55,9 @@ class UdpSwitch(ExitStack):
         self._addresses = [self.switch.names[port].split(":")[1:] for port in range(1, ports + 1)]
         full = (1 << workers) - 1
         self.insert(OWN, (frames.ip_number(LOOPBACK),), "SwitchIngress.own_address.own", 0x020000000001)
+        self.insert(
+            OWN_SOURCES, (frames.ip_number(LOOPBACK),), "SwitchIngress.own_address.forged"
+        )  # workers have it, too
         replicas = []
         for rank in range(workers):
             worker = self.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
@@ -174,7 +177,7 @@ class UdpSwitch(ExitStack):
             host = frames.Host("02:5a:00:00:00:02", "10.255.0.2")
             frame = struct.pack("!HH", 1 << 15, 0) + frames.frame(host, host, query)
             assert self.running.process(CPU_PORT, frame) == self.reference.process(CPU_PORT, frame)
-        for index in range(14):
+        for index in range(len(OUTCOME_NAMES)):
             counts = [plane.read_counter(OUTCOMES, index) for plane in self.planes]
             assert counts[0] == counts[1], f"outcome {index}: {counts[0]}, expected {counts[1]}"
 
@@ -188,6 +191,7 @@ class UdpSwitch(ExitStack):
             "slot": seq & 1,
             "seq": seq,
             "keys": (frames.NO_KEY,) * LANES,
+            "fingerprint": fields.get("active", 0),
             **fields,
         }
         return Aggregation(**values).pack()  # type: ignore[arg-type]

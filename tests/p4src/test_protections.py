@@ -108,6 +108,12 @@ CHANGES = {
         "",
         "test_malformed.py::test_wrong_headers",
     ),
+    "agreement with itself": (
+        "bmv2/aggregation.p4",
+        "&& hdr.aggregation.active != hdr.aggregation.fingerprint[7:0]",
+        "&& false",
+        "test_malformed.py::test_wrong_headers",
+    ),
     "asking changes nothing": (
         "bmv2/aggregation.p4",
         "hdr.keys[i].key = NO_KEY;",
@@ -197,6 +203,18 @@ CHANGES = {
         "if (meta.parent_bit != 0 && meta.from_parent == 0) {",
         "if (false) {",
         "test_leaves.py::test_an_error_goes_to_the_root_first",
+    ),
+    "own name": (
+        "bmv2/p4reduce.p4",
+        "} else if (meta.forged == 1) {",
+        "} else if (false) {",
+        "test_forgeries.py::test_forged_frames_are_dropped_and_counted",
+    ),
+    "hello limits": (
+        "bmv2/aggregation.p4",
+        "colour == V1MODEL_METER_COLOR_RED ?",
+        "false ?",
+        "test_hello_limits.py::test_a_flood_at_one_port_leaves_room_for_ranks_at_others",
     ),
     "untouched": (
         "bmv2/checksums.p4",

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import count
 from random import Random
 from typing import Any, Protocol
 
@@ -19,6 +22,8 @@ from p4reduce.protocol.constants import NO_KEY, PARENT, Op, Outcome
 from p4reduce.protocol.packet import LANES_OF, NO_VALUES, Codec, Packet, ProtocolError
 
 LIMIT_S = 30.0
+FAULTS = int(os.environ.get("P4REDUCE_FAULTS", "0"))  # how many each test makes; 0: as many as take seconds
+ONE_SEED = os.environ.get("P4REDUCE_SEED", "")
 ALL = 0xFFFFFFFF
 
 
@@ -26,6 +31,10 @@ class Aggregator(Protocol):
     """A switch of one job, be it the model or a data plane; `outcomes` counts packets by what became of them."""
 
     outcomes: Any
+
+    def query(self, half: int) -> tuple[int, int]:
+        """Its seq and its bitmap."""
+        ...
 
     def receive(self, sender: int, payload: bytes) -> tuple[tuple[int, ...], bytes] | None: ...
 
@@ -36,7 +45,6 @@ class Witness:
     def __init__(self, switch: Aggregator, ranks: Sequence[int], codec: Codec) -> None:
         self._switch, self._ranks, self._codec = switch, ranks, codec
         self.said: dict[tuple[int, int], dict[int, Packet]] = {}
-        self.seqs: dict[int, set[int]] = {}  # of each half
 
     def receive(self, sender: int, payload: bytes) -> tuple[tuple[int, ...], bytes] | None:
         before = self._counted()
@@ -44,8 +52,12 @@ class Witness:
         if sender != PARENT and self._counted() > before:
             packet = self._codec.decode(payload)
             self.said.setdefault((packet.slot, packet.seq), {})[self._ranks[sender]] = packet
-            self.seqs.setdefault(packet.slot, set()).add(packet.seq)
         return answer
+
+    def counted(self, half: int) -> tuple[int, list[int]]:
+        """The half's round, and the ranks that are counted in it, as the controller asks for them."""
+        seq, bitmap = self._switch.query(half)
+        return seq, [rank for worker, rank in enumerate(self._ranks) if bitmap >> worker & 1]
 
     def _counted(self) -> int:
         outcomes = self._switch.outcomes
@@ -156,22 +168,21 @@ class FaultyMember(Simulation):
         return changed if random.random() < 0.95 else bytes([random.getrandbits(8)]) + changed[1:]
 
     def _set_lanes(self, packet: Packet, active: int, present: int) -> None:
-        """As a member does that takes other lanes for those of the round: so its fingerprint is another one, too."""
+        """As a member does that takes other lanes for those of the round, in its fingerprint too or not."""
         held = dict(zip(LANES_OF[packet.present], packet.values, strict=True))
         present &= active
         rows = [held.get(lane, np.ones(self.codec.block_size, np.int32)) for lane in LANES_OF[present]]
         packet.values = np.array(rows, np.int32) if rows else NO_VALUES
         packet.active, packet.present = active, present
-        packet.fingerprint = packet.fingerprint & ~0xFF | active
+        if self.faults.random() < 0.5:
+            packet.fingerprint = packet.fingerprint & ~0xFF | active
 
-    def overtaken(self, rank: int) -> bool:
-        """Whether the switch has been past a round that the rank is in, so it did not answer."""
-        witness = next(one for one in self.witnesses if rank in one._ranks)
-        for slot in self.workers[rank]._slots:
-            seqs = witness.seqs.get(slot.index << 1 | slot.seq & 1, ())
-            if slot.under_way and any(0 < (seq - slot.seq) % 2**32 < 2**31 for seq in seqs):
-                return True
-        return False
+    def gone_ahead(self, rank: int) -> set[int]:
+        """The ranks that this one accuses after asking who is counted in the halves in which it has no answer."""
+        worker = self.workers[rank]
+        halves = [slot.index << 1 | slot.seq & 1 for slot in worker._slots if slot.under_way]
+        counted = [(half, *witness.counted(half)) for half in halves for witness in self.witnesses]
+        return {other for half, seq, others in counted for other in others if worker.is_impossible(half, seq)}
 
     def end(self) -> str:
         """Runs until the first honest rank has an error, all are done, or their patience has; says how it ended."""
@@ -191,12 +202,11 @@ class FaultyMember(Simulation):
         waiting = [rank for rank in honest if not self.workers[rank].idle]
         if not waiting:
             return "ended"
-        for rank in waiting:
-            awaited = self.workers[rank].awaited()
-            if self.culprit in awaited:
-                return "awaited"
-        assert any(map(self.overtaken, waiting)), f"ranks {waiting} wait for nothing after {self.changes}"
-        return "overtaken"
+        awaited = any(self.culprit in self.workers[rank].awaited() for rank in waiting)
+        accused = set().union(*map(self.gone_ahead, waiting))
+        assert accused <= {self.culprit}
+        assert awaited or accused, f"ranks {waiting} wait for nothing after {self.changes}"
+        return "gone ahead" if accused else "awaited"
 
     def _check_error(self, error: BaseException | None) -> None:
         assert isinstance(error, MismatchError)
@@ -233,6 +243,28 @@ def run_case(
     except (AssertionError, ProtocolError) as error:
         raise AssertionError(f"seed {seed}: {error}; rank {culprit}: {simulation.changes}") from error
     return simulation
+
+
+def run_cases(case: Callable[[int], FaultyMember], faults: int, first: int = 0, step: int = 1) -> Counter[str]:
+    """Cases of every `step`th seed, until so many packets were changed or sent as they should not be; how they ended.
+
+    P4REDUCE_SEED runs the one case of a seed that a failure has named. The count has the number of faults too.
+    """
+    ends: Counter[str] = Counter()
+    for seed in [int(ONE_SEED)] if ONE_SEED else count(first, step):
+        if seed % step == first:
+            simulation = case(seed)
+            ends.update([simulation.outcome])
+            ends["faults"] += len(simulation.changes)
+        if ends["faults"] >= faults:
+            break
+    return ends
+
+
+def check_ends(ends: Counter[str]) -> None:
+    """That cases ended in every way, where there were enough of them."""
+    print(", ".join(f"{what}: {number}" for what, number in ends.items()))
+    assert ends["faults"] < 5000 or ends.keys() >= {"ended", "told", "awaited", "gone ahead"}
 
 
 def membership_of(world_size: int, lanes: int, block_size: int, slots: int) -> Membership:

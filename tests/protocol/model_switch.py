@@ -44,6 +44,10 @@ class ModelSwitch:
         lanes, block_size = self.job.lanes, self.job.block_size
         self.halves[half] = Half(seq, keys=[NO_KEY] * lanes, sums=np.zeros((lanes, block_size), np.int32))
 
+    def query(self, half: int) -> tuple[int, int]:
+        """Its seq and its bitmap."""
+        return self.halves[half].seq, self.halves[half].bitmap
+
     def receive(self, sender: int, payload: bytes) -> tuple[tuple[int, ...], bytes] | None:
         """The workers to answer, and the answer. `sender`: the worker, or PARENT, that port and address belong to."""
         outcome, answer = self._receive(sender, payload)
@@ -56,6 +60,8 @@ class ModelSwitch:
         except ProtocolError:
             return Outcome.MALFORMED, None
         if (packet.active & ~packet.present).bit_count() > self.job.max_absent_lanes:
+            return Outcome.MALFORMED, None
+        if packet.op in (Op.DATA, Op.RESULT) and packet.active != packet.fingerprint & 0xFF:
             return Outcome.MALFORMED, None
         from_parent = self.index is not None and sender == PARENT
         if packet.op not in ((Op.RESULT, Op.STATUS, Op.ERROR) if from_parent else (Op.DATA, Op.ERROR)):

@@ -34,6 +34,7 @@ def random_membership(random: Random) -> Membership:
         lanes=random.choice([1, 2, 4, 8]),
         block_size=random.randint(1, 5) if random.random() < 0.8 else random.choice([32, 64, 128, 256]),
         first_seq=random.choice([0, 2**31 - 2, 2**32 - 2, 2**32 - 4, 2 * random.randrange(2**31)]),
+        abort_secret=random.getrandbits(64),
     )
 
 

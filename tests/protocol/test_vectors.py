@@ -63,6 +63,14 @@ def test_hello() -> None:
     assert worker.hello(int(vector["nonce"], 16)).hex() == vector["datagram"]
 
 
+@pytest.mark.parametrize("one", VECTORS["aborts"]["datagrams"], ids=lambda one: one["what"])
+def test_aborts(one: dict[str, Any]) -> None:
+    secret = int(VECTORS["aborts"]["abort_secret"], 16)
+    worker = Worker(Membership(**VECTORS["aborts"]["membership"], abort_secret=secret))
+    worker.receive(bytes.fromhex(one["datagram"]), 0.0)
+    assert (worker.failure is not None) == one["taken"]
+
+
 def test_operation() -> None:
     """Every datagram of two ranks' allreduce in two rounds after the announcement, as rank 1 completes each."""
     vector = VECTORS["operation"]

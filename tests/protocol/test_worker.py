@@ -17,7 +17,10 @@ from p4reduce.protocol.packet import NO_VALUES, Codec, Packet
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-M = Membership(job=5, generation=9, rank=1, world_size=3, slots=2, lanes=2, block_size=2, first_seq=100)
+SECRET = 0x0123456789ABCDEF
+M = Membership(
+    job=5, generation=9, rank=1, world_size=3, slots=2, lanes=2, block_size=2, first_seq=100, abort_secret=SECRET
+)
 CODEC = Codec(M.lanes, M.block_size)
 BEFORE, RTO = 0.0, Timing().initial
 
@@ -34,6 +37,11 @@ def answer(packet: Packet, op: Op, **changes: object) -> bytes:
     """What the switch makes of a worker's packet."""
     fields = {"op": op, "present": 0, "values": NO_VALUES} | changes
     return CODEC.encode(dataclasses.replace(packet, **fields))  # type: ignore[arg-type]
+
+
+def abort(packet: Packet, secret: int = SECRET, **changes: object) -> bytes:
+    """What the controller sends to those of the packet's job."""
+    return answer(packet, Op.ABORT, slot=0, seq=secret >> 32, fingerprint=secret & 0xFFFFFFFF, **changes)
 
 
 def result(packet: Packet, keys: list[int], sums: list[list[int]] | None = None, **changes: object) -> bytes:
@@ -166,7 +174,7 @@ def test_duplicates_and_the_past_change_nothing() -> None:
         result(second, [NO_KEY, NO_KEY], [[1, 1]], seq=second.seq + 2),
         result(second, [NO_KEY, NO_KEY], [[1, 1]], generation=8),
         answer(second, Op.ERROR, generation=8),
-        answer(second, Op.ABORT, generation=8),
+        abort(second, generation=8),
     ):
         worker.receive(late, 0.002)
     assert worker.stats.stale == 7
@@ -316,7 +324,7 @@ def test_abort() -> None:
     worker, operation, (first, _) = started()
     waiting = Operation(np.ones(3, np.float32))
     worker.submit(waiting, BEFORE)
-    worker.receive(answer(first, Op.ABORT, worker=2, seq=0, slot=0, fingerprint=0, keys=[3, 0]), 0.001)
+    worker.receive(abort(first, worker=2, keys=[3, 0]), 0.001)
     assert isinstance(worker.failure, JobAborted)
     assert worker.failure.rank == 2
     assert str(worker.failure) == "job 5 was aborted: rank 2 has left it (reason 3)"
@@ -332,16 +340,29 @@ def test_abort() -> None:
 
 def test_abort_for_this_rank() -> None:
     worker, _, (first, _) = started()
-    worker.receive(answer(first, Op.ABORT, worker=1, keys=[1, 0]), 0.001)
+    worker.receive(abort(first, worker=1, keys=[1, 0]), 0.001)
     assert str(worker.failure) == "job 5 was aborted: this rank, 1, has left it (reason 1)"
 
 
 def test_abort_that_blames_nobody() -> None:
     worker, _, (first, _) = started()
-    worker.receive(answer(first, Op.ABORT, worker=NOBODY, keys=[5, 0]), 0.001)
+    worker.receive(abort(first, worker=NOBODY, keys=[5, 0]), 0.001)
     assert isinstance(worker.failure, JobAborted)
     assert worker.failure.rank is None
     assert str(worker.failure) == "job 5 was aborted: the controller has ended it, and no rank is to blame (reason 5)"
+
+
+@pytest.mark.parametrize(
+    "secret", [0, SECRET ^ 1, SECRET ^ 1 << 63, SECRET >> 32, SECRET & 0xFFFFFFFF, SECRET & 0xFFFFFFFF << 32]
+)
+def test_an_abort_without_the_jobs_secret_is_only_counted(secret: int) -> None:
+    worker, operation, (first, _) = started()
+    worker.receive(abort(first, secret, worker=2, keys=[1, 0]), 0.001)
+    assert worker.failure is None
+    assert not operation.done
+    assert (worker.stats.foreign, worker.stats.stale) == (1, 0)
+    worker.receive(abort(first, worker=2, keys=[1, 0]), 0.002)
+    assert isinstance(worker.failure, JobAborted)
 
 
 def test_ranks_that_disagree_go_on_telling() -> None:
@@ -421,3 +442,39 @@ def test_too_large_a_tensor_is_refused_and_harms_nothing() -> None:
         worker.submit(Operation(np.zeros((1 << 24) + 1, np.int32)), BEFORE)
     assert worker.idle
     assert worker.take_packets() == []
+
+
+def test_a_packet_without_an_answer() -> None:
+    """What is sent once may be held back, so it does not count; a STATUS is an answer."""
+    worker, _, (first, second) = started()
+    patience = 3.0
+    assert worker.unanswered(100.0, patience) is None
+    now = BEFORE
+    while now < 2.0:
+        now += 0.01
+        worker.tick(now)
+    assert worker.unanswered(2.9, patience) is None
+    assert worker.unanswered(3.1, patience) == first.slot
+    worker.receive(answer(first, Op.STATUS, keys=[0b011, 0]), 3.1)
+    assert worker.unanswered(3.2, patience) == second.slot
+    worker.receive(answer(second, Op.STATUS, keys=[0b011, 0]), 3.2)
+    assert worker.unanswered(6.0, patience) is None
+    assert worker.unanswered(6.15, patience) == first.slot
+    worker.receive(result(first, [key(0, 130), NO_KEY]), 6.2)
+    assert worker.unanswered(6.25, patience) == second.slot
+    while now < 10.0:
+        now += 0.01
+        worker.tick(now)
+    worker.receive(result(second, [NO_KEY, key(0, 129)]), 10.0)
+    assert worker.unanswered(10.0, patience) == first.slot + 1  # its next round, in the other half
+
+
+def test_rounds_that_no_rank_can_be_in() -> None:
+    worker, _, (first, _) = started()
+    assert not any(worker.is_impossible(0, seq) for seq in (98, 99, 100, 101, 101 + 2**31, 2**32 - 1))
+    assert all(worker.is_impossible(half, seq) for half in (0, 1, 2) for seq in (102, 103, 99 + 2**31, 100 + 2**31))
+    assert not worker.is_impossible(4, 102)  # the job has two slots
+    worker.receive(result(first, [key(0, 130), NO_KEY]), 0.001)
+    assert not worker.is_impossible(0, 102)
+    assert worker.is_impossible(0, 103)
+    assert worker.is_impossible(2, 102)

@@ -22,8 +22,9 @@ from p4reduce_targets.ports import (
     open_port,
     split_port,
 )
+from tests.own_network import ip, wait_until_up
 
-from .own_network import ip, own_network, wait_until_up
+from .own_cables import own_cables
 
 ETH_P_ALL = 3
 TIMEOUT_S = 10.0
@@ -186,7 +187,7 @@ class TestInterfaces:
 
     @pytest.fixture
     def eth(self) -> Iterator[EthPort]:
-        with own_network():
+        with own_cables():
             port = EthPort(1, "switch1")
             yield port
             port.close()

@@ -19,8 +19,9 @@ from pathlib import Path
 import pytest
 
 from p4reduce_targets.bmv2 import BINARY
+from tests.certificates import self_signed
 
-from .own_network import own_network
+from .own_cables import own_cables
 from .p4runtime.client import INSERT, MODIFY, Client, action, default_entry, group_entry
 
 TIMEOUT_S = 30.0
@@ -104,6 +105,12 @@ def test_datagrams_pass_the_program_and_reach_the_controller() -> None:
         (["--port", "510=eth:lo"], 2, "port 510: accepted are 1 to 510, without the CPU port 510"),
         ([*UDP, *UDP], 2, "port 1 is given twice"),
         ([*UDP, "--grpc", "0.0.0.0:0"], 2, "--insecure lifts that"),
+        ([*UDP, "--grpc", "0.0.0.0:0", "--tls-cert", __file__, "--tls-key", __file__], 2, "--insecure lifts that"),
+        ([*UDP, "--tls-cert", __file__], 2, "accepted are the first two, all of them, or none"),
+        ([*UDP, "--tls-ca", __file__], 2, "accepted are the first two, all of them, or none"),
+        ([*UDP, "--tls-cert", "/none", "--tls-key", __file__], 2, "cannot read /none: No such file or directory"),
+        ([*UDP, "--tls-cert", __file__, "--tls-key", __file__], 1, "cannot listen for P4Runtime at"),
+        ([*UDP, "--target", "bmv2", "--tls-cert", __file__], 2, "only --target sim and native can"),
         ([*UDP, "--grpc", "nonsense"], 2, "accepted are HOST:PORT and unix:PATH"),
         ([*UDP, "--pcap", "folder"], 2, "only --target bmv2 can"),
         ([*UDP, "--target", "tofino"], 2, "'tofino' is not one of"),
@@ -115,6 +122,13 @@ def test_datagrams_pass_the_program_and_reach_the_controller() -> None:
 def test_errors(arguments: list[str], code: int, message: str) -> None:
     ended, said = failing(*arguments)
     assert (ended, message in said) == (code, True), said
+
+
+def test_clients_with_certificates_alone_lift_the_limit(tmp_path: Path) -> None:
+    certificate, key = map(str, self_signed(tmp_path, "switch"))
+    tls = ["--tls-cert", certificate, "--tls-key", key, "--tls-ca", certificate]
+    with started("--grpc", "0.0.0.0:0", *tls, *UDP) as (_, line):
+        assert line.startswith("ready target=sim grpc=0.0.0.0:")
 
 
 def test_insecure_lifts_the_limit() -> None:
@@ -169,7 +183,7 @@ class TestBmv2:
     @pytest.fixture
     def running(self, arguments: tuple[str, ...]) -> Iterator[subprocess.Popen[str]]:
         with ExitStack() as stack:
-            with own_network():
+            with own_cables():
                 process, line = stack.enter_context(started(*arguments))
                 self.host = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)))
                 self.host.bind(("host1", 3))
@@ -218,7 +232,7 @@ class TestBmv2:
     def test_log_and_pcap(self, arguments: tuple[str, ...], tmp_path: Path) -> None:
         log, pcap = tmp_path / "log", tmp_path / "pcap"
         options = ("--log-level", "debug", "--log-file", str(log), "--pcap", str(pcap))
-        with own_network(), started(*arguments, *options) as (process, line):
+        with own_cables(), started(*arguments, *options) as (process, line):
             with Client(json.loads(line)["grpc"]) as client:
                 client.become_primary().configure()
                 client.write(INSERT, group_entry(1, (1, 1)))  # a build without logging macros logs little else

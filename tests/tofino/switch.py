@@ -9,8 +9,10 @@ the language says (a header that a short packet ends in, fields that share conta
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 
+from p4reduce_targets.sim.meters import RED, MeterArray
 from p4reduce_targets.sim.switch import Switch
 from p4reduce_targets.sim.tables import Entry, ExactTable
 
@@ -24,6 +26,7 @@ INGRESS, PARSED = "ingress_intrinsic_metadata_t", "ingress_intrinsic_metadata_fr
 DEPARSED, TO_MANAGER = "ingress_intrinsic_metadata_for_deparser_t", "ingress_intrinsic_metadata_for_tm_t"
 EGRESS, OUT = "egress_intrinsic_metadata_t", "egress_intrinsic_metadata_for_deparser_t"
 NOWHERE = -1
+RED_ON_CHIP = 3  # MeterColor_t
 
 State = dict[str, int]
 Fields = list[tuple[str, int]]
@@ -51,6 +54,13 @@ class PacketIn:
             s[name] = word >> bits & ((1 << size) - 1)
         s[valid] = 1
         self.at = end
+
+    def ahead(self, bits: int) -> int:
+        """What comes next, and is not taken."""
+        end = self.at + bits // 8
+        if end > len(self.data):
+            raise TooShort
+        return int.from_bytes(self.data[self.at : end], "big")
 
     def advance(self, bits: int) -> None:
         self.at += bits // 8
@@ -123,12 +133,15 @@ def no_action(s: State) -> None:
 class TofinoSwitch(Switch):
     """A `DataPlane` whose tables, groups and counters are those of sim; what happens to a packet is its own."""
 
-    def __init__(self, translation: Translation, cpu_port: int, seed: int = 1) -> None:
+    def __init__(
+        self, translation: Translation, cpu_port: int, seed: int = 1, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         self.cpu_port = cpu_port
         self.translation = translation
         self._tables = translation.tables
         self._groups: dict[int, tuple[tuple[int, int], ...]] = {}
         self._counters = {name: ([0] * size, [0] * size) for name, size in translation.counters.items()}
+        self._meters = {name: MeterArray(size, clock) for name, size in translation.meters.items()}
         self.registers = {
             name: [[word] * size for word in initial] for name, (size, initial) in translation.registers.items()
         }
@@ -136,6 +149,7 @@ class TofinoSwitch(Switch):
             "registers": self.registers,
             "tables": translation.tables,
             "count": self._count,
+            "colour": self._colour,
             "random_bits": random.Random(seed).getrandbits,
             "internet_checksum": internet_checksum,
             "first_match": first_match,
@@ -202,6 +216,11 @@ class TofinoSwitch(Switch):
         out = PacketOut()
         self._blocks[f"{gress}_deparser"](s, out)
         return out.data + packet.payload
+
+    def _colour(self, meter: str, index: int) -> int:
+        """All of this program's meters count packets."""
+        self._meters[meter].execute(index, 1)
+        return RED_ON_CHIP if self._meters[meter].colour == RED else self._meters[meter].colour
 
     def _count(self, counter: str, index: int, length: int) -> None:
         packets, sizes = self._counters[counter]

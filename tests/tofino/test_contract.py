@@ -73,6 +73,10 @@ def test_counters(ours: Translation, theirs: Program) -> None:
     assert ours.counters == {name: counter.size for name, counter in theirs.counters.items()}
 
 
+def test_meters(ours: Translation, theirs: Program) -> None:
+    assert ours.meters == {name: meter.size for name, meter in theirs.meters.items()}
+
+
 def test_registers(ours: Translation, theirs: Program) -> None:
     def short(name: str) -> str:
         return name.partition(".")[2]

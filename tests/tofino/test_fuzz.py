@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.dataplane.fuzz import describe, outcome
-from tests.dataplane.switch import LOSSES_IN, LOSSES_OUT, OUTCOME_NAMES, OUTCOMES, Switch
+from tests.dataplane.switch import FORGERIES, LOSSES_IN, LOSSES_OUT, OUTCOME_NAMES, OUTCOMES, Switch
 from tests.dataplane.targets import Unavailable
 from tests.dataplane.traffic import Setup, Step, Traffic
 from tests.p4src.build import P4SRC
@@ -50,6 +50,7 @@ def state(switch: Switch, setup: Setup) -> dict[str, object]:
     return {
         "halves": [switch.query(half) for half in setup.halves],
         "outcomes": outcomes,
+        "forged": switch.client.read_counters(FORGERIES),
         "lost at ingress": switch.client.read_counters(LOSSES_IN),
         "lost at egress": {port: packets for port, (packets, _) in switch.client.read_counters(LOSSES_OUT).items()},
     }

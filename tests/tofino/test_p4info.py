@@ -33,6 +33,7 @@ def contract(info: p4i.P4Info) -> dict[str, Any]:
             for table in info.tables
         },
         "counters": {one.preamble.name: (one.size, one.spec.unit) for one in info.counters},
+        "meters": {one.preamble.name: (one.size, one.spec.unit) for one in info.meters},
         "packets": {
             one.preamble.name: [(item.id, item.name, item.bitwidth) for item in one.metadata]
             for one in info.controller_packet_metadata

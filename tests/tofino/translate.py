@@ -44,11 +44,12 @@ class Scope:
 
 @dataclass
 class Translation:
-    """The source, and what the control plane sees of it: tables, counters' sizes, registers' words, headers."""
+    """The source, and what the control plane sees of it: tables, sizes of counters, registers' words, headers."""
 
     source: str = ""
     tables: dict[str, Table] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
+    meters: dict[str, int] = field(default_factory=dict)
     registers: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # size, initial words
     template: dict[str, dict[str, int]] = field(default_factory=dict)  # gress -> s before a packet
     intrinsic: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # gress -> fields ahead of a packet
@@ -267,6 +268,8 @@ class Translator:
             raise NotImplementedError(f"function {method.path.name}")
         if method.member == "isValid":
             return f"bool(s[{self._place(scope, method.expr).name + VALID!r}])"
+        if method.member == "lookahead":
+            return f"pkt.ahead({self._bits(call.typeArguments[0])})"
         instance = scope.instances[method.expr.path.name]
         kind = _extern(instance)
         name = f"{scope.block}_{instance.name}"
@@ -336,7 +339,12 @@ class Translator:
 
     def _assign(self, scope: Scope, left: Node, right: Node) -> None:
         if right.kind == "MethodCallExpression" and right.method.kind == "Member" and right.method.member == "execute":
-            self._execute(scope, right, left)
+            instance = scope.instances[right.method.expr.path.name]
+            if _extern(instance) == "Meter":
+                index = self._value(scope, right.arguments[0].expression)
+                self._store(self._place(scope, left), f"colour({self._name(scope, instance)!r}, {index})")
+            else:
+                self._execute(scope, right, left)
         elif right.kind == "Member" and right.member in ("hit", "miss"):
             self._store(self._place(scope, left), self._condition(scope, right))
         elif left.kind == "Slice":
@@ -477,6 +485,8 @@ class Translator:
         kind = _extern(instance)
         if kind == "Counter":
             self.out.counters[self._name(scope, instance)] = self._constant(instance.arguments[0].expression)
+        elif kind == "Meter":
+            self.out.meters[self._name(scope, instance)] = self._constant(instance.arguments[0].expression)
         elif kind == "Register":
             words = list(self._leaves("", instance.type.arguments[0]))
             initial = [0] * len(words)

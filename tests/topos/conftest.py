@@ -6,17 +6,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "hostlib"))
-from own_network import Namespace
+from tests.own_network import Namespace
 
 if TYPE_CHECKING:
     from p4reduce_topos.emulation.network import Network

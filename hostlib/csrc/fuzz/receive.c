@@ -71,6 +71,8 @@ static void answer(struct job *job, struct input *input) {
     const unsigned active = packet[AGGREGATION_ACTIVE], op = OP_RESULT + take(input, 6);
     packet[AGGREGATION_VERSION] = version_and_op(op);
     packet[AGGREGATION_PRESENT] = (uint8_t)(op == OP_RESULT ? active : 0);
+    if (op == OP_ABORT && take(input, 2) == 0)
+        memset(packet + AGGREGATION_SEQ, 0, 8); // the job's secret
     for (unsigned change = take(input, 8); change > 0; change--) {
         const unsigned lane = take(input, job->lanes);
         const uint8_t value = (uint8_t)take(input, 256);

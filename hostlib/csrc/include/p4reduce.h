@@ -62,13 +62,14 @@ typedef struct p4reduce_membership {
     uint32_t job;
     uint32_t generation;
     uint32_t rank;
-    uint32_t world_size; /* 1 to 255 */
-    uint32_t slots;      /* packets under way at once */
-    uint32_t lanes;      /* blocks a packet: 1 to 8 */
-    uint32_t block_size; /* values a block: 1 to 1024 */
-    uint32_t first_seq;  /* number of each slot's first round; even */
-    uint32_t peer_count; /* ranks at this rank's switch; 0: all of the job */
-    uint8_t peers[32];   /* which, each in its place as a worker there */
+    uint32_t world_size;   /* 1 to 255 */
+    uint32_t slots;        /* packets under way at once */
+    uint32_t lanes;        /* blocks a packet: 1 to 8 */
+    uint32_t block_size;   /* values a block: 1 to 1024 */
+    uint32_t first_seq;    /* number of each slot's first round; even */
+    uint32_t peer_count;   /* ranks at this rank's switch; 0: all of the job */
+    uint8_t peers[32];     /* which, each in its place as a worker there */
+    uint64_t abort_secret; /* the job's, by which an ABORT shows that it is the controller's */
 } p4reduce_membership;
 
 /* When unanswered packets are sent again. NULL where one is accepted stands for the defaults named here. */
@@ -98,7 +99,7 @@ typedef struct p4reduce_stats {
     uint64_t retransmissions;
     uint64_t statuses;  /* answers that named stragglers */
     uint64_t stale;     /* packets of an earlier round or generation, ignored */
-    uint64_t foreign;   /* malformed packets, or not of this job, ignored */
+    uint64_t foreign;   /* malformed packets, or not of this job, and ABORTs without its secret, ignored */
     double seconds;     /* with at least one operation under way */
     uint64_t slowdowns; /* times that a queue seemed to have overflowed, and packets were spread out more */
 } p4reduce_stats;
@@ -180,6 +181,14 @@ P4REDUCE_API void *p4reduce_next_ended(p4reduce_engine *engine, double timeout, 
 
 /* Ends all operations with P4REDUCE_FAILED and this message, and lets none start. The first failure stays. */
 P4REDUCE_API void p4reduce_fail(p4reduce_engine *engine, const char *message);
+
+/* The half, 2 * slot + round mod 2, in which a packet has had no answer for 3 s though it was sent again; -1 if there
+ * is none. The controller can ask the switch which ranks are counted there. */
+P4REDUCE_API int32_t p4reduce_unanswered(p4reduce_engine *engine);
+
+/* What the controller was told: that the switch has counted a rank in round `seq` of the half. Ends all operations with
+ * P4REDUCE_MISMATCH and this message, if no rank can be in that round yet. */
+P4REDUCE_API void p4reduce_counted(p4reduce_engine *engine, uint32_t half, uint32_t seq, const char *message);
 
 /* Why the engine takes no operations any more; P4REDUCE_OK while it does. */
 P4REDUCE_API p4reduce_status p4reduce_failure(p4reduce_engine *engine, p4reduce_error *error);

@@ -11,8 +11,8 @@ import numpy as np
 from p4reduce.collectives.moves import move
 from p4reduce.collectives.plan import Group, Plan
 from p4reduce.errors import UnsupportedDtype
-from p4reduce.tensors.dense import assign, check_movable, check_writable, dtype_name, host_empty
-from p4reduce.tensors.staging import gathered
+from p4reduce.tensors.dense import check_movable, check_writable, dtype_name, host_empty
+from p4reduce.tensors.staging import Target, gathered, target
 
 T = TypeVar("T")
 
@@ -38,16 +38,17 @@ class Extreme:
         if in_place:
             check_writable(tensor)
         self._collective = f"{collective} {op}"
-        self._tensor = tensor
+        self._targets = [target(tensor)] if in_place else []
         self._fold = FOLDS[op]
         every = host_empty(tensor, (group.size, *tensor.shape))
         self._staging = gathered(every, (group.rank, ...), tensor)
 
-    def plan(self, result: T, finish: Callable[[], None]) -> Plan[T]:
-        return move(self._collective, self._staging, result, finish)
+    def plan(self, result: T, finish: Callable[[], None], *targets: Target) -> Plan[T]:
+        return move(self._collective, self._staging, result, finish, [*self._targets, *targets])
 
     def write_back(self) -> None:
-        assign(self._tensor, self._fold(self._staging.host))
+        for own in self._targets:
+            own.write(self._fold(self._staging.host))
 
-    def write_part(self, index: int, out: Any) -> None:
-        assign(out, self._fold(self._staging.host[:, index, ...]))
+    def write_part(self, index: int, out: Target) -> None:
+        out.write(self._fold(self._staging.host[:, index, ...]))

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from p4reduce.collectives.plan import Group, Plan, nothing
 from p4reduce.protocol import Operation
-from p4reduce.tensors.dense import assign, check_movable, check_writable, dtype_name, host_empty, output_for, shape_of
-from p4reduce.tensors.staging import Staging, gathered, words, zeros
+from p4reduce.tensors.dense import check_movable, check_writable, dtype_name, host_empty, output_for, shape_of
+from p4reduce.tensors.staging import Staging, Target, crossings, gathered, target, words, zeros
 
 T = TypeVar("T")
 
@@ -43,12 +43,13 @@ def all_gather_apart(group: Group, tensor: Any, outs: Sequence[Any]) -> Plan[Seq
     ends = list(itertools.accumulate(math.prod(shape_of(out)) for out in outs))
     own = slice(ends[group.rank] - math.prod(shape_of(tensor)), ends[group.rank])
     staging = gathered(host_empty(tensor, (ends[-1],)), own, tensor.reshape(-1))
+    targets = [target(out) for out in outs]
 
     def finish() -> None:
-        for out, end in zip(outs, ends, strict=True):
-            assign(out, staging.host[end - math.prod(out.shape) : end].reshape(out.shape))
+        for out, to, end in zip(outs, targets, ends, strict=True):
+            to.write(staging.host[end - math.prod(out.shape) : end].reshape(out.shape))
 
-    return move("all_gather", staging, outs, finish)
+    return move("all_gather", staging, outs, finish, targets)
 
 
 def barrier(_: Group) -> Plan[None]:
@@ -56,9 +57,19 @@ def barrier(_: Group) -> Plan[None]:
     return Plan("barrier", Operation(np.zeros(0, np.int32), reduce_op="barrier"), None)
 
 
-def move(collective: str, staging: Staging, result: T, finish: Callable[[], None] = nothing) -> Plan[T]:
-    """Adds the words of all ranks, of which no two have the same bit set: so there are no carries."""
+def move(
+    collective: str,
+    staging: Staging,
+    result: T,
+    finish: Callable[[], None] = nothing,
+    targets: Iterable[Target] = (),
+) -> Plan[T]:
+    """Adds the words of all ranks, of which no two have the same bit set: so there are no carries.
+
+    targets: into which `finish` writes, besides the staging's own.
+    """
     size, dtype = staging.host.nbytes, dtype_name(staging.host)
     # How many bytes the last word holds is not to be seen in the number of words.
     operation = Operation(staging.work, dtype=dtype, reduce_op=f"{collective} +{size % 4}")
-    return Plan(f"{collective} of {size} bytes of {dtype}", operation, result, finish)
+    name = f"{collective} of {size} bytes of {dtype}"
+    return Plan(name, operation, result, finish, staging.fetch, crossings(staging, *targets))

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from p4reduce import settings
 from p4reduce.protocol import Operation
+
+if TYPE_CHECKING:
+    from p4reduce.tensors.cuda import Crossing, Wait
 
 T = TypeVar("T")
 
@@ -25,8 +28,8 @@ class Group:
         return settings.integer(name, rank, 0, self.size - 1)
 
 
-def nothing() -> None:
-    """What there is left to do where the result is there already."""
+def nothing(_: object = None) -> None:
+    """What there is left to do where all is there already."""
 
 
 @dataclass(slots=True)
@@ -35,9 +38,13 @@ class Plan(Generic[T]):
 
     name: for error messages. operation: the sum over all ranks. result: what the caller is given in the end.
     finish: called when the sums are there, from the carrier's thread; what it raises is the collective's error.
+    fetch: called before the operation is begun, to fill its memory; with what waits for devices.
+    crossings: of all CUDA tensors that it reads or writes.
     """
 
     name: str
     operation: Operation
     result: T
     finish: Callable[[], None] = nothing
+    fetch: Callable[[Wait], None] = nothing
+    crossings: Sequence[Crossing] = ()

@@ -10,6 +10,7 @@ from p4reduce.collectives.extremes import FOLDS, Extreme
 from p4reduce.collectives.plan import Group, Plan, nothing
 from p4reduce.collectives.sums import Sum
 from p4reduce.tensors.dense import output_for, shape_of
+from p4reduce.tensors.staging import Target, target
 
 ReduceOp: TypeAlias = Literal["sum", "average", "max", "min"]
 REDUCE_OPS: tuple[str, ...] = get_args(ReduceOp)
@@ -20,13 +21,13 @@ T = TypeVar("T")
 class Reduction(Protocol):
     """A rank's tensor while it is reduced."""
 
-    def plan(self, result: T, finish: Callable[[], None]) -> Plan[T]:
-        """The plan that reduces it."""
+    def plan(self, result: T, finish: Callable[[], None], *targets: Target) -> Plan[T]:
+        """The plan that reduces it. `targets`: into which `finish` writes, besides the tensor."""
 
     def write_back(self) -> None:
         """Makes the tensor its reduction."""
 
-    def write_part(self, index: int, out: Any) -> None:
+    def write_part(self, index: int, out: Target) -> None:
         """Makes `out` the part of the reduction at `index` of the first dimension."""
 
 
@@ -50,7 +51,8 @@ def reduce_scatter(group: Group, tensor: T, out: T | None, op: str, factor: floa
         raise ValueError(f"tensor has shape {shape}: its first dimension must be the number of ranks, {group.size}")
     result: T = output_for(out, tensor, shape[1:])
     reduction = _begin(group, "reduce_scatter", tensor, op, factor, in_place=False)
-    return reduction.plan(result, lambda: reduction.write_part(group.rank, result))
+    out_target = target(result)
+    return reduction.plan(result, lambda: reduction.write_part(group.rank, out_target), out_target)
 
 
 def _begin(group: Group, collective: str, tensor: Any, op: str, factor: float, *, in_place: bool) -> Reduction:

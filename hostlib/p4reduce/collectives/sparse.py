@@ -41,4 +41,4 @@ def allreduce_rows(group: Group, tensor: Any, op: str, factor: float, run: Run) 
         reduction.write_back()
         rows.write_back(union, packed)
 
-    return reduction.plan(tensor, finish)
+    return reduction.plan(tensor, finish, *rows.crossings)

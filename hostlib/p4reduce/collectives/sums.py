@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -12,8 +12,11 @@ from p4reduce import settings
 from p4reduce.collectives.plan import Group, Plan
 from p4reduce.errors import UnsupportedDtype
 from p4reduce.protocol import Operation
-from p4reduce.tensors.dense import assign, check_writable, dtype_name, work_dtype
-from p4reduce.tensors.staging import numbers
+from p4reduce.tensors.dense import check_writable, dtype_name, work_dtype
+from p4reduce.tensors.staging import Target, crossings, numbers
+
+if TYPE_CHECKING:
+    from p4reduce.tensors.cuda import Wait
 
 T = TypeVar("T")
 
@@ -31,29 +34,30 @@ class Sum:
             raise UnsupportedDtype(f"factor={factor!r} of int32, whose product may be no integer: multiply before")
         if in_place:
             check_writable(tensor)
-        if factor == 1:
-            self._staging = numbers(tensor, carried, copy=not in_place)
-        else:
-            # Never in the tensor's own memory, which would keep the product where the plan cannot be submitted.
-            scale = np.float32(settings.number("factor", factor))
-            self._staging = numbers(tensor, carried, copy=True)
-            np.multiply(self._staging.work, scale, out=self._staging.work)
+        self._factor = np.float32(settings.number("factor", factor))
+        # A product never in the tensor's own memory, which would keep it where the plan cannot be submitted.
+        self._staging = numbers(tensor, carried, copy=not in_place or factor != 1)
         work = self._staging.work
         self._divisor = group.size if op == "average" else 1
         self._name = f"{collective} ({op}) of {work.size} {dtype}"
         what = op if collective == "allreduce" else f"{collective} {op}"
         self._operation = Operation(work, dtype=dtype, reduce_op=what, divisor=self._divisor)
 
-    def plan(self, result: T, finish: Callable[[], None]) -> Plan[T]:
-        return Plan(self._name, self._operation, result, finish)
+    def plan(self, result: T, finish: Callable[[], None], *targets: Target) -> Plan[T]:
+        return Plan(self._name, self._operation, result, finish, self._fetch, crossings(self._staging, *targets))
 
     def write_back(self) -> None:
         self._divide()
         self._staging.write_back()
 
-    def write_part(self, index: int, out: Any) -> None:
+    def write_part(self, index: int, out: Target) -> None:
         self._divide()
-        assign(out, self._staging.host[index, ...])
+        out.write(self._staging.host[index, ...])
+
+    def _fetch(self, wait: Wait) -> None:
+        self._staging.fetch(wait)
+        if self._factor != 1:
+            np.multiply(self._staging.work, self._factor, out=self._staging.work)
 
     def _divide(self) -> None:
         # In float32, so that a float16 average need not have a float16 sum.

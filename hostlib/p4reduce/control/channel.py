@@ -69,7 +69,7 @@ def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
         return f"{where}{text}; pass the token that the controller was started with (--token-file)"
     if "Connection refused" in text:
         return f"{where}connection refused; start one with `p4reduce controller --listen {address}`"
-    if tls is not None and _is_tls_trouble(text):
+    if tls is not None and is_tls_trouble(text):
         return f"{where}TLS failed ({text}); check that the controller uses TLS, its authorities and its name"
     if tls is None and code is grpc.StatusCode.UNAVAILABLE and ("reset" in text or "losed" in text):
         return f"{where}{text}; if the controller uses TLS, use it here too"
@@ -95,7 +95,7 @@ def details(error: grpc.RpcError) -> str:
     return " ".join(text.split())
 
 
-def _is_tls_trouble(text: str) -> bool:
+def is_tls_trouble(text: str) -> bool:
     return any(
         word in text.lower()
         for word in ("ssl", "tls", "handshake", "certificate", "peer name", "hostname verification")

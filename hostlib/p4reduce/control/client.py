@@ -24,12 +24,14 @@ from p4reduce.control.channel import DEFAULT_CONTROLLER, LEASE, Tls, code_of, de
 from p4reduce.control.forks import end_in_children
 from p4reduce.control.messages import (
     Assigned,
+    Counted,
     Endpoint,
     Ready,
     awaited_text,
     refusal,
     take_abort,
     take_assigned,
+    take_counted,
     take_ready,
 )
 from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
@@ -42,11 +44,12 @@ _RETRY = 0.2
 
 
 class Session:
-    """One rank's membership of one job. Its methods are for one thread; `aborted` and `close` are for any.
+    """One rank's membership of one job. Its methods are for one thread; `aborted`, `ask` and `close` are for any.
 
     The stream is its lease: it is a member while that is open, whatever its process does, and gRPC's C core sees to it.
     A controller that ends and is started again in time finds the rank back, if it keeps its state.
-    `on_abort` is called once, from a thread of the session's, when the job dies after it was ready; it must not block.
+    `on_abort` is called once, from a thread of the session's, when the job dies after it was ready; `on_counted` when
+    the controller tells what a rank has asked by `ask`. They must not block.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Session:
         tls: Tls | None = None,
         connect_timeout: float = 10.0,
         on_abort: Callable[[JobAborted], None] | None = None,
+        on_counted: Callable[[Counted], None] | None = None,
         lease: float = LEASE,
     ) -> None:
         """Does not connect yet; `join` does. `connect_timeout` bounds how long it waits for the controller to start,
@@ -67,6 +71,7 @@ class Session:
         self._tls = tls
         self._connect_timeout = connect_timeout
         self._on_abort = on_abort
+        self._on_counted = on_counted
         self._lease = lease
         self._news = threading.Condition()
         self._outgoing: queue.SimpleQueue[pb.ClientMessage | None] = queue.SimpleQueue()
@@ -158,6 +163,12 @@ class Session:
                 if time.monotonic() >= deadline:
                     raise JoinError(f"not ready after {limit:g} s: {self._awaited_text()}")
 
+    def ask(self, half: int) -> None:
+        """Asks who is counted in a half of the job in which this rank's packet has no answer."""
+        with self._news:
+            if self._ready is not None and not (self._away or self._leaving or self._over()):
+                self._send(pb.ClientMessage(unanswered=pb.Unanswered(half=half)))
+
     def leave(self, timeout: float = LEAVE_TIMEOUT) -> None:
         """Leaves together with all other ranks, and returns when all have, or soon after if some have not.
 
@@ -248,6 +259,8 @@ class Session:
             elif kind == "abort":
                 newly_aborted = take_abort(message.abort)
             self._news.notify_all()
+        if kind == "counted" and self._on_counted is not None:
+            self._on_counted(take_counted(message.counted))
         if newly_aborted is not None:
             self._abort(newly_aborted)
 

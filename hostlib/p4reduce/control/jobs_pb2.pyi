@@ -40,14 +40,16 @@ IN: Direction
 OUT: Direction
 
 class ClientMessage(_message.Message):
-    __slots__ = ("join", "leave", "rejoin")
+    __slots__ = ("join", "leave", "rejoin", "unanswered")
     JOIN_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     REJOIN_FIELD_NUMBER: _ClassVar[int]
+    UNANSWERED_FIELD_NUMBER: _ClassVar[int]
     join: Join
     leave: Leave
     rejoin: Rejoin
-    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ...) -> None: ...
+    unanswered: Unanswered
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ..., unanswered: _Optional[_Union[Unanswered, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
     __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch")
@@ -81,19 +83,27 @@ class Leave(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Unanswered(_message.Message):
+    __slots__ = ("half",)
+    HALF_FIELD_NUMBER: _ClassVar[int]
+    half: int
+    def __init__(self, half: _Optional[int] = ...) -> None: ...
+
 class ServerMessage(_message.Message):
-    __slots__ = ("assigned", "ready", "left", "abort", "waiting")
+    __slots__ = ("assigned", "ready", "left", "abort", "waiting", "counted")
     ASSIGNED_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
     assigned: Assigned
     ready: Ready
     left: Left
     abort: Abort
     waiting: Waiting
-    def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ...) -> None: ...
+    counted: Counted
+    def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., counted: _Optional[_Union[Counted, _Mapping]] = ...) -> None: ...
 
 class Endpoint(_message.Message):
     __slots__ = ("ip", "udp_port", "mac", "tree")
@@ -108,7 +118,7 @@ class Endpoint(_message.Message):
     def __init__(self, ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., tree: _Optional[int] = ...) -> None: ...
 
 class Assigned(_message.Message):
-    __slots__ = ("job", "generation", "worker", "slots", "lanes", "block_size", "first_seq", "hello_nonce", "aggregators", "rejoin_key", "rejoin_s")
+    __slots__ = ("job", "generation", "worker", "slots", "lanes", "block_size", "first_seq", "hello_nonce", "aggregators", "rejoin_key", "rejoin_s", "abort_secret")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -120,6 +130,7 @@ class Assigned(_message.Message):
     AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
     REJOIN_KEY_FIELD_NUMBER: _ClassVar[int]
     REJOIN_S_FIELD_NUMBER: _ClassVar[int]
+    ABORT_SECRET_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     worker: int
@@ -131,7 +142,8 @@ class Assigned(_message.Message):
     aggregators: _containers.RepeatedCompositeFieldContainer[Endpoint]
     rejoin_key: str
     rejoin_s: float
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., worker: _Optional[int] = ..., slots: _Optional[int] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., first_seq: _Optional[int] = ..., hello_nonce: _Optional[int] = ..., aggregators: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., rejoin_key: _Optional[str] = ..., rejoin_s: _Optional[float] = ...) -> None: ...
+    abort_secret: int
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., worker: _Optional[int] = ..., slots: _Optional[int] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., first_seq: _Optional[int] = ..., hello_nonce: _Optional[int] = ..., aggregators: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., rejoin_key: _Optional[str] = ..., rejoin_s: _Optional[float] = ..., abort_secret: _Optional[int] = ...) -> None: ...
 
 class Ready(_message.Message):
     __slots__ = ("aggregators", "peers")
@@ -172,6 +184,16 @@ class Waiting(_message.Message):
     what: Waiting.For
     ranks: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, what: _Optional[_Union[Waiting.For, str]] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Counted(_message.Message):
+    __slots__ = ("half", "seq", "ranks")
+    HALF_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    half: int
+    seq: int
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, half: _Optional[int] = ..., seq: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()

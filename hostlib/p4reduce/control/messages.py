@@ -25,7 +25,8 @@ class Assigned:
 
     aggregators: one or more; slot s lives in the tree of number s mod the number of trees. Of several in one tree, the
     rank will be at one: `Ready` says at which. rejoin_key: opens the seat again when the controller was restarted, for
-    `rejoin_s` seconds; a secret, or "" where the controller keeps no state.
+    `rejoin_s` seconds; a secret, or "" where the controller keeps no state. abort_secret: 64 bits by which an ABORT
+    shows that it is the controller's.
     """
 
     job: int
@@ -39,6 +40,7 @@ class Assigned:
     aggregators: tuple[Endpoint, ...]
     rejoin_key: str = field(default="", repr=False)
     rejoin_s: float = 0.0
+    abort_secret: int = field(default=0, repr=False)
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,15 @@ class Ready:
     peers: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class Counted:
+    """The round that the switches hold in a half of the job, and the ranks that are counted in it."""
+
+    half: int
+    seq: int
+    ranks: tuple[int, ...]
+
+
 def take_assigned(message: pb.Assigned) -> Assigned:
     plain = {field.name: getattr(message, field.name) for field in fields(Assigned)}
     places = tuple(Endpoint(at.ip, at.udp_port, at.mac, at.tree) for at in message.aggregators)
@@ -63,6 +74,10 @@ def take_ready(message: pb.Ready, assigned: Assigned | None) -> Ready:
     """assigned: what came before; a controller that names no aggregators means all of it."""
     everything = range(len(assigned.aggregators)) if assigned else ()
     return Ready(tuple(message.aggregators or everything), tuple(message.peers))
+
+
+def take_counted(message: pb.Counted) -> Counted:
+    return Counted(message.half, message.seq, tuple(message.ranks))
 
 
 def take_abort(message: pb.Abort) -> JobAborted:

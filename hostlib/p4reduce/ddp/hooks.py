@@ -20,6 +20,7 @@ from p4reduce.ddp.states import (
     BlockTopKState,
     SparsifierState,
 )
+from p4reduce.futures import future_of
 
 
 def allreduce_hook(state: AllreduceState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -70,15 +71,12 @@ def _average(state: AllreduceState, buffer: torch.Tensor) -> torch.futures.Futur
         engine: Any = torch.autograd.Variable._execution_engine
         engine.queue_callback(handle.wait)
 
-    def settle(_: object) -> torch.Tensor:
-        if not within_backward:
+    def settle() -> torch.Tensor:
+        if not within_backward or handle.exception() is None:
             handle.wait()
         return buffer
 
-    trigger: torch.futures.Future[None] = torch.futures.Future()
-    # What a callback raises is an exception for C++, too.
-    future = trigger.then(settle)
-    handle.add_done_callback(lambda _: trigger.set_result(None))
+    future: torch.futures.Future[torch.Tensor] = future_of(handle, settle, [buffer])
     return future
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import warnings
@@ -16,6 +17,8 @@ from p4reduce.communicator import Communicator
 from p4reduce.distributed.options import Options
 from p4reduce.distributed.work import as_backend_error
 from p4reduce.errors import CollectiveTimeout, P4ReduceError, SlotsExhausted
+
+log = logging.getLogger(__name__)
 
 FIRST_SLOTS = 4
 """Of a group that has not asked for a number of them: enough for what is small."""
@@ -88,7 +91,7 @@ class Seats:
         before = self._communicator
         assert before is not None
         try:
-            before.drain()
+            _drain(before)
             self._communicator = self._join(0, timeout)
         except SlotsExhausted:
             return
@@ -133,3 +136,13 @@ class Seats:
         if job.startswith(_NONE):
             raise SlotsExhausted(job.removeprefix(_NONE))
         return job
+
+
+def _drain(communicator: Communicator) -> None:
+    """Waits until no collective is under way. Raises the error of the job, P4ReduceError."""
+    try:
+        communicator.drain()
+    except P4ReduceError:
+        raise
+    except Exception as error:  # of one tensor, on this rank perhaps alone: its own work raises it
+        log.debug("a collective ended badly before its group's next job: %s", error)

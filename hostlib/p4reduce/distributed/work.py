@@ -13,6 +13,7 @@ from torch._C._distributed_c10d import Work
 from torch.distributed import DistBackendError
 
 from p4reduce.errors import JoinError
+from p4reduce.futures import future_of
 from p4reduce.handle import Handle
 
 NO_TIMEOUT = timedelta(0)
@@ -31,7 +32,10 @@ class SwitchWork(Work):
         self._future: torch.futures.Future[Tensors] | None = None
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Waits until the results are there; raises DistBackendError if they will not come, or not within `timeout`."""
+        """Waits until the results are there; raises DistBackendError if they will not come, or not within `timeout`.
+
+        Those on a CUDA device may still be on their way there: the current stream waits for them.
+        """
         try:
             self._handle.wait(timeout.total_seconds() if timeout > NO_TIMEOUT else None)
         except Exception as error:
@@ -58,7 +62,7 @@ class SwitchWork(Work):
         return self._outputs
 
     def synchronize(self) -> None:
-        """As `wait`: results are in place for every stream when the work has ended."""
+        """As `wait`."""
         self.wait()
 
     def get_future(self) -> Any:
@@ -124,16 +128,6 @@ class Works(Work):
             return self._outputs
 
         return torch.futures.collect_all([work.get_future() for work in self._works]).then(settle)
-
-
-def future_of(handle: Handle[Any], settle: Any, outputs: Tensors) -> Any:
-    """A torch.futures.Future of what `settle` returns or raises when the handle's collective has ended."""
-    devices: Any = list({output.device for output in outputs if output.is_cuda})
-    # An exception that Python sets on a future is none for C++, such as DDP's; one that a callback raises is.
-    trigger: torch.futures.Future[None] = torch.futures.Future(devices=devices)
-    future = trigger.then(lambda _: settle())
-    handle.add_done_callback(lambda _: trigger.set_result(None))
-    return future
 
 
 def as_backend_error(error: BaseException) -> DistBackendError:

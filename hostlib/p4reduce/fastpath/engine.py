@@ -8,7 +8,9 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -116,6 +118,10 @@ class NativeEngine(Carrier):
     def seconds(self) -> float:
         return self._stats().seconds
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._under_way)
+
     def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> None:
         self.check()
         number = next(self._numbers)
@@ -145,6 +151,9 @@ class NativeEngine(Carrier):
                 self._given = error
         self._library.p4reduce_fail(self._handle, str(error).encode(errors="replace"))
 
+    def counted(self, half: int, seq: int, error: BaseException) -> None:
+        self._library.p4reduce_counted(self._handle, half, seq, str(error).encode(errors="replace"))
+
     def close(self, error: BaseException) -> None:
         if not self.in_own_process():
             return  # this process has neither the threads nor a right to end its parent's
@@ -157,6 +166,10 @@ class NativeEngine(Carrier):
 
     def progress(self) -> str:
         return self._text(self._library.p4reduce_progress)
+
+    def _unanswered(self) -> int | None:
+        half: int = self._library.p4reduce_unanswered(self._handle)
+        return None if half < 0 else half
 
     def link(self) -> str:
         """How packets travel: "UDP, GSO, GRO"."""
@@ -178,18 +191,21 @@ class NativeEngine(Carrier):
         """Tells callers of their operations' ends, until the engine is closed and all were told."""
         error = c.Error.make()
         while True:
-            number = self._library.p4reduce_next_ended(self._handle, carrier.REMIND_AFTER_S / 3, error)
+            patience = min(carrier.REMIND_AFTER_S / 3, carrier.SILENCE_S)
+            number = self._library.p4reduce_next_ended(self._handle, patience, error)
             if number:
                 failure = self.failure if error.status != c.OK else None
-                self._continue(self._complete(number, failure), failure)
+                self._guarded(partial(self._complete(number, failure), failure))
             elif error.status == c.TIMEOUT:
-                self._remind_of_oldest()
+                self._guarded(self._look_after_oldest)
             else:
                 return
 
-    def _remind_of_oldest(self) -> None:
+    def _look_after_oldest(self) -> None:
         for oldest in list(self._under_way.values())[:1]:
-            self._remind(oldest.name, max(oldest.since, self._ended_at), time.monotonic())
+            now = time.monotonic()
+            self._remind(oldest.name, max(oldest.since, self._ended_at), now)
+            self._ask(now)
 
     def _complete(self, number: int, error: BaseException | None) -> OnEnd:
         """The operation is done, well or with an error: its result is in its data. Returns who is to hear of it."""
@@ -198,10 +214,10 @@ class NativeEngine(Carrier):
         ended.operation.finish(error)
         return ended.on_end
 
-    def _continue(self, on_end: OnEnd, error: BaseException | None) -> None:
-        """Lets the caller go on, in this thread, which an error there does not end: it fails the job."""
+    def _guarded(self, step: Callable[[], object]) -> None:
+        """Runs code that may reach the user's, in this thread, which an error there does not end: it fails the job."""
         try:
-            on_end(error)
+            step()
         except Exception as caught:
             failure = P4ReduceError(f"the communicator's thread failed: {type(caught).__name__}: {caught}")
             failure.__cause__ = caught

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +33,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "p4reduce_submit": (c_int, [c_void_p, POINTER(c.Request), POINTER(c_void_p), _ERROR]),
     "p4reduce_next_ended": (c_void_p, [c_void_p, c_double, _ERROR]),
     "p4reduce_fail": (None, [c_void_p, c_char_p]),
+    "p4reduce_unanswered": (c_int32, [c_void_p]),
+    "p4reduce_counted": (None, [c_void_p, c_uint32, c_uint32, c_char_p]),
     "p4reduce_failure": (c_int, [c_void_p, _ERROR]),
     "p4reduce_progress": (None, [c_void_p, c_char_p, c_size_t]),
     "p4reduce_describe": (None, [c_void_p, c_char_p, c_size_t]),
@@ -47,6 +49,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "p4reduce_worker_take": (c_size_t, [c_void_p, POINTER(c.Payload), c_size_t]),
     "p4reduce_worker_deadline": (c_double, [c_void_p]),
     "p4reduce_worker_awaited": (c_int, [c_void_p, c.Ranks]),
+    "p4reduce_worker_unanswered": (c_int32, [c_void_p, c_double, c_double]),
+    "p4reduce_worker_is_impossible": (c_int, [c_void_p, c_uint32, c_uint32]),
     "p4reduce_worker_idle": (c_int, [c_void_p]),
     "p4reduce_worker_fail": (None, [c_void_p, c_char_p]),
     "p4reduce_worker_failure": (c_int, [c_void_p, _ERROR]),

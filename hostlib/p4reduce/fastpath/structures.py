@@ -55,6 +55,7 @@ class Membership(Sized):
         ("first_seq", c_uint32),
         ("peer_count", c_uint32),
         ("peers", c_uint8 * 32),
+        ("abort_secret", c_uint64),
     ]
 
 

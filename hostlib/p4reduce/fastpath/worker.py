@@ -114,6 +114,13 @@ class Worker:
         self._library.p4reduce_worker_awaited(self._handle, awaited)
         return ranks(list(awaited))
 
+    def unanswered(self, now: float, patience: float) -> int | None:
+        half: int = self._library.p4reduce_worker_unanswered(self._handle, now, patience)
+        return None if half < 0 else half
+
+    def is_impossible(self, half: int, seq: int) -> bool:
+        return bool(self._library.p4reduce_worker_is_impossible(self._handle, half, seq))
+
     def fail(self, error: BaseException) -> None:
         if self._given_failure is None:
             self._given_failure = error

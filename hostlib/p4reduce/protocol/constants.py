@@ -57,3 +57,4 @@ class Outcome(IntEnum):
     QUERY = 13
     SENT_UP = 14
     STORED = 15
+    HELLO_LIMITED = 16

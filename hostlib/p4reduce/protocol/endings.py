@@ -79,6 +79,15 @@ def implausible(membership: Membership, packet: Packet) -> MismatchError:
     )
 
 
+def gone_ahead(rank: int, half: int, seq: int, ranks: Sequence[int]) -> MismatchError:
+    """Of a switch that has counted these ranks in a round in which none can be while `rank` is where it is."""
+    return MismatchError(
+        f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} went ahead of the others: the switch has "
+        f"counted round {seq} in slot {half >> 1}, though this rank, {rank}, has not ended a round that comes before "
+        "it. Check that all ranks run the same version, and that their machines are sound"
+    )
+
+
 def aborted(membership: Membership, packet: Packet) -> JobAborted:
     """Of an ABORT."""
     if packet.worker == NOBODY:

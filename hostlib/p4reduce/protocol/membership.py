@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from p4reduce.protocol.constants import MAX_GROWTH, MAX_RANKS, MAX_WORKERS, PARENT
 
@@ -13,6 +13,7 @@ class Membership:
     """What the controller assigned to this rank.
 
     `peers`: the ranks at this rank's switch, each in its place as a worker there; () stands for all ranks of the job.
+    `abort_secret`: 64 bits, by which an ABORT shows that it is the controller's.
     """
 
     job: int
@@ -24,6 +25,7 @@ class Membership:
     block_size: int
     first_seq: int
     peers: tuple[int, ...] = ()
+    abort_secret: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         for name, least, most in (

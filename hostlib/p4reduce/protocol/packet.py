@@ -45,6 +45,11 @@ class Packet:
     keys: Sequence[int] = ()
     values: npt.NDArray[Any] = field(default_factory=lambda: NO_VALUES, repr=False)
 
+    @property
+    def abort_secret(self) -> int:
+        """The 64 bits by which an ABORT shows that it is the controller's."""
+        return self.seq << 32 | self.fingerprint
+
     def __str__(self) -> str:
         """One line for logs and failed tests."""
         name = Op(self.op).name if self.op in _OPS else f"op {self.op}"

@@ -100,6 +100,7 @@ class Recovery:
             self._askers = 1
             self._held_until = now + self.timer.timeout
         slot.seen = seen
+        slot.heard_at = now
         self._enter(slot, State.COUNTED)
         self._polled.add(slot)
         self._hasten((slot,), now + self._patience(slot))
@@ -147,7 +148,7 @@ class Recovery:
     def _transmit(self, slot: Slot, now: float) -> None:
         slot.sent_at = now
         if slot.transmissions == 0:
-            slot.first_sent_at = now
+            slot.first_sent_at = slot.heard_at = now
         else:
             self._stats.retransmissions += 1
         slot.transmissions += 1

@@ -33,6 +33,7 @@ class State(IntEnum):
 
 _IN_TURN = frozenset((State.NEW, State.AGAIN, State.POLLING))
 _UNDER_WAY = frozenset(State) - {State.IDLE, State.NEW}
+_SENT_AGAIN = _UNDER_WAY - {State.SENT}
 
 
 class Slot:
@@ -48,6 +49,7 @@ class Slot:
         "fingerprint",
         "first_sent_at",
         "first_stream",
+        "heard_at",
         "index",
         "least",
         "lined_up",
@@ -84,6 +86,7 @@ class Slot:
         self.state = State.IDLE
         self.lined_up = False  # in the line, though it may not need its turn any more
         self.sent_at = self.first_sent_at = 0.0
+        self.heard_at = 0.0  # the last STATUS, or when it was first sent
         self.deadline = NEVER  # when it is to be sent again
         self.transmissions = 0
         self.doublings = 0  # of the timeout, carried from round to round
@@ -97,6 +100,11 @@ class Slot:
     @property
     def waits_for_turn(self) -> bool:
         return self.state in _IN_TURN
+
+    @property
+    def was_sent_again(self) -> bool:
+        """Whether the packet was sent again, or is about to be, and waits for its RESULT."""
+        return self.state in _SENT_AGAIN
 
     @property
     def in_network(self) -> bool:

@@ -32,4 +32,4 @@ class Stats:
     stale: int = 0
     """Packets of an earlier round or generation, ignored."""
     foreign: int = 0
-    """Malformed packets, or not of this job, ignored."""
+    """Malformed packets, or not of this job, and ABORTs without its secret, ignored."""

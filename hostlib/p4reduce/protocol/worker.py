@@ -108,7 +108,7 @@ class Worker:
                 index = packet.slot >> 1
                 slot = self._slots[index] if index < len(self._slots) else None
                 self._end(mismatch(self.membership, packet, list(self._tasks.values()), slot), insist=True)
-        elif packet.op == Op.ABORT:
+        elif packet.op == Op.ABORT and packet.abort_secret == self.membership.abort_secret:
             self._end(aborted(self.membership, packet))
         else:
             self.stats.foreign += 1
@@ -138,6 +138,21 @@ class Worker:
                 missing |= self._here & ~slot.seen
                 elsewhere = self.membership.elsewhere
         return self.membership.ranks(missing) or elsewhere
+
+    def unanswered(self, now: float, patience: float) -> int | None:
+        """The half in which a packet has waited longest, where for `patience` nothing has answered it though it was
+        sent again."""
+        waiting = [slot for slot in self._slots if slot.was_sent_again]
+        slot = min(waiting, key=lambda slot: slot.heard_at, default=None)
+        return None if slot is None or now - slot.heard_at < patience else slot.index << 1 | slot.seq & 1
+
+    def is_impossible(self, half: int, seq: int) -> bool:
+        """Whether no rank can be in that round yet: this one has not sent the round before it.
+
+        Later is what switches take for it: they drop packets of up to 2^31 rounds before.
+        """
+        index = half >> 1
+        return index < len(self._slots) and 1 < (seq - self._slots[index].seq) % 2**32 <= 2**31
 
     def fail(self, error: BaseException) -> None:
         """Ends all operations, and those yet to come, with `error`; the first failure stays."""

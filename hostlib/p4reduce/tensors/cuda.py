@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA tensors, which travel through pinned memory of the host.
+"""CUDA tensors, which travel through pinned memory of the host, in the order of the user's streams.
 
 Where Triton is installed, only their non-zero blocks are copied to the host; results are copied back whole.
 """
@@ -9,45 +9,97 @@ from __future__ import annotations
 import functools
 import importlib.util
 import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
 
+Wait: TypeAlias = Callable[[Callable[[], bool]], None]
+"""Waits until a condition holds, or raises."""
 
-def to_host(tensor: torch.Tensor, host: torch.Tensor, *, bits: bool) -> None:
-    """Copies a CUDA tensor into `host`, of the same shape, pinned and full of zeros.
 
-    It is what the current stream makes of the tensor, and there when this returns. bits: of every element; otherwise
-    its value, so that a block of float32 that holds only -0 may become +0.
+class Crossing:
+    """A tensor's way from its CUDA device to the host and back.
+
+    Made where a collective is called, it remembers how far the user's current stream is to come first. Copies go over
+    streams of our own, which wait for that: whoever calls waits for nothing.
     """
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = tensor if tensor.is_sparse else tensor.detach()
+        self._before = torch.cuda.current_stream(tensor.device).record_event()
+        self._arrived: torch.cuda.Event | None = None
+
+    @property
+    def crossings(self) -> tuple[Crossing]:
+        """Itself, as what is made of crossings has them."""
+        return (self,)
+
+    def read(self, host: torch.Tensor, *, bits: bool, wait: Wait) -> None:
+        """Copies the tensor into `host`, of the same shape, pinned and full of zeros; it is there when this returns.
+
+        bits: of every element; otherwise its value, so that a block of float32 that holds only -0 may become +0.
+        wait: for what the user's stream has yet to compute.
+        """
+        wait(self._before.query)
+        stream = _stream(self._tensor.device, "to the host")
+        stream.wait_event(self._before)
+        try:
+            with torch.cuda.stream(stream):
+                _to_host(self._tensor, host, bits=bits)
+        finally:
+            stream.synchronize()  # also after an error: then the tensor may go
+
+    def write(self, values: torch.Tensor) -> None:
+        """Starts to copy values, of the same shape and in the host's memory, into the tensor."""
+        stream = _stream(self._tensor.device, "to the device")
+        stream.wait_event(self._before)
+        with torch.cuda.stream(stream), torch.inference_mode(self._tensor.is_inference()), torch.no_grad():
+            self._tensor.copy_(values, non_blocking=True)
+        if not self._tensor.is_sparse:
+            self._tensor.record_stream(stream)
+        self._arrived = stream.record_event()
+
+    def wait(self) -> None:
+        """Makes the current stream wait for what is written. The caller does not wait."""
+        if self._arrived is not None:
+            stream = torch.cuda.current_stream(self._tensor.device)
+            stream.wait_event(self._arrived)
+            if self._tensor.is_sparse:  # its memory is new, and of our stream
+                self._tensor._indices().record_stream(stream)
+                self._tensor._values().record_stream(stream)
+
+    def done(self) -> bool:
+        """Whether what is written is there, for every stream."""
+        return self._arrived is None or bool(self._arrived.query())  # type: ignore[no-untyped-call]
+
+
+def pinned(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Memory of the host from which devices copy, whose contents may be anything."""
+    return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)
+
+
+def _to_host(tensor: torch.Tensor, host: torch.Tensor, *, bits: bool) -> None:
     # Of a negated or conjugated view the memory does not say what it shows.
-    if tensor.dtype == host.dtype and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj():
+    if tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj():
         flat, to = tensor.view(-1), host.view(-1)
         if bits and tensor.nbytes % 4 == 0 and tensor.data_ptr() % 4 == 0:
             flat, to = flat.view(torch.uint8).view(torch.int32), to.view(torch.uint8).view(torch.int32)
-        packable = (torch.int32,) if bits else (torch.float32, torch.int32)
+        packable = (torch.int32,) if bits else (torch.float32, torch.int32, torch.float16, torch.bfloat16)
         if flat.numel() and flat.dtype in packable and _triton_works(tensor.device):
             from p4reduce.tensors.device_blocks import copy_nonzero
 
-            with torch.cuda.device(tensor.device):
-                copy_nonzero(flat, to, DEFAULT_BLOCK_SIZE)
+            copy_nonzero(flat, to, DEFAULT_BLOCK_SIZE)
             return
-    host.copy_(tensor)
-
-
-def to_device(host: torch.Tensor, tensor: torch.Tensor) -> None:
-    """Copies a host tensor into one on a CUDA device, and returns when it is there: for every stream.
-
-    Whoever reads or writes `tensor` on any stream must have finished, as before a collective it has.
-    """
-    with torch.cuda.stream(_stream(tensor.device)):
-        tensor.copy_(host)
+    host.copy_(tensor, non_blocking=True)
 
 
 @functools.cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    """Results are copied on a stream of their own, not behind whatever the user's streams have queued."""
+def _stream(device: torch.device, way: str) -> torch.cuda.Stream:
+    """One for each way, not behind whatever the user's streams have queued."""
+    del way
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
@@ -59,13 +111,14 @@ def _triton_works(device: torch.device) -> bool:
     try:
         from p4reduce.tensors.device_blocks import copy_nonzero
 
-        values = torch.zeros(1000)
-        values[[3, 500, 999]] = torch.tensor([1.0, float("nan"), -2.0])
-        host = torch.zeros(1000, pin_memory=True)
-        with torch.cuda.device(device):
-            copy_nonzero(values.to(device), host, DEFAULT_BLOCK_SIZE)
-        if not torch.equal(host.view(torch.int32), values.view(torch.int32)):
-            raise RuntimeError("a test tensor came out different")
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            values = torch.zeros(1000)
+            values[[3, 500, 999]] = torch.tensor([1.0, 2.0**-24, -2.0])
+            host: Any = pinned([1000], torch.float32).zero_()
+            with torch.cuda.device(device):
+                copy_nonzero(values.to(device, dtype), host, DEFAULT_BLOCK_SIZE)
+            if not torch.equal(host, values):
+                raise RuntimeError(f"a test tensor of {dtype} came out different")
     except Exception as error:
         warnings.warn(f"CUDA tensors are copied whole, as Triton does not work on {device}: {error}", stacklevel=2)
         return False

@@ -119,17 +119,13 @@ def output_for(out: Any, tensor: Any, shape: tuple[int, ...]) -> Any:
 
 
 def assign(tensor: Any, values: Any) -> None:
-    """Writes `values`, of the same shape, into an array or tensor. Autograd does not see it, but notices."""
+    """Writes `values`, of the same shape, into an array or tensor of the host. Autograd sees it not, but notices."""
     if isinstance(tensor, np.ndarray):
         if tensor.dtype == values.dtype:
             tensor[...] = values
         else:
             with np.errstate(over="ignore"):  # a sum too large for float16 is infinite there
                 tensor[...] = values
-    elif tensor.is_cuda and not values.is_cuda:
-        from p4reduce.tensors.cuda import to_device
-
-        to_device(values, tensor.detach())
     elif tensor.is_inference():
         import torch
 
@@ -143,9 +139,13 @@ def host_empty(tensor: Any, shape: tuple[int, ...]) -> Any:
     """A new array or tensor in the host's memory, of the kind and dtype of `tensor`, whose contents may be anything."""
     if isinstance(tensor, np.ndarray):
         return np.empty(shape, tensor.dtype.newbyteorder("="))
+    if tensor.is_cuda:
+        from p4reduce.tensors.cuda import pinned
+
+        return pinned(shape, tensor.dtype)
     import torch
 
-    return torch.empty(shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+    return torch.empty(shape, dtype=tensor.dtype)
 
 
 def host_copy(tensor: Any) -> Any:

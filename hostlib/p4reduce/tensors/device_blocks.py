@@ -17,13 +17,30 @@ _ROWS = 16  # blocks of each program
 
 
 @triton.jit
+def _words(values):
+    """What the protocol carries elements as: the bits of float32, or int32. Of bfloat16, `values` are its bits."""
+    if values.dtype == tl.int16:
+        values = values.to(tl.int32) << 16
+    if values.dtype == tl.float16:
+        values = values.to(tl.float32)  # exact
+    return values.to(tl.int32, bitcast=True)
+
+
+@triton.jit
 def _scan(
-    bits, exponents, size, blocks, IS_FLOAT: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr
+    elements,
+    exponents,
+    size,
+    blocks,
+    IS_FLOAT: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
 ):
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, WIDTH)
     places = rows[:, None] * BLOCK + columns[None, :]
-    values = tl.load(bits + places, (columns[None, :] < BLOCK) & (places < size), other=0)
+    values = _words(tl.load(elements + places, (columns[None, :] < BLOCK) & (places < size), other=0))
     if IS_FLOAT:
         # As integers, the magnitudes of IEEE numbers are in the order of their values.
         largest = tl.max(values & 0x7FFFFFFF, axis=1)
@@ -34,13 +51,13 @@ def _scan(
 
 
 @triton.jit
-def _pack(bits, chosen, packed, size, count, BLOCK: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+def _pack(elements, chosen, packed, size, count, BLOCK: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, WIDTH)
     within = (rows[:, None] < count) & (columns[None, :] < BLOCK)
     blocks = tl.load(chosen + rows, rows < count, other=0)
     places = blocks[:, None] * BLOCK + columns[None, :]
-    values = tl.load(bits + places, within & (places < size), other=0)
+    values = _words(tl.load(elements + places, within & (places < size), other=0))
     tl.store(packed + rows[:, None] * BLOCK + columns[None, :], values, within)
 
 
@@ -49,31 +66,39 @@ def _shape(block_size: int) -> dict[str, int]:
     return {"BLOCK": block_size, "WIDTH": triton.next_power_of_2(block_size), "ROWS": _ROWS}
 
 
+def _elements(flat: torch.Tensor) -> torch.Tensor:
+    """As the kernels take them."""
+    kinds = {torch.float32: torch.int32, torch.bfloat16: torch.int16}
+    return flat.view(kinds.get(flat.dtype, flat.dtype))
+
+
 def scan(flat: torch.Tensor, block_size: int) -> torch.Tensor:
     """The largest biased exponent in each block, as `protocol.blocks.Blocks.scan` has it: uint8, on the device.
 
-    flat: float32 or int32, of one dimension, contiguous.
+    flat: float32, float16, bfloat16 or int32, of one dimension, contiguous. float16 and bfloat16 count as the float32
+        that the protocol carries them as.
     """
     blocks = -(-flat.numel() // block_size)
     exponents = torch.empty(blocks, dtype=torch.uint8, device=flat.device)
     if blocks:
         _scan[(triton.cdiv(blocks, _ROWS),)](
-            flat.view(torch.int32), exponents, flat.numel(), blocks,
-            IS_FLOAT=flat.dtype == torch.float32, **_shape(block_size),
+            _elements(flat), exponents, flat.numel(), blocks,
+            IS_FLOAT=flat.dtype.is_floating_point, **_shape(block_size),
         )  # fmt: skip
     return exponents
 
 
 def pack(flat: torch.Tensor, chosen: torch.Tensor, block_size: int) -> torch.Tensor:
-    """The chosen blocks, padded with zeros: shape (blocks, block_size), in the host's memory, of the tensor's dtype.
+    """The chosen blocks, padded with zeros: shape (blocks, block_size), float32 or int32, in the host's memory.
 
     flat: as for `scan`. chosen: numbers of blocks, int64, on its device. Returns when they are there.
     """
-    packed = torch.empty((chosen.numel(), block_size), dtype=flat.dtype, pin_memory=flat.is_cuda)
+    dtype = torch.float32 if flat.dtype.is_floating_point else torch.int32
+    packed = torch.empty((chosen.numel(), block_size), dtype=dtype, pin_memory=flat.is_cuda)
     if chosen.numel():
         # The kernel writes into the pinned memory itself.
         _pack[(triton.cdiv(chosen.numel(), _ROWS),)](
-            flat.view(torch.int32), chosen, packed.view(torch.int32), flat.numel(), chosen.numel(),
+            _elements(flat), chosen, packed.view(torch.int32), flat.numel(), chosen.numel(),
             **_shape(block_size),
         )  # fmt: skip
     if flat.is_cuda:
@@ -82,9 +107,9 @@ def pack(flat: torch.Tensor, chosen: torch.Tensor, block_size: int) -> torch.Ten
 
 
 def copy_nonzero(flat: torch.Tensor, host: torch.Tensor, block_size: int) -> None:
-    """Copies `flat`, as for `scan`, into `host`, of the same shape and dtype and full of zeros, by non-zero blocks.
+    """Copies `flat`, as for `scan`, into `host`, of the same size and full of zeros, by non-zero blocks.
 
-    Of float32, blocks that hold only -0 count as zero.
+    host: float32, or int32 for int32. Of floats, blocks that hold only -0 count as zero.
     """
     exponents = scan(flat, block_size)
     chosen = (exponents != ZERO).nonzero().view(-1)

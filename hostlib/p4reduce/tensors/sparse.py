@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 
 from p4reduce.errors import MismatchError
+from p4reduce.tensors.cuda import Crossing
 from p4reduce.tensors.dense import work_dtype
 
 
@@ -26,6 +27,7 @@ class SparseRows:
         """Raises UnsupportedDtype."""
         work_dtype(str(tensor.dtype).removeprefix("torch."))
         self._tensor = tensor
+        self.crossings: tuple[Crossing, ...] = (Crossing(tensor),) if tensor.is_cuda else ()
         coalesced = tensor.detach().cpu().coalesce()
         self._sparse_shape = tuple(tensor.shape[: tensor.sparse_dim()])
         indices = coalesced.indices().numpy()
@@ -68,5 +70,8 @@ class SparseRows:
         result = torch.sparse_coo_tensor(
             torch.from_numpy(indices), packed, self._tensor.shape, is_coalesced=True, check_invariants=False
         )
-        with torch.no_grad():
-            self._tensor.copy_(result.to(self._tensor.device))
+        for crossing in self.crossings:
+            crossing.write(result)
+        if not self.crossings:
+            with torch.no_grad():
+                self._tensor.copy_(result)

@@ -6,13 +6,14 @@ moved, as the int32 words of its memory, of which the last is padded with zero b
 what all but one rank add zeros to arrives with every bit as it was, whatever its dtype.
 
 A tensor whose memory is such an array already is a `View`, and what is done there is done to the tensor. Of all others
-there is a copy, a `Buffer` or a `DeviceCopy`, and the tensor stays as it is until `write_back`.
+there is a copy, a `Buffer`, and the tensor stays as it is until `write_back`. What is on a CUDA device is fetched when
+one may wait for it (`Fetched`); all else is there when a staging is made.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,24 +23,32 @@ from p4reduce.tensors.dense import assign, host_copy, is_torch
 if TYPE_CHECKING:
     import torch
 
+    from p4reduce.tensors.cuda import Crossing, Wait
+
 WorkArray: TypeAlias = "npt.NDArray[np.float32] | npt.NDArray[np.int32]"
 WorkDtype: TypeAlias = "type[np.float32] | type[np.int32] | None"
 """What elements are carried as; None for the words of what they are."""
 
 
-class Staging(Protocol):
+class Staging:
     """A tensor while it is reduced or moved."""
 
     host: Any
     """Its elements: an array or tensor of its shape in the host's memory."""
     work: WorkArray
     """The same memory, as the protocol has it: 1-d, in row-major order, to be reduced in place."""
+    crossings: tuple[Crossing, ...] = ()
+    """Of CUDA tensors that are read or written."""
+
+    def fetch(self, wait: Wait) -> None:
+        """Brings into `host` what is still on a device. `wait`: for what is still computed there."""
 
     def write_back(self) -> None:
         """Makes the tensor what `host` is."""
+        raise NotImplementedError
 
 
-class View:
+class View(Staging):
     """A tensor's own memory."""
 
     def __init__(self, tensor: Any, work: WorkArray) -> None:
@@ -54,57 +63,75 @@ class View:
             torch.autograd.graph.increment_version(self.host)
 
 
-class Buffer:
+class Buffer(Staging):
     """Memory of the host beside a tensor's, which may hold anything at first."""
 
     def __init__(self, tensor: Any, dtype: WorkDtype) -> None:
-        self._tensor = tensor
-        self.host: Any
+        self._target = target(tensor)
+        self.crossings = self._target.crossings
         kind: Any
         if isinstance(tensor, np.ndarray):
             kind = tensor.dtype.newbyteorder("=") if dtype is None else np.dtype(dtype)
             words = np.empty(_count(tensor.shape, kind), np.int32)
             self.host = np.ndarray(tensor.shape, kind, buffer=words)
         else:
-            import torch
-
             kind = _torch_dtype(tensor, dtype)
-            words = np.empty(_count(tensor.shape, kind), np.int32)
-            self.host = _as_tensor(torch.from_numpy(words), tensor.shape, kind)
+            memory = _words_for(tensor, _count(tensor.shape, kind))
+            words = memory.numpy()
+            self.host = _as_tensor(memory, tensor.shape, kind)
         words[-1:] = 0  # of which the elements may fill only a part
         self.work = _work(words, self.host, dtype)
 
-    def read(self) -> None:
-        """Makes `host` what the tensor is."""
-        assign(self.host, self._tensor)
-
     def write_back(self) -> None:
         """Makes the tensor what `host` is."""
-        assign(self._tensor, self.host)
+        self._target.write(self.host)
 
 
-class DeviceCopy:
-    """Pinned memory of the host for a CUDA tensor, full of zeros at first."""
+class Fetched(Staging):
+    """What a CUDA tensor comes into, all of it or at one place; the rest becomes zeros."""
 
-    def __init__(self, tensor: torch.Tensor, dtype: WorkDtype) -> None:
-        import torch
+    def __init__(self, base: Staging, place: Any, own: Crossing, *, bits: bool) -> None:
+        self._base, self._own, self._bits = base, own, bits
+        self._part = base.host[place]
+        self.host, self.work = base.host, base.work
+        self.crossings = crossings(base, own)
 
-        self._tensor = tensor.detach()
-        self._bits = dtype is None
-        kind = _torch_dtype(tensor, dtype)
-        words = torch.zeros(_count(tensor.shape, kind), dtype=torch.int32, pin_memory=True)
-        self.host = _as_tensor(words, tensor.shape, kind)
-        self.work = _work(words.numpy(), self.host, dtype)
-
-    def read(self) -> None:
-        """Makes `host` what the tensor is."""
-        from p4reduce.tensors.cuda import to_host
-
-        to_host(self._tensor, self.host, bits=self._bits)
+    def fetch(self, wait: Wait) -> None:
+        self.work.fill(0)
+        self._own.read(self._part, bits=self._bits, wait=wait)
 
     def write_back(self) -> None:
-        """Makes the tensor what `host` is."""
-        assign(self._tensor, self.host)
+        self._base.write_back()
+
+
+class Here:
+    """A tensor in the host's memory, into which results are written."""
+
+    crossings: tuple[Crossing, ...] = ()
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def write(self, values: Any) -> None:
+        """Makes the tensor `values`."""
+        assign(self._tensor, values)
+
+
+Target: TypeAlias = "Here | Crossing"
+
+
+def target(tensor: Any) -> Target:
+    """Into what results are written: to be asked for where a collective is called."""
+    if not _on_device(tensor):
+        return Here(tensor)
+    from p4reduce.tensors.cuda import Crossing
+
+    return Crossing(tensor)
+
+
+def crossings(*ways: Staging | Target) -> tuple[Crossing, ...]:
+    """All of these ways', each once."""
+    return tuple(dict.fromkeys(crossing for way in ways for crossing in way.crossings))
 
 
 def numbers(tensor: Any, dtype: type[np.float32] | type[np.int32], *, copy: bool = False) -> Staging:
@@ -119,24 +146,21 @@ def words(tensor: Any) -> Staging:
 
 def zeros(tensor: Any) -> Staging:
     """Zeros in the place of a tensor's words, and never in its own memory."""
-    staging = _beside(tensor, None)
+    staging = Buffer(tensor, None)
     staging.work.fill(0)
     return staging
 
 
 def gathered(tensor: Any, place: Any, own: Any) -> Staging:
     """A tensor's words, which become `own` at the index `place` and zeros elsewhere. `own` may be a part of it."""
-    staging = _view(tensor, None) or _beside(tensor, None)
-    if not _on_device(own):
-        own = host_copy(own)
-    staging.work.fill(0)
-    part = staging.host[place]
+    staging = _view(tensor, None) or Buffer(tensor, None)
     if _on_device(own):
-        from p4reduce.tensors.cuda import to_host
+        from p4reduce.tensors.cuda import Crossing
 
-        to_host(own.detach(), part, bits=True)
-    else:
-        assign(part, own)
+        return Fetched(staging, place, Crossing(own), bits=True)
+    own = host_copy(own)
+    staging.work.fill(0)
+    assign(staging.host[place], own)
     return staging
 
 
@@ -173,13 +197,11 @@ def _flat_tensor(tensor: torch.Tensor, dtype: WorkDtype) -> npt.NDArray[Any] | N
 
 
 def _read(tensor: Any, dtype: WorkDtype) -> Staging:
-    staging = _beside(tensor, dtype)
-    staging.read()
+    staging = Buffer(tensor, dtype)
+    if _on_device(tensor):
+        return Fetched(staging, ..., staging.crossings[0], bits=dtype is None)
+    assign(staging.host, tensor)
     return staging
-
-
-def _beside(tensor: Any, dtype: WorkDtype) -> Buffer | DeviceCopy:
-    return (DeviceCopy if _on_device(tensor) else Buffer)(tensor, dtype)
 
 
 def _on_device(tensor: Any) -> bool:
@@ -201,6 +223,17 @@ def _torch_dtype(tensor: torch.Tensor, dtype: WorkDtype) -> torch.dtype:
     import torch
 
     return tensor.dtype if dtype is None else torch.int32 if dtype is np.int32 else torch.float32
+
+
+def _words_for(tensor: torch.Tensor, count: int) -> torch.Tensor:
+    """int32, in memory of the host that suits the tensor's device."""
+    import torch
+
+    if tensor.is_cuda:
+        from p4reduce.tensors.cuda import pinned
+
+        return pinned([count], torch.int32)
+    return torch.from_numpy(np.empty(count, np.int32))
 
 
 def _as_tensor(words: torch.Tensor, shape: torch.Size, kind: torch.dtype) -> torch.Tensor:

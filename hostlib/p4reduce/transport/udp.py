@@ -18,7 +18,7 @@ from p4reduce.transport.base import (
 
 # From <linux/in.h>; the socket module has them only from Python 3.14.
 IP_MTU_DISCOVER = 10
-IP_PMTUDISC_DO = 2
+IP_PMTUDISC_PROBE = 3
 IP_MTU = 14
 
 
@@ -31,7 +31,8 @@ class UdpTransport:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
             enlarge_buffers(self._socket)
-            self._socket.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
+            # Fragments are never sent, and ICMP that tells of a narrow path is not believed: anybody can make it up.
+            self._socket.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)
             if interface is not None:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
             self._socket.connect((switch.ip, switch.udp_port))
@@ -59,8 +60,15 @@ class UdpTransport:
             except BlockingIOError:
                 return sent
             except OSError as error:
-                # Perhaps ICMP about an earlier datagram, which a switch that restarts has not taken.
-                self.trouble = lost(error, payload)
+                # Perhaps ICMP about an earlier datagram, which a switch that restarts has not taken. Hearing of it has
+                # cleared it; what is said again is about this one.
+                self.trouble = error
+                try:
+                    self._socket.send(payload)
+                except BlockingIOError:
+                    return sent
+                except OSError as again:
+                    self.trouble = lost(again, payload)
         return len(payloads)
 
     def receive(self) -> list[bytes]:

@@ -101,7 +101,7 @@ static void run_worker(const struct options *options, unsigned rank, int socket,
         head[AGGREGATION_WORKER] = (uint8_t)rank;
         store_16(head + AGGREGATION_JOB, JOB);
         store_16(head + AGGREGATION_GENERATION, 1);
-        store_32(head + AGGREGATION_FINGERPRINT, 0xC0FFEE);
+        store_32(head + AGGREGATION_FINGERPRINT, 0xC0FFEE00 | head[AGGREGATION_ACTIVE]);
     }
     if (connect(socket, (const struct sockaddr *)to, sizeof *to) != 0)
         fail("connect");

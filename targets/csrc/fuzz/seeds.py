@@ -18,7 +18,7 @@ def payload(random: Random, op: int, worker: int, seq: int, slot: int) -> bytes:
     active = random.getrandbits(LANES)
     lanes = [lane for lane in range(LANES) if active >> lane & 1 and random.random() < 0.9]
     present = sum(1 << lane for lane in lanes)
-    head = struct.pack("!BBBBHHHII", 0x10 | op, active, present, worker, 1, 1, slot, seq, 7)
+    head = struct.pack("!BBBBHHHII", 0x10 | op, active, present, worker, 1, 1, slot, seq, 0x700 | active)
     keys = b"".join(random.randbytes(4) for _ in range(LANES))
     return head + keys + random.randbytes(4 * BLOCK * len(lanes))
 

@@ -22,8 +22,9 @@ static inline struct plane *fuzz_plane(void) {
     struct table *tables = plane->tables;
     const struct action own = {ACTION_OWN, {0x020000000001}}, flood = {ACTION_FLOOD, {9}}, nothing = {NO_ACTION, {0}};
     const struct action route = {ACTION_ROUTE, {2, 0x02000000000A, 0x02000000000B}}, forward = {ACTION_FORWARD, {3}};
-    const struct action lose = {ACTION_LOSE, {1U << 31}};
+    const struct action lose = {ACTION_LOSE, {1U << 31}}, forged = {ACTION_FORGED, {0}};
     table_insert(&tables[TABLE_OWN_ADDRESSES], &(struct key){{FUZZ_IP, 0}}, &own);
+    table_insert(&tables[TABLE_OWN_SOURCES], &(struct key){{FUZZ_IP, 0}}, &forged);
     table_insert(&tables[TABLE_ROUTER_MACS], &(struct key){{0, 0}}, &nothing);
     table_insert(&tables[TABLE_MAC_ADDRESSES], &(struct key){{0x020000000002, 0}}, &forward);
     table_insert(&tables[TABLE_ROUTES], &(struct key){{0, 0}}, &route);

@@ -10,10 +10,11 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from p4reduce_targets.dataplane import Call, Count, Exact, Key, Lpm, Replica
+from p4reduce_targets.dataplane import Call, Count, Exact, Key, Lpm, MeterConfig, Replica
 from p4reduce_targets.native import program
 from p4reduce_targets.native.handle import Handle
 from p4reduce_targets.native.library import Arguments, Words
+from p4reduce_targets.native.numbers import METER_LIMIT
 
 PORTS = 512
 _OUTPUT = struct.Struct("=II")
@@ -88,6 +89,20 @@ class NativeDataPlane:
                 raise ValueError(f"counter {counter}: {number} does not fit within 64 bits")
         self._call("write_counter", *_cell(counter, index), Words(count.packets, count.bytes))
 
+    def set_meter(self, meter: str, index: int, config: MeterConfig | None) -> None:
+        """Configures one cell of a meter. What is beyond the peak rate is red; nobody looks at the committed one."""
+        if meter not in program.METERS:
+            raise KeyError(f"there is no meter {meter}; there are {', '.join(program.METERS)}")
+        if not 0 <= index < program.METERS[meter]:
+            raise ValueError(f"meter {meter}: index {index} is not in 0..{program.METERS[meter] - 1}")
+        if config is not None and max(config.pir, config.pburst) > METER_LIMIT:
+            raise ValueError(f"meter {meter}: {config}: rates and bursts up to {METER_LIMIT} are accepted")
+        self._call("limit_hellos", index, None if config is None else Words(config.pir, config.pburst))
+
+    def set_time(self, now: int | None) -> None:
+        """From now on the meters' clock shows `now`, in nanoseconds from 1; None: what the machine's does."""
+        self._call("set_time", now or 0)
+
     def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
         """Raises ValueError: no table of the program has a direct counter."""
         del key, priority
@@ -116,7 +131,7 @@ class NativeDataPlane:
         return outputs
 
     def _call(self, function: str, *arguments: Any) -> int:
-        return int(self._switch.call(function, self._plane, *arguments))
+        return self._switch.call(function, self._plane, *arguments) or 0
 
     @staticmethod
     def _known(table: str, key: Key, error: int) -> None:

@@ -7,6 +7,8 @@ from enum import IntEnum
 
 MAX_ARGUMENTS = 5
 """Of an action."""
+METER_LIMIT = (1 << 32) - 1
+"""Of rates and bursts."""
 MAX_THREADS = 64
 MAX_FRAME = 80 << 10
 """Room for a frame to the controller, in bytes."""
@@ -22,6 +24,7 @@ class TableId(IntEnum):
     LOSS_OUT = 6
     WORKERS = 7
     UPLINKS = 8
+    OWN_SOURCES = 9
 
 
 class ActionId(IntEnum):
@@ -36,9 +39,11 @@ class ActionId(IntEnum):
     UNROUTABLE = 8
     ADDRESS = 9
     UPLINK = 10
+    FORGED = 11
 
 
 class CounterId(IntEnum):
     LOSSES_IN = 0
     OUTCOMES = 1
     LOSSES_OUT = 2
+    FORGERIES = 3

@@ -81,6 +81,13 @@ TABLES: Mapping[str, Table] = {
         "NoAction",
         64,
     ),
+    "SwitchIngress.own_address.own_sources": Table(
+        TableId.OWN_SOURCES,
+        (("address", 32),),
+        _one_action("SwitchIngress.own_address.forged", ActionId.FORGED),
+        "NoAction",
+        64,
+    ),
     "SwitchIngress.aggregation.admission.jobs": Table(
         TableId.JOBS,
         _JOBS,
@@ -136,9 +143,13 @@ TABLES: Mapping[str, Table] = {
 
 COUNTERS: Mapping[str, Counter] = {
     "SwitchIngress.drop_simulator.losses": Counter(CounterId.LOSSES_IN, 512),
-    "SwitchIngress.aggregation.outcomes": Counter(CounterId.OUTCOMES, 16),
+    "SwitchIngress.aggregation.outcomes": Counter(CounterId.OUTCOMES, 17),
     "SwitchEgress.drop_simulator.losses": Counter(CounterId.LOSSES_OUT, 512),
+    "SwitchIngress.forgeries": Counter(CounterId.FORGERIES, 512),
 }
+
+METERS: Mapping[str, int] = {"SwitchIngress.aggregation.hellos": 512}
+"""Name -> cells. All count packets."""
 
 _HEADERS = {
     "packet_out": "through_pipeline 1, padding 6, egress_port 9, multicast_group 16",
@@ -177,6 +188,8 @@ def _check(program: dict[str, Any]) -> Layout:
     _check_tables(program, headers, differences)
     found = {array["name"]: array["size"] for array in program["counter_arrays"] if not array.get("is_direct")}
     differences.compare("the set of counters", {name: one.size for name, one in COUNTERS.items()}, found)
+    meters = {array["name"]: (array["size"], array["type"]) for array in program["meter_arrays"]}
+    differences.compare("the set of meters", {name: (size, "packets") for name, size in METERS.items()}, meters)
     cpu_port = _parser_constant(program, "start", "parse_packet_out", differences)
     port = _parser_constant(program, "parse_udp", "parse_aggregation", differences)
     differences.compare("the UDP port of the aggregator", AGGREGATION_PORT, port)

@@ -12,8 +12,8 @@ so that a controller cannot tell the two apart. The same tests run against both;
 - RECONCILE_AND_COMMIT keeps entries, default actions, counters and groups. BMv2 fails when the program has counters.
 - Direct counters of all tables can be read at once.
 - Entries that are constant in the program are not told, direct counters of default actions are refused.
-- Roles, action profiles, meters, clone sessions, digests, idle timeouts, range and optional matches are refused with
-  UNIMPLEMENTED, or INVALID_ARGUMENT where P4Info says that the object has none.
+- Roles, action profiles, direct meters, clone sessions, digests, idle timeouts, range and optional matches are refused
+  with UNIMPLEMENTED, or INVALID_ARGUMENT where P4Info says that the object has none.
 """
 
 from p4reduce_targets.p4runtime.device import Device

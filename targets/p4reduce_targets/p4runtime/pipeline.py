@@ -11,6 +11,7 @@ from grpc import StatusCode
 from p4reduce_targets.dataplane import DataPlane
 from p4reduce_targets.p4runtime.counters import Counters
 from p4reduce_targets.p4runtime.errors import Refused, UpdatesRefused, invalid, unsupported
+from p4reduce_targets.p4runtime.meters import Meters
 from p4reduce_targets.p4runtime.multicast import Multicast
 from p4reduce_targets.p4runtime.packets import PacketHeader
 from p4reduce_targets.p4runtime.program import Program
@@ -20,8 +21,7 @@ _UNSUPPORTED = {
     "extern_entry": "Externs",
     "action_profile_member": "Action profiles",
     "action_profile_group": "Action profiles",
-    "meter_entry": "Meters",
-    "direct_meter_entry": "Meters",
+    "direct_meter_entry": "Direct meters",
     "value_set_entry": "Value sets",
     "register_entry": "Registers",
     "digest_entry": "Digests",
@@ -38,6 +38,7 @@ class Pipeline:
         self.packet_out = PacketHeader(program.packet_out)
         self._tables = Tables(program, data_plane)
         self._counters = Counters(program, data_plane)
+        self._meters = Meters(program, data_plane)
         self._multicast = Multicast(data_plane)
 
     def write(self, updates: Iterable[p4r.Update]) -> None:
@@ -64,6 +65,9 @@ class Pipeline:
             case "counter_entry":
                 _check_type(update)
                 self._counters.write(update.type, entity.counter_entry)
+            case "meter_entry":
+                _check_type(update)
+                self._meters.write(update.type, entity.meter_entry)
             case "direct_counter_entry":
                 _check_type(update)
                 self._tables.write_direct_counter(update.type, entity.direct_counter_entry)
@@ -83,6 +87,9 @@ class Pipeline:
                 case "counter_entry":
                     for counter in self._counters.read(entity.counter_entry):
                         yield p4r.Entity(counter_entry=counter)
+                case "meter_entry":
+                    for meter in self._meters.read(entity.meter_entry):
+                        yield p4r.Entity(meter_entry=meter)
                 case "direct_counter_entry":
                     for direct in self._tables.read_direct_counters(entity.direct_counter_entry):
                         yield p4r.Entity(direct_counter_entry=direct)
@@ -97,6 +104,7 @@ class Pipeline:
         """Take over what was written to `other`; raises Refused where this program cannot hold it."""
         self._tables.replay(other._tables)
         self._counters.replay(other._counters)
+        self._meters.replay(other._meters)
         self._multicast.replay(other._multicast)
 
 
@@ -107,8 +115,6 @@ def _asks_for_all(entity: p4r.Entity) -> bool:
             return not entity.action_profile_member.action_profile_id
         case "action_profile_group":
             return not entity.action_profile_group.action_profile_id
-        case "meter_entry":
-            return not entity.meter_entry.meter_id
     return False
 
 

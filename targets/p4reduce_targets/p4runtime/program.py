@@ -60,14 +60,22 @@ class Counter:
     unit: int
 
 
+@dataclass(frozen=True, slots=True)
+class Meter:
+    id: int
+    name: str
+    size: int
+
+
 @dataclass(frozen=True)
 class Program:
-    """Everything by id. Objects that this server only refuses (registers, meters, digests) are left out."""
+    """Everything by id. Objects that this server only refuses (registers, direct meters, digests) are left out."""
 
     info: p4i.P4Info
     tables: dict[int, Table] = field(default_factory=dict)
     actions: dict[int, Action] = field(default_factory=dict)
     counters: dict[int, Counter] = field(default_factory=dict)
+    meters: dict[int, Meter] = field(default_factory=dict)
     packet_in: tuple[Field, ...] = ()
     packet_out: tuple[Field, ...] = ()
 
@@ -84,6 +92,9 @@ class Program:
                 raise invalid(f"counter {table.direct_counter.name} is direct: use DirectCounterEntry")
         return _known(self.counters, counter_id, "counter")
 
+    def meter(self, meter_id: int) -> Meter:
+        return _known(self.meters, meter_id, "meter")
+
 
 def read_program(info: p4i.P4Info) -> Program:
     """Raises Refused if P4Info is inconsistent, or has tables that no data plane of ours could run."""
@@ -91,6 +102,7 @@ def read_program(info: p4i.P4Info) -> Program:
         info=info,
         actions={item.preamble.id: _action(item) for item in info.actions},
         counters={item.preamble.id: _counter(item.preamble, item.size, item.spec) for item in info.counters},
+        meters={item.preamble.id: Meter(item.preamble.id, item.preamble.name, item.size) for item in info.meters},
         packet_in=_header(info, "packet_in"),
         packet_out=_header(info, "packet_out"),
     )
@@ -98,7 +110,7 @@ def read_program(info: p4i.P4Info) -> Program:
     for item in info.tables:
         program.tables[item.preamble.id] = _table(item, program, direct.get(item.preamble.id))
     preambles = [item.preamble for item in info.tables]
-    preambles += [item.preamble for item in info.actions] + [item.preamble for item in info.counters]
+    preambles += [item.preamble for kind in (info.actions, info.counters, info.meters) for item in kind]
     ids = {preamble.id for preamble in preambles}
     if len(ids) != len(preambles) or 0 in ids:
         raise Refused(StatusCode.UNKNOWN, "Error when importing p4info: an id is 0 or is there twice")

@@ -29,16 +29,26 @@ class Server:
     """Listens from construction on; use as a context manager.
 
     `address` is "host:port" (port 0: any free one) or "unix:path"; afterwards the attribute says what it became.
-    Raises OSError if it cannot be bound.
+    Without `tls` it is in the clear. Raises OSError if it cannot be bound.
     """
 
-    def __init__(self, device: Device, *, address: str = "127.0.0.1:9559", device_id: int = 1) -> None:
+    def __init__(
+        self,
+        device: Device,
+        *,
+        address: str = "127.0.0.1:9559",
+        device_id: int = 1,
+        tls: grpc.ServerCredentials | None = None,
+    ) -> None:
         self.arbitration = Arbitration(device_id)
         self._pool = ThreadPoolExecutor(MAX_CONTROLLERS + _OTHER_CALLS, thread_name_prefix="p4runtime")
         self._server = grpc.server(self._pool, options=_OPTIONS)
         p4r_grpc.add_P4RuntimeServicer_to_server(P4RuntimeService(device, self.arbitration), self._server)
         try:
-            port = self._server.add_insecure_port(address)
+            if tls is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, tls)
         except RuntimeError as error:
             self._pool.shutdown()
             raise OSError(f"cannot listen for P4Runtime at {address}: {error}") from error

@@ -3,7 +3,7 @@
 
 `code` and `graph` are what every part is translated to; `program` and `expressions` read the JSON; `parser`,
 `checksums`, `actions`, `pipeline`, `deparser` (with `layout`) translate one part each, `rows` and `rowcode` what is
-repeated for each value; `generate` joins them; `tables` and `switch` are there at run time.
+repeated for each value; `generate` joins them; `tables`, `meters` and `switch` are there at run time.
 """
 
 from p4reduce_targets.sim.errors import UnsupportedFeature

@@ -58,6 +58,7 @@ class Primitives:
             "register_read": self._register_read,
             "register_write": self._register_write,
             "count": self._count,
+            "execute_meter": self._execute_meter,
             "modify_field_rng_uniform": self._random,
             "mark_to_drop": lambda _: self._drop(),
             "drop": lambda _: self._drop(),
@@ -169,6 +170,14 @@ class Primitives:
         packets = Do(f"{counter.packets}[{index.text}] += 1", index.reads)
         size = Do(f"{counter.bytes}[{index.text}] += frame_size", index.reads | {"frame_size"})
         return [*guarded(index, counter.size, packets), *guarded(index, counter.size, size)]
+
+    def _execute_meter(self, parameters: Json) -> list[Statement]:
+        meter = self.program.meters[parameters[0]["value"]]
+        index = self.value(parameters[1])
+        amount = variable("frame_size", 32) if meter.bytes else constant(1)
+        execute = Do(f"{meter.variable}.execute({index.text}, {amount.text})", index.reads | amount.reads)
+        colour = self.set(parameters[2], compose(f"{meter.variable}.colour", bits=2))
+        return [*guarded(index, meter.size, execute), *guarded(index, meter.size, colour)]
 
     def _random(self, parameters: Json) -> list[Statement]:
         low, high = self.value(parameters[1]), self.value(parameters[2])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from p4reduce_targets.sim.actions import DROP_PORT, LENGTH, ActionCode
@@ -24,6 +25,7 @@ from p4reduce_targets.sim.code import (
 from p4reduce_targets.sim.deparser import PAYLOAD, DeparserCode
 from p4reduce_targets.sim.errors import UnsupportedFeature
 from p4reduce_targets.sim.layout import Layout
+from p4reduce_targets.sim.meters import MeterArray
 from p4reduce_targets.sim.parser import AT, ERROR, ParserCode
 from p4reduce_targets.sim.pipeline import PipelineCode
 from p4reduce_targets.sim.program import Field, Program
@@ -40,17 +42,22 @@ class Generated:
     source: str
     tables: dict[str, Table]
     counters: dict[str, tuple[list[int], list[int]]]  # packets and bytes
+    meters: dict[str, MeterArray]
 
 
-def generate(program: Program, shared: dict[str, object]) -> Generated:
-    """Translates a program; `shared` gets the globals that its code needs. Raises UnsupportedFeature."""
-    return _Generator(program, shared).generate()
+def generate(program: Program, shared: dict[str, object], clock: Callable[[], int]) -> Generated:
+    """Translates a program; `shared` gets the globals that its code needs. Raises UnsupportedFeature.
+
+    `clock`, of the meters, gives nanoseconds.
+    """
+    return _Generator(program, shared, clock).generate()
 
 
 class _Generator:
-    def __init__(self, program: Program, shared: dict[str, object]) -> None:
+    def __init__(self, program: Program, shared: dict[str, object], clock: Callable[[], int]) -> None:
         self.program = program
         self.shared = shared
+        self.clock = clock
         self.rows = Rows(program)
         wire = [header for header in program.headers.values() if not header.metadata]
         self.layouts = {header.name: Layout(header, program.names) for header in wire}
@@ -64,7 +71,7 @@ class _Generator:
         self.deparser = DeparserCode(program, self.rows, self.layouts)
 
     def generate(self) -> Generated:
-        counters = self._share_state()
+        counters, meters = self._share_state()
         before_out = [*self._egress_start(), *self.egress.body()]
         update = self.checksums.update()
         changing = prune([*before_out, *update], self._all_variables()).written
@@ -99,9 +106,9 @@ class _Generator:
             f"def egress(egress_port, egress_instance, sent, {', '.join(handed)}):",
             *render(egress.body, 1),
         ]
-        return Generated("\n".join(lines) + "\n", self.ingress.tables | self.egress.tables, counters)
+        return Generated("\n".join(lines) + "\n", self.ingress.tables | self.egress.tables, counters, meters)
 
-    def _share_state(self) -> dict[str, tuple[list[int], list[int]]]:
+    def _share_state(self) -> tuple[dict[str, tuple[list[int], list[int]]], dict[str, MeterArray]]:
         self.shared["internet_checksum"] = internet_checksum
         self.shared["checksum_of_parts"] = checksum_of_parts
         for layout in self.layouts.values():
@@ -115,7 +122,10 @@ class _Generator:
         for counter in self.program.counters.values():
             counters[counter.name] = ([0] * counter.size, [0] * counter.size)
             self.shared[counter.packets], self.shared[counter.bytes] = counters[counter.name]
-        return counters
+        meters = {}
+        for meter in self.program.meters.values():
+            self.shared[meter.variable] = meters[meter.name] = MeterArray(meter.size, self.clock)
+        return counters, meters
 
     def _all_variables(self) -> frozenset[str]:
         names: set[str] = {row.variable for row in self.rows.headers.values()}

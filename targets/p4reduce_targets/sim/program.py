@@ -76,6 +76,16 @@ class CounterArray:
 
 
 @dataclass(frozen=True, slots=True)
+class Meter:
+    """An indirect meter, in the global `variable`."""
+
+    name: str
+    size: int
+    bytes: bool
+    variable: str
+
+
+@dataclass(frozen=True, slots=True)
 class Parameter:
     """A parameter that the control plane gives, in the local variable `variable`."""
 
@@ -149,6 +159,10 @@ class Program:
             for item in source.get("counter_arrays", ())
             if not item["is_direct"]
         }
+        self.meters = {
+            item["name"]: Meter(item["name"], item["size"], item["type"] == "bytes", self.names.new(item["name"]))
+            for item in source.get("meter_arrays", ())
+        }
         self.actions = {item["id"]: self._action(item) for item in source["actions"]}
         # The architecture's own fields, which a program may have renamed.
         self._aliases = {alias: (header, field) for alias, (header, field) in source.get("field_aliases", ())}
@@ -205,12 +219,14 @@ def refuse_unsupported_parts(source: Json) -> None:
         ("header_unions", "header union"),
         ("header_union_stacks", "stack of header unions"),
         ("parse_vsets", "parser value set"),
-        ("meter_arrays", "meter"),
         ("extern_instances", "extern"),
     ):
         for item in source.get(section, ()):
             kind = f" of type {item['type']}" if section == "extern_instances" else ""
             raise UnsupportedFeature(what + kind, f"{section}, {item['name']}")
+    for item in source.get("meter_arrays", ()):
+        if item["is_direct"]:
+            raise UnsupportedFeature("direct meter", f"meter_arrays, {item['name']}")
     for pipeline in source["pipelines"]:
         for item in pipeline.get("action_profiles", ()):
             raise UnsupportedFeature("action profile", f"pipeline {pipeline['name']}, {item['name']}")

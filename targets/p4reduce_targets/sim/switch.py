@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from p4reduce_targets.dataplane import Call, Count, Key, Replica
+from p4reduce_targets.dataplane import Call, Count, Key, MeterConfig, Replica
 from p4reduce_targets.sim.generate import generate
 from p4reduce_targets.sim.program import Program, parse
 from p4reduce_targets.sim.tables import Table
@@ -20,7 +20,7 @@ _numbers = count(1)
 class Switch:
     """Implements `DataPlane`. `source` is the Python that the program became."""
 
-    def __init__(self, program: Program, cpu_port: int, seed: int | None) -> None:
+    def __init__(self, program: Program, cpu_port: int, seed: int | None, clock: Callable[[], int]) -> None:
         start = time.monotonic()
         self.cpu_port = cpu_port
         self._groups: dict[int, tuple[tuple[int, int], ...]] = {}
@@ -29,10 +29,11 @@ class Switch:
             "random_integer": random.Random(seed).randint,
             "microseconds": lambda: int((time.monotonic() - start) * 1e6),
         }
-        generated = generate(program, shared)
+        generated = generate(program, shared, clock)
         self.source = generated.source
         self._tables: dict[str, Table] = generated.tables
         self._counters = generated.counters
+        self._meters = generated.meters
         # So that a traceback, or a profiler, shows the generated lines.
         filename = f"<p4 program {next(_numbers)}>"
         linecache.cache[filename] = (len(self.source), None, self.source.splitlines(keepends=True), filename)
@@ -69,14 +70,20 @@ class Switch:
     def read_counter(self, counter: str, index: int) -> Count:
         """Reads a cell of an indirect counter. Raises ValueError if the index is out of range."""
         packets, sizes = self._counters[counter]
-        self._check_index(counter, index, len(packets))
+        _check_index(f"counter {counter}", index, len(packets))
         return Count(packets[index], sizes[index])
 
     def write_counter(self, counter: str, index: int, count: Count) -> None:
         """Sets a cell of an indirect counter. Raises ValueError if the index is out of range."""
         packets, sizes = self._counters[counter]
-        self._check_index(counter, index, len(packets))
+        _check_index(f"counter {counter}", index, len(packets))
         packets[index], sizes[index] = count.packets, count.bytes
+
+    def set_meter(self, meter: str, index: int, config: MeterConfig | None) -> None:
+        """Configures a cell of an indirect meter. Raises ValueError if the index is out of range."""
+        cells = self._meters[meter]
+        _check_index(f"meter {meter}", index, cells.size)
+        cells.configure(index, config)
 
     def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
         """Reads an entry's counter. Raises KeyError if there is no entry, ValueError if the table counts nothing."""
@@ -90,14 +97,21 @@ class Switch:
         """Runs one frame that came in at a port; returns what goes out, as (port, frame)."""
         return self._process(port, frame)
 
-    def _check_index(self, counter: str, index: int, size: int) -> None:
-        if not 0 <= index < size:
-            raise ValueError(f"index {index} of counter {counter} is not in 0..{size - 1}")
+
+def _check_index(what: str, index: int, size: int) -> None:
+    if not 0 <= index < size:
+        raise ValueError(f"index {index} of {what} is not in 0..{size - 1}")
 
 
-def load(program: str | bytes, cpu_port: int = 510, seed: int | None = None) -> Switch:
-    """Makes a switch of the output of p4c-bm2-ss. `seed` is of the program's own random numbers.
+def load(
+    program: str | bytes,
+    cpu_port: int = 510,
+    seed: int | None = None,
+    clock: Callable[[], int] = time.monotonic_ns,
+) -> Switch:
+    """Makes a switch of the output of p4c-bm2-ss. `seed` is of the program's own random numbers, `clock` (in
+    nanoseconds) of its meters.
 
     Raises UnsupportedFeature if the program needs what this switch lacks, ValueError if it is no program at all.
     """
-    return Switch(parse(program), cpu_port, seed)
+    return Switch(parse(program), cpu_port, seed, clock)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from p4reduce_targets.dataplane import Call, Count, Key, Replica
+from p4reduce_targets.dataplane import Call, Count, Key, MeterConfig, Replica
 
 CPU_PORT = 510
 EXACT_SIZE = 4
@@ -56,6 +56,9 @@ class FakeDataPlane:
 
     def write_counter(self, counter: str, index: int, count: Count) -> None:
         self.cells[counter, index] = count
+
+    def set_meter(self, meter: str, index: int, config: MeterConfig | None) -> None:
+        raise AssertionError(f"conformance.p4 has no meter {meter}: {index}, {config}")
 
     def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
         return self.cells.get((table, key, priority), Count(0, 0))

@@ -297,7 +297,7 @@ def test_unsupported_entities(primary: Client, what: str) -> None:
 
 @pytest.mark.bmv2_differs("BMv2 has them")
 def test_entities_that_only_bmv2_has(primary: Client) -> None:
-    for name in ("meter_entry", "direct_meter_entry", "action_profile_member", "action_profile_group", "digest_entry"):
+    for name in ("direct_meter_entry", "action_profile_member", "action_profile_group", "digest_entry"):
         entity = p4r.Entity()
         getattr(entity, name).SetInParent()
         assert primary.codes(MODIFY, entity) == [UNIMPLEMENTED]

@@ -107,8 +107,8 @@ def test_next_round_forgets_the_last(switch: Switch) -> None:
 
 def test_packets_that_change_nothing(switch: Switch) -> None:
     assert send(switch, 0, data(0)) == []
-    error = Aggregation(**{**vars(data(1, op=frames.ERROR)), "active": 0, "fingerprint": 5, "keys": (6, 0, 0, 0)})
-    assert send(switch, 1, data(1, fingerprint=6)) == [answer(rank, error) for rank in range(WORKERS)]
+    error = Aggregation(**{**vars(data(1, op=frames.ERROR)), "active": 0, "fingerprint": 5, "keys": (0x105, 0, 0, 0)})
+    assert send(switch, 1, data(1, fingerprint=0x105)) == [answer(rank, error) for rank in range(WORKERS)]
     for odd in (
         data(1, generation=3),
         data(2),
@@ -150,7 +150,7 @@ def test_controller_resets_queries_and_aborts(switch: Switch) -> None:
     held = Aggregation(**{**vars(query), "seq": SEQ, "fingerprint": 5, "keys": data(1).keys})
     held = Aggregation(**{**vars(held), "values": {**room, 0: some_values(1)}})
     assert told[6:] == frames.frame(CONTROLLER, SWITCH, held)
-    abort = Aggregation(frames.ABORT, job=JOB, generation=GENERATION, worker=1, keys=(3, 0, 0, 0))
+    abort = Aggregation(frames.ABORT, job=JOB, generation=GENERATION, worker=1, seq=7, keys=(3, 0, 0, 0))
     copies = switch.process(CPU_PORT, packet_out(abort, GROUP))
     sender = Host(CONTROLLER.mac, CONTROLLER.ip, CONTROLLER.udp_port)
     assert copies == [(rank + 1, frames.frame(sender, host, abort)) for rank, host in enumerate(HOSTS)]

@@ -85,7 +85,7 @@ def looping() -> Builder:
 @pytest.mark.parametrize(
     ("build", "what", "where"),
     [
-        (with_part("meter_arrays"), "meter", "thing"),
+        (with_part("meter_arrays", size=1, type="packets", is_direct=True), "direct meter", "thing"),
         (with_part("extern_instances", type="Hasher"), "extern of type Hasher", "thing"),
         (with_part("header_unions"), "header union", "thing"),
         (with_part("parse_vsets"), "parser value set", "thing"),
@@ -105,7 +105,6 @@ def looping() -> Builder:
         (with_action(do("resubmit", number(0))), "resubmit", "action act"),
         (with_action(do("recirculate", number(0))), "recirculate", "action act"),
         (with_action(do("generate_digest", number(0), number(0))), "generate_digest", "action act"),
-        (with_action(do("execute_meter", number(0))), "execute_meter", "action act"),
         (with_action(do("_Hasher_update", number(0))), "_Hasher_update", "action act"),
         (with_action(assign("standard_metadata.priority", number(1))), "a queue's priority", "action act"),
         (with_action(do("truncate", number(0))), "truncate", "action act"),

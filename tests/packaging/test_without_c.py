@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A package has its C libraries, or its build fails and says what to do; without them only for who asks for that."""
+"""A wheel without its C libraries is made only for who asks for that: else the build fails and says what to do."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import site
 import subprocess
 import sys
@@ -14,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-LIBRARIES = {"p4reduce/fastpath/libp4reduce.so", "p4reduce_targets/native/libp4reduce_native.so"}
+ROOT = Path(__file__).resolve().parents[2]
 NO_COMPILER = {"CC": "/no/such/compiler"}
 
 pytestmark = pytest.mark.slow
@@ -38,17 +36,6 @@ def build(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
         env={**inherited, **environment},
         check=False,
     )
-
-
-def test_with_a_compiler_the_libraries_are_in_the_package(tmp_path: Path) -> None:
-    if shutil.which("cc") is None:
-        pytest.skip("needs cc")
-    done = build(tmp_path)
-    assert done.returncode == 0, done.stdout
-    (wheel,) = tmp_path.glob("*.whl")
-    assert "-py3-none-" in wheel.name
-    assert not wheel.name.endswith("-any.whl")
-    assert set(zipfile.ZipFile(wheel).namelist()) >= LIBRARIES
 
 
 @pytest.mark.parametrize(

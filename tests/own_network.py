@@ -74,17 +74,17 @@ def own_network() -> Iterator[OwnNetwork]:
         ip("address", "add", f"{network.host_ip}/24", "dev", network.host)
         ip("link", "set", network.host, "up")
         ip("link", "set", network.wire, "up")
-        for link in (network.host, network.wire):
-            _wait_until_up(link)
+        wait_until_up(network.host, network.wire)
         yield network
 
 
-def _wait_until_up(link: str) -> None:
+def wait_until_up(*links: str) -> None:
     """The kernel lets a link's queue work some time after the link was set up; until then it drops what is sent."""
     deadline = time.monotonic() + START_UP_S
-    while "state UP" not in (said := ip("-oneline", "link", "show", link)):
-        assert time.monotonic() < deadline, f"{link} is not up within {START_UP_S:g} s: {said}"
-        time.sleep(0.01)
+    for link in links:
+        while "state UP" not in (said := ip("-oneline", "link", "show", link)):
+            assert time.monotonic() < deadline, f"{link} is not up within {START_UP_S:g} s: {said}"
+            time.sleep(0.01)
 
 
 def ip(*arguments: str) -> str:

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meter.h"
+
+#include <time.h>
+
+#define SECOND UINT64_C(1000000000) // in nanoseconds; so much is a token, for rates are by the second
+
+void meter_configure(struct meter *meter, uint64_t rate, uint64_t burst, uint64_t now) {
+    meter->rate = rate;
+    meter->room = meter->level = burst * SECOND;
+    meter->last = now;
+    meter->configured = true;
+}
+
+bool meter_pass(struct meter *meter, uint64_t now) {
+    if (!meter->configured)
+        return true;
+    while (atomic_exchange_explicit(&meter->locked, 1, memory_order_acquire) != 0) {
+    }
+    if (now > meter->last) { // another thread may have looked at the clock later, and come first
+        uint64_t elapsed = now - meter->last, lacking = meter->room - meter->level;
+        bool full = meter->rate != 0 && elapsed >= lacking / meter->rate + 1;
+        meter->level = full ? meter->room : meter->level + elapsed * meter->rate;
+        if (meter->level > meter->room)
+            meter->level = meter->room;
+        meter->last = now;
+    }
+    bool passes = meter->level >= SECOND;
+    if (passes)
+        meter->level -= SECOND;
+    atomic_store_explicit(&meter->locked, 0, memory_order_release);
+    return passes;
+}
+
+uint64_t meter_clock(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * SECOND + (uint64_t)time.tv_nsec;
+}

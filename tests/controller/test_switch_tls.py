@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Controllers and switches that speak TLS, and what is said where one does not know the other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p4reduce_controller.aggregator import SwitchUnavailable
+from p4reduce_controller.link import Link
+from p4reduce_controller.program import load_schema
+from p4reduce_controller.run import running
+from p4reduce_controller.settings import load
+from tests.certificates import self_signed
+
+TIMEOUT_S = 30.0
+CHECK = "check that the switch uses TLS, its name, --switch-ca, and whether it wants --switch-cert"
+
+Options = dict[str, Any]
+
+
+class Certificates:
+    """Of a switch and of a controller, which are to know each other, and of a stranger."""
+
+    def __init__(self, folder: Path) -> None:
+        self.switch, self.switch_key = self_signed(folder, "switch", "IP:127.0.0.1")
+        self.controller, self.controller_key = self_signed(folder, "controller")
+        self.stranger, self.stranger_key = self_signed(folder, "stranger", "IP:127.0.0.1")
+
+    def of_switch(self, *, asks: bool = True) -> list[str]:
+        options = ["--tls-cert", str(self.switch), "--tls-key", str(self.switch_key)]
+        return [*options, "--tls-ca", str(self.controller)] if asks else options
+
+    def of_controller(self, **changes: Path | str) -> Options:
+        good = {"switch_ca": self.switch, "switch_cert": self.controller, "switch_key": self.controller_key}
+        return {key: str(value) for key, value in (good | changes).items()}
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("tls"))
+
+
+@contextmanager
+def switch(*options: str, target: str = "sim") -> Iterator[str]:
+    """Where its P4Runtime server listens."""
+    command = [sys.executable, "-m", "p4reduce", "switch", "--target", target, "--grpc", "127.0.0.1:0", "--json"]
+    command += ["--port", "1=udp:127.0.0.1:0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["grpc"]
+        finally:
+            process.kill()
+
+
+def settings(address: str, options: Options) -> Options:
+    return {"switch": [address], "listen": "127.0.0.1:0", **options}
+
+
+def state(address: str, **options: str) -> str:
+    """Of the switch, as a controller with these settings sees it."""
+
+    async def work() -> str:
+        async with running(load(None, settings(address, options)), TIMEOUT_S) as service:
+            return (await service.status()).switches[0].state
+
+    return asyncio.run(work())
+
+
+def refusal(address: str, **options: str) -> str:
+    """What a connection with these settings ends with."""
+
+    async def work() -> None:
+        tls = load(None, settings(address, options)).switch_tls()
+        link = Link(address, 1, load_schema(), lambda *_: None, tls)
+        try:
+            await link.look()
+        finally:
+            await link.close()
+
+    with pytest.raises(SwitchUnavailable) as caught:
+        asyncio.run(work())
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("target", ["sim", "native"])
+def test_those_who_know_each_other(certificates: Certificates, target: str) -> None:
+    with switch(*certificates.of_switch(), target=target) as address:
+        assert state(address, **certificates.of_controller()) == "ready"
+
+
+def test_a_switch_that_lets_in_everybody(certificates: Certificates) -> None:
+    with switch(*certificates.of_switch(asks=False)) as address:
+        assert state(address, switch_ca=str(certificates.switch)) == "ready"
+
+
+def test_a_switch_that_asks_who_is_there(certificates: Certificates) -> None:
+    with switch(*certificates.of_switch()) as address:
+        for options in (
+            certificates.of_controller(switch_ca=certificates.stranger),
+            certificates.of_controller(switch_cert=certificates.stranger, switch_key=certificates.stranger_key),
+            certificates.of_controller(switch_cert="", switch_key=""),
+        ):
+            assert CHECK in refusal(address, **options)
+        assert "if the switch uses TLS, give --switch-ca" in refusal(address)
+        assert state(address, **certificates.of_controller()) == "ready"
+
+
+def test_a_switch_without_tls(certificates: Certificates) -> None:
+    with switch() as address:
+        assert CHECK in refusal(address, **certificates.of_controller())
+
+
+def test_a_switch_of_which_nothing_is_known_is_not_named_as_one_with_tls(certificates: Certificates) -> None:
+    with switch() as address:
+        pass
+    for options in ({}, certificates.of_controller()):
+        said = refusal(address, **options)
+        assert "Connection refused" in said
+        assert "TLS" not in said

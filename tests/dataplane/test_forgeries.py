@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nobody but the switch sends to others from its addresses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from . import frames
+from .frames import Aggregation, Host
+from .p4runtime import Entry, PacketIn
+from .switch import FORGERIES, ROUTER_MACS, ROUTES, SWITCH, Switch
+
+VICTIM = Host("02:00:00:00:00:61", "10.0.0.61", 40001)
+FORGER = Host("02:00:00:00:00:66", "10.0.0.66", 40066)
+AGAIN = Host("02:5a:00:00:00:09", "192.168.9.9")  # another address of the switch
+ROUTER = "02:fe:00:00:00:01"
+
+
+def in_the_name_of(own: Host, lanes: int) -> dict[str, bytes]:
+    """What a stranger could have others believe, some of it in pieces that they put together."""
+    keys = (0,) * lanes
+    ours = Aggregation(op=frames.RESULT, job=7, generation=1, keys=keys)
+    datagram = frames.udp(own.udp_port, VICTIM.udp_port, ours.pack())
+
+    def ip(payload: bytes = datagram, protocol: int = frames.UDP, **fields: object) -> bytes:
+        packet = frames.ipv4(own.ip, VICTIM.ip, protocol, payload, **fields)
+        return frames.ethernet(FORGER.mac, VICTIM.mac, frames.IPV4, packet)
+
+    def tagged(*tags: int, frame: bytes = ip()) -> bytes:
+        return frame[:12] + b"".join(tag.to_bytes(4, "big") for tag in tags) + frame[12:]
+
+    return {
+        "VLAN 0": tagged(0x81000000),
+        "VLAN 0 with a priority": tagged(0x8100F000),
+        "service VLAN 0": tagged(0x88A80000),
+        "VLAN 0 twice": tagged(0x81000000, 0x81000000),
+        "ARP answer in VLAN 0": tagged(0x81000000, frame=frames.arp(2, own, VICTIM)),
+        **{frames.OPS[op]: frames.frame(own, VICTIM, replace(ours, op=op)) for op in range(1, 9)},
+        "another MAC address": ip(),
+        "to our port": frames.frame(replace(own, mac=FORGER.mac), replace(VICTIM, udp_port=own.udp_port), ours),
+        "first fragment": ip(fragment=0x2000),
+        "last fragment": ip(fragment=0x0003),
+        "options": ip(options=bytes(4)),
+        "ping": ip(frames.icmp_echo(0, 1, 2, b"x"), frames.ICMP),
+        "tcp": ip(bytes(20), 6),
+        "ARP answer": frames.arp(2, replace(own, mac=FORGER.mac), VICTIM, destination=VICTIM.mac),
+        "ARP answer to all": frames.arp(2, replace(own, mac=FORGER.mac), VICTIM),
+        "ARP request": frames.arp(1, replace(own, mac=FORGER.mac), Host("00:00:00:00:00:00", VICTIM.ip)),
+    }
+
+
+@pytest.mark.parametrize("own", [SWITCH, AGAIN], ids=["address", "another"])
+def test_forged_frames_are_dropped_and_counted(switch: Switch, own: Host) -> None:
+    switch.own_address(AGAIN)
+    switch.forward(VICTIM.mac, 2)
+    switch.flood_unknown(0x50)
+    forged = in_the_name_of(own, switch.lanes)
+    for name, frame in forged.items():
+        for port in (1, 3):
+            found = switch.exchange((port, frame))
+            assert not found.ports, f"{name} into port {port}: {found.describe()}"
+            assert not found.packet_ins
+    assert switch.by_port(FORGERIES) == {1: len(forged), 3: len(forged)}
+    assert switch.counts() == {}
+
+
+def test_vlans_that_have_a_number_are_bridged(switch: Switch) -> None:
+    """A host takes them for another network than the switch is in."""
+    switch.forward(VICTIM.mac, 2)
+    for tag in (0x81000001, 0x8100F800, 0x88A80FFF):
+        plain = frames.udp_frame(SWITCH, VICTIM, b"x")
+        frame = plain[:12] + tag.to_bytes(4, "big") + plain[12:]
+        assert sorted(switch.exchange((1, frame)).ports) == [2]  # the kernel takes the tag off for who looks there
+    assert switch.by_port(FORGERIES) == {}
+
+
+def test_neither_are_they_routed(switch: Switch) -> None:
+    switch.insert(Entry(ROUTER_MACS, {"mac": frames.mac_number(ROUTER)}))
+    params = {"port": 3, "source_mac": 0x02FE00000013, "next_hop_mac": 0x02AA00000003}
+    match = {"destination": (frames.ip_number("10.0.0.0"), 8)}
+    switch.insert(Entry(ROUTES, match, "SwitchIngress.forwarding.route", params))
+    for source in (FORGER, SWITCH):
+        found = switch.exchange((1, frames.udp_frame(source, replace(VICTIM, mac=ROUTER), b"x")))
+        assert sorted(found.ports) == ([3] if source is FORGER else [])
+    assert switch.by_port(FORGERIES) == {1: 1}
+
+
+def test_an_address_that_is_no_longer_the_switchs_own(switch: Switch) -> None:
+    """What others send from is forwarded, whatever their MAC address."""
+    switch.forward(VICTIM.mac, 2)
+    frame = frames.udp_frame(replace(AGAIN, mac=SWITCH.mac), VICTIM, b"x")
+    switch.exchange((1, frame)).expect({2: [frame]})
+    assert switch.by_port(FORGERIES) == {}
+
+
+def test_the_controller_speaks_in_the_switchs_name(switch: Switch) -> None:
+    switch.forward(VICTIM.mac, 2)
+    answer = frames.arp(2, SWITCH, VICTIM, destination=VICTIM.mac)
+    datagram = frames.udp_frame(SWITCH, VICTIM, b"x")
+    for frame in (answer, datagram):
+        switch.packet_out(frame).expect({2: [frame]})
+    hello = frames.frame(SWITCH, VICTIM, Aggregation(op=frames.HELLO, keys=(0,) * switch.lanes))
+    switch.packet_out(hello, through_pipeline=False, egress_port=4).expect({4: [hello]})
+    assert switch.by_port(FORGERIES) == {}
+
+
+def test_ranks_may_share_the_switchs_address(switch: Switch) -> None:
+    """As on one machine, where a switch has UDP sockets for ports: what is for the switch goes to nobody else."""
+    rank = Host(SWITCH.mac, SWITCH.ip, 45678)
+    hello = frames.frame(rank, SWITCH, Aggregation(op=frames.HELLO, job=7, keys=(0,) * switch.lanes))
+    switch.exchange((1, hello)).expect(packet_ins=[PacketIn(1, 0, hello)])
+    assert switch.by_port(FORGERIES) == {}
+    assert switch.counts() == {"hello": 1}

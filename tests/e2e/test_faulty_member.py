@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A member that goes ahead of the others: the switch answers none of them, and the controller can tell who it was."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from p4reduce.joining import Place, join_job
+from p4reduce.protocol import Membership
+from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce.protocol.packet import Codec, Packet
+
+from .conftest import over_udp
+from .rank import Call
+from .stack import Stack
+
+CULPRIT = 2
+TOLD_S = 20.0  # far less than the collectives' own limit
+
+
+@pytest.fixture(scope="module", params=["one switch", "tree"])
+def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
+    with over_udp(target="native", leaves=2 if request.param == "tree" else 0) as stack:
+        yield stack
+
+
+def ahead(membership: Membership) -> bytes:
+    """Of the round after the next in slot 0."""
+    m = membership
+    packet = Packet(Op.DATA, m.job, m.generation, m.worker, keys=[NO_KEY] * m.lanes, seq=(m.first_seq + 2) % 2**32)
+    return Codec(m.lanes, m.block_size).encode(packet)
+
+
+@contextlib.contextmanager
+def culprit(stack: Stack, job: str, at: str) -> Iterator[None]:
+    """Joins as any rank does, and then sends nothing but what is ahead."""
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        joining = pool.submit(
+            join_job, stack.controller, job=job, rank=CULPRIT, world_size=4, slots=2, transport="udp", interface=None,
+            token=None, tls=None, timeout=60.0, at=at, on_abort=lambda _: over.set(),
+        )  # fmt: skip
+        yield
+        place: Place = joining.result(60)
+        place.transport.send([ahead(place.membership)])
+        over.wait(60)
+        place.leave(well=False)
+
+
+@pytest.mark.parametrize("backend", ["c", "python"])
+def test_who_goes_ahead_is_named(stack: Stack, backend: str) -> None:
+    others = [rank for rank in range(4) if rank != CULPRIT]
+    at = stack.names[1:]
+    job = f"ahead {backend}"
+    with stack.ranks(
+        [Call((200,))], job=job, present=others, at=at, slots=2, backends=dict.fromkeys(others, backend), timeout=120.0
+    ) as ranks:
+        began = time.monotonic()
+        with culprit(stack, job, at[CULPRIT % 2] if at else ""):
+            pass
+        lasts = ranks.wait_for_ends()
+    assert time.monotonic() - began < 60
+    told = [last["message"] for last in lasts.values() if last["error"] == "MismatchError"]
+    assert told, lasts
+    assert all(f"rank {CULPRIT} went ahead of the others" in message for message in told)
+    # Whoever is late to hear it may hear first that one who was told has left.
+    assert all(last["error"] in ("MismatchError", "JobAborted") for last in lasts.values()), lasts
