@@ -20,7 +20,7 @@ from finsy.proto import p4r, p4r_grpc
 
 from p4reduce_targets import offloads
 from p4reduce_targets.launch import bound_to_us
-from p4reduce_targets.ports import PortError, check_numbers, split_port
+from p4reduce_targets.ports import PortError, check_ports, split_port
 
 BINARY = "simple_switch_grpc"
 LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "off")
@@ -55,7 +55,7 @@ def interfaces(ports: Sequence[str], cpu_port: int) -> dict[int, str]:
         if kind != "eth":
             raise PortError(f"port {number}: BMv2 needs a network interface, {number}=eth:INTERFACE; {kind} is for sim")
         found.append((number, name))
-    check_numbers((number for number, _ in found), cpu_port)
+    check_ports(ports, cpu_port)
     for number, name in found:
         try:
             socket.if_nametoindex(name)

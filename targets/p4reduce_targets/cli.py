@@ -19,7 +19,7 @@ from grpc import ServerCredentials, ssl_server_credentials
 
 from p4reduce_targets.bmv2 import Bmv2, TargetFailed, TargetMissing, interfaces
 from p4reduce_targets.p4runtime import Server
-from p4reduce_targets.ports import Port, PortError, check_numbers, open_port, split_port
+from p4reduce_targets.ports import Port, PortError, check_ports, open_port
 from p4reduce_targets.switch import Switch
 
 
@@ -66,8 +66,7 @@ def switch(
     if tls_cert is not None and target is Target.bmv2:
         raise typer.BadParameter("only --target sim and native can", param_hint="--tls-cert")
     try:
-        numbers = [split_port(text)[0] for text in port]
-        check_numbers(numbers, cpu_port)
+        check_ports(port, cpu_port)
         tls = _tls(tls_cert, tls_key, tls_ca)
         _check_address(grpc, insecure=insecure or tls_ca is not None)
     except ValueError as error:

@@ -215,10 +215,16 @@ def split_port(text: str) -> tuple[int, str, str]:
     return int(number), kind, address
 
 
-def check_numbers(numbers: Iterable[int], cpu_port: int) -> None:
-    """Raises PortError for a number that is given twice, or that no port can have."""
+def check_ports(texts: Iterable[str], cpu_port: int) -> None:
+    """Raises PortError for a number that is given twice, or that no port can have, and for ports of both kinds.
+
+    A frame that is only forwarded would leave at a UDP port as a datagram of the switch's own.
+    """
+    ports = [split_port(text) for text in texts]
+    if len({kind for _, kind, _ in ports}) > 1:
+        raise PortError("a switch has network interfaces or UDP sockets for ports; here are both, eth: and udp:")
     seen: set[int] = set()
-    for number in numbers:
+    for number, _, _ in ports:
         if not 1 <= number <= 510 or number == cpu_port:
             raise PortError(f"port {number}: accepted are 1 to 510, without the CPU port {cpu_port}")
         if number in seen:

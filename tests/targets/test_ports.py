@@ -17,7 +17,7 @@ from p4reduce_targets.ports import (
     Port,
     PortError,
     UdpPort,
-    check_numbers,
+    check_ports,
     ipv4_checksum,
     open_port,
     split_port,
@@ -178,7 +178,12 @@ def test_an_address_that_is_taken(port: UdpPort) -> None:
 @pytest.mark.parametrize("numbers", [[1, 1], [0], [511], [510], [1, 2, 1]])
 def test_port_numbers_that_are_refused(numbers: list[int]) -> None:
     with pytest.raises(PortError, match="port"):
-        check_numbers(numbers, 510)
+        check_ports([f"{number}=eth:lo" for number in numbers], 510)
+
+
+def test_ports_of_both_kinds_are_refused() -> None:
+    with pytest.raises(PortError, match="here are both"):
+        check_ports(["1=eth:lo", "2=udp:127.0.0.1:0"], 510)
 
 
 @pytest.mark.root
