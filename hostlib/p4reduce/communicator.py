@@ -21,7 +21,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle, synchronous
 from p4reduce.joining import take_seat
 from p4reduce.line import Line
-from p4reduce.tensors.dense import is_sparse
+from p4reduce.tensors.dense import WireChoice, is_sparse
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -76,6 +76,7 @@ class Communicator:
         tls: Tls | None = None,
         timeout: float = settings.TIMEOUT,
         switch: str | None = None,
+        wire: WireChoice | None = None,
         on_admitted: Callable[[], None] = lambda: None,
     ) -> None:
         """Joins `job` as `rank` of `world_size`.
@@ -94,6 +95,8 @@ class Communicator:
             waited for is logged as a warning long before, after 30 s.
         switch: the controller's name for the one that this rank is at; by default P4REDUCE_SWITCH, else the first that
             hears it.
+        wire: how sums of floats travel where a call does not say, see `allreduce`; by default P4REDUCE_WIRE, else
+            "auto".
         on_admitted: called when the job has its slots, before the other ranks are waited for.
         Raises ValueError for a wrong argument, JoinError when the job cannot be joined (SlotsExhausted where fewer
         slots are free than it wants), TransportError when the switch
@@ -104,6 +107,7 @@ class Communicator:
         self._job = settings.name("job", job)
         self._transport_kind = settings.transport(transport)
         self._timeout = settings.seconds("timeout", timeout)
+        self._wire = settings.wire(wire)
         self._seat = take_seat(
             self._controller,
             job=self._job,
@@ -140,15 +144,27 @@ class Communicator:
         return self._seat.membership.block_size
 
     @synchronous
-    def allreduce(self, tensor: T, op: ReduceOp = "sum", *, factor: float = 1.0, timeout: float | None = None) -> T:
+    def allreduce(
+        self,
+        tensor: T,
+        op: ReduceOp = "sum",
+        *,
+        factor: float = 1.0,
+        wire: WireChoice | None = None,
+        timeout: float | None = None,
+    ) -> T:
         """Replaces `tensor` by its reduction over all ranks, bit for bit the same on each, and returns it.
 
         tensor: NumPy array or torch tensor, of any shape and strides, with the same shape and dtype on every rank.
-        op: "sum" or "average" of float32, float16, bfloat16 or int32 (no average). Float sums are exact to
-            31 - log2(world_size) bits of the largest magnitude in each block; int32 wraps around. "max" or "min" of any
-            dtype that has an order, exactly, NaN where any is: switches only add, so every rank receives the tensors of
-            all, world_size times the traffic and memory.
+        op: "sum" or "average" of float32, float16, bfloat16 or int32 (no average). Sums of
+            float32 are exact to 31 - log2(world_size) bits of the largest magnitude in each block, others to what
+            `wire` says; int32 wraps around. "max" or "min" of any dtype that has an order, exactly, NaN where any is:
+            switches only add, so every rank receives the tensors of all, world_size times the traffic and memory.
         factor: what this rank multiplies its tensor with before it is added (a premultiplied sum); not of int32.
+        wire: how sums of floats travel, the same on every rank; by default the communicator's. "int32", "int16" and
+            "int8" are integers that share a scale in each block, of 64 words of one, two or four of them. "int16" has
+            16 - log2(world_size) bits of the block's largest magnitude, "int8" 8 less, rounded by chance, for up to 127
+            ranks. "auto": "int16" for float16 and bfloat16, "int32" for float32.
         timeout: seconds; by default the communicator's.
         A torch.sparse_coo tensor of the dtypes that can be added becomes the coalesced sum, of all rows that any rank
         has; its dense form is never made. It takes three operations: the number of rows of each rank, the numbers of
@@ -158,7 +174,13 @@ class Communicator:
         """
 
     def allreduce_async(
-        self, tensor: T, op: ReduceOp = "sum", *, factor: float = 1.0, timeout: float | None = None
+        self,
+        tensor: T,
+        op: ReduceOp = "sum",
+        *,
+        factor: float = 1.0,
+        wire: WireChoice | None = None,
+        timeout: float | None = None,
     ) -> Handle[T]:
         """Starts what `allreduce` does and returns at once. The tensor must not be touched until the handle is done.
 
@@ -168,12 +190,19 @@ class Communicator:
         """
         if is_sparse(tensor):
             run = lambda plan: self._submit(plan, self._time_limit(timeout)).result()  # noqa: E731
-            return self.start(timeout, allreduce_rows, tensor, op, factor, run)
-        return self.start(timeout, reductions.allreduce, tensor, op, factor)
+            return self.start(timeout, allreduce_rows, tensor, op, factor, self._form(wire), run)
+        return self.start(timeout, reductions.allreduce, tensor, op, factor, self._form(wire))
 
     @synchronous
     def reduce(
-        self, tensor: T, dst: int, op: ReduceOp = "sum", *, factor: float = 1.0, timeout: float | None = None
+        self,
+        tensor: T,
+        dst: int,
+        op: ReduceOp = "sum",
+        *,
+        factor: float = 1.0,
+        wire: WireChoice | None = None,
+        timeout: float | None = None,
     ) -> T:
         """Replaces `tensor` by its reduction on rank `dst` alone; on the others it stays as it is. Returns it.
 
@@ -181,10 +210,17 @@ class Communicator:
         """
 
     def reduce_async(
-        self, tensor: T, dst: int, op: ReduceOp = "sum", *, factor: float = 1.0, timeout: float | None = None
+        self,
+        tensor: T,
+        dst: int,
+        op: ReduceOp = "sum",
+        *,
+        factor: float = 1.0,
+        wire: WireChoice | None = None,
+        timeout: float | None = None,
     ) -> Handle[T]:
         """Starts what `reduce` does and returns at once. The tensor must not be touched until the handle is done."""
-        return self.start(timeout, reductions.reduce, tensor, dst, op, factor)
+        return self.start(timeout, reductions.reduce, tensor, dst, op, factor, self._form(wire))
 
     @synchronous
     def reduce_scatter(
@@ -194,6 +230,7 @@ class Communicator:
         *,
         out: T | None = None,
         factor: float = 1.0,
+        wire: WireChoice | None = None,
         timeout: float | None = None,
     ) -> T:
         """Returns this rank's part of the reduction over all ranks.
@@ -210,10 +247,11 @@ class Communicator:
         *,
         out: T | None = None,
         factor: float = 1.0,
+        wire: WireChoice | None = None,
         timeout: float | None = None,
     ) -> Handle[T]:
         """Starts what `reduce_scatter` does and returns at once. `out` must not be touched until the handle is done."""
-        return self.start(timeout, reductions.reduce_scatter, tensor, out, op, factor)
+        return self.start(timeout, reductions.reduce_scatter, tensor, out, op, factor, self._form(wire))
 
     @synchronous
     def broadcast(self, tensor: T, src: int, *, timeout: float | None = None) -> T:
@@ -316,6 +354,9 @@ class Communicator:
 
     def _time_limit(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else settings.seconds("timeout", timeout)
+
+    def _form(self, wire: WireChoice | None) -> WireChoice:
+        return self._wire if wire is None else settings.wire(wire)
 
     def _submit(self, plan: Plan[T], limit: float) -> Handle[T]:
         """Hands the plan's operation to the engine, whose thread then finishes the plan.

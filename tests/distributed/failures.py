@@ -37,7 +37,7 @@ def main() -> None:
     dist.init_process_group("p4reduce", timeout=timedelta(seconds=30))
     rank, size = dist.get_rank(), dist.get_world_size()
     everyone = list(range(size))
-    # The fifth is waited for longer: a rank builds its first DDP module, whose imports take as long as the machine is busy.
+    # The fifth is for the first DDP module, whose imports take longer where the machine is busy.
     groups = [dist.new_group(everyone, timeout=timedelta(seconds=limit)) for limit in (2, 2, 2, 2, 30)]
     for group in groups:
         dist.barrier(group)

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from p4reduce.fastpath import numbers as fast
 from p4reduce.fastpath.library import LibraryError
 from p4reduce.protocol.blocks import NOT_FINITE, Blocks
-from p4reduce.protocol.numbers import Float32Numbers
+from p4reduce.protocol.numbers import FloatNumbers
 
 try:
     SETS = fast.simd_sets()
@@ -68,10 +68,10 @@ def values_up_to(exponent: int) -> npt.NDArray[np.float32]:
 
 @pytest.mark.parametrize("world_size", HEADROOMS)
 def test_quantise_every_exponent(simd: str, world_size: int) -> None:
-    reference = Float32Numbers(world_size)
+    reference = FloatNumbers(world_size)
     for exponent in range(1, 256):
         values = values_up_to(exponent)
-        expected = reference.quantise(values[np.newaxis], [exponent])[0]
+        expected = reference.quantise(values[np.newaxis], [exponent], [0], 0)[0]
         np.testing.assert_array_equal(
             fast.quantise(values, exponent, world_size, simd), expected, err_msg=str(exponent)
         )
@@ -79,7 +79,7 @@ def test_quantise_every_exponent(simd: str, world_size: int) -> None:
 
 @pytest.mark.parametrize("world_size", HEADROOMS)
 def test_dequantise_every_exponent(simd: str, world_size: int) -> None:
-    reference = Float32Numbers(world_size)
+    reference = FloatNumbers(world_size)
     for exponent in range(256):
         expected = reference.dequantise(SUMS[np.newaxis], [exponent])[0]
         actual = fast.dequantise(SUMS, exponent, world_size, simd=simd)
@@ -89,14 +89,14 @@ def test_dequantise_every_exponent(simd: str, world_size: int) -> None:
 @settings(max_examples=300)
 @given(data=st.data(), world_size=st.integers(1, 32))
 def test_any_block(simd: str, data: st.DataObject, world_size: int) -> None:
-    reference = Float32Numbers(world_size)
+    reference = FloatNumbers(world_size)
     words = data.draw(hnp.arrays(np.uint32, st.integers(1, 70)))
     values = words.view(np.float32)
     (exponent,) = Blocks(values, values.size).scan().tolist()
     if exponent == 0:
         return
     quanta = fast.quantise(values, exponent, world_size, simd)
-    np.testing.assert_array_equal(quanta, reference.quantise(values[np.newaxis], [exponent])[0])
+    np.testing.assert_array_equal(quanta, reference.quantise(values[np.newaxis], [exponent], [0], 0)[0])
     sums = words.view(np.int32)
     expected = reference.dequantise(sums[np.newaxis], [exponent])[0]
     np.testing.assert_array_equal(bits(fast.dequantise(sums, exponent, world_size, simd=simd)), bits(expected))

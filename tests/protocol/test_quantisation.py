@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 from p4reduce.errors import UnsupportedDtype
 from p4reduce.protocol.blocks import Blocks
-from p4reduce.protocol.numbers import Float32Numbers, error_bound, numbers_for, reference_allreduce
+from p4reduce.protocol.numbers import FloatNumbers, error_bound, numbers_for, reference_allreduce
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -130,9 +130,9 @@ def test_largest_magnitudes() -> None:
 
 def test_no_sum_overflows_at_any_size() -> None:
     for ranks in range(1, 33):
-        numbers = Float32Numbers(ranks)
+        numbers = FloatNumbers(ranks)
         just_below = np.full((1, 1), np.nextafter(np.float32(2), np.float32(0)))
-        quantum = int(numbers.quantise(just_below, [127])[0, 0])
+        quantum = int(numbers.quantise(just_below, [127], [0], 0)[0, 0])
         assert 2**28 / ranks < quantum
         assert ranks * quantum <= 2**30
 

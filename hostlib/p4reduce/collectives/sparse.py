@@ -11,6 +11,7 @@ import numpy as np
 from p4reduce.collectives.moves import all_gather, move
 from p4reduce.collectives.plan import Group, Plan
 from p4reduce.collectives.sums import Sum
+from p4reduce.tensors.dense import WireChoice
 from p4reduce.tensors.staging import gathered
 
 T = TypeVar("T")
@@ -22,7 +23,7 @@ class Run(Protocol):
     def __call__(self, plan: Plan[T], /) -> T: ...
 
 
-def allreduce_rows(group: Group, tensor: Any, op: str, factor: float, run: Run) -> Plan[Any]:
+def allreduce_rows(group: Group, tensor: Any, op: str, factor: float, wire: WireChoice, run: Run) -> Plan[Any]:
     """The plan of the last operation; `run` carries out those before."""
     from p4reduce.tensors.sparse import SparseRows
 
@@ -35,7 +36,7 @@ def allreduce_rows(group: Group, tensor: Any, op: str, factor: float, run: Run) 
     staging = gathered(numbers, slice(start, start + rows.numbers.size), rows.numbers)
     union = np.unique(run(move("rows", staging, numbers, staging.write_back)))
     packed = rows.pack(union)
-    reduction = Sum(group, "allreduce", packed, op, factor, in_place=True)
+    reduction = Sum(group, "allreduce", packed, op, factor, wire, in_place=True)
 
     def finish() -> None:
         reduction.write_back()

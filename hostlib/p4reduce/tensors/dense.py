@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
 
 import numpy as np
 
 from p4reduce.errors import UnsupportedDtype
+from p4reduce.protocol.numbers import WIRES, Wire
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +21,10 @@ WORK_DTYPES: dict[str, type[np.float32] | type[np.int32]] = {
     "bfloat16": np.float32,
     "int32": np.int32,
 }
+
+
+WireChoice: TypeAlias = Literal["auto", Wire]
+WIRE_CHOICES: tuple[WireChoice, ...] = ("auto", *WIRES)
 
 
 def check_dense(tensor: object) -> None:
@@ -70,6 +75,15 @@ def work_dtype(name: str) -> type[np.float32] | type[np.int32]:
     if name not in WORK_DTYPES:
         raise UnsupportedDtype(f"tensor has dtype {name}: supported are {', '.join(WORK_DTYPES)}")
     return WORK_DTYPES[name]
+
+
+def wire_for(name: str, choice: WireChoice) -> Wire:
+    """How values of the dtype of this name travel: int32 as it is, and by default 16 bits of what has 16."""
+    if WORK_DTYPES[name] is np.int32:
+        return "int32"
+    if choice != "auto":
+        return choice
+    return "int16" if name.endswith("16") else "int32"
 
 
 def check_movable(tensor: Any) -> None:
