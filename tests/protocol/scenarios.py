@@ -98,7 +98,9 @@ class Call:
         """What was sent and what was left add up to what there was."""
         if self.operations[0].residual is None or not np.isfinite(self.inputs).all():
             return
-        left = [operation.residual.astype(np.float64) for operation in self.operations if operation.residual is not None]
+        left = [
+            operation.residual.astype(np.float64) for operation in self.operations if operation.residual is not None
+        ]
         with np.errstate(over="ignore"):  # as float32
             total = (np.sum(self.inputs, axis=0, dtype=np.float64) - np.sum(left, axis=0)).astype(np.float32)
         largest = np.max(np.abs(self.inputs), initial=0.0)
