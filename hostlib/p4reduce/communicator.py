@@ -21,7 +21,8 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle, synchronous
 from p4reduce.joining import take_seat
 from p4reduce.line import Line
-from p4reduce.tensors.dense import WireChoice, is_sparse
+from p4reduce.protocol.numbers import values_per_word
+from p4reduce.tensors.dense import WireChoice, dtype_name, is_sparse, wire_for, work_dtype
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -140,8 +141,16 @@ class Communicator:
 
     @property
     def block_size(self) -> int:
-        """Elements a block: blocks that hold only zeros are not sent, and each is scaled by its largest magnitude."""
+        """Words a block: blocks that hold only zeros are not sent, and each is scaled by its largest magnitude. For
+        how many elements these are, see `values_per_block`."""
         return self._seat.membership.block_size
+
+    def values_per_block(self, tensor: Any, wire: WireChoice | None = None) -> int:
+        """Elements a block of `tensor`, when it is reduced in this form: as many for each word of `block_size` as the
+        word carries. Raises UnsupportedDtype."""
+        name = dtype_name(tensor)
+        work_dtype(name)
+        return self.block_size * values_per_word(wire_for(name, self._form(wire)))
 
     @synchronous
     def allreduce(
@@ -151,6 +160,7 @@ class Communicator:
         *,
         factor: float = 1.0,
         wire: WireChoice | None = None,
+        residual: Any = None,
         timeout: float | None = None,
     ) -> T:
         """Replaces `tensor` by its reduction over all ranks, bit for bit the same on each, and returns it.
@@ -165,6 +175,9 @@ class Communicator:
             "int8" are integers that share a scale in each block, of 64 words of one, two or four of them. "int16" has
             16 - log2(world_size) bits of the block's largest magnitude, "int8" 8 less, rounded by chance, for up to 127
             ranks. "auto": "int16" for float16 and bfloat16, "int32" for float32.
+        residual: what this rank's values, times `factor`, lose on the wire is written here, for error feedback: float32
+            in the host's memory, contiguous, of as many elements as `tensor`. What is not sent, as blocks of zeros, is
+            left as it is. Of sums and averages of dense tensors of floats.
         timeout: seconds; by default the communicator's.
         A torch.sparse_coo tensor of the dtypes that can be added becomes the coalesced sum, of all rows that any rank
         has; its dense form is never made. It takes three operations: the number of rows of each rank, the numbers of
@@ -180,6 +193,7 @@ class Communicator:
         *,
         factor: float = 1.0,
         wire: WireChoice | None = None,
+        residual: Any = None,
         timeout: float | None = None,
     ) -> Handle[T]:
         """Starts what `allreduce` does and returns at once. The tensor must not be touched until the handle is done.
@@ -189,9 +203,11 @@ class Communicator:
         timeout: seconds from when no earlier collective is under way any more.
         """
         if is_sparse(tensor):
+            if residual is not None:
+                raise ValueError("residual of a sparse tensor: accepted is that of a dense one")
             run = lambda plan: self._submit(plan, self._time_limit(timeout)).result()  # noqa: E731
             return self.start(timeout, allreduce_rows, tensor, op, factor, self._form(wire), run)
-        return self.start(timeout, reductions.allreduce, tensor, op, factor, self._form(wire))
+        return self.start(timeout, reductions.allreduce, tensor, op, factor, self._form(wire), residual)
 
     @synchronous
     def reduce(

@@ -31,9 +31,9 @@ class Reduction(Protocol):
         """Makes `out` the part of the reduction at `index` of the first dimension."""
 
 
-def allreduce(group: Group, tensor: T, op: str, factor: float, wire: WireChoice) -> Plan[T]:
+def allreduce(group: Group, tensor: T, op: str, factor: float, wire: WireChoice, residual: Any = None) -> Plan[T]:
     """Into the tensor of every rank."""
-    reduction = _begin(group, "allreduce", tensor, op, factor, wire, in_place=True)
+    reduction = _begin(group, "allreduce", tensor, op, factor, wire, residual, in_place=True)
     return reduction.plan(tensor, reduction.write_back)
 
 
@@ -56,10 +56,20 @@ def reduce_scatter(group: Group, tensor: T, out: T | None, op: str, factor: floa
 
 
 def _begin(
-    group: Group, collective: str, tensor: Any, op: str, factor: float, wire: WireChoice, *, in_place: bool
+    group: Group,
+    collective: str,
+    tensor: Any,
+    op: str,
+    factor: float,
+    wire: WireChoice,
+    residual: Any = None,
+    *,
+    in_place: bool,
 ) -> Reduction:
     if op not in REDUCE_OPS:
         raise ValueError(f"op={op!r}: accepted are {', '.join(REDUCE_OPS)}")
     if op in FOLDS:
+        if residual is not None:
+            raise ValueError(f"residual of op={op!r}, which loses nothing: accepted is that of sum and average")
         return Extreme(group, collective, tensor, op, factor, in_place=in_place)
-    return Sum(group, collective, tensor, op, factor, wire, in_place=in_place)
+    return Sum(group, collective, tensor, op, factor, wire, residual, in_place=in_place)

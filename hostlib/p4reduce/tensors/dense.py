@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 
 from p4reduce.errors import UnsupportedDtype
 from p4reduce.protocol.numbers import WIRES, Wire
@@ -111,6 +112,20 @@ def check_writable(tensor: Any) -> None:
             f"tensor of shape {tuple(tensor.shape)} has an expanded dimension (stride 0), so its elements share "
             "memory: pass a contiguous copy"
         )
+
+
+def flat_float32(name: str, tensor: Any, numel: int) -> npt.NDArray[np.float32]:
+    """The memory of the argument `name`, 1-d: float32 of the host, in row-major order, of `numel` elements.
+
+    Raises ValueError for any other."""
+    check_dense(tensor)
+    array = tensor.detach().numpy() if is_torch(tensor) and not tensor.is_cuda else tensor
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32 or not array.flags.carray or array.size != numel:
+        raise ValueError(
+            f"{name} is {dtype_name(tensor)} of shape {shape_of(tensor)}: accepted is float32 in the host's memory, "
+            f"contiguous and writable, of {numel} elements"
+        )
+    return array.reshape(-1)
 
 
 def output_for(out: Any, tensor: Any, shape: tuple[int, ...]) -> Any:
