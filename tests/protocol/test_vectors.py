@@ -37,6 +37,21 @@ def test_numbers(vector: dict[str, Any]) -> None:
     assert [f"{word:08x}" for word in result[0]] == vector["result"]
 
 
+@pytest.mark.parametrize("vector", VECTORS["narrow"])
+def test_narrow_numbers(vector: dict[str, Any]) -> None:
+    """All ranks have the same values; `first` is the index of the first of them."""
+    numbers = numbers_for(np.dtype(np.float32), vector["world_size"], vector["wire"])
+    values, words, sums, result = (
+        np.array([[int(word, 16) for word in vector[name]]], np.uint32)
+        for name in ("float32", "words", "sums", "result")
+    )
+    block, exponents = vector["first"] // values.size, [vector["exponent"]]
+    quantised = numbers.quantise(values.view(np.float32), exponents, [block], int(vector["seed"], 16))
+    assert quantised.view(np.uint32).tolist() == words.tolist()
+    assert (words * np.uint32(vector["world_size"])).tolist() == sums.tolist()
+    assert numbers.dequantise(sums.view(np.int32), exponents).view(np.uint32).tolist() == result.tolist()
+
+
 @pytest.mark.parametrize("vector", VECTORS["collectives"], ids=lambda vector: vector["call"])
 def test_collectives(vector: dict[str, Any]) -> None:
     group, tensor = Group(1, 2), np.zeros(vector["shape"], vector["tensor_dtype"])
