@@ -3,8 +3,8 @@
 
 `count` numbers below `bound` are a bitmap of `bound` bits, or, where that is less, Elias and Fano's code: the lower
 l = floor(log2(bound / count)) bits of each number as they are, and the rest in unary, as one bitmap in which the i-th
-number has the bit (number >> l) + i. That is 2 to 3 bits a number more than l, and within half a bit a number of the least
-that any code of random numbers can take (Elias, JACM 1974; Fano, MIT 1971; Vigna, "Quasi-succinct indices", WSDM 2013).
+number has the bit (number >> l) + i. That is 2 to 3 bits a number more than l, within half a bit a number of the least
+of any code of random numbers (Elias, JACM 1974; Fano, MIT 1971; Vigna, "Quasi-succinct indices", WSDM 2013).
 """
 
 from __future__ import annotations
