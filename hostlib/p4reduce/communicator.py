@@ -15,14 +15,16 @@ from p4reduce import settings
 from p4reduce.collectives import moves, reductions
 from p4reduce.collectives.plan import Group, Plan
 from p4reduce.collectives.reductions import ReduceOp
-from p4reduce.collectives.sparse import allreduce_rows
+from p4reduce.collectives.sparse import Reduction
 from p4reduce.control.client import DEFAULT_CONTROLLER, Tls
 from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle, synchronous
 from p4reduce.joining import take_seat
 from p4reduce.line import Line
+from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import values_per_word
 from p4reduce.tensors.dense import WireChoice, dtype_name, is_sparse, wire_for, work_dtype
+from p4reduce.tensors.sparse import Rows, SparseTensor
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -205,8 +207,7 @@ class Communicator:
         if is_sparse(tensor):
             if residual is not None:
                 raise ValueError("residual of a sparse tensor: accepted is that of a dense one")
-            run = lambda plan: self._submit(plan, self._time_limit(timeout)).result()  # noqa: E731
-            return self.start(timeout, allreduce_rows, tensor, op, factor, self._form(wire), run)
+            return self._reduce_rows(SparseTensor, tensor, op, factor, wire, timeout)
         return self.start(timeout, reductions.allreduce, tensor, op, factor, self._form(wire), residual)
 
     @synchronous
@@ -368,6 +369,20 @@ class Communicator:
             f"{self._transport_kind}{state}>"
         )
 
+    def _reduce_rows(
+        self,
+        kind: Callable[[T], Rows],
+        tensor: T,
+        op: str,
+        factor: float,
+        wire: WireChoice | None,
+        timeout: float | None,
+    ) -> Handle[T]:
+        limit = self._time_limit(timeout)
+        self._engine.check()
+        reduction = Reduction(self._group, kind(tensor), op, factor, self._form(wire), self.block_size)
+        return self._submit(reduction.plan(tensor, lambda plan: self._submit(plan, limit).result()), limit)
+
     def _time_limit(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else settings.seconds("timeout", timeout)
 
@@ -385,24 +400,27 @@ class Communicator:
             handle.complete(error or _error_of(plan.finish))
             self._under_way.discard(handle)
 
-        def begin() -> None:
+        def begin(operation: Operation) -> None:
             plan.fetch(partial(self._line.wait, plan.name, limit))
-            self._engine.submit(plan.operation, name=plan.name, timeout=limit, on_end=end)
+            self._engine.submit(operation, name=plan.name, timeout=limit, on_end=end)
 
-        def begin_later() -> None:
+        def begin_later(operation: Operation) -> None:
             try:
-                begin()
+                begin(operation)
             except BaseException as error:
                 # The other ranks may have begun: they and this one no longer agree on which operation is next.
                 self._engine.fail(_as_failure(plan.name, error))
                 end(self._engine.failure)
 
+        if plan.operation is None:
+            end(None)
+            return handle
         self._under_way.add(handle)
         if plan.crossings or not self._line.empty():
-            self._line.add(begin_later)
+            self._line.add(partial(begin_later, plan.operation))
             return handle
         try:
-            begin()
+            begin(plan.operation)
         except BaseException:
             self._under_way.discard(handle)
             raise
