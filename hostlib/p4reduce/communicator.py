@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -13,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from p4reduce import settings
 from p4reduce.collectives import moves, reductions
+from p4reduce.collectives.choice import LAYOUTS, LEAST, Choices, Layout
 from p4reduce.collectives.plan import Group, Plan
 from p4reduce.collectives.reductions import ReduceOp
 from p4reduce.collectives.sparse import Reduction
@@ -23,8 +25,16 @@ from p4reduce.joining import take_seat
 from p4reduce.line import Line
 from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import values_per_word
-from p4reduce.tensors.dense import WireChoice, dtype_name, is_sparse, wire_for, work_dtype
-from p4reduce.tensors.sparse import Rows, SparseTensor
+from p4reduce.tensors.dense import (
+    WORK_DTYPES,
+    WireChoice,
+    dtype_name,
+    is_sparse,
+    shape_of,
+    wire_for,
+    work_dtype,
+)
+from p4reduce.tensors.sparse import Elements, Rows, SparseTensor
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -127,6 +137,7 @@ class Communicator:
         )
         self._engine = self._seat.engine
         self._line = Line(self._engine)
+        self._choices = Choices()
         self._under_way: set[Handle[Any]] = set()
         # Also at the interpreter's exit, so that the other ranks of a job that ended well see no rank vanish.
         self._finalizer = weakref.finalize(self, self._seat.leave)
@@ -154,7 +165,6 @@ class Communicator:
         work_dtype(name)
         return self.block_size * values_per_word(wire_for(name, self._form(wire)))
 
-    @synchronous
     def allreduce(
         self,
         tensor: T,
@@ -162,6 +172,7 @@ class Communicator:
         *,
         factor: float = 1.0,
         wire: WireChoice | None = None,
+        layout: Layout = "auto",
         residual: Any = None,
         timeout: float | None = None,
     ) -> T:
@@ -177,16 +188,26 @@ class Communicator:
             "int8" are integers that share a scale in each block, of 64 words of one, two or four of them. "int16" has
             16 - log2(world_size) bits of the block's largest magnitude, "int8" 8 less, rounded by chance, for up to 127
             ranks. "auto": "int16" for float16 and bfloat16, "int32" for float32.
+        layout: how zeros are left out of a dense tensor, the same on every rank: by "blocks", or by "elements", where
+            each rank tells the places of its elements that are not zero, and then their values are added. "auto"
+            chooses what takes fewer bytes, by what all ranks know: blocks first; where a sum has many zeros within its
+            blocks, by what ranks tell of the next one of its size and dtype.
         residual: what this rank's values, times `factor`, lose on the wire is written here, for error feedback: float32
             in the host's memory, contiguous, of as many elements as `tensor`. What is not sent, as blocks of zeros, is
             left as it is. Of sums and averages of dense tensors of floats.
         timeout: seconds; by default the communicator's.
         A torch.sparse_coo tensor of the dtypes that can be added becomes the coalesced sum, of all rows that any rank
-        has; its dense form is never made. It takes three operations: the number of rows of each rank, the numbers of
-        these rows (4 bytes each, sent once and received by all), and then their values, of which each rank sends its
-        own and receives the union. A CUDA tensor travels through pinned memory of the host.
+        has; its dense form is never made. It takes three operations: how many rows each rank has, the numbers of these
+        rows (1 to 2 bytes each, sent once and received by all), and then their values, of which each rank sends its own
+        and receives the union; of 2 KiB or less at every rank, only the first. A CUDA tensor travels through pinned
+        memory of the host.
         Raises CollectiveTimeout, MismatchError if ranks called different things, JobAborted if one went.
         """
+        if layout == "auto" and residual is None and op in ("sum", "average") and _may_choose(tensor):
+            return self._choose(tensor, op, factor, wire, timeout)
+        return self.allreduce_async(
+            tensor, op, factor=factor, wire=wire, layout=layout, residual=residual, timeout=timeout
+        ).result()
 
     def allreduce_async(
         self,
@@ -195,19 +216,25 @@ class Communicator:
         *,
         factor: float = 1.0,
         wire: WireChoice | None = None,
+        layout: Layout = "auto",
         residual: Any = None,
         timeout: float | None = None,
     ) -> Handle[T]:
         """Starts what `allreduce` does and returns at once. The tensor must not be touched until the handle is done.
 
-        Of a sparse tensor, it returns when the ranks know each other's rows. A CUDA tensor is reduced when the stream
-        that is current has come here; the handle's `wait` makes the stream that is current there wait for the result.
+        Of a sparse tensor, and of one that goes by elements, it returns when the ranks know each other's rows; "auto"
+        is "blocks" here, as ranks may differ in which results they have when they call. A CUDA tensor is reduced when
+        the stream that is current has come here; the handle's `wait` makes the stream that is current there wait for
+        the result.
         timeout: seconds from when no earlier collective is under way any more.
         """
-        if is_sparse(tensor):
+        if layout not in LAYOUTS:
+            raise ValueError(f"layout={layout!r}: accepted are {', '.join(LAYOUTS)}")
+        if is_sparse(tensor) or layout == "elements":
             if residual is not None:
-                raise ValueError("residual of a sparse tensor: accepted is that of a dense one")
-            return self._reduce_rows(SparseTensor, tensor, op, factor, wire, timeout)
+                raise ValueError("residual of what goes by elements: accepted is that of a dense tensor by blocks")
+            kind = SparseTensor if is_sparse(tensor) else Elements
+            return self._reduce_rows(kind, tensor, op, factor, wire, timeout)
         return self.start(timeout, reductions.allreduce, tensor, op, factor, self._form(wire), residual)
 
     @synchronous
@@ -377,11 +404,34 @@ class Communicator:
         factor: float,
         wire: WireChoice | None,
         timeout: float | None,
+        by_blocks: Callable[[], Plan[T]] | None = None,
     ) -> Handle[T]:
         limit = self._time_limit(timeout)
         self._engine.check()
         reduction = Reduction(self._group, kind(tensor), op, factor, self._form(wire), self.block_size)
-        return self._submit(reduction.plan(tensor, lambda plan: self._submit(plan, limit).result()), limit)
+        run = lambda plan: self._submit(plan, limit).result()  # noqa: E731
+        return self._submit(reduction.plan(tensor, run, by_blocks), limit)
+
+    def _choose(self, tensor: T, op: str, factor: float, wire: WireChoice | None, timeout: float | None) -> T:
+        """By blocks or by elements, of a dense tensor."""
+        form = self._form(wire)
+        site = (op, math.prod(shape_of(tensor)), dtype_name(tensor), form)
+        by_blocks = partial(reductions.allreduce, self._group, tensor, op, factor, form)
+        if not self._choices.asks(site):
+            result: T = self.start(timeout, lambda _: by_blocks()).result()
+            per_block = self.values_per_block(tensor, form)
+            self._choices.came(site, result, per_block, per_block // self.block_size)
+            return result
+        chosen = "elements"
+
+        def instead() -> Plan[T]:
+            nonlocal chosen
+            chosen = "blocks"
+            return by_blocks()
+
+        result = self._reduce_rows(Elements, tensor, op, factor, form, timeout, instead).result()
+        self._choices.chosen(site, chosen == "elements")
+        return result
 
     def _time_limit(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else settings.seconds("timeout", timeout)
@@ -425,6 +475,11 @@ class Communicator:
             self._under_way.discard(handle)
             raise
         return handle
+
+
+def _may_choose(tensor: Any) -> bool:
+    """Whether a tensor can go by elements and is large enough: by what all ranks' tensors have in common."""
+    return not is_sparse(tensor) and dtype_name(tensor) in WORK_DTYPES and math.prod(tensor.shape) >= LEAST
 
 
 def _as_failure(name: str, error: BaseException) -> BaseException:

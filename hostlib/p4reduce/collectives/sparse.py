@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce import settings
+from p4reduce.collectives.choice import Costs
 from p4reduce.collectives.plan import Group, Plan
 from p4reduce.errors import MismatchError, P4ReduceError, UnsupportedDtype
 from p4reduce.protocol import Operation
-from p4reduce.protocol.numbers import check_ranks, reference_allreduce
+from p4reduce.protocol.numbers import check_ranks, reference_allreduce, values_per_word
 from p4reduce.tensors.dense import WireChoice, wire_for, work_dtype
 from p4reduce.tensors.places import Code
-from p4reduce.tensors.sparse import Rows, Values
+from p4reduce.tensors.sparse import Elements, Rows, Values
 
 T = TypeVar("T")
 Words = npt.NDArray[np.int32]
@@ -50,13 +51,21 @@ class Reduction:
         factor = np.float32(settings.number("factor", factor))
         self._values = rows.values if factor == 1 else rows.values * factor
         self._name = f"allreduce ({op}) of rows of {rows.dtype}"
+        self._block = block_size * values_per_word(self._wire)
 
-    def plan(self, result: T, run: Run) -> Plan[T]:
-        """The last operation's; `run` carries out those before."""
-        inline, counts = self._header(run)
+    def plan(self, result: T, run: Run, by_blocks: Callable[[], Plan[T]] | None = None) -> Plan[T]:
+        """The last operation's; `run` carries out those before.
+
+        by_blocks: of a dense tensor, what is taken in the place of it where that is cheaper.
+        """
+        inline, counts, blocks = self._header(run)
         if inline is not None:
             finish = partial(self._rows.write_back, *self._summed(inline))
             return Plan(self._name, None, result, finish, crossings=self._rows.crossings)
+        if by_blocks is not None:
+            costs = Costs.of_counts(self._rows.bound, self._block, values_per_word(self._wire), counts, blocks)
+            if costs.blocks <= costs.elements:
+                return by_blocks()
         codes = [self._code(rank, count) for rank, count in enumerate(counts)]
         union = _union(self._numbers(run, codes), self._rows.bound)
         packed = _packed(union, self._rows.numbers, self._values)
@@ -72,8 +81,8 @@ class Reduction:
 
         return Plan(self._name, operation, result, divide_and_finish, crossings=self._rows.crossings)
 
-    def _header(self, run: Run) -> tuple[list[tuple[npt.NDArray[np.int64], Values]] | None, list[int]]:
-        """All ranks' rows, where they fit into it, and how many they are."""
+    def _header(self, run: Run) -> tuple[list[tuple[npt.NDArray[np.int64], Values]] | None, list[int], list[int]]:
+        """All ranks' rows, where they fit into it; how many they are; and of dense tensors, in how many blocks."""
         rows, rank = self._rows, self._group.rank
         said = np.array(self._described(), np.int64).view(np.int32)
         sent = np.zeros((self._group.size, said.size + INLINE), np.int32)
@@ -92,20 +101,22 @@ class Reduction:
             )
         )
         descriptions = np.ascontiguousarray(sent[:, : said.size]).view(np.int64)
-        self._check(descriptions[:, :-1])
-        counts: list[int] = descriptions[:, -1].tolist()
+        self._check(descriptions[:, :-2])
+        counts: list[int] = descriptions[:, -2].tolist()
+        blocks: list[int] = descriptions[:, -1].tolist()
         codes = [self._code(of, count) for of, count in enumerate(counts)]
         if any(code.words + code.count * rows.width > INLINE for code in codes):
-            return None, counts
+            return None, counts, blocks
         all_rows = []
         for of, code in enumerate(codes):
             words = sent[of, said.size :]
             values = words[code.words : code.words + code.count * rows.width].view(self._values.dtype)
             all_rows.append((self._decoded(of, code, words[: code.words]), values.reshape(code.count, rows.width)))
-        return all_rows, counts
+        return all_rows, counts, blocks
 
     def _described(self) -> list[int]:
-        return [*self._rows.description, self._rows.numbers.size]
+        rows = self._rows
+        return [*rows.description, rows.numbers.size, rows.blocks(self._block) if isinstance(rows, Elements) else 0]
 
     def _numbers(self, run: Run, codes: list[Code]) -> list[npt.NDArray[np.int64]]:
         """Of all ranks' rows."""

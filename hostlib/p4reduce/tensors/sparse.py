@@ -31,7 +31,7 @@ class Rows(Protocol):
     dtype: str
     """Of the tensor."""
     description: list[int]
-    """What ranks must agree on besides: the number of sparse dimensions, 0 of a dense tensor, and the shape."""
+    """What ranks must agree on besides: the number of sparse dimensions and the shape; of a dense tensor 0 and size."""
     bound: int
     """How many rows there could be."""
     width: int
@@ -103,8 +103,8 @@ class Elements:
         check_writable(tensor)
         self._tensor = tensor
         self.crossings = _crossings(tensor)
-        self.description = [0, *tensor.shape]
         self.bound = math.prod(tensor.shape)
+        self.description = [0, self.bound]
         own = tensor.detach().cpu().to(_torch_of(carried)).numpy() if is_torch(tensor) else np.asarray(tensor)
         flat = own.astype(carried, copy=False).reshape(-1)
         self.numbers = np.flatnonzero(flat)
