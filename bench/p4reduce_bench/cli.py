@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, MAX_AGGREGATORS, MAX_WORKERS
 from p4reduce.tensors import recordings
+from p4reduce.tensors.dense import WIRE_CHOICES, WireChoice
 from p4reduce_bench.allreduce import grid, links, report
 from p4reduce_bench.allreduce.inputs import block_masks
 from p4reduce_bench.allreduce.limit import read_bandwidth, traffic
@@ -56,6 +57,9 @@ def allreduce(
     workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "2,4,8",
     numel: Annotated[str, typer.Option(help="Elements, or a size such as 25MiB.")] = "26214400",
     dtype: Annotated[str, typer.Option(help=", ".join(grid.DTYPES))] = "float32",
+    wire: Annotated[
+        str, typer.Option(help=f"How the switch's sums of floats travel: {', '.join(WIRE_CHOICES)}.")
+    ] = "auto",
     density: Annotated[str, typer.Option(help="Shares that are not zero.")] = grid.DENSITIES,
     overlap: Annotated[str, typer.Option(help=f"Some of {','.join(grid.OVERLAPS)}.")] = "random,all,none",
     sparsity: Annotated[str, typer.Option(help=f"Some of {','.join(grid.SPARSITIES)}.")] = "block,element",
@@ -93,6 +97,7 @@ def allreduce(
             densities=grid.listed("--density", density, grid.within(0, 1), "shares from 0 to 1"),
             overlaps=grid.choices("--overlap", overlap, grid.OVERLAPS),
             sparsities=grid.choices("--sparsity", sparsity, grid.SPARSITIES),
+            wire=_wire(wire),
         )
         with Family() as family:
             most = max(case.workers for case in cases)
@@ -197,6 +202,13 @@ def _workers(part: str) -> float:
     if not 2 <= int(part) <= MAX_WORKERS:
         raise ValueError
     return int(part)
+
+
+def _wire(text: str) -> WireChoice:
+    for choice in WIRE_CHOICES:
+        if text == choice:
+            return choice
+    raise P4ReduceError(f"--wire {text}: accepted are {', '.join(WIRE_CHOICES)}")
 
 
 def _systems(wanted: str | None, console: Console) -> list[str]:

@@ -16,7 +16,7 @@ static uint32_t crc32(const uint8_t *bytes, size_t length) {
 }
 
 uint32_t fingerprint(uint32_t counter, const char *dtype, const char *reduce_op, uint64_t count) {
-    uint8_t bytes[12 + 2 * NAME_BYTES];
+    uint8_t bytes[12 + NUMBERS_BYTES + NAME_BYTES];
     store_32(bytes, counter);
     store_32(bytes + 4, (uint32_t)(count >> 32));
     store_32(bytes + 8, (uint32_t)count);

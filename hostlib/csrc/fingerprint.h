@@ -6,7 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { NAME_BYTES = 32 }; // of a dtype or a reduction, with the zero at its end
+enum {
+    NAME_BYTES = 32,                  // of a dtype or a reduction, with the zero at its end
+    NUMBERS_BYTES = NAME_BYTES + 6 // of a dtype, and the wire where it is not int32: "bfloat16:int16"
+};
 
 // 32 bits, of which the lower 8 are 0, that identify the job's `counter`-th operation, so that the switch notices ranks
 // that call different things.

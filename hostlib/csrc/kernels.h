@@ -22,6 +22,14 @@ struct kernels {
     void (*quantise)(const void *values, size_t count, int up, uint8_t *wire);
     // value = float32(int32 * 2^-up), rounded once.
     void (*dequantise)(const uint8_t *wire, size_t count, int up, void *values);
+    // The same to words of two and of four integers, the first lowest, each within +-limit; the last word is filled up
+    // with zeros. int8: what has 23 bits more than the word takes, and is rounded up or down by chance: `noise` is of
+    // the first value.
+    void (*quantise_16)(const void *values, size_t count, int up, int limit, uint8_t *wire);
+    void (*quantise_8)(const void *values, size_t count, int up, int limit, uint32_t noise, uint8_t *wire);
+    // And back.
+    void (*dequantise_16)(const uint8_t *wire, size_t count, int up, void *values);
+    void (*dequantise_8)(const uint8_t *wire, size_t count, int up, void *values);
     // Between big-endian int32 and the host's.
     void (*swap)(const void *from, size_t count, void *to);
 };
@@ -64,6 +72,32 @@ static inline bool rounds_once_in_float32(int up) {
 // 2^up may exceed float32; the product of a value with the first factor is exact, for it is not subnormal.
 static inline int first_power(int up) {
     return up > 127 ? up - 127 : 0;
+}
+
+// What words of 16 or 8 bits a lane have more than the lanes beside each other, once each has the same added.
+#define BIAS_16 UINT32_C(0x80008000)
+#define BIAS_8 UINT32_C(0x80808080)
+
+// A random integer from 0 to 2^23 - 1 is noise_bits(noise_start(seed, place)), and of the places after it
+// noise_bits(start + NOISE_STEP), and so on. The mixing is Chris Wellons' lowbias32
+// (https://nullprogram.com/blog/2018/07/31/), which is in the public domain.
+#define NOISE_STEP UINT32_C(0x9E3779B9)
+#define NOISE_FIRST UINT32_C(0x7FEB352D)
+#define NOISE_SECOND UINT32_C(0x846CA68B)
+#define NOISE_SHIFT 23 // of what is random
+
+static inline uint32_t noise_mixed(uint32_t x) {
+    x = (x ^ x >> 16) * NOISE_FIRST;
+    x = (x ^ x >> 15) * NOISE_SECOND;
+    return x ^ x >> 16;
+}
+
+static inline uint32_t noise_start(uint32_t seed, uint64_t place) {
+    return noise_mixed(seed) + (uint32_t)place * NOISE_STEP;
+}
+
+static inline uint32_t noise_bits(uint32_t noise) {
+    return noise_mixed(noise) >> (32 - NOISE_SHIFT);
 }
 
 // The exponent of a block from the bits of its largest magnitude.

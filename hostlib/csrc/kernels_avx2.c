@@ -131,6 +131,104 @@ AVX2 static void dequantise(const uint8_t *wire, size_t count, int up, void *val
     kernels_portable.dequantise(wire + 4 * i, count - i, up, to + i);
 }
 
+AVX2 static inline __m256i quanta(const float *from, __m256 before, __m256 scale) {
+    return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_mul_ps(_mm256_loadu_ps(from), before), scale));
+}
+
+// Integers beside each other as words that add up: what is negative borrows from the next.
+AVX2 static inline void store_words(uint8_t *wire, __m256i lanes, uint32_t bias) {
+    const __m256i top = _mm256_set1_epi32((int)bias);
+    __m256i words = _mm256_sub_epi32(_mm256_xor_si256(lanes, top), top);
+    _mm256_storeu_si256((__m256i *)wire, reversed_bytes(words));
+}
+
+AVX2 static inline __m256i load_lanes(const uint8_t *wire, uint32_t bias) {
+    const __m256i top = _mm256_set1_epi32((int)bias);
+    __m256i words = reversed_bytes(_mm256_loadu_si256((const __m256i *)wire));
+    return _mm256_xor_si256(_mm256_add_epi32(words, top), top);
+}
+
+AVX2 static void quantise_16(const void *values, size_t count, int up, int limit, uint8_t *wire) {
+    const float *from = values;
+    const __m256 before = _mm256_set1_ps(float_power(first_power(up)));
+    const __m256 scale = _mm256_set1_ps(float_power(up - first_power(up)));
+    const __m256i most = _mm256_set1_epi16((short)limit), least = _mm256_set1_epi16((short)-limit);
+    size_t i = 0;
+    for (; i + 2 * LANES <= count; i += 2 * LANES) {
+        __m256i pairs = _mm256_packs_epi32(quanta(from + i, before, scale), quanta(from + i + LANES, before, scale));
+        __m256i lanes = _mm256_permute4x64_epi64(pairs, 0xD8);
+        store_words(wire + 2 * i, _mm256_max_epi16(_mm256_min_epi16(lanes, most), least), BIAS_16);
+    }
+    kernels_portable.quantise_16(from + i, count - i, up, limit, wire + 2 * i);
+}
+
+AVX2 static inline __m256i mixed(__m256i x) {
+    x = _mm256_mullo_epi32(_mm256_xor_si256(x, _mm256_srli_epi32(x, 16)), _mm256_set1_epi32((int)NOISE_FIRST));
+    x = _mm256_mullo_epi32(_mm256_xor_si256(x, _mm256_srli_epi32(x, 15)), _mm256_set1_epi32((int)NOISE_SECOND));
+    return _mm256_xor_si256(x, _mm256_srli_epi32(x, 16));
+}
+
+AVX2 static inline __m256i rounded(__m256i fine, __m256i noise) {
+    __m256i bits = _mm256_srli_epi32(mixed(noise), 32 - NOISE_SHIFT);
+    return _mm256_srai_epi32(_mm256_add_epi32(fine, bits), NOISE_SHIFT);
+}
+
+AVX2 static void quantise_8(const void *values, size_t count, int up, int limit, uint32_t noise, uint8_t *wire) {
+    const float *from = values;
+    const __m256 before = _mm256_set1_ps(float_power(first_power(up)));
+    const __m256 scale = _mm256_set1_ps(float_power(up - first_power(up)));
+    const __m256i most = _mm256_set1_epi8((char)limit), least = _mm256_set1_epi8((char)-limit);
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7), step = _mm256_set1_epi32((int)(LANES * NOISE_STEP));
+    __m256i each = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32((int)NOISE_STEP));
+    each = _mm256_add_epi32(each, _mm256_set1_epi32((int)noise));
+    size_t i = 0;
+    for (; i + 4 * LANES <= count; i += 4 * LANES) {
+        __m256i some[4];
+        for (int part = 0; part < 4; part++, each = _mm256_add_epi32(each, step))
+            some[part] = rounded(quanta(from + i + part * LANES, before, scale), each);
+        __m256i mingled =
+            _mm256_packs_epi16(_mm256_packs_epi32(some[0], some[1]), _mm256_packs_epi32(some[2], some[3]));
+        __m256i lanes = _mm256_permutevar8x32_epi32(mingled, order);
+        store_words(wire + i, _mm256_max_epi8(_mm256_min_epi8(lanes, most), least), BIAS_8);
+    }
+    kernels_portable.quantise_8(from + i, count - i, up, limit, noise + (uint32_t)i * NOISE_STEP, wire + i);
+}
+
+AVX2 static inline void store_values(float *to, __m256i sums, __m256 scale) {
+    _mm256_storeu_ps(to, _mm256_mul_ps(_mm256_cvtepi32_ps(sums), scale));
+}
+
+AVX2 static void dequantise_16(const uint8_t *wire, size_t count, int up, void *values) {
+    float *to = values;
+    size_t i = 0;
+    if (rounds_once_in_float32(up)) {
+        const __m256 scale = _mm256_set1_ps(float_power(-up));
+        for (; i + 2 * LANES <= count; i += 2 * LANES) {
+            __m256i lanes = load_lanes(wire + 2 * i, BIAS_16);
+            store_values(to + i, _mm256_cvtepi16_epi32(_mm256_castsi256_si128(lanes)), scale);
+            store_values(to + i + LANES, _mm256_cvtepi16_epi32(_mm256_extracti128_si256(lanes, 1)), scale);
+        }
+    }
+    kernels_portable.dequantise_16(wire + 2 * i, count - i, up, to + i);
+}
+
+AVX2 static void dequantise_8(const uint8_t *wire, size_t count, int up, void *values) {
+    float *to = values;
+    size_t i = 0;
+    if (rounds_once_in_float32(up)) {
+        const __m256 scale = _mm256_set1_ps(float_power(-up));
+        for (; i + 4 * LANES <= count; i += 4 * LANES) {
+            __m256i lanes = load_lanes(wire + i, BIAS_8);
+            __m128i low = _mm256_castsi256_si128(lanes), high = _mm256_extracti128_si256(lanes, 1);
+            store_values(to + i, _mm256_cvtepi8_epi32(low), scale);
+            store_values(to + i + LANES, _mm256_cvtepi8_epi32(_mm_srli_si128(low, 8)), scale);
+            store_values(to + i + 2 * LANES, _mm256_cvtepi8_epi32(high), scale);
+            store_values(to + i + 3 * LANES, _mm256_cvtepi8_epi32(_mm_srli_si128(high, 8)), scale);
+        }
+    }
+    kernels_portable.dequantise_8(wire + i, count - i, up, to + i);
+}
+
 AVX2 static void swap(const void *from, size_t count, void *to) {
     const uint8_t *source = from;
     uint8_t *target = to;
@@ -148,6 +246,10 @@ const struct kernels kernels_avx2 = {
     .scan_int32 = scan_int32,
     .quantise = quantise,
     .dequantise = dequantise,
+    .quantise_16 = quantise_16,
+    .quantise_8 = quantise_8,
+    .dequantise_16 = dequantise_16,
+    .dequantise_8 = dequantise_8,
     .swap = swap,
 };
 #else

@@ -18,6 +18,12 @@ AVX512 static inline __m512i reversed_bytes(__m512i words) {
     return _mm512_shuffle_epi8(words, order);
 }
 
+// To reverse the bytes of narrower vectors' words.
+AVX512 static inline __m256i order_of_bytes(void) {
+    return _mm256_setr_epi8(3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12, //
+                            3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12);
+}
+
 // A block's words, turned by one bit so that their order is that of magnitudes and the sign comes last: the largest of
 // each lane. 1 then is a -0 among zeros.
 AVX512 static inline __m512i largest_of(const uint32_t *words, size_t block_size) {
@@ -101,10 +107,14 @@ AVX512 static void scan_int32(const void *values, size_t blocks, size_t block_si
     }
 }
 
-AVX512 static inline __m512i quanta(__m512 values, __m512 up) {
+AVX512 static inline __m512i integers(__m512 values, __m512 up) {
     // scalef multiplies by a power of two, rounding once; the embedded rounding is to nearest, ties to even.
     __m512 scaled = _mm512_scalef_ps(values, up);
-    return reversed_bytes(_mm512_cvt_roundps_epi32(scaled, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    return _mm512_cvt_roundps_epi32(scaled, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+AVX512 static inline __m512i quanta(__m512 values, __m512 up) {
+    return reversed_bytes(integers(values, up));
 }
 
 AVX512 static void quantise(const void *values, size_t count, int up, uint8_t *wire) {
@@ -153,6 +163,81 @@ AVX512 static void dequantise(const uint8_t *wire, size_t count, int up, void *v
     }
 }
 
+AVX512 static void quantise_16(const void *values, size_t count, int up, int limit, uint8_t *wire) {
+    const float *from = values;
+    const __m512 power = _mm512_set1_ps((float)up);
+    const __m256i most = _mm256_set1_epi16((short)limit), least = _mm256_set1_epi16((short)-limit);
+    const __m256i top = _mm256_set1_epi32((int)BIAS_16);
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        __m256i lanes = _mm512_cvtsepi32_epi16(integers(_mm512_loadu_ps(from + i), power));
+        lanes = _mm256_max_epi16(_mm256_min_epi16(lanes, most), least);
+        // Words that add up: what is negative borrows from the next lane.
+        __m256i words = _mm256_sub_epi32(_mm256_xor_si256(lanes, top), top);
+        _mm256_storeu_si256((__m256i *)(wire + 2 * i), _mm256_shuffle_epi8(words, order_of_bytes()));
+    }
+    kernels_portable.quantise_16(from + i, count - i, up, limit, wire + 2 * i);
+}
+
+AVX512 static inline __m512i mixed(__m512i x) {
+    x = _mm512_mullo_epi32(_mm512_xor_si512(x, _mm512_srli_epi32(x, 16)), _mm512_set1_epi32((int)NOISE_FIRST));
+    x = _mm512_mullo_epi32(_mm512_xor_si512(x, _mm512_srli_epi32(x, 15)), _mm512_set1_epi32((int)NOISE_SECOND));
+    return _mm512_xor_si512(x, _mm512_srli_epi32(x, 16));
+}
+
+AVX512 static void quantise_8(const void *values, size_t count, int up, int limit, uint32_t noise, uint8_t *wire) {
+    const float *from = values;
+    const __m512 power = _mm512_set1_ps((float)up);
+    const __m128i most = _mm_set1_epi8((char)limit), least = _mm_set1_epi8((char)-limit);
+    const __m128i top = _mm_set1_epi32((int)BIAS_8);
+    const __m512i step = _mm512_set1_epi32((int)(LANES * NOISE_STEP));
+    const __m512i places = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    __m512i each = _mm512_add_epi32(_mm512_mullo_epi32(places, _mm512_set1_epi32((int)NOISE_STEP)),
+                                    _mm512_set1_epi32((int)noise));
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES, each = _mm512_add_epi32(each, step)) {
+        __m512i fine = integers(_mm512_loadu_ps(from + i), power);
+        __m512i bits = _mm512_srli_epi32(mixed(each), 32 - NOISE_SHIFT);
+        __m128i lanes = _mm512_cvtsepi32_epi8(_mm512_srai_epi32(_mm512_add_epi32(fine, bits), NOISE_SHIFT));
+        lanes = _mm_max_epi8(_mm_min_epi8(lanes, most), least);
+        __m128i words = _mm_sub_epi32(_mm_xor_si128(lanes, top), top);
+        _mm_storeu_si128((__m128i *)(wire + i), _mm_shuffle_epi8(words, _mm256_castsi256_si128(order_of_bytes())));
+    }
+    kernels_portable.quantise_8(from + i, count - i, up, limit, noise + (uint32_t)i * NOISE_STEP, wire + i);
+}
+
+AVX512 static void dequantise_16(const uint8_t *wire, size_t count, int up, void *values) {
+    float *to = values;
+    size_t i = 0;
+    if (rounds_once_in_float32(up)) {
+        const __m512 scale = _mm512_set1_ps(float_power(-up));
+        const __m256i top = _mm256_set1_epi32((int)BIAS_16);
+        for (; i + LANES <= count; i += LANES) {
+            __m256i words = _mm256_loadu_si256((const __m256i *)(wire + 2 * i));
+            __m256i lanes = _mm256_add_epi32(_mm256_shuffle_epi8(words, order_of_bytes()), top);
+            __m512i sums = _mm512_cvtepi16_epi32(_mm256_xor_si256(lanes, top));
+            _mm512_storeu_ps(to + i, _mm512_mul_ps(_mm512_cvtepi32_ps(sums), scale));
+        }
+    }
+    kernels_portable.dequantise_16(wire + 2 * i, count - i, up, to + i);
+}
+
+AVX512 static void dequantise_8(const uint8_t *wire, size_t count, int up, void *values) {
+    float *to = values;
+    size_t i = 0;
+    if (rounds_once_in_float32(up)) {
+        const __m512 scale = _mm512_set1_ps(float_power(-up));
+        const __m128i top = _mm_set1_epi32((int)BIAS_8);
+        for (; i + LANES <= count; i += LANES) {
+            __m128i words = _mm_loadu_si128((const __m128i *)(wire + i));
+            __m128i lanes = _mm_add_epi32(_mm_shuffle_epi8(words, _mm256_castsi256_si128(order_of_bytes())), top);
+            __m512i sums = _mm512_cvtepi8_epi32(_mm_xor_si128(lanes, top));
+            _mm512_storeu_ps(to + i, _mm512_mul_ps(_mm512_cvtepi32_ps(sums), scale));
+        }
+    }
+    kernels_portable.dequantise_8(wire + i, count - i, up, to + i);
+}
+
 AVX512 static void swap(const void *from, size_t count, void *to) {
     const uint8_t *source = from;
     uint8_t *target = to;
@@ -172,6 +257,10 @@ const struct kernels kernels_avx512 = {
     .scan_int32 = scan_int32,
     .quantise = quantise,
     .dequantise = dequantise,
+    .quantise_16 = quantise_16,
+    .quantise_8 = quantise_8,
+    .dequantise_16 = dequantise_16,
+    .dequantise_8 = dequantise_8,
     .swap = swap,
 };
 #else

@@ -52,6 +52,61 @@ static void dequantise(const uint8_t *wire, size_t count, int up, void *values) 
     }
 }
 
+static int32_t within(int32_t value, int limit) {
+    return value > limit ? limit : value < -limit ? -limit : value;
+}
+
+static void quantise_16(const void *values, size_t count, int up, int limit, uint8_t *wire) {
+    const float *from = values;
+    const double scale = double_power(up);
+    for (size_t i = 0; i < count; i += 2, wire += 4) {
+        uint32_t word = 0;
+        for (size_t at = i; at < i + 2 && at < count; at++)
+            word += (uint32_t)within((int32_t)lrint((double)from[at] * scale), limit) << 16 * (at - i);
+        word = htobe32(word);
+        memcpy(wire, &word, 4);
+    }
+}
+
+static void quantise_8(const void *values, size_t count, int up, int limit, uint32_t noise, uint8_t *wire) {
+    const float *from = values;
+    const double scale = double_power(up);
+    for (size_t i = 0; i < count; i += 4, wire += 4) {
+        uint32_t word = 0;
+        for (size_t at = i; at < i + 4 && at < count; at++, noise += NOISE_STEP) {
+            int32_t fine = (int32_t)lrint((double)from[at] * scale) + (int32_t)noise_bits(noise);
+            word += (uint32_t)within(fine >> NOISE_SHIFT, limit) << 8 * (at - i);
+        }
+        word = htobe32(word);
+        memcpy(wire, &word, 4);
+    }
+}
+
+// `bias` moves each lane's integers up, so that none borrows from the next one.
+static uint32_t biased_word(const uint8_t *wire, uint32_t bias) {
+    uint32_t word;
+    memcpy(&word, wire, 4);
+    return be32toh(word) + bias;
+}
+
+static void dequantise_16(const uint8_t *wire, size_t count, int up, void *values) {
+    float *to = values;
+    const double scale = double_power(-up);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t word = biased_word(wire + i / 2 * 4, BIAS_16);
+        to[i] = (float)(((int32_t)(word >> 16 * (i % 2) & 0xFFFF) - 0x8000) * scale);
+    }
+}
+
+static void dequantise_8(const uint8_t *wire, size_t count, int up, void *values) {
+    float *to = values;
+    const double scale = double_power(-up);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t word = biased_word(wire + i / 4 * 4, BIAS_8);
+        to[i] = (float)(((int32_t)(word >> 8 * (i % 4) & 0xFF) - 0x80) * scale);
+    }
+}
+
 static void swap(const void *from, size_t count, void *to) {
     for (size_t i = 0; i < count; i++) {
         uint32_t word;
@@ -67,5 +122,9 @@ const struct kernels kernels_portable = {
     .scan_int32 = scan_int32,
     .quantise = quantise,
     .dequantise = dequantise,
+    .quantise_16 = quantise_16,
+    .quantise_8 = quantise_8,
+    .dequantise_16 = dequantise_16,
+    .dequantise_8 = dequantise_8,
     .swap = swap,
 };

@@ -6,13 +6,46 @@
 
 #include <string.h>
 
-int numbers_headroom(unsigned world_size) {
-    return world_size > 1 ? 32 - __builtin_clz(world_size - 1) : 0; // ceil(log2 world_size)
+enum { WIDEST = 32 };
+
+static unsigned bits_of(uint32_t wire) {
+    return wire == P4REDUCE_WIRE_INT8 ? 8 : wire == P4REDUCE_WIRE_INT16 ? 16 : WIDEST;
+}
+
+const char *numbers_wire_name(uint32_t wire) {
+    return wire == P4REDUCE_WIRE_INT8 ? "int8" : wire == P4REDUCE_WIRE_INT16 ? "int16" : "int32";
+}
+
+static int log2_floor(unsigned value) {
+    return 31 - __builtin_clz(value);
+}
+
+static int magnitude_of(uint32_t wire, unsigned world_size) {
+    if (wire == P4REDUCE_WIRE_INT32)
+        return 30 - (world_size > 1 ? log2_floor(world_size - 1) + 1 : 0); // ceil(log2 world_size)
+    const unsigned largest_sum = (1U << (bits_of(wire) - 1)) - 1;
+    return log2_floor(largest_sum / world_size + 1);
+}
+
+bool numbers_of(struct numbers *numbers, const struct kernels *kernels, uint32_t type, uint32_t wire,
+                unsigned world_size) {
+    const bool known = type == P4REDUCE_FLOAT32 ? wire <= P4REDUCE_WIRE_INT8
+                                                : type == P4REDUCE_INT32 && wire == P4REDUCE_WIRE_INT32;
+    if (kernels == NULL || !known || world_size == 0)
+        return false;
+    *numbers = (struct numbers){
+        .kernels = kernels,
+        .type = type,
+        .wire = wire,
+        .per_word = WIDEST / bits_of(wire),
+        .magnitude = magnitude_of(wire, world_size),
+    };
+    return numbers->magnitude > 0;
 }
 
 // Of the power of two that values are multiplied with.
 static int scale_bits(const struct numbers *numbers, unsigned exponent) {
-    return 30 - numbers->headroom - ((int)exponent - 126);
+    return numbers->magnitude - ((int)exponent - 126);
 }
 
 bool numbers_scan(const struct numbers *numbers, const void *values, size_t count, size_t block_size,
@@ -32,13 +65,42 @@ bool numbers_scan(const struct numbers *numbers, const void *values, size_t coun
 }
 
 void numbers_quantise(const struct numbers *numbers, const void *values, size_t count, unsigned exponent,
-                      uint8_t *wire) {
+                      uint64_t first, uint8_t *wire) {
+    const struct kernels *kernels = numbers->kernels;
+    const int up = scale_bits(numbers, exponent), limit = (1 << numbers->magnitude) - 1;
     if (numbers->type == P4REDUCE_INT32)
-        numbers->kernels->swap(values, count, wire);
+        kernels->swap(values, count, wire);
     else if (exponent == BLOCK_NOT_FINITE)
-        memset(wire, 0, 4 * count);
+        memset(wire, 0, 4 * numbers_words(numbers, count));
+    else if (numbers->wire == P4REDUCE_WIRE_INT32)
+        kernels->quantise(values, count, up, wire);
+    else if (numbers->wire == P4REDUCE_WIRE_INT16)
+        kernels->quantise_16(values, count, up, limit, wire);
     else
-        numbers->kernels->quantise(values, count, scale_bits(numbers, exponent), wire);
+        kernels->quantise_8(values, count, up + NOISE_SHIFT, limit, noise_start(numbers->seed, first), wire);
+}
+
+static void values_of(const struct numbers *numbers, const uint8_t *wire, size_t count, unsigned exponent,
+                      float *values) {
+    const int up = scale_bits(numbers, exponent);
+    if (numbers->wire == P4REDUCE_WIRE_INT32)
+        numbers->kernels->dequantise(wire, count, up, values);
+    else if (numbers->wire == P4REDUCE_WIRE_INT16)
+        numbers->kernels->dequantise_16(wire, count, up, values);
+    else
+        numbers->kernels->dequantise_8(wire, count, up, values);
+}
+
+void numbers_residual(const struct numbers *numbers, const void *values, const uint8_t *wire, size_t count,
+                      unsigned exponent, float *residual) {
+    if (exponent == BLOCK_NOT_FINITE) {
+        memset(residual, 0, count * sizeof *residual);
+        return;
+    }
+    const float *wanted = values;
+    values_of(numbers, wire, count, exponent, residual);
+    for (size_t i = 0; i < count; i++)
+        residual[i] = wanted[i] - residual[i];
 }
 
 void numbers_dequantise(const struct numbers *numbers, const uint8_t *wire, size_t count, unsigned exponent,
@@ -53,7 +115,7 @@ void numbers_dequantise(const struct numbers *numbers, const uint8_t *wire, size
             words[i] = NAN_BITS;
         return;
     }
-    numbers->kernels->dequantise(wire, count, scale_bits(numbers, exponent), values);
+    values_of(numbers, wire, count, exponent, values);
     if (numbers->divisor != 0) {
         float *quotients = values;
         for (size_t i = 0; i < count; i++)
@@ -61,35 +123,32 @@ void numbers_dequantise(const struct numbers *numbers, const uint8_t *wire, size
     }
 }
 
-static bool numbers_for(struct numbers *numbers, const char *simd, uint32_t type, unsigned world_size) {
-    *numbers = (struct numbers){.kernels = kernels_named(simd), .type = type, .headroom = numbers_headroom(world_size)};
-    return numbers->kernels != NULL && (type == P4REDUCE_FLOAT32 || type == P4REDUCE_INT32);
-}
-
 p4reduce_status p4reduce_scan(const char *simd, uint32_t type, const void *values, uint64_t count, uint32_t block_size,
                               uint8_t *exponents) {
     struct numbers numbers;
-    if (!numbers_for(&numbers, simd, type, 1) || block_size == 0)
+    if (!numbers_of(&numbers, kernels_named(simd), type, P4REDUCE_WIRE_INT32, 1) || block_size == 0)
         return P4REDUCE_INVALID;
     numbers_scan(&numbers, values, count, block_size, exponents);
     return P4REDUCE_OK;
 }
 
-p4reduce_status p4reduce_quantise(const char *simd, uint32_t type, const void *values, uint64_t count,
-                                  uint32_t world_size, uint32_t exponent, uint8_t *wire) {
+p4reduce_status p4reduce_quantise(const char *simd, uint32_t type, uint32_t wire, const void *values, uint64_t count,
+                                  uint32_t world_size, uint32_t exponent, uint32_t seed, uint64_t first,
+                                  uint8_t *words) {
     struct numbers numbers;
-    if (world_size == 0 || exponent > 255 || !numbers_for(&numbers, simd, type, world_size))
+    if (exponent > 255 || !numbers_of(&numbers, kernels_named(simd), type, wire, world_size))
         return P4REDUCE_INVALID;
-    numbers_quantise(&numbers, values, count, exponent, wire);
+    numbers.seed = seed;
+    numbers_quantise(&numbers, values, count, exponent, first, words);
     return P4REDUCE_OK;
 }
 
-p4reduce_status p4reduce_dequantise(const char *simd, uint32_t type, const uint8_t *wire, uint64_t count,
-                                    uint32_t world_size, uint32_t exponent, void *values) {
+p4reduce_status p4reduce_dequantise(const char *simd, uint32_t type, uint32_t wire, const uint8_t *words,
+                                    uint64_t count, uint32_t world_size, uint32_t exponent, void *values) {
     struct numbers numbers;
-    if (world_size == 0 || exponent > 255 || !numbers_for(&numbers, simd, type, world_size))
+    if (exponent > 255 || !numbers_of(&numbers, kernels_named(simd), type, wire, world_size))
         return P4REDUCE_INVALID;
-    numbers_dequantise(&numbers, wire, count, exponent, values);
+    numbers_dequantise(&numbers, words, count, exponent, values);
     return P4REDUCE_OK;
 }
 

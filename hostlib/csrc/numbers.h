@@ -9,19 +9,35 @@
 // What the values of an operation are, and who adds them.
 struct numbers {
     const struct kernels *kernels;
-    uint32_t type; // p4reduce_type
-    int headroom;  // bits that sums may need more than values
-    float divisor; // of the sums; 0 for none
+    uint32_t type;     // p4reduce_type
+    uint32_t wire;     // p4reduce_wire
+    unsigned per_word; // values
+    int magnitude;     // bits of a value on the wire, such that the sum of all ranks' has room
+    uint32_t seed;     // of what is random in rounding: the operation's fingerprint and the rank
+    float divisor;     // of the sums; 0 for none
 };
 
-int numbers_headroom(unsigned world_size);
+// Returns false where there is no such form of such values, or for so many ranks.
+bool numbers_of(struct numbers *numbers, const struct kernels *kernels, uint32_t type, uint32_t wire,
+                unsigned world_size);
+
+const char *numbers_wire_name(uint32_t wire);
+
+static inline size_t numbers_words(const struct numbers *numbers, size_t count) {
+    return (count + numbers->per_word - 1) / numbers->per_word;
+}
 
 // `exponents`: one for each of the whole or ragged blocks. Returns whether a block of zeros holds a -0.
 bool numbers_scan(const struct numbers *numbers, const void *values, size_t count, size_t block_size,
                   uint8_t *exponents);
 
+// To numbers_words(count) words. `first`: the place of the first value in its tensor.
 void numbers_quantise(const struct numbers *numbers, const void *values, size_t count, unsigned exponent,
-                      uint8_t *wire);
+                      uint64_t first, uint8_t *wire);
+
+// What of float32 values the words that `numbers_quantise` gave do not say: 0 where one is not finite.
+void numbers_residual(const struct numbers *numbers, const void *values, const uint8_t *wire, size_t count,
+                      unsigned exponent, float *residual);
 
 void numbers_dequantise(const struct numbers *numbers, const uint8_t *wire, size_t count, unsigned exponent,
                         void *values);

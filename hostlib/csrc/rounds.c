@@ -98,13 +98,12 @@ static uint8_t contribute(const struct rounds *rounds, struct slot *slot, uint8_
     for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
         if (!(present >> lane & 1))
             continue;
-        size_t count = 0;
+        size_t words = 0;
         if (own >> lane & 1) {
             const uint32_t key = slot->agreed[lane];
-            const void *values = task_block(slot->task, block_of(rounds, slot, lane, key), &count);
-            numbers_quantise(&slot->task->numbers, values, count, 255 - (key & 255), wire);
+            words = task_quantise(slot->task, block_of(rounds, slot, lane, key), 255 - (key & 255), wire);
         }
-        memset(wire + 4 * count, 0, rounds->layout.lane_length - 4 * count);
+        memset(wire + 4 * words, 0, rounds->layout.lane_length - 4 * words);
         wire += rounds->layout.lane_length;
     }
     rounds->stats->blocks_sent += lanes_in(own);

@@ -4,6 +4,7 @@
 #include "structures.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,14 @@ static p4reduce_status check(const p4reduce_request *request, p4reduce_error *er
                           request->type, P4REDUCE_FLOAT32, P4REDUCE_INT32);
     if (request->count > 0 && (request->data == NULL || (uintptr_t)request->data % 4 != 0))
         return error_fill(error, P4REDUCE_INVALID, "data is at %p: it must be a multiple of 4", request->data);
+    if (request->wire > P4REDUCE_WIRE_INT8 || (request->type == P4REDUCE_INT32 && request->wire != P4REDUCE_WIRE_INT32))
+        return error_fill(error, P4REDUCE_INVALID,
+                          "wire is %" PRIu32 ": supported are int32 (%d), and of float32 int16 (%d) and int8 (%d)",
+                          request->wire, P4REDUCE_WIRE_INT32, P4REDUCE_WIRE_INT16, P4REDUCE_WIRE_INT8);
+    if (request->residual != NULL && (request->type == P4REDUCE_INT32 || (uintptr_t)request->residual % 4 != 0))
+        return error_fill(error, P4REDUCE_INVALID,
+                          "residual is at %p: it must be a multiple of 4, and of float32 data",
+                          (void *)request->residual);
     if (request->type == P4REDUCE_INT32 && request->divisor != 0 && request->divisor != 1)
         return error_fill(error, P4REDUCE_INVALID, "divisor is %g: int32 sums are not divided",
                           (double)request->divisor);
@@ -40,8 +49,16 @@ struct task *task_new(const p4reduce_membership *membership, const p4reduce_requ
     }
     if (check(&request, error) != P4REDUCE_OK)
         return NULL;
+    struct numbers numbers;
+    if (!numbers_of(&numbers, kernels_chosen(), request.type, request.wire, membership->world_size)) {
+        error_fill(error, P4REDUCE_INVALID, "wire is int8 of %" PRIu32 " ranks: accepted are up to 127",
+                   membership->world_size);
+        return NULL;
+    }
+    numbers.divisor = request.divisor == 1 ? 0 : request.divisor;
     const uint32_t streams = membership->slots * membership->lanes;
-    const uint64_t blocks = request.count / membership->block_size + (request.count % membership->block_size != 0);
+    const unsigned block_size = membership->block_size * numbers.per_word;
+    const uint64_t blocks = request.count / block_size + (request.count % block_size != 0);
     const uint64_t length = blocks / streams + (blocks % streams != 0);
     if (length > MAX_STREAM_LENGTH) {
         error_fill(error, P4REDUCE_INVALID,
@@ -63,17 +80,16 @@ struct task *task_new(const p4reduce_membership *membership, const p4reduce_requ
         return NULL;
     }
     task->request.dtype = task->request.reduce_op = NULL;
-    task->numbers = (struct numbers){
-        .kernels = kernels_chosen(),
-        .type = request.type,
-        .headroom = numbers_headroom(membership->world_size),
-        .divisor = request.divisor == 1 ? 0 : request.divisor,
-    };
+    if (request.wire != P4REDUCE_WIRE_INT32) {
+        const size_t used = strlen(task->dtype);
+        snprintf(task->dtype + used, sizeof task->dtype - used, ":%s", numbers_wire_name(request.wire));
+    }
+    task->numbers = numbers;
     const uint64_t slots = (blocks + membership->lanes - 1) / membership->lanes;
     // At least one slot, so that an empty tensor is announced too and ranks of different shapes meet.
     task->slots = slots == 0 ? 1 : slots < membership->slots ? (unsigned)slots : membership->slots;
     task->slots_left = task->slots;
-    task->block_size = membership->block_size;
+    task->block_size = block_size;
     task->blocks = blocks;
     task->streams = streams;
     task->length = length;
@@ -141,6 +157,16 @@ static uint64_t find_nonzero(const struct task *task, uint32_t stream, uint64_t 
             row += ROWS_A_GROUP;
     }
     return row;
+}
+
+size_t task_quantise(const struct task *task, uint64_t block, unsigned exponent, uint8_t *wire) {
+    size_t count;
+    const void *values = task_block(task, block, &count);
+    const uint64_t first = block * task->block_size;
+    numbers_quantise(&task->numbers, values, count, exponent, first, wire);
+    if (task->request.residual != NULL)
+        numbers_residual(&task->numbers, values, wire, count, exponent, task->request.residual + first);
+    return numbers_words(&task->numbers, count);
 }
 
 uint32_t task_next_key(struct task *task, uint32_t stream, uint64_t number) {

@@ -17,13 +17,13 @@ enum { ROWS_A_GROUP = 8 };
 struct task {
     struct task *next, *previous; // in the order of their submission
     p4reduce_request request;
-    char dtype[NAME_BYTES], reduce_op[NAME_BYTES];
+    char dtype[NUMBERS_BYTES], reduce_op[NAME_BYTES];
     struct numbers numbers;
     uint32_t counter;
     uint32_t fingerprint;
     unsigned slots;      // that it uses, from the first
     unsigned slots_left; // that are not finished
-    unsigned block_size;
+    unsigned block_size; // values
     uint64_t blocks;
     uint32_t streams; // of the job
     uint64_t length;  // rows
@@ -41,6 +41,9 @@ void task_free(struct task *task);
 
 // The key of the first non-zero block of a stream whose number is at least `number`.
 uint32_t task_next_key(struct task *task, uint32_t stream, uint64_t number);
+
+// Puts a block's values into a packet. Returns how many words they take.
+size_t task_quantise(const struct task *task, uint64_t block, unsigned exponent, uint8_t *wire);
 
 // Where a block's values are, and how many there are of them.
 static inline void *task_block(const struct task *task, uint64_t block, size_t *count) {

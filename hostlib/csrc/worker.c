@@ -131,6 +131,7 @@ void worker_submit(p4reduce_worker *worker, struct task *task, double now) {
     }
     task->counter = worker->counter++;
     task->fingerprint = fingerprint(task->counter, task->dtype, task->reduce_op, task->request.count);
+    task->numbers.seed = task->fingerprint | worker->membership.rank;
     task->previous = worker->newest;
     *(worker->newest ? &worker->newest->next : &worker->oldest) = task;
     worker->newest = task;

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -13,15 +14,27 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from p4reduce import settings
 from p4reduce.collectives import moves, reductions
+from p4reduce.collectives.choice import LAYOUTS, LEAST, Choices, Layout
 from p4reduce.collectives.plan import Group, Plan
 from p4reduce.collectives.reductions import ReduceOp
-from p4reduce.collectives.sparse import allreduce_rows
+from p4reduce.collectives.sparse import Reduction
 from p4reduce.control.client import DEFAULT_CONTROLLER, Tls
 from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle, synchronous
 from p4reduce.joining import take_seat
 from p4reduce.line import Line
-from p4reduce.tensors.dense import is_sparse
+from p4reduce.protocol import Operation
+from p4reduce.protocol.numbers import values_per_word
+from p4reduce.tensors.dense import (
+    WORK_DTYPES,
+    WireChoice,
+    dtype_name,
+    is_sparse,
+    shape_of,
+    wire_for,
+    work_dtype,
+)
+from p4reduce.tensors.sparse import Elements, Rows, SparseTensor
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -76,6 +89,7 @@ class Communicator:
         tls: Tls | None = None,
         timeout: float = settings.TIMEOUT,
         switch: str | None = None,
+        wire: WireChoice | None = None,
         on_admitted: Callable[[], None] = lambda: None,
     ) -> None:
         """Joins `job` as `rank` of `world_size`.
@@ -94,6 +108,8 @@ class Communicator:
             waited for is logged as a warning long before, after 30 s.
         switch: the controller's name for the one that this rank is at; by default P4REDUCE_SWITCH, else the first that
             hears it.
+        wire: how sums of floats travel where a call does not say, see `allreduce`; by default P4REDUCE_WIRE, else
+            "auto".
         on_admitted: called when the job has its slots, before the other ranks are waited for.
         Raises ValueError for a wrong argument, JoinError when the job cannot be joined (SlotsExhausted where fewer
         slots are free than it wants), TransportError when the switch
@@ -104,6 +120,7 @@ class Communicator:
         self._job = settings.name("job", job)
         self._transport_kind = settings.transport(transport)
         self._timeout = settings.seconds("timeout", timeout)
+        self._wire = settings.wire(wire)
         self._seat = take_seat(
             self._controller,
             job=self._job,
@@ -120,6 +137,7 @@ class Communicator:
         )
         self._engine = self._seat.engine
         self._line = Line(self._engine)
+        self._choices = Choices()
         self._under_way: set[Handle[Any]] = set()
         # Also at the interpreter's exit, so that the other ranks of a job that ended well see no rank vanish.
         self._finalizer = weakref.finalize(self, self._seat.leave)
@@ -136,44 +154,99 @@ class Communicator:
 
     @property
     def block_size(self) -> int:
-        """Elements a block: blocks that hold only zeros are not sent, and each is scaled by its largest magnitude."""
+        """Words a block: blocks that hold only zeros are not sent, and each is scaled by its largest magnitude. For
+        how many elements these are, see `values_per_block`."""
         return self._seat.membership.block_size
 
-    @synchronous
-    def allreduce(self, tensor: T, op: ReduceOp = "sum", *, factor: float = 1.0, timeout: float | None = None) -> T:
+    def values_per_block(self, tensor: Any, wire: WireChoice | None = None) -> int:
+        """Elements a block of `tensor`, when it is reduced in this form: as many for each word of `block_size` as the
+        word carries. Raises UnsupportedDtype."""
+        name = dtype_name(tensor)
+        work_dtype(name)
+        return self.block_size * values_per_word(wire_for(name, self._form(wire)))
+
+    def allreduce(
+        self,
+        tensor: T,
+        op: ReduceOp = "sum",
+        *,
+        factor: float = 1.0,
+        wire: WireChoice | None = None,
+        layout: Layout = "auto",
+        residual: Any = None,
+        timeout: float | None = None,
+    ) -> T:
         """Replaces `tensor` by its reduction over all ranks, bit for bit the same on each, and returns it.
 
         tensor: NumPy array or torch tensor, of any shape and strides, with the same shape and dtype on every rank.
-        op: "sum" or "average" of float32, float16, bfloat16 or int32 (no average). Float sums are exact to
-            31 - log2(world_size) bits of the largest magnitude in each block; int32 wraps around. "max" or "min" of any
-            dtype that has an order, exactly, NaN where any is: switches only add, so every rank receives the tensors of
-            all, world_size times the traffic and memory.
+        op: "sum" or "average" of float32, float16, bfloat16 or int32 (no average). Sums of
+            float32 are exact to 31 - log2(world_size) bits of the largest magnitude in each block, others to what
+            `wire` says; int32 wraps around. "max" or "min" of any dtype that has an order, exactly, NaN where any is:
+            switches only add, so every rank receives the tensors of all, world_size times the traffic and memory.
         factor: what this rank multiplies its tensor with before it is added (a premultiplied sum); not of int32.
+        wire: how sums of floats travel, the same on every rank; by default the communicator's. "int32", "int16" and
+            "int8" are integers that share a scale in each block, of 64 words of one, two or four of them. "int16" has
+            16 - log2(world_size) bits of the block's largest magnitude, "int8" 8 less, rounded by chance, for up to 127
+            ranks. "auto": "int16" for float16 and bfloat16, "int32" for float32.
+        layout: how zeros are left out of a dense tensor, the same on every rank: by "blocks", or by "elements", where
+            each rank tells the places of its elements that are not zero, and then their values are added. "auto"
+            chooses what takes fewer bytes, by what all ranks know: blocks first; where a sum has many zeros within its
+            blocks, by what ranks tell of the next one of its size and dtype.
+        residual: what this rank's values, times `factor`, lose on the wire is written here, for error feedback: float32
+            in the host's memory, contiguous, of as many elements as `tensor`. What is not sent, as blocks of zeros, is
+            left as it is. Of sums and averages of dense tensors of floats.
         timeout: seconds; by default the communicator's.
         A torch.sparse_coo tensor of the dtypes that can be added becomes the coalesced sum, of all rows that any rank
-        has; its dense form is never made. It takes three operations: the number of rows of each rank, the numbers of
-        these rows (4 bytes each, sent once and received by all), and then their values, of which each rank sends its
-        own and receives the union. A CUDA tensor travels through pinned memory of the host.
+        has; its dense form is never made. It takes three operations: how many rows each rank has, the numbers of these
+        rows (1 to 2 bytes each, sent once and received by all), and then their values, of which each rank sends its own
+        and receives the union; of 2 KiB or less at every rank, only the first. A CUDA tensor travels through pinned
+        memory of the host.
         Raises CollectiveTimeout, MismatchError if ranks called different things, JobAborted if one went.
         """
+        if layout == "auto" and residual is None and op in ("sum", "average") and _may_choose(tensor):
+            return self._choose(tensor, op, factor, wire, timeout)
+        return self.allreduce_async(
+            tensor, op, factor=factor, wire=wire, layout=layout, residual=residual, timeout=timeout
+        ).result()
 
     def allreduce_async(
-        self, tensor: T, op: ReduceOp = "sum", *, factor: float = 1.0, timeout: float | None = None
+        self,
+        tensor: T,
+        op: ReduceOp = "sum",
+        *,
+        factor: float = 1.0,
+        wire: WireChoice | None = None,
+        layout: Layout = "auto",
+        residual: Any = None,
+        timeout: float | None = None,
     ) -> Handle[T]:
         """Starts what `allreduce` does and returns at once. The tensor must not be touched until the handle is done.
 
-        Of a sparse tensor, it returns when the ranks know each other's rows. A CUDA tensor is reduced when the stream
-        that is current has come here; the handle's `wait` makes the stream that is current there wait for the result.
+        Of a sparse tensor, and of one that goes by elements, it returns when the ranks know each other's rows; "auto"
+        is "blocks" here, as ranks may differ in which results they have when they call. A CUDA tensor is reduced when
+        the stream that is current has come here; the handle's `wait` makes the stream that is current there wait for
+        the result.
         timeout: seconds from when no earlier collective is under way any more.
         """
-        if is_sparse(tensor):
-            run = lambda plan: self._submit(plan, self._time_limit(timeout)).result()  # noqa: E731
-            return self.start(timeout, allreduce_rows, tensor, op, factor, run)
-        return self.start(timeout, reductions.allreduce, tensor, op, factor)
+        if layout not in LAYOUTS:
+            raise ValueError(f"layout={layout!r}: accepted are {', '.join(LAYOUTS)}")
+        if is_sparse(tensor) or layout == "elements":
+            if residual is not None:
+                raise ValueError("residual of what goes by elements: accepted is that of a dense tensor by blocks")
+            kind = SparseTensor if is_sparse(tensor) else Elements
+            return self._reduce_rows(kind, tensor, op, factor, wire, timeout)
+        return self.start(timeout, reductions.allreduce, tensor, op, factor, self._form(wire), residual)
 
     @synchronous
     def reduce(
-        self, tensor: T, dst: int, op: ReduceOp = "sum", *, factor: float = 1.0, timeout: float | None = None
+        self,
+        tensor: T,
+        dst: int,
+        op: ReduceOp = "sum",
+        *,
+        factor: float = 1.0,
+        wire: WireChoice | None = None,
+        timeout: float | None = None,
     ) -> T:
         """Replaces `tensor` by its reduction on rank `dst` alone; on the others it stays as it is. Returns it.
 
@@ -181,10 +254,17 @@ class Communicator:
         """
 
     def reduce_async(
-        self, tensor: T, dst: int, op: ReduceOp = "sum", *, factor: float = 1.0, timeout: float | None = None
+        self,
+        tensor: T,
+        dst: int,
+        op: ReduceOp = "sum",
+        *,
+        factor: float = 1.0,
+        wire: WireChoice | None = None,
+        timeout: float | None = None,
     ) -> Handle[T]:
         """Starts what `reduce` does and returns at once. The tensor must not be touched until the handle is done."""
-        return self.start(timeout, reductions.reduce, tensor, dst, op, factor)
+        return self.start(timeout, reductions.reduce, tensor, dst, op, factor, self._form(wire))
 
     @synchronous
     def reduce_scatter(
@@ -194,6 +274,7 @@ class Communicator:
         *,
         out: T | None = None,
         factor: float = 1.0,
+        wire: WireChoice | None = None,
         timeout: float | None = None,
     ) -> T:
         """Returns this rank's part of the reduction over all ranks.
@@ -210,10 +291,11 @@ class Communicator:
         *,
         out: T | None = None,
         factor: float = 1.0,
+        wire: WireChoice | None = None,
         timeout: float | None = None,
     ) -> Handle[T]:
         """Starts what `reduce_scatter` does and returns at once. `out` must not be touched until the handle is done."""
-        return self.start(timeout, reductions.reduce_scatter, tensor, out, op, factor)
+        return self.start(timeout, reductions.reduce_scatter, tensor, out, op, factor, self._form(wire))
 
     @synchronous
     def broadcast(self, tensor: T, src: int, *, timeout: float | None = None) -> T:
@@ -314,8 +396,48 @@ class Communicator:
             f"{self._transport_kind}{state}>"
         )
 
+    def _reduce_rows(
+        self,
+        kind: Callable[[T], Rows],
+        tensor: T,
+        op: str,
+        factor: float,
+        wire: WireChoice | None,
+        timeout: float | None,
+        by_blocks: Callable[[], Plan[T]] | None = None,
+    ) -> Handle[T]:
+        limit = self._time_limit(timeout)
+        self._engine.check()
+        reduction = Reduction(self._group, kind(tensor), op, factor, self._form(wire), self.block_size)
+        run = lambda plan: self._submit(plan, limit).result()  # noqa: E731
+        return self._submit(reduction.plan(tensor, run, by_blocks), limit)
+
+    def _choose(self, tensor: T, op: str, factor: float, wire: WireChoice | None, timeout: float | None) -> T:
+        """By blocks or by elements, of a dense tensor."""
+        form = self._form(wire)
+        site = (op, math.prod(shape_of(tensor)), dtype_name(tensor), form)
+        by_blocks = partial(reductions.allreduce, self._group, tensor, op, factor, form)
+        if not self._choices.asks(site):
+            result: T = self.start(timeout, lambda _: by_blocks()).result()
+            per_block = self.values_per_block(tensor, form)
+            self._choices.came(site, result, per_block, per_block // self.block_size)
+            return result
+        chosen = "elements"
+
+        def instead() -> Plan[T]:
+            nonlocal chosen
+            chosen = "blocks"
+            return by_blocks()
+
+        result = self._reduce_rows(Elements, tensor, op, factor, form, timeout, instead).result()
+        self._choices.chosen(site, chosen == "elements")
+        return result
+
     def _time_limit(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else settings.seconds("timeout", timeout)
+
+    def _form(self, wire: WireChoice | None) -> WireChoice:
+        return self._wire if wire is None else settings.wire(wire)
 
     def _submit(self, plan: Plan[T], limit: float) -> Handle[T]:
         """Hands the plan's operation to the engine, whose thread then finishes the plan.
@@ -328,28 +450,36 @@ class Communicator:
             handle.complete(error or _error_of(plan.finish))
             self._under_way.discard(handle)
 
-        def begin() -> None:
+        def begin(operation: Operation) -> None:
             plan.fetch(partial(self._line.wait, plan.name, limit))
-            self._engine.submit(plan.operation, name=plan.name, timeout=limit, on_end=end)
+            self._engine.submit(operation, name=plan.name, timeout=limit, on_end=end)
 
-        def begin_later() -> None:
+        def begin_later(operation: Operation) -> None:
             try:
-                begin()
+                begin(operation)
             except BaseException as error:
                 # The other ranks may have begun: they and this one no longer agree on which operation is next.
                 self._engine.fail(_as_failure(plan.name, error))
                 end(self._engine.failure)
 
+        if plan.operation is None:
+            end(None)
+            return handle
         self._under_way.add(handle)
         if plan.crossings or not self._line.empty():
-            self._line.add(begin_later)
+            self._line.add(partial(begin_later, plan.operation))
             return handle
         try:
-            begin()
+            begin(plan.operation)
         except BaseException:
             self._under_way.discard(handle)
             raise
         return handle
+
+
+def _may_choose(tensor: Any) -> bool:
+    """Whether a tensor can go by elements and is large enough: by what all ranks' tensors have in common."""
+    return not is_sparse(tensor) and dtype_name(tensor) in WORK_DTYPES and math.prod(tensor.shape) >= LEAST
 
 
 def _as_failure(name: str, error: BaseException) -> BaseException:

@@ -8,6 +8,7 @@ import os
 
 from p4reduce.control.channel import Tls
 from p4reduce.protocol.constants import MAX_RANKS
+from p4reduce.tensors.dense import WIRE_CHOICES, WireChoice
 from p4reduce.transport import KINDS
 
 TIMEOUT = 1800.0  # seconds; torch.distributed's for Gloo
@@ -47,6 +48,15 @@ def transport(value: str | None) -> str:
     if chosen not in KINDS:
         raise ValueError(f"transport={chosen!r}: accepted are {', '.join(KINDS)}")
     return chosen
+
+
+def wire(value: str | None) -> WireChoice:
+    """How values travel, by default P4REDUCE_WIRE, else "auto"."""
+    chosen = text("wire", value, "P4REDUCE_WIRE", "auto")
+    for known in WIRE_CHOICES:
+        if chosen == known:
+            return known
+    raise ValueError(f"wire={chosen!r}: accepted are {', '.join(WIRE_CHOICES)}")
 
 
 def rank_of_world(rank: int | None, world_size: int | None) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from p4reduce.protocol.numbers import reference_allreduce
+from p4reduce.protocol.numbers import Wire, reference_allreduce, values_per_word
 from p4reduce_bench.allreduce.grid import OVERLAPS, SPARSITIES, Case
 from p4reduce_bench.allreduce.inputs import BLOCK, block_masks, tensors
 
@@ -23,6 +23,19 @@ def test_the_sum_is_what_everyone_expects_and_the_switch_can_give(overlap: str, 
     inputs = [own for own, _ in made]
     assert np.array_equal(np.sum(inputs, axis=0, dtype=np.float64), expected)
     assert np.array_equal(reference_allreduce(inputs, "sum", BLOCK), expected)
+
+
+@pytest.mark.parametrize("sparsity", SPARSITIES)
+@pytest.mark.parametrize("workers", [2, 8, 32])
+@pytest.mark.parametrize("wire", ["int16", "int8"])
+def test_narrow_words_give_the_exact_sum(wire: Wire, workers: int, sparsity: str) -> None:
+    case = replace(CASE, wire=wire, workers=workers, numel=64 * 300 + 5, sparsity=sparsity)
+    inputs = [tensors(case, rank)[0] for rank in range(workers)]
+    assert np.array_equal(reference_allreduce(inputs, "sum", BLOCK, wire), tensors(case, 0)[1])
+    per_block = BLOCK * values_per_word(wire)
+    for own, mask in zip(inputs, block_masks(case), strict=True):
+        padded = np.resize(np.append(own, np.zeros(per_block, np.float32)), mask.size * per_block)
+        assert np.array_equal(padded.reshape(-1, per_block).any(axis=1), mask)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int32"])

@@ -13,10 +13,17 @@ import torch
 
 from p4reduce import CollectiveTimeout
 from p4reduce.continuations import Continuations
-from p4reduce.ddp import AllreduceState, allreduce_hook
+from p4reduce.ddp import (
+    AllreduceState,
+    BlockThresholdState,
+    Int8State,
+    allreduce_hook,
+    block_threshold_hook,
+    int8_hook,
+)
 from p4reduce.handle import Handle
 
-from .buckets import Bucket
+from .buckets import Bucket, model
 
 
 class Communicator:
@@ -26,7 +33,11 @@ class Communicator:
         self.continuations = Continuations("test")
         self.handles: list[Handle[torch.Tensor]] = []
 
-    def allreduce_async(self, tensor: torch.Tensor, op: str) -> Handle[torch.Tensor]:
+    def allreduce_async(
+        self, tensor: torch.Tensor, op: str, wire: str | None, residual: None = None
+    ) -> Handle[torch.Tensor]:
+        assert wire is None or wire.startswith("int")
+        assert residual is None
         engine: Any = SimpleNamespace(continuations=self.continuations, check_may_wait=lambda: None, progress=str)
         self.handles.append(Handle(tensor, f"allreduce ({op})", engine))
         return self.handles[-1]
@@ -37,6 +48,23 @@ def communicator() -> Iterator[Any]:
     made = Communicator()
     yield made
     made.continuations.close(10)
+
+
+class Rounding(Communicator):
+    """Whose wire carries integers alone."""
+
+    rank, world_size, block_size = 0, 1, 64
+
+    def values_per_block(self, _: torch.Tensor, wire: str | None) -> int:
+        return {None: 64, "int16": 128, "int8": 256}[wire]
+
+    def allreduce_async(
+        self, tensor: torch.Tensor, op: str, wire: str | None, residual: torch.Tensor | None = None
+    ) -> Handle[torch.Tensor]:
+        if residual is not None:
+            residual.copy_(tensor - tensor.round())
+            tensor.round_()
+        return super().allreduce_async(tensor, op, wire)
 
 
 def bucket() -> Any:
@@ -71,6 +99,43 @@ def test_within_a_backward_pass_backward_raises_the_error(communicator: Any) -> 
     with pytest.raises(CollectiveTimeout, match="late"):
         leaf.sum().backward()
     assert futures[0].wait() is not None  # for DDP, which would tell of a cast that failed
+
+
+@pytest.mark.parametrize(
+    ("make", "hook"),
+    [
+        (lambda made, module: Int8State(made, module), int8_hook),
+        (lambda made, module: BlockThresholdState(made, module, threshold=0, wire="int16"), block_threshold_hook),
+    ],
+    ids=["int8", "threshold"],
+)
+def test_what_the_wire_has_no_digits_for_is_added_to_the_next_gradient(make: Any, hook: Any) -> None:
+    made = Rounding()
+    module = model(a=(3,), b=(2,))
+    state = make(made, module)
+    sent = torch.zeros(5)
+    gradient = torch.tensor([0.25, 1.5, -3.375, 0.0, 0.75])
+    for step in range(1, 8):
+        given = Bucket(gradient.clone(), list(module.parameters()))
+        future = hook(state, given)
+        made.handles[-1].complete()
+        sent += future.wait()
+        kept = torch.cat(list(state.state_dict()["residuals"].values()))
+        assert torch.equal(sent + kept, step * gradient)
+        assert kept.abs().max() <= 0.5
+    made.continuations.close(10)
+
+
+def test_without_error_feedback_and_in_wide_words_there_are_no_residuals() -> None:
+    made = Rounding()
+    module = model(a=(3,))
+    for state in (Int8State(made, module, error_feedback=False), BlockThresholdState(made, module, threshold=0)):  # type: ignore[arg-type]
+        given = Bucket(torch.tensor([0.25, 1.5, 2.0]), list(module.parameters()))
+        future = block_threshold_hook(state, given)  # type: ignore[arg-type]
+        made.handles[-1].complete()
+        assert future.wait().tolist() == [0.25, 1.5, 2.0]
+        assert not any(kept.any() for kept in state.state_dict()["residuals"].values())
+    made.continuations.close(10)
 
 
 def test_what_follows_a_hook_may_wait(communicator: Any) -> None:

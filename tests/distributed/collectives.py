@@ -52,7 +52,8 @@ def all_reduce_has_the_bits_of_the_reference(rank: int, size: int) -> None:
     for op, name in ((dist.ReduceOp.SUM, "sum"), (dist.ReduceOp.AVG, "avg")):
         for dtype in (torch.float32, torch.float16, torch.bfloat16):
             tensors = inputs(size, 300, dtype=dtype)
-            expected = reference_allreduce([tensor.float().numpy() for tensor in tensors], name)
+            wire: Any = "int32" if dtype == torch.float32 else "int16"
+            expected = reference_allreduce([tensor.float().numpy() for tensor in tensors], name, wire=wire)
             dist.all_reduce(tensors[rank], op)
             same(tensors[rank], torch.from_numpy(expected).to(dtype))
 

@@ -27,11 +27,13 @@ from p4reduce.ddp import (
     BlockRandomKState,
     BlockThresholdState,
     BlockTopKState,
+    Int8State,
     allreduce_hook,
     block_randomk_hook,
     block_threshold_hook,
     block_topk_hook,
     fp16_wrapper,
+    int8_hook,
 )
 
 HOOKS: list[tuple[Any, Any]] = [
@@ -40,6 +42,7 @@ HOOKS: list[tuple[Any, Any]] = [
     (BlockTopKState, block_topk_hook),
     (lambda communicator, network: BlockThresholdState(communicator, network, threshold=0.01), block_threshold_hook),
     (BlockRandomKState, block_randomk_hook),
+    (Int8State, int8_hook),
 ]
 STEPS, BATCH, WORDS, WIDTH = 5, 8, 500, 16
 

@@ -28,10 +28,14 @@ from p4reduce import ddp as hooks
 WORDS, WIDTH, BATCH, LENGTH = 512, 64, 8, 4
 
 HOOKS: dict[str, tuple[Any, Any]] = {
-    "allreduce": (lambda communicator, _: hooks.AllreduceState(communicator), hooks.allreduce_hook),
+    "allreduce": (
+        lambda communicator, _, **knobs: hooks.AllreduceState(communicator, **knobs),
+        hooks.allreduce_hook,
+    ),
     "top-k": (hooks.BlockTopKState, hooks.block_topk_hook),
     "threshold": (hooks.BlockThresholdState, hooks.block_threshold_hook),
     "random-k": (hooks.BlockRandomKState, hooks.block_randomk_hook),
+    "int8": (hooks.Int8State, hooks.int8_hook),
 }
 WRAPPERS: dict[str, Any] = {"": lambda hook: hook, "fp16": hooks.fp16_wrapper, "bf16": hooks.bf16_wrapper}
 

@@ -14,13 +14,15 @@ import os
 import sys
 import time
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from p4reduce import Communicator, P4ReduceError
+from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.numbers import reference_allreduce
+from p4reduce.tensors.dense import WireChoice, wire_for
 
 FORGOTTEN: list[Communicator] = []
 ORPHAN_S = 20.0
@@ -30,7 +32,9 @@ ORPHAN_S = 20.0
 class Call:
     """One allreduce.
 
-    density: share of blocks that are not zero. strided: of a tensor that is not contiguous. pause: seconds before it.
+    density: share of blocks that are not zero; scattered: of elements. strided: of a tensor that is not contiguous.
+    pause: seconds before it.
+    wire: how sums of floats travel. layout: "blocks" or "elements", of which there must be many.
     hold: seconds before it in which no other thread of Python's can run. fork: before it, a child that outlives us.
     """
 
@@ -43,6 +47,14 @@ class Call:
     pause: float = 0.0
     hold: int = 0
     fork: bool = False
+    wire: WireChoice = "auto"
+    layout: Literal["blocks", "elements"] = "blocks"
+    scattered: bool = False
+
+    @property
+    def operations(self) -> int:
+        """That it takes."""
+        return 1 if self.layout == "blocks" else 3
 
 
 def make(call: Call, rank: int) -> npt.NDArray[Any]:
@@ -53,8 +65,8 @@ def make(call: Call, rank: int) -> npt.NDArray[Any]:
         values = random.integers(-(2**31), 2**31, size).astype(np.int32)
     else:
         values = (random.standard_normal(size) * 10.0 ** random.integers(-3, 4, size)).astype(np.float32)
-    blocks = -(-size // 64)
-    values[np.repeat(random.random(blocks) >= call.density, 64)[:size]] = 0
+    together = 1 if call.scattered else 64
+    values[np.repeat(random.random(-(-size // together)) >= call.density, together)[:size]] = 0
     return values.reshape(call.shape)
 
 
@@ -86,12 +98,26 @@ def check(call: Call, communicator: Communicator) -> None:
         ctypes.PyDLL(None).sleep(call.hold)
     tensors = [as_user(call, make(call, rank)) for rank in range(communicator.world_size)]
     inputs = [as_added(call, tensor).copy() for tensor in tensors]
-    result = as_added(call, communicator.allreduce(tensors[communicator.rank], op=call.op))  # type: ignore[arg-type]
-    op = "avg" if call.op == "average" else "sum"
-    added = reference_allreduce(inputs, op, communicator.block_size)
-    expected = as_added(call, as_user(call, added))
+    own, counter = tensors[communicator.rank], communicator.stats().operations + call.operations - 1
+    result = as_added(call, communicator.allreduce(own, op=call.op, wire=call.wire, layout=call.layout))  # type: ignore[arg-type]
+    expected = as_added(call, as_user(call, reference(call, inputs, communicator.block_size, counter)))
     different = int((result.view(np.int32) != expected.view(np.int32)).sum())
     assert different == 0, f"{different} of {result.size} elements of {call} differ from the reference"
+
+
+def reference(call: Call, inputs: list[npt.NDArray[Any]], block_size: int, counter: int) -> npt.NDArray[Any]:
+    """The sum to the bit. counter: number of the operation that adds, within the job."""
+    there = np.logical_or.reduce([values != 0 for values in inputs])
+    added = [values[there] for values in inputs] if call.layout == "elements" else inputs
+    wire = wire_for(call.dtype, call.wire)
+    name = call.dtype if wire == "int32" else f"{call.dtype}:{wire}"
+    number = fingerprint(counter, name, call.op, added[0].size)
+    sums = reference_allreduce(added, "avg" if call.op == "average" else "sum", block_size, wire, number)
+    if call.layout == "blocks":
+        return sums
+    result = np.zeros_like(inputs[0])
+    result[there] = sums
+    return result
 
 
 def say(**event: Any) -> None:

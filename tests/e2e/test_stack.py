@@ -22,6 +22,10 @@ SHAPES = [
     Call((33, 100), dtype="float16", density=0.5, strided=True, seed=3),
     Call((5000,), op="average", seed=4),
     Call((130, 40), density=1.0, strided=True, seed=5),
+    Call((5000,), wire="int16", density=0.7, seed=6),
+    Call((6000,), wire="int8", op="average", seed=7),
+    Call((90, 100), layout="elements", scattered=True, seed=8),
+    Call((9000,), dtype="float16", layout="elements", op="average", scattered=True, seed=9),
 ]
 
 
@@ -30,7 +34,7 @@ def finish(setting: Setting, calls: list[Call], job: str, **options: object) -> 
     with setting.stack.ranks(calls, job=job, **setting.options, **options) as ranks:  # type: ignore[arg-type]
         for rank, last in ranks.wait_for_ends(120).items():
             assert "stats" in last, f"rank {rank} of {job}: {last}"
-            assert last["stats"]["operations"] == len(calls) + 1  # the last is a barrier
+            assert last["stats"]["operations"] == sum(call.operations for call in calls) + 1  # the last is a barrier
 
 
 def test_every_shape_and_dtype(setting: Setting) -> None:

@@ -35,7 +35,14 @@ class Pair:
         return payload
 
     def submit(self, operation: Operation, now: float) -> None:
-        twin = Operation(operation.data.copy(), dtype=operation.dtype, reduce_op=operation.reduce_op)
+        residual = None if operation.residual is None else operation.residual.copy()
+        twin = Operation(
+            operation.data.copy(),
+            dtype=operation.dtype,
+            reduce_op=operation.reduce_op,
+            wire=operation.wire,
+            residual=residual,
+        )
         self._twins.append((operation, twin))
         self.python.submit(twin, now)
         self.c.submit(operation, now)
@@ -87,4 +94,5 @@ class Pair:
             assert type(operation.error) is type(twin.error)
             if operation.done and operation.error is None:
                 assert operation.data.tobytes() == twin.data.tobytes()
+                assert operation.residual is None or operation.residual.tobytes() == twin.residual.tobytes()
         self._twins = [pair for pair in self._twins if not pair[0].done]

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from p4reduce.fastpath import numbers as fast
 from p4reduce.fastpath.library import LibraryError
 from p4reduce.protocol.blocks import NOT_FINITE, Blocks
-from p4reduce.protocol.numbers import Float32Numbers
+from p4reduce.protocol.numbers import WIRES, FloatNumbers, Wire, magnitude_bits, values_per_word
 
 try:
     SETS = fast.simd_sets()
@@ -24,7 +24,8 @@ except LibraryError:
 
 pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.parametrize("simd", SETS)]
 
-HEADROOMS = [1, 2, 3, 5, 9, 17, 32]  # world sizes, one for each number of bits of headroom
+wires = pytest.mark.parametrize("wire", WIRES)
+WORLD_SIZES = [1, 2, 3, 5, 9, 17, 32]  # one for each number of bits of headroom
 SUMS = np.unique(
     np.concatenate(
         [
@@ -49,15 +50,18 @@ def bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
     return array.view(np.uint32)
 
 
-def values_up_to(exponent: int) -> npt.NDArray[np.float32]:
-    """float32 of a block whose largest biased exponent is `exponent`: its edges, ties of every headroom, and others."""
+def values_up_to(exponent: int, magnitude: int) -> npt.NDArray[np.float32]:
+    """float32 of a block whose largest biased exponent is `exponent`: its edges, ties, and others.
+
+    magnitude: how many bits a value has on the wire.
+    """
     rng = np.random.default_rng(exponent)
     top = np.uint32(min(exponent, 254) << 23 | 0x7FFFFF)
     any_bits = rng.integers(0, int(top) + 1, 300, np.uint32)
     close = top - rng.integers(0, min(int(top), 32 << 23) + 1, 600, np.uint32).clip(max=int(top))
     # Whole and half quanta of a block of this exponent.
-    quanta = rng.integers(-(2**22), 2**22, 300) / 2
-    halves = np.concatenate([np.ldexp(quanta, exponent - 126 - 30 + headroom) for headroom in range(6)])
+    quanta = rng.integers(-(2 ** min(22, magnitude)), 2 ** min(22, magnitude), 1800) / 2
+    halves = np.ldexp(quanta, exponent - 126 - magnitude)
     halves = halves[np.abs(halves) < np.ldexp(1.0, exponent - 126)]
     with np.errstate(under="ignore", over="ignore"):
         halves = halves.astype(np.float32)
@@ -66,40 +70,67 @@ def values_up_to(exponent: int) -> npt.NDArray[np.float32]:
     return both[(both & 0x7FFFFFFF) <= top].view(np.float32)
 
 
-@pytest.mark.parametrize("world_size", HEADROOMS)
-def test_quantise_every_exponent(simd: str, world_size: int) -> None:
-    reference = Float32Numbers(world_size)
+def padded(values: npt.NDArray[np.float32], wire: Wire) -> npt.NDArray[np.float32]:
+    """As a block that fills its words: shape (1, values)."""
+    whole = np.zeros(-(-values.size // values_per_word(wire)) * values_per_word(wire), np.float32)
+    whole[: values.size] = values
+    return whole[np.newaxis]
+
+
+@wires
+@pytest.mark.parametrize("world_size", WORLD_SIZES)
+def test_quantise_every_exponent(simd: str, world_size: int, wire: Wire) -> None:
+    reference = FloatNumbers(world_size, wire)
     for exponent in range(1, 256):
-        values = values_up_to(exponent)
-        expected = reference.quantise(values[np.newaxis], [exponent])[0]
-        np.testing.assert_array_equal(
-            fast.quantise(values, exponent, world_size, simd), expected, err_msg=str(exponent)
-        )
+        values = values_up_to(exponent, magnitude_bits(wire, world_size))
+        block = padded(values, wire)
+        expected = reference.quantise(block, [exponent], [exponent], 9)[0]
+        actual = fast.quantise(values, exponent, world_size, simd, wire=wire, seed=9, first=exponent * block.size)
+        np.testing.assert_array_equal(actual, expected, err_msg=str(exponent))
 
 
-@pytest.mark.parametrize("world_size", HEADROOMS)
-def test_dequantise_every_exponent(simd: str, world_size: int) -> None:
-    reference = Float32Numbers(world_size)
+@wires
+@pytest.mark.parametrize("world_size", WORLD_SIZES)
+def test_dequantise_every_exponent(simd: str, world_size: int, wire: Wire) -> None:
+    reference = FloatNumbers(world_size, wire)
     for exponent in range(256):
         expected = reference.dequantise(SUMS[np.newaxis], [exponent])[0]
-        actual = fast.dequantise(SUMS, exponent, world_size, simd=simd)
+        actual = fast.dequantise(SUMS, exponent, world_size, simd=simd, wire=wire)
         np.testing.assert_array_equal(bits(actual), bits(expected), err_msg=str(exponent))
 
 
+@wires
 @settings(max_examples=300)
 @given(data=st.data(), world_size=st.integers(1, 32))
-def test_any_block(simd: str, data: st.DataObject, world_size: int) -> None:
-    reference = Float32Numbers(world_size)
-    words = data.draw(hnp.arrays(np.uint32, st.integers(1, 70)))
+def test_any_block(simd: str, wire: Wire, data: st.DataObject, world_size: int) -> None:
+    reference = FloatNumbers(world_size, wire)
+    words = data.draw(hnp.arrays(np.uint32, st.integers(1, 150)))
     values = words.view(np.float32)
     (exponent,) = Blocks(values, values.size).scan().tolist()
     if exponent == 0:
         return
-    quanta = fast.quantise(values, exponent, world_size, simd)
-    np.testing.assert_array_equal(quanta, reference.quantise(values[np.newaxis], [exponent])[0])
+    place, seed = data.draw(st.integers(0, 2**24)), data.draw(st.integers(0, 2**32 - 1))
+    block = padded(values, wire)
+    quanta = fast.quantise(values, exponent, world_size, simd, wire=wire, seed=seed, first=place * block.size)
+    np.testing.assert_array_equal(quanta, reference.quantise(block, [exponent], [place], seed)[0])
     sums = words.view(np.int32)
     expected = reference.dequantise(sums[np.newaxis], [exponent])[0]
-    np.testing.assert_array_equal(bits(fast.dequantise(sums, exponent, world_size, simd=simd)), bits(expected))
+    actual = fast.dequantise(sums, exponent, world_size, simd=simd, wire=wire)
+    np.testing.assert_array_equal(bits(actual), bits(expected))
+
+
+@pytest.mark.parametrize("count", range(1, 140))
+def test_every_length_of_narrow_words(simd: str, count: int) -> None:
+    """The last word is filled up with zeros; nothing beyond it is read or written, which sanitizers would see."""
+    values = np.resize(np.arange(-60, 60, dtype=np.float32), count)
+    for wire in WIRES[1:]:
+        exponent = 126 + magnitude_bits(wire, 1)  # a quantum is 1, and nothing is left to chance
+        words = fast.quantise(values, exponent, 1, simd, wire=wire)
+        np.testing.assert_array_equal(
+            words, FloatNumbers(1, wire).quantise(padded(values, wire), [exponent], [0], 0)[0]
+        )
+        back = fast.dequantise(words, exponent, 1, simd=simd, wire=wire, count=count)
+        np.testing.assert_array_equal(back, values)
 
 
 @pytest.mark.parametrize("count", range(70))

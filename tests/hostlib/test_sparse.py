@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from in_process import error_of, join, together
 
-from p4reduce import Communicator, MismatchError, UnsupportedDtype
+from p4reduce import Communicator, MismatchError, P4ReduceError, UnsupportedDtype
+from p4reduce.collectives import sparse
 from p4reduce.protocol.numbers import reference_allreduce
 
 torch = pytest.importorskip("torch", reason="needs torch")
@@ -21,9 +22,13 @@ torch = pytest.importorskip("torch", reason="needs torch")
 SIZE = 3
 
 
-@pytest.fixture
-def trio(controller: FakeController) -> Iterator[list[Communicator]]:
+@pytest.fixture(params=[sparse.INLINE, 0], ids=["inline", "three operations"])
+def trio(
+    controller: FakeController, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[Communicator]]:
+    """Whose small rows travel with the header, or not."""
     assert controller is not None
+    monkeypatch.setattr(sparse, "INLINE", request.param)
     communicators = join(SIZE)
     yield communicators
     for communicator in communicators:
@@ -36,18 +41,18 @@ examples = settings(suppress_health_check=[HealthCheck.function_scoped_fixture],
 @st.composite
 def same_shaped(draw: st.DrawFn) -> list[Any]:
     """One sparse tensor a rank, of the same shape; rows may come more than once, and in any order."""
-    sparse = draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
+    sparse_shape = draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
     dense = draw(st.lists(st.integers(0, 70), max_size=2))
     tensors = []
     for _ in range(SIZE):
         count = draw(st.integers(0, 8))
         generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
-        indices = torch.stack([torch.randint(0, size, (count,), generator=generator) for size in sparse])
+        indices = torch.stack([torch.randint(0, size, (count,), generator=generator) for size in sparse_shape])
         tensors.append(
             torch.sparse_coo_tensor(
                 indices,
                 torch.randn(count, *dense, generator=generator),
-                (*sparse, *dense),
+                (*sparse_shape, *dense),
                 check_invariants=True,
             )
         )
@@ -108,8 +113,44 @@ def test_only_ones_own_rows_are_sent(trio: list[Communicator]) -> None:
     ]
     together(trio, lambda each: each.allreduce(tensors[each.rank]))
     assert [tensor.indices().shape[1] for tensor in tensors] == [30] * SIZE
-    # One block of the description, one or two of the numbers, and the ten of the rows.
+    # One block of the header, one or two of the numbers, and the ten of the rows.
     assert all(12 <= each.stats().blocks_sent <= 13 for each in trio)
+
+
+def test_what_is_small_takes_one_operation(controller: FakeController) -> None:
+    assert controller is not None
+    pair = join(2)
+    try:
+        for rows, operations in ((300, 1), (600, 3)):
+            before = [each.stats().operations for each in pair]
+            tensors = [torch.sparse_coo_tensor(torch.arange(rows)[None] * 7, torch.ones(rows), (10_000,)) for _ in pair]
+            together(pair, lambda each: each.allreduce(tensors[each.rank]))  # noqa: B023
+            assert [each.stats().operations - n for each, n in zip(pair, before, strict=True)] == [operations] * 2
+            assert all(torch.equal(tensor.values(), torch.full((rows,), 2.0)) for tensor in tensors)
+    finally:
+        for each in pair:
+            each.close()
+
+
+@pytest.mark.parametrize("what", ["count", "numbers"])
+def test_rows_that_cannot_be_are_an_error_that_names_the_rank(
+    trio: list[Communicator], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = sparse.Code.encode
+
+    def faulty(code: sparse.Code, places: Any) -> Any:
+        words = encode(code, places)
+        return np.full_like(words, -1) if places.size == 77 else words
+
+    monkeypatch.setattr(sparse.Code, "encode", faulty)
+    tensors = [torch.sparse_coo_tensor(torch.arange(80)[None] * 7, torch.ones(80), (10_000,)) for _ in trio]
+    tensors[1] = torch.sparse_coo_tensor(torch.arange(77)[None] * 7, torch.ones(77), (10_000,))
+    if what == "count":
+        monkeypatch.setattr(sparse.Reduction, "_described", lambda self: [*self._rows.description, 77 * 10**6, 0])
+    errors = together(trio, lambda each: error_of(lambda: each.allreduce(tensors[each.rank])))
+    wanted = "rank 0" if what == "count" else "rank 1"
+    assert all(isinstance(error, P4ReduceError) and f"{wanted} has told of rows" in str(error) for error in errors)
+    assert torch.equal(tensors[1].coalesce().values(), torch.ones(77))
 
 
 def test_asynchronously(trio: list[Communicator]) -> None:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from simulator import Network
 
 from p4reduce.protocol import Membership, Operation
-from p4reduce.protocol.numbers import reference_allreduce
+from p4reduce.protocol.fingerprint import fingerprint
+from p4reduce.protocol.numbers import WIRES, Wire, reference_allreduce, values_per_word
 
 Dtype: TypeAlias = "type[np.float32] | type[np.int32]"
 
@@ -85,25 +86,55 @@ class Call:
     operations: list[Operation]
     inputs: list[npt.NDArray[Any]]
     expected: npt.NDArray[Any]
+    wire: Wire = "int32"
 
     def check(self) -> None:
         for operation in self.operations:
             assert operation.error is None
             assert operation.data.tobytes() == self.expected.tobytes()
+        self._check_residuals()
+
+    def _check_residuals(self) -> None:
+        """What was sent and what was left add up to what there was."""
+        if self.operations[0].residual is None or not np.isfinite(self.inputs).all():
+            return
+        left = [
+            operation.residual.astype(np.float64) for operation in self.operations if operation.residual is not None
+        ]
+        with np.errstate(over="ignore"):  # as float32
+            total = (np.sum(self.inputs, axis=0, dtype=np.float64) - np.sum(left, axis=0)).astype(np.float32)
+        largest = np.max(np.abs(self.inputs), initial=0.0)
+        with np.errstate(invalid="ignore"):  # of two infinities
+            assert np.all((np.abs(total - self.expected) <= largest * 1e-6) | (total == self.expected))
 
 
-def call(arrays: list[npt.NDArray[Any]], block_size: int) -> Call:
-    operations = [Operation(array.copy()) for array in arrays]
-    return Call(operations, arrays, reference_allreduce(arrays, block_size=block_size))
+def call(
+    arrays: list[npt.NDArray[Any]],
+    block_size: int,
+    wire: Wire = "int32",
+    *,
+    counter: int = 0,
+    residual: bool = False,
+) -> Call:
+    """counter: the operation's of the job."""
+    operations = [
+        Operation(array.copy(), wire=wire, residual=np.zeros_like(array) if residual else None) for array in arrays
+    ]
+    number = fingerprint(counter, operations[0].numbers, "sum", arrays[0].size)
+    expected = reference_allreduce(arrays, block_size=block_size, wire=wire, operation=number)
+    return Call(operations, arrays, expected, wire)
 
 
 def random_calls(random: Random, membership: Membership) -> list[Call]:
     # Small arrays for many workers, so that every schedule takes about as long.
     most = random.choice([1, 10, 60, 200]) * 3 // max(membership.world_size, 3) * min(membership.block_size, 20)
     calls = []
-    for _ in range(random.choice([1, 1, 2, 4])):
+    for counter in range(random.choice([1, 1, 2, 4])):
         size = random.choice([0, 1, random.randint(0, most), most])
         dtype: Dtype = np.float32 if random.random() < 0.7 else np.int32
-        arrays = [random_array(random, size, membership.block_size, dtype) for _ in range(membership.world_size)]
-        calls.append(call(arrays, membership.block_size))
+        wire: Wire = random.choice(WIRES) if dtype is np.float32 else "int32"
+        residual = dtype is np.float32 and random.random() < 0.3
+        values = membership.block_size * values_per_word(wire)
+        arrays = [random_array(random, size, values, dtype) for _ in range(membership.world_size)]
+        calls.append(call(arrays, membership.block_size, wire, counter=counter, residual=residual))
     return calls

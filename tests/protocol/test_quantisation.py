@@ -16,7 +16,15 @@ from hypothesis.extra import numpy as hnp
 
 from p4reduce.errors import UnsupportedDtype
 from p4reduce.protocol.blocks import Blocks
-from p4reduce.protocol.numbers import Float32Numbers, error_bound, numbers_for, reference_allreduce
+from p4reduce.protocol.numbers import (
+    FloatNumbers,
+    Wire,
+    error_bound,
+    magnitude_bits,
+    noise,
+    numbers_for,
+    reference_allreduce,
+)
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -53,16 +61,92 @@ def test_reference_is_the_formula(data: st.DataObject, ranks: int) -> None:
     assert_same_bits(reference_allreduce(list(block), block_size=4), expected + np.float32(0))
 
 
+def narrow_sum(columns: npt.NDArray[np.float32], wire: Wire, seed: int = 0) -> list[float]:
+    """The same where a word has more than one value: `columns` fill one word."""
+    ranks, bits = len(columns), {"int16": 16, "int8": 8}[wire]
+    largest_sum = 2 ** (bits - 1) - 1
+    magnitude = max(p for p in range(bits) if ranks * (2**p - 1) <= largest_sum)
+    exponent = max(math.frexp(float(np.abs(columns).max()))[1] + 126, 1)
+    scale = Fraction(2) ** (magnitude - (exponent - 126))
+    sums = []
+    for place, column in enumerate(columns.T):
+        total = 0
+        for rank, value in enumerate(column):
+            if wire == "int16":
+                quantum = round(Fraction(float(value)) * scale)
+            else:
+                (chance,) = noise(seed | rank, np.array([place], np.uint64)).tolist()
+                quantum = math.floor(Fraction(round(Fraction(float(value)) * scale * 2**23) + chance, 2**23))
+            total += min(max(quantum, 1 - 2**magnitude), 2**magnitude - 1)
+        assert abs(total) <= largest_sum
+        sums.append(float(total / scale))
+    return sums
+
+
+@pytest.mark.parametrize("wire", ["int16", "int8"])
+@settings(max_examples=300)
+@given(st.data(), st.integers(1, 32))
+def test_reference_of_narrow_words_is_the_formula(wire: Wire, data: st.DataObject, ranks: int) -> None:
+    block = data.draw(hnp.arrays(np.float32, (ranks, {"int16": 2, "int8": 4}[wire]), elements=FLOATS))
+    zeros = np.zeros(block.shape[1], np.float32)
+    with np.errstate(over="ignore"):
+        expected = np.array(narrow_sum(block, wire, 0xABCD00), np.float32) if block.any() else zeros
+    actual = reference_allreduce(list(block), block_size=1, wire=wire, operation=0xABCD00)
+    assert_same_bits(actual, expected + np.float32(0))
+
+
+@pytest.mark.parametrize("wire", ["int32", "int16", "int8"])
 @settings(max_examples=300)
 @given(st.data(), st.integers(1, 32), st.sampled_from([1.0, 1e-40, 1e30, LARGEST]))
-def test_error_bound(data: st.DataObject, ranks: int, size: float) -> None:
+def test_error_bound(wire: Wire, data: st.DataObject, ranks: int, size: float) -> None:
     unit = st.floats(-1, 1, width=32)
     block = data.draw(hnp.arrays(np.float32, (ranks, 4), elements=unit)) * np.float32(size)
-    exponents = np.max([Blocks(row, 4).scan() for row in block], axis=0)
-    bound = Fraction(float(error_bound(exponents, ranks)[0]))
-    for mine, column in zip(exact_block_sum(block), block.T, strict=True):
-        exact = sum(Fraction(float(value)) for value in column)
-        assert abs(Fraction(mine) - exact) <= bound
+    pairs = [block] if wire != "int16" else [block[:, :2], block[:, 2:]]
+    for some in pairs:
+        exponents = np.max([Blocks(row, 4).scan() for row in some], axis=0)
+        bound = Fraction(float(error_bound(exponents, ranks, wire)[0]))
+        sums = (exact_block_sum(some) if wire == "int32" else narrow_sum(some, wire)) if some.any() else [0.0] * 4
+        for mine, column in zip(sums, some.T, strict=False):
+            exact = sum(Fraction(float(value)) for value in column)
+            assert abs(Fraction(mine) - exact) <= bound
+
+
+@pytest.mark.parametrize("wire", ["int16", "int8"])
+def test_no_lane_of_a_word_overflows_at_any_size(wire: Wire) -> None:
+    """Every rank sends the largest or the least there is; the lane beside it is at the other end."""
+    for ranks in range(1, 128 if wire == "int8" else 256):
+        top = np.float32(2 ** magnitude_bits(wire, ranks) - 1)  # in units of the quantum
+        row = np.array([top, -top, top, -top, 0, top, -top, 0], np.float32)
+        result = reference_allreduce([row] * ranks, block_size=8, wire=wire)
+        np.testing.assert_array_equal(result, np.float64(ranks) * row)
+
+
+def test_the_least_words_have_no_room_for_many_ranks() -> None:
+    with pytest.raises(ValueError, match=r"wire 'int8' of 128 ranks: sums have 8 bits, for up to 127 ranks"):
+        reference_allreduce([np.ones(4, np.float32)] * 128, wire="int8")
+    with pytest.raises(ValueError, match=r"wire 'int16' of int32: accepted are int32"):
+        numbers_for(np.dtype(np.int32), 2, "int16")
+
+
+def test_int8_errs_to_both_sides_alike() -> None:
+    """The mean of many roundings is the value: a third of a quantum is rounded up once in three."""
+    values = np.full(400_000, 1 / 3, np.float32)
+    values[::256] = 63  # makes a quantum 1
+    result = reference_allreduce([values, np.zeros_like(values)], wire="int8", operation=77 << 8)
+    rounded = result[values < 1]
+    assert set(np.unique(rounded).tolist()) == {0.0, 1.0}
+    deviation = math.sqrt(1 / 3 * 2 / 3 / rounded.size)
+    assert abs(float(rounded.mean()) - 1 / 3) < 5 * deviation
+    other = reference_allreduce([values, np.zeros_like(values)], wire="int8", operation=78 << 8)
+    assert 0.3 < float((other != result).mean()) < 0.6  # 4 / 9 of them
+
+
+def test_noise_is_even() -> None:
+    drawn = noise(12345, np.arange(1 << 20, dtype=np.uint64))
+    assert drawn.min() >= 0
+    assert drawn.max() < 2**23
+    counts = np.bincount(drawn >> 15, minlength=256)
+    assert abs(float(((counts - 4096.0) ** 2 / 4096).sum()) - 255) < 5 * math.sqrt(2 * 255)  # chi-squared
 
 
 def test_error_is_below_float32_rounding() -> None:
@@ -130,9 +214,9 @@ def test_largest_magnitudes() -> None:
 
 def test_no_sum_overflows_at_any_size() -> None:
     for ranks in range(1, 33):
-        numbers = Float32Numbers(ranks)
+        numbers = FloatNumbers(ranks)
         just_below = np.full((1, 1), np.nextafter(np.float32(2), np.float32(0)))
-        quantum = int(numbers.quantise(just_below, [127])[0, 0])
+        quantum = int(numbers.quantise(just_below, [127], [0], 0)[0, 0])
         assert 2**28 / ranks < quantum
         assert ranks * quantum <= 2**30
 

@@ -17,6 +17,7 @@ from scenarios import Call, call, random_calls, random_membership
 from simulator import Network, Simulation
 
 from p4reduce.protocol import Membership
+from p4reduce.protocol.numbers import values_per_word
 from p4reduce.protocol.packet import Codec
 
 
@@ -38,7 +39,10 @@ def rounds_of(union: npt.NDArray[np.bool_], membership: Membership) -> int:
 def check_traffic(simulation: Simulation, membership: Membership, calls: list[Call], *, lossless: bool) -> None:
     codec = Codec(membership.lanes, membership.block_size)
     header = 18 + 4 * membership.lanes
-    flags = [[nonzero_blocks(array, membership.block_size) for array in one.inputs] for one in calls]
+    flags = [
+        [nonzero_blocks(array, membership.block_size * values_per_word(one.wire)) for array in one.inputs]
+        for one in calls
+    ]
     unions = [np.any(own, axis=0) for own in flags]
     rounds = sum(rounds_of(union, membership) for union in unions)
     for rank, worker in enumerate(simulation.workers):

@@ -31,21 +31,36 @@ def test_fingerprints(vector: dict[str, Any]) -> None:
 def test_numbers(vector: dict[str, Any]) -> None:
     numbers = numbers_for(np.dtype(np.float32), vector["world_size"])
     values = np.array([[int(word, 16) for word in vector["float32"]]], np.uint32).view(np.float32)
-    assert numbers.quantise(values, [vector["exponent"]])[0].tolist() == vector["int32"]
+    assert numbers.quantise(values, [vector["exponent"]], [0], 0)[0].tolist() == vector["int32"]
     sums = np.array([vector["sums"]], np.int32)
     result = numbers.dequantise(sums, [vector["exponent"]]).view(np.uint32)
     assert [f"{word:08x}" for word in result[0]] == vector["result"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["narrow"])
+def test_narrow_numbers(vector: dict[str, Any]) -> None:
+    """All ranks have the same values; `first` is the index of the first of them."""
+    numbers = numbers_for(np.dtype(np.float32), vector["world_size"], vector["wire"])
+    values, words, sums, result = (
+        np.array([[int(word, 16) for word in vector[name]]], np.uint32)
+        for name in ("float32", "words", "sums", "result")
+    )
+    block, exponents = vector["first"] // values.size, [vector["exponent"]]
+    quantised = numbers.quantise(values.view(np.float32), exponents, [block], int(vector["seed"], 16))
+    assert quantised.view(np.uint32).tolist() == words.tolist()
+    assert (words * np.uint32(vector["world_size"])).tolist() == sums.tolist()
+    assert numbers.dequantise(sums.view(np.int32), exponents).view(np.uint32).tolist() == result.tolist()
 
 
 @pytest.mark.parametrize("vector", VECTORS["collectives"], ids=lambda vector: vector["call"])
 def test_collectives(vector: dict[str, Any]) -> None:
     group, tensor = Group(1, 2), np.zeros(vector["shape"], vector["tensor_dtype"])
     calls: dict[str, Any] = {
-        "allreduce sum": lambda: reductions.allreduce(group, tensor, "sum", 1),
-        "allreduce average": lambda: reductions.allreduce(group, tensor, "average", 1),
-        "allreduce max": lambda: reductions.allreduce(group, tensor, "max", 1),
-        "reduce to 0": lambda: reductions.reduce(group, tensor, 0, "sum", 1),
-        "reduce_scatter": lambda: reductions.reduce_scatter(group, tensor, None, "sum", 1),
+        "allreduce sum": lambda: reductions.allreduce(group, tensor, "sum", 1, "auto"),
+        "allreduce average": lambda: reductions.allreduce(group, tensor, "average", 1, "auto"),
+        "allreduce max": lambda: reductions.allreduce(group, tensor, "max", 1, "auto"),
+        "reduce to 0": lambda: reductions.reduce(group, tensor, 0, "sum", 1, "auto"),
+        "reduce_scatter": lambda: reductions.reduce_scatter(group, tensor, None, "sum", 1, "auto"),
         "broadcast from 0": lambda: moves.broadcast(group, tensor, 0),
         "all_gather": lambda: moves.all_gather(group, tensor, None),
         "barrier": lambda: moves.barrier(group),

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from p4reduce.errors import P4ReduceError
+from p4reduce.protocol.numbers import Wire
+from p4reduce.tensors.dense import WireChoice, wire_for
 
 DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "int32": 4}
 """Bytes an element."""
@@ -37,6 +39,13 @@ class Case:
     overlap: str
     sparsity: str
     seed: int = 1
+    wire: WireChoice = "auto"
+    """How the switch's sums of floats travel."""
+
+    @property
+    def form(self) -> Wire:
+        """What `wire` comes to."""
+        return wire_for(self.dtype, self.wire)
 
     def __str__(self) -> str:
         return f"{self.workers} workers, density {self.density:g}, overlap {self.overlap}, by {self.sparsity}"
@@ -50,10 +59,11 @@ def grid(
     densities: Iterable[float],
     overlaps: Iterable[str],
     sparsities: Iterable[str],
+    wire: WireChoice = "auto",
 ) -> list[Case]:
     """All cases; those of the same number of workers stand together."""
     return [
-        Case(count, numel, dtype, density, overlap, sparsity)
+        Case(count, numel, dtype, density, overlap, sparsity, wire=wire)
         for count in workers
         for sparsity in sparsities
         for overlap in overlaps

@@ -12,12 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
+from p4reduce.protocol.numbers import magnitude_bits, values_per_word
 from p4reduce_bench.allreduce.grid import Case
 
 BLOCK = DEFAULT_BLOCK_SIZE
 
+# So many of them are a block where words carry four values each.
+_LARGEST = 4
 # Values repeat after this many blocks: a prime, so that the pattern is out of step with slots and lanes.
-_TILE_BLOCKS = 1021
+_TILE_BLOCKS = 1021 * _LARGEST
 # Integers up to this are exact, and so is every partial sum of what `_tile` makes.
 _EXACT = {"float32": 1 << 24, "float16": 1 << 11, "bfloat16": 1 << 8, "int32": 1 << 24}
 _MASK, _TILE = 0, 1  # random streams
@@ -46,10 +49,10 @@ def _masks(case: Case) -> Iterator[Mask]:
 def _tile(case: Case, worker: int) -> Values:
     """Values of one sign or the other, none of them zero: shape (_TILE_BLOCKS, BLOCK)."""
     rng = np.random.default_rng([case.seed, _TILE, worker])
-    most = min(127, _EXACT[case.dtype] // case.workers)
+    most = min(127, _EXACT[case.dtype] // case.workers, 2 ** magnitude_bits(case.form, case.workers) - 1)
     values = rng.integers(1, most + 1, (_TILE_BLOCKS, BLOCK)) * rng.choice([-1, 1], (_TILE_BLOCKS, BLOCK))
     # The same at all workers, for the sums to be exact, but different from block to block.
-    scales = 2.0 ** (np.arange(_TILE_BLOCKS) % 8 - 4) if case.dtype != "int32" else np.ones(_TILE_BLOCKS)
+    scales = 2.0 ** (np.arange(_TILE_BLOCKS) // _LARGEST % 8 - 4) if case.dtype != "int32" else np.ones(_TILE_BLOCKS)
     tile: Values = (values * scales[:, None]).astype(np.float32)
     return tile
 
@@ -80,13 +83,14 @@ def tensors(case: Case, rank: int) -> tuple[Values, Values]:
 
 
 def block_masks(case: Case) -> Mask:
-    """Which blocks are not zero: shape (workers, blocks)."""
-    if case.sparsity == "block":
-        return np.stack(list(_masks(case)))
-    blocks = -(-case.numel // BLOCK)
-    made = np.zeros((case.workers, blocks), np.bool_)
-    for worker, mask in enumerate(_masks(case)):
-        padded = np.zeros(blocks * BLOCK, np.bool_)
-        padded[: case.numel] = mask
-        made[worker] = padded.reshape(-1, BLOCK).any(axis=1)
+    """Which blocks of the form that travels are not zero: shape (workers, blocks)."""
+    per_block = values_per_word(case.form) * (BLOCK if case.sparsity == "element" else 1)
+    return np.stack([_any(mask, per_block) for mask in _masks(case)])
+
+
+def _any(mask: Mask, together: int) -> Mask:
+    """Whether any of so many that follow each other is set."""
+    padded = np.zeros(-(-mask.size // together) * together, np.bool_)
+    padded[: mask.size] = mask
+    made: Mask = np.any(padded.reshape(-1, together), axis=1)
     return made

@@ -45,7 +45,7 @@ def measure(reducer: Reducer, case: Case, repeat: int, warm_up: int, late: float
     seconds = []
     traffic: dict[str, float] = {}
     for turn in range(-warm_up, repeat):
-        work = reducer.prepare(own, case.dtype)
+        work = reducer.prepare(own, case.dtype, case.wire)
         started = agree_on_start(reducer)
         before = reducer.traffic()
         time.sleep(max(0.0, started + late - time.monotonic()))

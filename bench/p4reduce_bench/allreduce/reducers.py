@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.errors import P4ReduceError
+from p4reduce.tensors.dense import WireChoice
 from p4reduce_bench.allreduce.inputs import BLOCK, Values
 from p4reduce_bench.allreduce.limit import AROUND_PAYLOAD
 
@@ -27,7 +28,7 @@ class Reducer(Protocol):
     rank: int
     slots: int
 
-    def prepare(self, own: Values, dtype: str) -> Any:
+    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:
         """A copy of `own` in the form that the system reduces: not part of the measured time."""
 
     def reduce(self, work: Any) -> Any:
@@ -84,11 +85,12 @@ class P4Reduce:
         self.slots = communicator._seat.membership.slots  # what the controller gave
         self._communicator = communicator
 
-    def prepare(self, own: Values, dtype: str) -> Any:
-        return _as_dtype(own, dtype)
+    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:
+        return _as_dtype(own, dtype), wire
 
     def reduce(self, work: Any) -> Any:
-        return self._communicator.allreduce(work)
+        tensor, wire = work
+        return self._communicator.allreduce(tensor, wire=wire)
 
     def values(self, result: Any) -> npt.NDArray[Any]:
         return _as_array(result)
@@ -142,7 +144,7 @@ class Gloo(_Other):
         self._dist: Any = dist
         self.rank = int(dist.get_rank())
 
-    def prepare(self, own: Values, dtype: str) -> Any:
+    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:  # noqa: ARG002
         return self._torch.from_numpy(own).to(getattr(self._torch, dtype), copy=True)
 
     def reduce(self, work: Any) -> Any:
@@ -159,7 +161,7 @@ class GlooSparse(Gloo):
     Rows of a block's length where that is shorter than an index for each element: what suits Gloo best.
     """
 
-    def prepare(self, own: Values, dtype: str) -> Any:
+    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:  # noqa: ARG002
         # By hand, as torch's to_sparse takes seconds for rows.
         nonzero = np.flatnonzero(own)
         if own.size % BLOCK == 0:
@@ -214,7 +216,7 @@ class Mpi(_Other):
         self._mpi: Any = MPI
         self.rank = int(MPI.COMM_WORLD.Get_rank())
 
-    def prepare(self, own: Values, dtype: str) -> Any:
+    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:  # noqa: ARG002
         if dtype not in ("float32", "int32"):
             raise P4ReduceError(f"MPI has no type for {dtype}")
         return _as_dtype(own, dtype)

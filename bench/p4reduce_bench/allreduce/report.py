@@ -47,6 +47,7 @@ class Row:
     packets: int | None = None
     retransmissions: int | None = None
     wrong: int | None = None
+    wire: str | None = None
     error: str | None = None
 
 
@@ -60,6 +61,7 @@ def row(
         **what,
         "system": system,
         "target": target if system == "p4reduce" else None,
+        "wire": case.form if system == "p4reduce" else None,
         "link_gbps": bits_per_second / 1e9 if bits_per_second else None,
         "limit_s": limit_s,
     }
@@ -101,7 +103,7 @@ def table(rows: Sequence[Row]) -> Table:
         if previous not in (None, place):
             made.add_section()
         previous = place
-        system = f"{one.system} ({one.target})" if one.target else one.system
+        system = f"{one.system} ({one.target}, {one.wire})" if one.target else one.system
         cells = [system, str(one.workers), f"{one.density:g}", one.overlap, one.sparsity,
                  _number(one.numel * DTYPES[one.dtype], 1e-6), str(one.numel), one.dtype, "sum"]  # fmt: skip
         if one.error is not None:

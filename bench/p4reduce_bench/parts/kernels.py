@@ -23,13 +23,14 @@ import numpy.typing as npt
 
 from p4reduce.fastpath import numbers
 from p4reduce.fastpath.library import address, library
-from p4reduce.fastpath.structures import TYPES
+from p4reduce.fastpath.structures import TYPES, WIRES
 
 BLOCK_SIZE = 64
 PACKET_VALUES = 4 * BLOCK_SIZE
 PACKETS = 16
 CALLS = 100  # at once of what takes little, as calling from Python takes a while
-UP, EXPONENT = 4, 130
+WORLD_SIZE, EXPONENT, SEED = 8, 130, 1
+INT32 = WIRES["int32"]
 
 
 def medians(actions: Mapping[str, Callable[[], object]], repeat: int) -> dict[str, float]:
@@ -67,37 +68,42 @@ def in_memory(data: npt.NDArray[np.float32], repeat: int) -> list[dict[str, obje
     memchr.argtypes, memchr.restype = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t], ctypes.c_void_p
     memcpy.argtypes, memcpy.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t], ctypes.c_void_p
     ones = np.full(data.size, 0x01010101, np.int32)
-    wire = np.zeros(data.size, ">i4")
+    words = np.zeros(data.size, ">i4")
     exponents = np.empty(data.size // BLOCK_SIZE, np.uint8)
-    data_at, wire_at, size = address(data), address(wire), data.size
+    data_at, words_at, size = address(data), address(words), data.size
     sets = [(simd, simd.encode()) for simd in numbers.simd_sets()]
     actions: dict[str, Callable[[], object]] = {
         "read memchr": lambda: memchr(address(ones), 0, ones.nbytes),
         "read max int64": lambda: ones.view(np.int64).max(),
         "read max float32": lambda: data.max(),
-        "copy": lambda: memcpy(wire_at, data_at, data.nbytes),
+        "copy": lambda: memcpy(words_at, data_at, data.nbytes),
     }
     for simd, name in sets:
         actions |= {
             f"scan {simd}": lambda name=name: c.p4reduce_scan(  # type: ignore[misc]
                 name, float32, data_at, size, BLOCK_SIZE, address(exponents)
             ),
-            f"quantise {simd}": lambda name=name: c.p4reduce_quantise(  # type: ignore[misc]
-                name, float32, data_at, size, UP, EXPONENT, wire_at
-            ),
-            f"dequantise {simd}": lambda name=name: c.p4reduce_dequantise(  # type: ignore[misc]
-                name, float32, wire_at, size, UP, EXPONENT, data_at
-            ),
         }
+        for wire, code in WIRES.items():
+            actions |= {
+                f"quantise {wire} {simd}": lambda name=name, code=code: c.p4reduce_quantise(  # type: ignore[misc]
+                    name, float32, code, data_at, size, WORLD_SIZE, EXPONENT, SEED, 0, words_at
+                ),
+                f"dequantise {wire} {simd}": lambda name=name, code=code: c.p4reduce_dequantise(  # type: ignore[misc]
+                    name, float32, code, words_at, size, WORLD_SIZE, EXPONENT, data_at
+                ),
+            }
     rates = {name: data.nbytes / seconds / 1e9 for name, seconds in medians(actions, repeat).items()}
     reader = max((name for name in rates if name.startswith("read")), key=rates.__getitem__)
     rows: list[dict[str, object]] = []
     for simd, _ in sets:
         row: dict[str, object] = {"simd": simd, "reader": reader.removeprefix("read ")}
         row |= {"read_GB_s": rates[reader], "copy_GB_s": rates["copy"]}
-        row |= {f"{what}_GB_s": rates[f"{what} {simd}"] for what in ("scan", "quantise", "dequantise")}
+        row["scan_GB_s"] = rates[f"scan {simd}"]
         row["scan_of_read"] = rates[f"scan {simd}"] / rates[reader]
-        row |= {f"{what}_of_copy": rates[f"{what} {simd}"] / rates["copy"] for what in ("quantise", "dequantise")}
+        for what in (f"{way} {wire}" for wire in WIRES for way in ("quantise", "dequantise")):
+            row[f"{what}_GB_s"] = rates[f"{what} {simd}"]
+            row[f"{what}_of_copy"] = rates[f"{what} {simd}"] / rates["copy"]
         rows.append(row)
     return rows
 
@@ -106,15 +112,16 @@ def in_cache(simd: str, repeat: int) -> dict[str, float]:
     """Nanoseconds a packet of 256 values."""
     c, float32, name = library(), TYPES["float32"], simd.encode()
     values = tensor(PACKETS * PACKET_VALUES, 1.0)
-    wire = np.zeros(values.size, ">i4")
+    words = np.zeros(values.size, ">i4")
+    numbers_of = (WORLD_SIZE, EXPONENT)
 
     def quantise(count: int) -> None:
         for _ in range(CALLS):
-            c.p4reduce_quantise(name, float32, address(values), count, UP, EXPONENT, address(wire))
+            c.p4reduce_quantise(name, float32, INT32, address(values), count, *numbers_of, SEED, 0, address(words))
 
     def dequantise() -> None:
         for _ in range(CALLS):
-            c.p4reduce_dequantise(name, float32, address(wire), values.size, UP, EXPONENT, address(values))
+            c.p4reduce_dequantise(name, float32, INT32, address(words), values.size, *numbers_of, address(values))
 
     actions = {"nothing": lambda: quantise(0), "quantise": lambda: quantise(values.size), "dequantise": dequantise}
     seconds = medians(actions, repeat)
@@ -137,7 +144,7 @@ def main() -> None:
     for row in rows:
         row |= in_cache(str(row["simd"]), options.repeat)
     if options.json:
-        print(json.dumps({"version": 2, "mib": mib, "cache_mib": cache >> 20, "density": options.density,
+        print(json.dumps({"version": 3, "mib": mib, "cache_mib": cache >> 20, "density": options.density,
                           "rows": rows}))  # fmt: skip
         return
     print(f"tensors of {mib} MiB; the last cache has {cache >> 20} MiB")

@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define P4REDUCE_ABI 2
+#define P4REDUCE_ABI 3
 #define P4REDUCE_API __attribute__((visibility("default")))
 
 /* The library's P4REDUCE_ABI, to be compared with the header's. */
@@ -106,10 +106,18 @@ typedef struct p4reduce_stats {
 
 typedef enum p4reduce_type { P4REDUCE_FLOAT32 = 1, P4REDUCE_INT32 = 2 } p4reduce_type;
 
+/* The integers that stand for float32 on the wire: one, two or four in each word of a block. */
+typedef enum p4reduce_wire {
+    P4REDUCE_WIRE_INT32 = 0,
+    P4REDUCE_WIRE_INT16 = 1,
+    P4REDUCE_WIRE_INT8 = 2 /* rounded up or down by chance; up to 127 ranks */
+} p4reduce_wire;
+
 /* One allreduce: the array's contents are replaced by the sum over all ranks, bit for bit the same on each.
  *
- * Ranks must call with the same `count`, `dtype` and `reduce_op`, in the same order. float32 sums are exact to
- * 31 - log2(world_size) bits of the largest magnitude in each block; int32 wraps around. */
+ * Ranks must call with the same `count`, `dtype`, `reduce_op` and `wire`, in the same order. float32 sums are exact to
+ * 31 - log2(world_size) bits of the largest magnitude in each block, to 16 and 8 less over narrower integers, of which a
+ * block has two or four times as many; int32 wraps around. */
 typedef struct p4reduce_request {
     uint32_t size;
     uint32_t type;         /* p4reduce_type of the data */
@@ -118,11 +126,13 @@ typedef struct p4reduce_request {
     const char *dtype;     /* what the caller has, if it is not `type`'s name, say "bfloat16"; at most 31 characters */
     const char *reduce_op; /* NULL for "sum"; at most 31 characters. Only compared with the other ranks' */
     float divisor;         /* not 0 or 1: float32 sums are divided by it, as for an average */
-    uint32_t reserved;     /* 0 */
+    uint32_t wire;         /* p4reduce_wire; of int32 data, P4REDUCE_WIRE_INT32 */
     double timeout;        /* from when no earlier operation is under way any more; 0 for 30 minutes */
     const char *name;      /* for error messages; NULL for "allreduce (<reduce_op>) of <count> <dtype>" */
     void (*on_end)(void *context, const p4reduce_error *error); /* see p4reduce_submit; may be NULL */
     void *context;
+    float *residual; /* of float32, `count` zeros: becomes what of this rank's values the wire has no digits for; NULL
+                        for none. As for `data` */
 } p4reduce_request;
 
 typedef struct p4reduce_engine p4reduce_engine;

@@ -22,13 +22,15 @@ extern "C" {
 P4REDUCE_API p4reduce_status p4reduce_scan(const char *simd, uint32_t type, const void *values, uint64_t count,
                                            uint32_t block_size, uint8_t *exponents);
 
-/* Big-endian int32 of one block's values, whose agreed exponent is `exponent`, in a job of `world_size` ranks. */
-P4REDUCE_API p4reduce_status p4reduce_quantise(const char *simd, uint32_t type, const void *values, uint64_t count,
-                                               uint32_t world_size, uint32_t exponent, uint8_t *wire);
+/* Big-endian words of one block's values, whose agreed exponent is `exponent`, in a job of `world_size` ranks, with as
+ * many values a word as `wire` (p4reduce_wire) says. INT8 rounds by `seed` and the values' places, from `first` on. */
+P4REDUCE_API p4reduce_status p4reduce_quantise(const char *simd, uint32_t type, uint32_t wire, const void *values,
+                                               uint64_t count, uint32_t world_size, uint32_t exponent, uint32_t seed,
+                                               uint64_t first, uint8_t *words);
 
-/* The values of one block from the big-endian int32 sums of a RESULT. */
-P4REDUCE_API p4reduce_status p4reduce_dequantise(const char *simd, uint32_t type, const uint8_t *wire, uint64_t count,
-                                                 uint32_t world_size, uint32_t exponent, void *values);
+/* The values of one block, `count` of them, from the big-endian sums of a RESULT. */
+P4REDUCE_API p4reduce_status p4reduce_dequantise(const char *simd, uint32_t type, uint32_t wire, const uint8_t *words,
+                                                 uint64_t count, uint32_t world_size, uint32_t exponent, void *values);
 
 /* 32 bits, of which the lower 8 are 0, that identify a job's `counter`-th operation; names are at most 31 characters. */
 P4REDUCE_API uint32_t p4reduce_fingerprint(uint32_t counter, const char *dtype, const char *reduce_op, uint64_t count);

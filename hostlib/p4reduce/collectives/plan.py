@@ -36,14 +36,15 @@ def nothing(_: object = None) -> None:
 class Plan(Generic[T]):
     """A collective that is staged: making a plan checks the arguments, and leaves the input as it is.
 
-    name: for error messages. operation: the sum over all ranks. result: what the caller is given in the end.
+    name: for error messages. operation: the sum over all ranks; None where nothing is left to add.
+    result: what the caller is given in the end.
     finish: called when the sums are there, from the carrier's thread; what it raises is the collective's error.
     fetch: called before the operation is begun, to fill its memory; with what waits for devices.
     crossings: of all CUDA tensors that it reads or writes.
     """
 
     name: str
-    operation: Operation
+    operation: Operation | None
     result: T
     finish: Callable[[], None] = nothing
     fetch: Callable[[Wait], None] = nothing

@@ -1,44 +1,173 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The allreduce of a sparse tensor, in three operations: of the number of rows of each rank, of these rows' numbers,
-and of the values of all rows that anybody has."""
+"""The allreduce of what has few rows that are not zero: their numbers, and the values of the rows that anybody has.
+
+It is up to three operations: a header, with how many rows each rank has; all ranks' numbers; the values of the union.
+Rows that are no larger than `INLINE` travel with the header, and where all ranks' do, it is the only operation.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from p4reduce.collectives.moves import all_gather, move
+from p4reduce import settings
+from p4reduce.collectives.choice import Costs
 from p4reduce.collectives.plan import Group, Plan
-from p4reduce.collectives.sums import Sum
-from p4reduce.tensors.staging import gathered
+from p4reduce.errors import MismatchError, P4ReduceError, UnsupportedDtype
+from p4reduce.protocol import Operation
+from p4reduce.protocol.numbers import check_ranks, reference_allreduce, values_per_word
+from p4reduce.tensors.dense import WireChoice, wire_for, work_dtype
+from p4reduce.tensors.places import Code
+from p4reduce.tensors.sparse import Elements, Rows, Values
 
 T = TypeVar("T")
+Words = npt.NDArray[np.int32]
+
+INLINE = 512
+"""Words a rank."""
+_BITMAP = 64  # rows there could be for each that there is, up to which the union is found by a bitmap
+
+Run = Callable[[Plan[Any]], Any]
+"""Carries out a plan, and gives its result when it has ended."""
 
 
-class Run(Protocol):
-    """Carries out a plan and gives its result, when it has ended."""
+class Reduction:
+    """A rank's rows while they are added up."""
 
-    def __call__(self, plan: Plan[T], /) -> T: ...
+    def __init__(self, group: Group, rows: Rows, op: str, factor: float, wire: WireChoice, block_size: int) -> None:
+        if op not in ("sum", "average"):
+            raise ValueError(f"op={op!r} of a sparse tensor: accepted are sum, average")
+        integer = work_dtype(rows.dtype) is np.int32
+        if integer and (op == "average" or factor != 1):
+            raise UnsupportedDtype(f"op={op!r}, factor={factor!r} of int32: accepted are sum and 1")
+        self._wire = wire_for(rows.dtype, wire)
+        check_ranks(self._wire, group.size)
+        self._group, self._rows, self._op, self._block_size = group, rows, op, block_size
+        self._divisor = group.size if op == "average" else 1
+        factor = np.float32(settings.number("factor", factor))
+        self._values = rows.values if factor == 1 else rows.values * factor
+        self._name = f"allreduce ({op}) of rows of {rows.dtype}"
+        self._block = block_size * values_per_word(self._wire)
+
+    def plan(self, result: T, run: Run, by_blocks: Callable[[], Plan[T]] | None = None) -> Plan[T]:
+        """The last operation's; `run` carries out those before.
+
+        by_blocks: of a dense tensor, what is taken in the place of it where that is cheaper.
+        """
+        inline, counts, blocks = self._header(run)
+        if inline is not None:
+            finish = partial(self._rows.write_back, *self._summed(inline))
+            return Plan(self._name, None, result, finish, crossings=self._rows.crossings)
+        if by_blocks is not None:
+            costs = Costs.of_counts(self._rows.bound, self._block, values_per_word(self._wire), counts, blocks)
+            if costs.blocks <= costs.elements:
+                return by_blocks()
+        codes = [self._code(rank, count) for rank, count in enumerate(counts)]
+        union = _union(self._numbers(run, codes), self._rows.bound)
+        packed = _packed(union, self._rows.numbers, self._values)
+        dtype = self._rows.dtype
+        operation = Operation(
+            packed.reshape(-1), dtype=dtype, reduce_op=self._op, divisor=self._divisor, wire=self._wire
+        )
+
+        def divide_and_finish() -> None:
+            if self._divisor != 1 and not operation.divided:
+                np.divide(packed, np.float32(self._divisor), out=packed)
+            self._rows.write_back(union, packed)
+
+        return Plan(self._name, operation, result, divide_and_finish, crossings=self._rows.crossings)
+
+    def _header(self, run: Run) -> tuple[list[tuple[npt.NDArray[np.int64], Values]] | None, list[int], list[int]]:
+        """All ranks' rows, where they fit into it; how many they are; and of dense tensors, in how many blocks."""
+        rows, rank = self._rows, self._group.rank
+        said = np.array(self._described(), np.int64).view(np.int32)
+        sent = np.zeros((self._group.size, said.size + INLINE), np.int32)
+        sent[rank, : said.size] = said
+        code = Code(rows.numbers.size, rows.bound)
+        if code.words + self._values.size <= INLINE:
+            words = np.concatenate([code.encode(rows.numbers), self._values.reshape(-1).view(np.int32)])
+            sent[rank, said.size : said.size + words.size] = words
+        # The fingerprint's names are what ranks must agree on before they can read each other's headers.
+        what = f"{rows.dtype}:{self._wire}"
+        run(
+            Plan(
+                f"{self._name}, their number",
+                Operation(sent.reshape(-1), dtype=what, reduce_op=f"rows {self._op}"),
+                None,
+            )
+        )
+        descriptions = np.ascontiguousarray(sent[:, : said.size]).view(np.int64)
+        self._check(descriptions[:, :-2])
+        counts: list[int] = descriptions[:, -2].tolist()
+        blocks: list[int] = descriptions[:, -1].tolist()
+        codes = [self._code(of, count) for of, count in enumerate(counts)]
+        if any(code.words + code.count * rows.width > INLINE for code in codes):
+            return None, counts, blocks
+        all_rows = []
+        for of, code in enumerate(codes):
+            words = sent[of, said.size :]
+            values = words[code.words : code.words + code.count * rows.width].view(self._values.dtype)
+            all_rows.append((self._decoded(of, code, words[: code.words]), values.reshape(code.count, rows.width)))
+        return all_rows, counts, blocks
+
+    def _described(self) -> list[int]:
+        rows = self._rows
+        return [*rows.description, rows.numbers.size, rows.blocks(self._block) if isinstance(rows, Elements) else 0]
+
+    def _numbers(self, run: Run, codes: list[Code]) -> list[npt.NDArray[np.int64]]:
+        """Of all ranks' rows."""
+        ends = np.cumsum([code.words for code in codes])
+        places = [slice(end - code.words, end) for end, code in zip(ends.tolist(), codes, strict=True)]
+        words = np.zeros(int(ends[-1]), np.int32)
+        own = self._group.rank
+        words[places[own]] = codes[own].encode(self._rows.numbers)
+        run(Plan(f"{self._name}, their numbers", Operation(words, reduce_op="rows"), None))
+        return [self._decoded(rank, code, words[places[rank]]) for rank, code in enumerate(codes)]
+
+    def _check(self, descriptions: npt.NDArray[np.int64]) -> None:
+        """Raises MismatchError, on all ranks alike, if their tensors differ in shape."""
+        if (descriptions != descriptions[0]).any():
+            shapes = "; ".join(
+                f"rank {rank}: {tuple(shape)}, sparse_dim {sparse_dim}"
+                for rank, (sparse_dim, *shape) in enumerate(descriptions.tolist())
+            )
+            raise MismatchError(f"ranks reduce sparse tensors of different shapes: {shapes}")
+
+    def _code(self, rank: int, count: int) -> Code:
+        try:
+            return Code(count, self._rows.bound)
+        except ValueError as error:
+            raise P4ReduceError(f"rank {rank} has told of rows that cannot be: {error}") from None
+
+    def _decoded(self, rank: int, code: Code, words: Words) -> npt.NDArray[np.int64]:
+        try:
+            return code.decode(words)
+        except ValueError as error:
+            raise P4ReduceError(f"rank {rank} has told of rows that cannot be: {error}") from None
+
+    def _summed(self, rows: list[tuple[npt.NDArray[np.int64], Values]]) -> tuple[npt.NDArray[np.int64], Values]:
+        """The reduction of all ranks' rows, with the bits that switches would give it."""
+        union = _union([numbers for numbers, _ in rows], self._rows.bound)
+        packed = [_packed(union, numbers, values) for numbers, values in rows]
+        op = "avg" if self._op == "average" else "sum"
+        return union, reference_allreduce(packed, op, self._block_size, self._wire)
 
 
-def allreduce_rows(group: Group, tensor: Any, op: str, factor: float, run: Run) -> Plan[Any]:
-    """The plan of the last operation; `run` carries out those before."""
-    from p4reduce.tensors.sparse import SparseRows
+def _union(numbers: list[npt.NDArray[np.int64]], bound: int) -> npt.NDArray[np.int64]:
+    if bound > _BITMAP * sum(some.size for some in numbers):
+        return np.unique(np.concatenate(numbers))
+    there = np.zeros(bound, np.bool_)
+    for some in numbers:
+        there[some] = True
+    return np.flatnonzero(there)
 
-    if op not in ("sum", "average"):
-        raise ValueError(f"op={op!r} of a sparse tensor: accepted are sum, average")
-    rows = SparseRows(tensor)
-    counts = rows.counts(run(all_gather(group, rows.description(), None)))
-    start = sum(counts[: group.rank])
-    numbers = np.empty(sum(counts), rows.numbers.dtype)
-    staging = gathered(numbers, slice(start, start + rows.numbers.size), rows.numbers)
-    union = np.unique(run(move("rows", staging, numbers, staging.write_back)))
-    packed = rows.pack(union)
-    reduction = Sum(group, "allreduce", packed, op, factor, in_place=True)
 
-    def finish() -> None:
-        reduction.write_back()
-        rows.write_back(union, packed)
-
-    return reduction.plan(tensor, finish, *rows.crossings)
+def _packed(union: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], values: Values) -> Values:
+    """The rows of the union, zeros where `numbers` are not: shape (rows, width)."""
+    packed = np.zeros((union.size, values.shape[1]), values.dtype)
+    packed[np.searchsorted(union, numbers)] = values
+    return packed

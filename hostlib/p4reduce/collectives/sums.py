@@ -12,7 +12,8 @@ from p4reduce import settings
 from p4reduce.collectives.plan import Group, Plan
 from p4reduce.errors import UnsupportedDtype
 from p4reduce.protocol import Operation
-from p4reduce.tensors.dense import check_writable, dtype_name, work_dtype
+from p4reduce.protocol.numbers import check_ranks
+from p4reduce.tensors.dense import WireChoice, check_writable, dtype_name, flat_float32, wire_for, work_dtype
 from p4reduce.tensors.staging import Target, crossings, numbers
 
 if TYPE_CHECKING:
@@ -24,14 +25,29 @@ T = TypeVar("T")
 class Sum:
     """A rank's tensor while it is added up."""
 
-    def __init__(self, group: Group, collective: str, tensor: Any, op: str, factor: float, *, in_place: bool) -> None:
-        """in_place: the result goes into the tensor, which must be writable."""
+    def __init__(
+        self,
+        group: Group,
+        collective: str,
+        tensor: Any,
+        op: str,
+        factor: float,
+        wire: WireChoice,
+        residual: Any = None,
+        *,
+        in_place: bool,
+    ) -> None:
+        """in_place: the result goes into the tensor, which must be writable. residual: for what the wire loses."""
         dtype = dtype_name(tensor)
         carried = work_dtype(dtype)
         if carried is np.int32 and op == "average":
             raise UnsupportedDtype("op='average' of int32, whose average is no integer: use op='sum' and divide")
         if carried is np.int32 and factor != 1:
             raise UnsupportedDtype(f"factor={factor!r} of int32, whose product may be no integer: multiply before")
+        if carried is np.int32 and residual is not None:
+            raise ValueError("residual of int32, of which nothing is lost: accepted is that of floats")
+        form = wire_for(dtype, wire)
+        check_ranks(form, group.size)
         if in_place:
             check_writable(tensor)
         self._factor = np.float32(settings.number("factor", factor))
@@ -41,7 +57,8 @@ class Sum:
         self._divisor = group.size if op == "average" else 1
         self._name = f"{collective} ({op}) of {work.size} {dtype}"
         what = op if collective == "allreduce" else f"{collective} {op}"
-        self._operation = Operation(work, dtype=dtype, reduce_op=what, divisor=self._divisor)
+        lost = None if residual is None else flat_float32("residual", residual, work.size)
+        self._operation = Operation(work, dtype=dtype, reduce_op=what, divisor=self._divisor, wire=form, residual=lost)
 
     def plan(self, result: T, finish: Callable[[], None], *targets: Target) -> Plan[T]:
         return Plan(self._name, self._operation, result, finish, self._fetch, crossings(self._staging, *targets))

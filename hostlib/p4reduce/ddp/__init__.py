@@ -8,13 +8,20 @@ from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hoo
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_wrapper as bf16_wrapper
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper as fp16_wrapper
 
-from p4reduce.ddp.hooks import allreduce_hook, block_randomk_hook, block_threshold_hook, block_topk_hook
+from p4reduce.ddp.hooks import (
+    allreduce_hook,
+    block_randomk_hook,
+    block_threshold_hook,
+    block_topk_hook,
+    int8_hook,
+)
 from p4reduce.ddp.recording import Recorder
 from p4reduce.ddp.states import (
     AllreduceState,
     BlockRandomKState,
     BlockThresholdState,
     BlockTopKState,
+    Int8State,
     SparsifierStats,
 )
 
@@ -23,6 +30,7 @@ __all__ = [
     "BlockRandomKState",
     "BlockThresholdState",
     "BlockTopKState",
+    "Int8State",
     "Recorder",
     "SparsifierStats",
     "allreduce_hook",
@@ -31,5 +39,6 @@ __all__ = [
     "block_threshold_hook",
     "block_topk_hook",
     "fp16_wrapper",
+    "int8_hook",
     "noop_hook",
 ]

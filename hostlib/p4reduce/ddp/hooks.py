@@ -18,7 +18,7 @@ from p4reduce.ddp.states import (
     BlockRandomKState,
     BlockThresholdState,
     BlockTopKState,
-    SparsifierState,
+    Int8State,
 )
 from p4reduce.futures import future_of
 
@@ -27,11 +27,12 @@ def allreduce_hook(state: AllreduceState, bucket: GradBucket) -> torch.futures.F
     """Average the bucket over all ranks: blocks that hold only zeros are not sent.
 
     An average is exact to 2^(h - 30) of the largest magnitude in its block, over all ranks, with h = ceil(log2(ranks)):
-    what is much smaller than its neighbours becomes zero. A NaN or an infinity makes its whole block NaN.
+    what is much smaller than its neighbours becomes zero. Of float16 and bfloat16, and of float32 where the state's
+    `wire` is "int16", to 2^(h - 14). A NaN or an infinity makes its whole block NaN.
 
     Use: `model.register_comm_hook(AllreduceState(communicator), allreduce_hook)`.
     """
-    return _average(state, bucket.buffer())
+    return _average(state, bucket)
 
 
 def block_topk_hook(state: BlockTopKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -39,7 +40,7 @@ def block_topk_hook(state: BlockTopKState, bucket: GradBucket) -> torch.futures.
 
     Use: `ddp.register_comm_hook(BlockTopKState(communicator, ddp, ratio=0.01), block_topk_hook)`.
     """
-    return _average_some(state, bucket)
+    return _average(state, bucket)
 
 
 def block_threshold_hook(state: BlockThresholdState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -47,7 +48,7 @@ def block_threshold_hook(state: BlockThresholdState, bucket: GradBucket) -> torc
 
     Use: `ddp.register_comm_hook(BlockThresholdState(communicator, ddp, threshold=0.1), block_threshold_hook)`.
     """
-    return _average_some(state, bucket)
+    return _average(state, bucket)
 
 
 def block_randomk_hook(state: BlockRandomKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -55,15 +56,20 @@ def block_randomk_hook(state: BlockRandomKState, bucket: GradBucket) -> torch.fu
 
     Use: `ddp.register_comm_hook(BlockRandomKState(communicator, ddp, ratio=0.01), block_randomk_hook)`.
     """
-    return _average_some(state, bucket)
+    return _average(state, bucket)
 
 
-def _average_some(state: SparsifierState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    return _average(state, state.sparsify(bucket))
+def int8_hook(state: Int8State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average the bucket as int8, with error feedback: see `Int8State`.
+
+    Use: `ddp.register_comm_hook(Int8State(communicator, ddp), int8_hook)`.
+    """
+    return _average(state, bucket)
 
 
-def _average(state: AllreduceState, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-    handle = state.start(buffer)
+def _average(state: AllreduceState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    buffer = bucket.buffer()
+    handle, afterwards = state.start(bucket)
     within_backward = _within_backward()
     if within_backward:
         # DDP turns an exception in a hook's future into a misleading cast error. So such a future always succeeds, and
@@ -74,6 +80,8 @@ def _average(state: AllreduceState, buffer: torch.Tensor) -> torch.futures.Futur
     def settle() -> torch.Tensor:
         if not within_backward or handle.exception() is None:
             handle.wait()
+        if handle.exception() is None:
+            afterwards()
         return buffer
 
     future: torch.futures.Future[torch.Tensor] = future_of(handle, settle, [buffer])

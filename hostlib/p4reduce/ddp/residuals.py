@@ -44,6 +44,11 @@ class Residuals:
             if not finite:
                 kept.nan_to_num_(0.0, 0.0, 0.0)
 
+    def put_back(self, residual: torch.Tensor, parameters: Sequence[torch.Tensor]) -> None:
+        """Keep what was taken off, but got lost on its way."""
+        for kept, part in self._parts(residual, parameters):
+            kept.add_(part.to(kept.device))
+
     def norm(self) -> float:
         """The l2 norm of all that is kept."""
         return float(torch.stack([kept.norm() for kept in self._kept.values()]).norm()) if self._kept else 0.0

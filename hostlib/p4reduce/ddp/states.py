@@ -5,19 +5,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch._C._distributed_c10d import GradBucket
 
+from p4reduce import settings
+from p4reduce.collectives.plan import nothing
 from p4reduce.communicator import Communicator
 from p4reduce.ddp.parameters import Parameters
 from p4reduce.ddp.residuals import Residuals
 from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle
+from p4reduce.tensors.dense import WireChoice
 
 _VERSION = 1  # of state_dict
 
@@ -27,14 +31,16 @@ class AllreduceState:
 
     communicator: reduces the buckets; its ranks must be those of DDP's process group. It belongs to its process and is
     not pickled: a state that was needs its attribute `communicator` set again.
+    wire: how gradients travel, as of `Communicator.allreduce`; by default the communicator's.
     """
 
-    def __init__(self, communicator: Communicator) -> None:
+    def __init__(self, communicator: Communicator, *, wire: WireChoice | None = None) -> None:
         self.communicator: Communicator | None = communicator
+        self.wire: WireChoice | None = wire if wire is None else settings.wire(wire)
 
-    def start(self, tensor: torch.Tensor) -> Handle[torch.Tensor]:
-        """Start to average `tensor` over the ranks, in place."""
-        return self._joined().allreduce_async(tensor, op="average")
+    def start(self, bucket: GradBucket) -> tuple[Handle[torch.Tensor], Callable[[], None]]:
+        """Start to average the bucket over the ranks, in place. With what is to be done when that went well."""
+        return self._joined().allreduce_async(bucket.buffer(), op="average", wire=self.wire), nothing
 
     def _joined(self) -> Communicator:
         if self.communicator is None:
@@ -69,12 +75,15 @@ class SparsifierStats:
 class SparsifierState(AllreduceState):
     """What all hooks share that send only some blocks of each bucket.
 
-    communicator: as of `AllreduceState`. Its blocks are those among which is chosen: `block_size` consecutive values of
-        a bucket (64, where OmniReduce's are 256), so that what is not chosen is not sent.
+    communicator: as of `AllreduceState`. Its blocks are those among which is chosen, so that what is not chosen is not
+        sent: `values_per_block` consecutive values of a bucket (64 of int32, 128 of int16, 256 of int8, as many as
+        OmniReduce's have).
     model: that DDP trains, wrapped or not: what was not sent is kept by parameter.
     start_iteration: of the backward passes that reduce, the first that leaves blocks out; earlier ones send all, for
         gradients change fastest at the start.
-    error_feedback: keep what was not sent, and add it to the next gradient. Without it, it is lost.
+    error_feedback: keep what was not sent, be it whole blocks or what int16 and int8 have no digits for, and add it to
+        the next gradient. Without it, it is lost.
+    wire: as of `AllreduceState`.
 
     Blocks with a NaN or an infinity are always sent, so that all ranks see them. To go on from a checkpoint, save every
     rank's `state_dict` with the model. In a state that was pickled, set `communicator` and `model` again.
@@ -87,8 +96,9 @@ class SparsifierState(AllreduceState):
         *,
         start_iteration: int = 0,
         error_feedback: bool = True,
+        wire: WireChoice | None = None,
     ) -> None:
-        super().__init__(communicator)
+        super().__init__(communicator, wire=wire)
         if not isinstance(start_iteration, int) or start_iteration < 0:
             raise ValueError(f"start_iteration={start_iteration!r}: must be an integer from 0 on")
         self.start_iteration = start_iteration
@@ -111,11 +121,20 @@ class SparsifierState(AllreduceState):
         self._model: torch.nn.Module | None = model
         self._residuals.parameters = Parameters(model)
 
+    def start(self, bucket: GradBucket) -> tuple[Handle[torch.Tensor], Callable[[], None]]:
+        communicator, wire = self._joined(), self._form()
+        buffer = self.sparsify(bucket)
+        lost = None
+        if self.error_feedback and communicator.values_per_block(buffer, wire) != communicator.block_size:
+            lost = torch.zeros(buffer.numel(), dtype=torch.float32)
+        handle = communicator.allreduce_async(buffer, op="average", wire=wire, residual=lost)
+        return handle, nothing if lost is None else partial(self._residuals.put_back, lost, bucket.parameters())
+
     def sparsify(self, bucket: GradBucket) -> torch.Tensor:
         """Set the bucket's blocks to zero that are not to be sent, and keep what they held; gives the buffer."""
         started = time.perf_counter()
         buffer, parameters = bucket.buffer(), bucket.parameters()
-        size = self._joined().block_size
+        size = self._block_size(buffer)
         if self.error_feedback:
             self._residuals.add_to(buffer, parameters)
         norms = block_norms(buffer, size)
@@ -146,6 +165,13 @@ class SparsifierState(AllreduceState):
             residual_norm=self._residuals.norm(),
             seconds=self._seconds,
         )
+
+    def _form(self) -> WireChoice | None:
+        """How this iteration's gradients travel."""
+        return self.wire
+
+    def _block_size(self, buffer: torch.Tensor) -> int:
+        return self._joined().values_per_block(buffer, self._form())
 
     def state_dict(self) -> dict[str, Any]:
         """What this rank's state remembers: tensors and plain values, which `torch.load(weights_only=True)` takes.
@@ -213,8 +239,9 @@ class BlockTopKState(SparsifierState):
         tolerance: float = 1.5,
         start_iteration: int = 0,
         error_feedback: bool = True,
+        wire: WireChoice | None = None,
     ) -> None:
-        super().__init__(communicator, model, start_iteration=start_iteration, error_feedback=error_feedback)
+        super().__init__(communicator, model, start_iteration=start_iteration, error_feedback=error_feedback, wire=wire)
         self.ratio = _share(ratio)
         if by not in ("norm", "update ratio"):
             raise ValueError(f"by={by!r}: accepted are 'norm' and 'update ratio'")
@@ -231,7 +258,7 @@ class BlockTopKState(SparsifierState):
 
     def choose(self, norms: torch.Tensor, bucket: GradBucket) -> torch.Tensor:
         if self.by == "update ratio":
-            norms = norms / _parameter_norms(bucket.parameters(), self._joined().block_size)
+            norms = norms / _parameter_norms(bucket.parameters(), self._block_size(bucket.buffer()))
         k = _count(norms, self.ratio)
         threshold = self._thresholds.get(bucket.index())
         if threshold is not None and self.iteration % self.exact_every:
@@ -270,8 +297,9 @@ class BlockThresholdState(SparsifierState):
         threshold: float,
         start_iteration: int = 0,
         error_feedback: bool = True,
+        wire: WireChoice | None = None,
     ) -> None:
-        super().__init__(communicator, model, start_iteration=start_iteration, error_feedback=error_feedback)
+        super().__init__(communicator, model, start_iteration=start_iteration, error_feedback=error_feedback, wire=wire)
         if not 0 <= threshold < math.inf:
             raise ValueError(f"threshold={threshold!r}: must be a number from 0 on")
         self.threshold = threshold
@@ -302,8 +330,9 @@ class BlockRandomKState(SparsifierState):
         seed: int = 0,
         start_iteration: int = 0,
         error_feedback: bool = True,
+        wire: WireChoice | None = None,
     ) -> None:
-        super().__init__(communicator, model, start_iteration=start_iteration, error_feedback=error_feedback)
+        super().__init__(communicator, model, start_iteration=start_iteration, error_feedback=error_feedback, wire=wire)
         self.ratio = _share(ratio)
         if not isinstance(seed, int) or seed < 0:
             raise ValueError(f"seed={seed!r}: must be an integer from 0 on")
@@ -314,6 +343,34 @@ class BlockRandomKState(SparsifierState):
         drawn = rng.choice(norms.numel(), _count(norms, self.ratio), replace=False, shuffle=False)
         places = torch.from_numpy(drawn).to(norms.device)
         return torch.zeros_like(norms, dtype=torch.bool).index_fill_(0, places, True)
+
+
+class Int8State(SparsifierState):
+    """What `int8_hook` works with: gradients travel as int8, a quarter of float32's bytes, and what their rounding
+    loses is added to the next ones, as 1-bit SGD does (Seide et al., Interspeech 2014).
+
+    start_iteration: of the backward passes that reduce, the first that goes as int8; earlier ones go as int32.
+    error_feedback: keep what rounding loses. Without it, it is lost, though to both sides alike: int8 rounds by chance.
+    The rest is as of `SparsifierState`, but that every block is sent which is not zero.
+    """
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        model: torch.nn.Module,
+        *,
+        start_iteration: int = 0,
+        error_feedback: bool = True,
+    ) -> None:
+        super().__init__(
+            communicator, model, start_iteration=start_iteration, error_feedback=error_feedback, wire="int8"
+        )
+
+    def choose(self, norms: torch.Tensor, bucket: GradBucket) -> torch.Tensor:  # noqa: ARG002
+        return torch.ones_like(norms, dtype=torch.bool)
+
+    def _form(self) -> WireChoice | None:
+        return "int32" if self.iteration < self.start_iteration else self.wire
 
 
 def block_norms(buffer: torch.Tensor, block_size: int) -> torch.Tensor:

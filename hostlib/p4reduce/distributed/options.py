@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from p4reduce.tensors.dense import WireChoice
+
 NAME = "p4reduce"
 
 
@@ -20,3 +22,4 @@ class Options:
     transport: str | None = None
     interface: str | None = None
     token: str | None = None
+    wire: WireChoice | None = None

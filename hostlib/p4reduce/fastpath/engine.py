@@ -18,7 +18,7 @@ from p4reduce import carrier
 from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd
 from p4reduce.errors import P4ReduceError
 from p4reduce.fastpath import structures as c
-from p4reduce.fastpath.library import address, library, to_exception, type_code
+from p4reduce.fastpath.library import library, numbers_of, to_exception
 from p4reduce.fastpath.worker import to_c, to_stats
 from p4reduce.protocol import Membership, Operation, Stats
 from p4reduce.transport import DealtTransport, Transport
@@ -126,11 +126,7 @@ class NativeEngine(Carrier):
         self.check()
         number = next(self._numbers)
         request = c.Request.make(
-            type=type_code(operation.data.dtype),
-            data=address(operation.data),
-            count=operation.data.size,
-            dtype=operation.dtype.encode(),
-            reduce_op=operation.reduce_op.encode(),
+            **numbers_of(operation),
             divisor=operation.divisor,
             timeout=timeout,
             name=name.encode(),

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import p4reduce
 from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError, P4ReduceError
 from p4reduce.fastpath import structures as c
+from p4reduce.protocol import Operation
 from p4reduce.transport import TransportError
 
 NAME = "libp4reduce.so"
@@ -57,8 +58,14 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "p4reduce_worker_stats": (None, [c_void_p, POINTER(c.Stats)]),
     "p4reduce_worker_hello": (c_size_t, [c_void_p, c_uint64, c_char_p, c_size_t]),
     "p4reduce_scan": (c_int, [c_char_p, c_uint32, c_void_p, c_uint64, c_uint32, c_void_p]),
-    "p4reduce_quantise": (c_int, [c_char_p, c_uint32, c_void_p, c_uint64, c_uint32, c_uint32, c_void_p]),
-    "p4reduce_dequantise": (c_int, [c_char_p, c_uint32, c_void_p, c_uint64, c_uint32, c_uint32, c_void_p]),
+    "p4reduce_quantise": (
+        c_int,
+        [c_char_p, c_uint32, c_uint32, c_void_p, c_uint64, c_uint32, c_uint32, c_uint32, c_uint64, c_void_p],
+    ),
+    "p4reduce_dequantise": (
+        c_int,
+        [c_char_p, c_uint32, c_uint32, c_void_p, c_uint64, c_uint32, c_uint32, c_void_p],
+    ),
     "p4reduce_fingerprint": (c_uint32, [c_uint32, c_char_p, c_char_p, c_uint64]),
 }
 
@@ -107,6 +114,20 @@ def find() -> Path:
 def address(array: npt.NDArray[Any]) -> int:
     """Where an array's values begin."""
     return array.ctypes.data
+
+
+def numbers_of(operation: Operation) -> dict[str, Any]:
+    """What a request says of an operation's values."""
+    residual = operation.residual
+    return {
+        "type": type_code(operation.data.dtype),
+        "wire": c.WIRES[operation.wire],
+        "data": address(operation.data),
+        "residual": None if residual is None else residual.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
+        "count": operation.data.size,
+        "dtype": operation.dtype.encode(),
+        "reduce_op": operation.reduce_op.encode(),
+    }
 
 
 def to_exception(error: c.Error) -> Exception:

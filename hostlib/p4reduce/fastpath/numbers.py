@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.library import address, library, type_code
+from p4reduce.protocol.numbers import Wire, values_per_word
 
 
 def simd_in_use() -> str:
@@ -46,27 +47,46 @@ def scan(data: npt.NDArray[Any], block_size: int, simd: str | None = None) -> np
     return exponents
 
 
-def quantise(data: npt.NDArray[Any], exponent: int, world_size: int, simd: str | None = None) -> npt.NDArray[np.int32]:
-    """A block's int32, big-endian."""
-    wire = np.empty(data.size, ">i4")
+def quantise(
+    data: npt.NDArray[Any],
+    exponent: int,
+    world_size: int,
+    simd: str | None = None,
+    *,
+    wire: Wire = "int32",
+    seed: int = 0,
+    first: int = 0,
+) -> npt.NDArray[np.int32]:
+    """A block's words, big-endian int32. seed: of int8's rounding. first: the place of the first value."""
+    words = np.empty(-(-data.size // values_per_word(wire)), ">i4")
+    code, type_ = c.WIRES[wire], type_code(data.dtype)
     _check(
         library().p4reduce_quantise(
-            _name(simd), type_code(data.dtype), address(data), data.size, world_size, exponent, address(wire)
+            *(_name(simd), type_, code, address(data), data.size),
+            *(world_size, exponent, seed, first, address(words)),
         ),
         simd,
     )
-    return wire
+    return words
 
 
 def dequantise(
-    sums: npt.NDArray[Any], exponent: int, world_size: int, dtype: npt.DTypeLike = np.float32, simd: str | None = None
+    sums: npt.NDArray[Any],
+    exponent: int,
+    world_size: int,
+    dtype: npt.DTypeLike = np.float32,
+    simd: str | None = None,
+    *,
+    wire: Wire = "int32",
+    count: int | None = None,
 ) -> npt.NDArray[Any]:
-    """A block's values from its sums, int32 in any byte order."""
-    wire = sums.astype(">i4")
-    values = np.empty(sums.size, dtype)
+    """A block's values, `count` or as many as there are, from its sums, int32 in any byte order."""
+    words = sums.astype(">i4")
+    values = np.empty(sums.size * values_per_word(wire) if count is None else count, dtype)
+    code, type_ = c.WIRES[wire], type_code(values.dtype)
     _check(
         library().p4reduce_dequantise(
-            _name(simd), type_code(values.dtype), address(wire), sums.size, world_size, exponent, address(values)
+            _name(simd), type_, code, address(words), values.size, world_size, exponent, address(values)
         ),
         simd,
     )

@@ -7,10 +7,11 @@ import ctypes
 from ctypes import c_char, c_char_p, c_double, c_float, c_int32, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any, ClassVar, TypeVar
 
-ABI = 2
+ABI = 3
 
 OK, INVALID, MISMATCH, ABORTED, TIMEOUT, FAILED, CLOSED, SYSTEM, NO_MEMORY, NETWORK = range(10)
 TYPES = {"float32": 1, "int32": 2}
+WIRES = {"int32": 0, "int16": 1, "int8": 2}
 LINK_UDP, LINK_PACKET = 1, 2
 
 Ranks = c_uint32 * 8  # a bitmap
@@ -106,11 +107,12 @@ class Request(Sized):
         ("dtype", c_char_p),
         ("reduce_op", c_char_p),
         ("divisor", c_float),
-        ("reserved", c_uint32),
+        ("wire", c_uint32),
         ("timeout", c_double),
         ("name", c_char_p),
         ("on_end", OnEnd),
         ("context", c_void_p),
+        ("residual", ctypes.POINTER(c_float)),
     ]
 
 

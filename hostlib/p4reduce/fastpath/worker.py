@@ -9,7 +9,7 @@ import weakref
 from dataclasses import asdict, fields
 
 from p4reduce.fastpath import structures as c
-from p4reduce.fastpath.library import address, check, library, ranks, to_exception, type_code
+from p4reduce.fastpath.library import check, library, numbers_of, ranks, to_exception
 from p4reduce.protocol import Membership, Operation, Stats, Timing
 
 _AT_ONCE = 64
@@ -77,11 +77,7 @@ class Worker:
     def submit(self, operation: Operation, now: float) -> None:
         self._number += 1
         request = c.Request.make(
-            type=type_code(operation.data.dtype),
-            data=address(operation.data),
-            count=operation.data.size,
-            dtype=operation.dtype.encode(),
-            reduce_op=operation.reduce_op.encode(),
+            **numbers_of(operation),
             on_end=self._on_end,
             context=self._number,
         )

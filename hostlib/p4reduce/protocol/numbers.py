@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How values become the int32 that switches add, and sums become values again.
+"""How values become the int32 words that switches add, and sums become values again.
 
 A float32 block is scaled by a power of two that all workers agree on, as in SwitchML (NSDI 2021): with the largest
 biased exponent e of the block over N workers and h = ceil(log2 N) bits of headroom,
@@ -9,12 +9,23 @@ biased exponent e of the block over N workers and h = ceil(log2 N) bits of headr
 
 No sum overflows, as |q| <= 2^(30 - h). Integer addition commutes, so all workers get the same bits whatever the order
 of arrival. Scaling is done in float64, where it is exact. int32 is added as it is and wraps around.
+
+A word can carry two or four narrower integers, which the switch adds without knowing: word = sum of q_i * 2^(w * i)
+modulo 2^32, of w bits each, the first lowest. While every sum of q_i stays within w bits, they can be told apart again.
+With the largest p such that N * (2^p - 1) <= 2^(w - 1) - 1,
+
+    int16: q = rint(x * 2^(p - (e - 126)))    within +-(2^p - 1)
+    int8:  q = floor((rint(x * 2^(p + 23 - (e - 126))) + r) / 2^23)    within +-(2^p - 1), r random in [0, 2^23)
+    y = (sum of q) * 2^-(p - (e - 126))    rounded once, to float32
+
+so that int8, whose quanta are large, errs to both sides alike. r follows from the operation, the rank and the value's
+place alone, so a rank does the same whatever computes it. A block of B words then has 2B or 4B values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,96 +34,203 @@ from p4reduce.errors import UnsupportedDtype
 from p4reduce.protocol.blocks import NOT_FINITE, ZERO, Blocks
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
 
+Wire: TypeAlias = Literal["int32", "int16", "int8"]
+WIRES: tuple[Wire, ...] = get_args(Wire)
+
 _ROWS_AT_ONCE = 4096  # of the reference, which takes 8 bytes a value besides its arrays
+_NOISE_BITS = 23
 
 
 class Numbers(Protocol):
-    """Turns blocks, shape (blocks, block size), into int32 and back; `exponents` are those agreed on, one a block."""
+    """Turns blocks, shape (blocks, values), into int32 words, shape (blocks, values / per_word), and back.
 
-    def quantise(self, values: npt.NDArray[Any], exponents: list[int]) -> npt.NDArray[np.int32]: ...
+    exponents: those agreed on, one a block. places: numbers of the blocks; seed: of the operation and the rank.
+    """
+
+    per_word: int
+    """Values in a word."""
+
+    def quantise(
+        self, values: npt.NDArray[Any], exponents: list[int], places: list[int], seed: int
+    ) -> npt.NDArray[np.int32]: ...
     def dequantise(self, sums: npt.NDArray[Any], exponents: list[int]) -> npt.NDArray[Any]: ...
 
 
-def _scale_bits(exponent: npt.ArrayLike, world_size: int) -> npt.NDArray[np.int64]:
-    headroom = (world_size - 1).bit_length()
-    return 30 - headroom - (np.asarray(exponent, np.int64) - 126)
+def value_bits(wire: Wire) -> int:
+    """Of a value on the wire."""
+    return 32 // values_per_word(wire)
 
 
-class Float32Numbers:
-    """float32 for a job of `world_size` workers."""
+def values_per_word(wire: Wire) -> int:
+    """Of a word that switches add."""
+    return {"int32": 1, "int16": 2, "int8": 4}[wire]
 
-    def __init__(self, world_size: int) -> None:
-        bits = _scale_bits(range(256), world_size)
-        self._up = np.ldexp(1.0, bits)[:, np.newaxis]
+
+def magnitude_bits(wire: Wire, world_size: int) -> int:
+    """p: a value is a multiple of 2^-p of the power of two above its block's largest magnitude. 0: not even one."""
+    if wire == "int32":
+        return 30 - (world_size - 1).bit_length()
+    levels: int = (2 ** (value_bits(wire) - 1) - 1) // world_size
+    return (levels + 1).bit_length() - 1
+
+
+def _scale_bits(exponent: npt.ArrayLike, magnitude: int) -> npt.NDArray[np.int64]:
+    return magnitude - (np.asarray(exponent, np.int64) - 126)
+
+
+class FloatNumbers:
+    """float32 for a job of `world_size` workers, as int32, or narrower."""
+
+    def __init__(self, world_size: int, wire: Wire = "int32") -> None:
+        self.per_word = values_per_word(wire)
+        magnitude = magnitude_bits(wire, world_size)
+        self._noisy = wire == "int8"
+        self._largest = 2**magnitude - 1
+        bits = _scale_bits(range(256), magnitude)
+        self._up = np.ldexp(1.0, bits + _NOISE_BITS * self._noisy)[:, np.newaxis]
         self._down = np.ldexp(1.0, -bits)[:, np.newaxis]
         # Who has finite values in a block that is not finite sends zeros, and 0 * NaN makes the result NaN.
         self._up[NOT_FINITE] = 0.0
         self._down[NOT_FINITE] = np.nan
 
-    def quantise(self, values: npt.NDArray[Any], exponents: list[int]) -> npt.NDArray[np.int32]:
+    def quantise(
+        self, values: npt.NDArray[Any], exponents: list[int], places: list[int], seed: int
+    ) -> npt.NDArray[np.int32]:
         if max(exponents) == NOT_FINITE:
             values = np.where(np.equal(exponents, NOT_FINITE)[:, np.newaxis], np.float32(0), values)
         scaled: npt.NDArray[np.float64] = values * self._up.take(exponents, axis=0)
-        return np.rint(scaled, out=scaled).astype(np.int32)
+        quanta = np.rint(scaled, out=scaled).astype(np.int32)
+        if self._noisy:
+            size = values.shape[1]
+            at = np.asarray(places, np.uint64)[:, np.newaxis] * np.uint64(size) + np.arange(size, dtype=np.uint64)
+            quanta = (quanta + noise(seed, at)) >> _NOISE_BITS
+        if self.per_word == 1:
+            return quanta
+        np.clip(quanta, -self._largest, self._largest, out=quanta)
+        return _pack(quanta, self.per_word)
 
     def dequantise(self, sums: npt.NDArray[Any], exponents: list[int]) -> npt.NDArray[np.float32]:
         with np.errstate(over="ignore"):  # a sum beyond float32's largest number is infinite
-            return (sums * self._down.take(exponents, axis=0)).astype(np.float32)
+            return (_unpack(sums, self.per_word) * self._down.take(exponents, axis=0)).astype(np.float32)
 
 
 class Int32Numbers:
     """int32, whatever the number of workers."""
 
-    def quantise(self, values: npt.NDArray[Any], exponents: list[int]) -> npt.NDArray[np.int32]:  # noqa: ARG002
+    per_word = 1
+
+    def quantise(
+        self,
+        values: npt.NDArray[Any],
+        exponents: list[int],  # noqa: ARG002
+        places: list[int],  # noqa: ARG002
+        seed: int,  # noqa: ARG002
+    ) -> npt.NDArray[np.int32]:
         return values
 
     def dequantise(self, sums: npt.NDArray[Any], exponents: list[int]) -> npt.NDArray[np.int32]:  # noqa: ARG002
         return sums
 
 
-def numbers_for(dtype: np.dtype[Any], world_size: int) -> Numbers:
-    """What adds arrays of `dtype`. Raises UnsupportedDtype."""
-    if dtype == np.float32:
-        return Float32Numbers(world_size)
-    if dtype == np.int32:
-        return Int32Numbers()
-    raise UnsupportedDtype(f"dtype {dtype} cannot be aggregated: supported are float32 and int32")
+def noise(seed: int, places: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
+    """A random integer from 0 to 2^23 - 1 for each place of a value in its tensor.
+
+    The mixing is that of Chris Wellons' lowbias32 (https://nullprogram.com/blog/2018/07/31/), which is in the public
+    domain.
+    """
+    start = _mix(np.array([seed], np.uint32))
+    mixed = _mix(places.astype(np.uint32) * np.uint32(0x9E3779B9) + start)
+    result: npt.NDArray[np.int32] = (mixed >> np.uint32(32 - _NOISE_BITS)).astype(np.int32)
+    return result
 
 
-def error_bound(exponents: npt.ArrayLike, world_size: int) -> npt.NDArray[np.float64]:
+def _mix(x: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    x = (x ^ x >> np.uint32(16)) * np.uint32(0x7FEB352D)
+    x = (x ^ x >> np.uint32(15)) * np.uint32(0x846CA68B)
+    result: npt.NDArray[np.uint32] = x ^ x >> np.uint32(16)
+    return result
+
+
+def _pack(quanta: npt.NDArray[np.int32], per_word: int) -> npt.NDArray[np.int32]:
+    rows = quanta.astype(np.uint32).reshape(len(quanta), -1, per_word)
+    words: npt.NDArray[np.uint32] = rows[..., 0].copy()
+    for place in range(1, per_word):
+        words += rows[..., place] << np.uint32(32 // per_word * place)
+    return words.view(np.int32)
+
+
+def _unpack(words: npt.NDArray[Any], per_word: int) -> npt.NDArray[Any]:
+    if per_word == 1:
+        return words
+    rest = words.astype(np.int32)
+    bits = 32 // per_word
+    values = np.empty((*rest.shape, per_word), np.int32)
+    for place in range(per_word):
+        lowest = values[..., place]
+        np.right_shift(rest << (32 - bits), 32 - bits, out=lowest)
+        rest = (rest - lowest) >> bits
+    return values.reshape(len(words), -1)
+
+
+def numbers_for(dtype: np.dtype[Any], world_size: int, wire: Wire = "int32") -> Numbers:
+    """What adds arrays of `dtype` in words of that form. Raises UnsupportedDtype or ValueError."""
+    if dtype not in (np.float32, np.int32):
+        raise UnsupportedDtype(f"dtype {dtype} cannot be aggregated: supported are float32 and int32")
+    if wire not in WIRES or (dtype == np.int32 and wire != "int32"):
+        accepted = WIRES if dtype == np.float32 else WIRES[:1]
+        raise ValueError(f"wire {wire!r} of {dtype}: accepted are {', '.join(accepted)}")
+    check_ranks(wire, world_size)
+    return FloatNumbers(world_size, wire) if dtype == np.float32 else Int32Numbers()
+
+
+def check_ranks(wire: Wire, world_size: int) -> None:
+    """Raises ValueError where the sums of so many have no room."""
+    if magnitude_bits(wire, world_size) == 0:
+        raise ValueError(f"wire {wire!r} of {world_size} ranks: sums have {value_bits(wire)} bits, for up to 127 ranks")
+
+
+def error_bound(exponents: npt.ArrayLike, world_size: int, wire: Wire = "int32") -> npt.NDArray[np.float64]:
     """How far a sum of float32 values may be from the exact one, before it is rounded to float32.
 
     `exponents`: the largest biased exponent of the element's block over all workers, as `Blocks.scan` gives it; at
-    most 254, as nothing is promised for a block with a NaN or an infinity.
+    most 254, as nothing is promised for a block with a NaN or an infinity. A value is off by half a quantum at most;
+    one of int16 that has no level as large as itself, by less than a whole, as is any of int8.
     """
-    return np.ldexp(float(world_size), -_scale_bits(exponents, world_size) - 1)
+    quanta = {"int32": 0.5, "int16": 1.0, "int8": 1.0 + 2.0 ** -(_NOISE_BITS + 1)}[wire]
+    return np.ldexp(quanta * world_size, -_scale_bits(exponents, magnitude_bits(wire, world_size)))
 
 
 def reference_allreduce(
-    arrays: Sequence[npt.NDArray[Any]], op: str = "sum", block_size: int = DEFAULT_BLOCK_SIZE
+    arrays: Sequence[npt.NDArray[Any]],
+    op: str = "sum",
+    block_size: int = DEFAULT_BLOCK_SIZE,
+    wire: Wire = "int32",
+    operation: int = 0,
 ) -> npt.NDArray[Any]:
     """The answer that the switch must give, bit for bit, to ranks that reduce `arrays`: one a rank, equal in shape.
 
     dtype float32 or int32; the result has the shape and dtype of one of them. `op`: "sum", or "avg", which divides
-    the sum by the number of ranks (float32 only).
+    the sum by the number of ranks (float32 only). `block_size`: words. `operation`: its fingerprint, where int8's
+    rounding depends on it.
     """
     first = arrays[0]
     if any(array.shape != first.shape or array.dtype != first.dtype for array in arrays):
         raise ValueError(f"arrays differ in shape or dtype: {[(array.shape, str(array.dtype)) for array in arrays]}")
     if op not in ("sum", "avg") or (op == "avg" and first.dtype != np.float32):
         raise ValueError(f"op {op!r} of {first.dtype}: accepted are 'sum', and 'avg' of float32")
-    numbers = numbers_for(first.dtype, len(arrays))
-    flat = [Blocks(np.ascontiguousarray(array).reshape(-1), block_size) for array in arrays]
+    numbers = numbers_for(first.dtype, len(arrays), wire)
+    values = block_size * numbers.per_word
+    flat = [Blocks(np.ascontiguousarray(array).reshape(-1), values) for array in arrays]
     exponents = np.max([blocks.scan() for blocks in flat], axis=0)
     union = np.flatnonzero(exponents != ZERO)
-    result = Blocks(np.zeros(first.size, first.dtype), block_size)
+    result = Blocks(np.zeros(first.size, first.dtype), values)
     for start in range(0, union.size, _ROWS_AT_ONCE):
         some = union[start : start + _ROWS_AT_ONCE]
         ids: list[int] = some.tolist()
         agreed: list[int] = exponents[some].tolist()
         sums = np.zeros((len(ids), block_size), np.int32)
-        for blocks in flat:
-            sums += numbers.quantise(blocks.gather(ids), agreed)
+        for rank, blocks in enumerate(flat):
+            sums += numbers.quantise(blocks.gather(ids), agreed, ids, operation | rank)
         result.scatter(ids, numbers.dequantise(sums, agreed))
     if op == "avg":
         result.data /= np.float32(len(arrays))

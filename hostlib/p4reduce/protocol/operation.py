@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.errors import UnsupportedDtype
-from p4reduce.protocol.blocks import ZERO, Blocks, Dealing
+from p4reduce.protocol.blocks import NOT_FINITE, ZERO, Blocks, Dealing
 from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.membership import Membership
-from p4reduce.protocol.numbers import Numbers
+from p4reduce.protocol.numbers import WIRES, Numbers, Wire
 
 
 class Operation:
@@ -21,14 +21,25 @@ class Operation:
 
     `data`: 1-d, C-contiguous, writable, float32 or int32; nobody else may touch it until `done`, and after an error
     its contents are undefined. `dtype` names what the caller has, say "bfloat16" that is carried as float32 (None: that
-    of `data`), and `reduce_op` what it wants; ranks must agree on both and on the number of elements.
+    of `data`), and `reduce_op` what it wants; `wire` says how words carry values, int32 values as they are. Ranks must
+    agree on all three and on the number of elements.
 
     `divisor`: for an average of float32. What carries the operation divides by it if that costs no pass over the data,
     and says so in `divided`; otherwise it is the caller's to do.
+
+    `residual`: float32 like `data`, into which goes, block by block as they are sent, what of this rank's values the
+    wire has no digits for; what is not sent is left as it is.
     """
 
     def __init__(
-        self, data: npt.NDArray[Any], *, dtype: str | None = None, reduce_op: str = "sum", divisor: int = 1
+        self,
+        data: npt.NDArray[Any],
+        *,
+        dtype: str | None = None,
+        reduce_op: str = "sum",
+        divisor: int = 1,
+        wire: Wire = "int32",
+        residual: npt.NDArray[np.float32] | None = None,
     ) -> None:
         if data.dtype != np.float32 and data.dtype != np.int32:
             raise UnsupportedDtype(f"data has dtype {data.dtype}: supported are native float32 and int32")
@@ -37,17 +48,33 @@ class Operation:
                 f"data has shape {data.shape}, strides {data.strides}, writable {data.flags.writeable}: accepted is a "
                 "writable C-contiguous array of one dimension"
             )
+        if wire not in WIRES or (data.dtype == np.int32 and wire != "int32"):
+            raise ValueError(f"wire={wire!r} of {data.dtype}: accepted are {', '.join(WIRES)}, of int32 only int32")
+        if residual is not None and not (
+            data.dtype == residual.dtype == np.float32 and data.shape == residual.shape and residual.flags.carray
+        ):
+            raise ValueError(
+                f"residual has dtype {residual.dtype} and shape {residual.shape}: accepted is a writable C-contiguous "
+                f"float32 array of shape {data.shape}, for float32 data"
+            )
         self.data = data
         self.dtype = dtype or data.dtype.name
         self.reduce_op = reduce_op
         self.divisor = divisor
+        self.wire = wire
+        self.residual = residual
         self.divided = False
         self.done = False
         self.error: BaseException | None = None
         self.on_done: Callable[[Operation], None] | None = None
 
     def __repr__(self) -> str:
-        return f"<{self.reduce_op} of {self.data.size} {self.dtype}>"
+        return f"<{self.reduce_op} of {self.data.size} {self.numbers}>"
+
+    @property
+    def numbers(self) -> str:
+        """What is added: "bfloat16", or "bfloat16:int16" where words carry more than one value."""
+        return self.dtype if self.wire == "int32" else f"{self.dtype}:{self.wire}"
 
     def finish(self, error: BaseException | None = None) -> None:
         """For the worker: ends the operation, well or with an error."""
@@ -63,12 +90,24 @@ class Task:
     def __init__(self, operation: Operation, counter: int, membership: Membership, numbers: Numbers) -> None:
         self.operation = operation
         self.counter = counter
-        self.fingerprint = fingerprint(counter, operation.dtype, operation.reduce_op, operation.data.size)
+        self.fingerprint = fingerprint(counter, operation.numbers, operation.reduce_op, operation.data.size)
+        self.seed = self.fingerprint | membership.rank
         self.numbers = numbers
-        self.blocks = Blocks(operation.data, membership.block_size)
+        self.blocks = Blocks(operation.data, membership.block_size * numbers.per_word)
+        self.residual = None if operation.residual is None else Blocks(operation.residual, self.blocks.block_size)
         exponents = self.blocks.scan()
         self.dealing = Dealing(exponents, membership.slots * membership.lanes)
         self.blocks.clear(exponents == ZERO)
         # At least one slot, so that an empty tensor is announced too and ranks of different shapes meet.
         self.slots = max(1, min(membership.slots, -(-self.blocks.count // membership.lanes)))
         self.slots_left = self.slots
+
+    def quantise(self, blocks: list[int], exponents: list[int]) -> npt.NDArray[np.int32]:
+        """What of some blocks goes into a packet."""
+        values = self.blocks.gather(blocks)
+        words = self.numbers.quantise(values, exponents, blocks, self.seed)
+        if self.residual is not None:
+            left = values - self.numbers.dequantise(words, exponents)
+            left[np.equal(exponents, NOT_FINITE)] = 0
+            self.residual.scatter(blocks, left)
+        return words

@@ -102,7 +102,7 @@ class Rounds:
             places = [place for place, lane in enumerate(LANES_OF[slot.active]) if present >> lane & 1]
             blocks = [blocks[place] for place in places]
             exponents = [exponents[place] for place in places]
-        return present, task.numbers.quantise(task.blocks.gather(blocks), exponents)
+        return present, task.quantise(blocks, exponents)
 
     def _packet(self, slot: Slot, task: Task, present: int, values: npt.NDArray[Any]) -> bytes:
         m = self._membership

@@ -17,12 +17,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from p4reduce.protocol.constants import NO_KEY, Op
 from p4reduce.protocol.endings import aborted, implausible, mismatch
 from p4reduce.protocol.membership import Membership
-from p4reduce.protocol.numbers import Float32Numbers, Int32Numbers, Numbers
+from p4reduce.protocol.numbers import Numbers, Wire, numbers_for
 from p4reduce.protocol.operation import Operation, Task
 from p4reduce.protocol.packet import Codec, Packet, ProtocolError
 from p4reduce.protocol.recovery import Recovery
@@ -47,10 +45,7 @@ class Worker:
         self.stats = Stats()
         self.failure: BaseException | None = None
         self._codec = Codec(membership.lanes, membership.block_size)
-        self._numbers: dict[Any, Numbers] = {
-            np.dtype(np.float32): Float32Numbers(membership.world_size),
-            np.dtype(np.int32): Int32Numbers(),
-        }
+        self._numbers: dict[tuple[Any, Wire], Numbers] = {}
         self._worker = membership.worker
         self._here = (1 << len(membership.peers or range(membership.world_size))) - 1
         self._slots = [Slot(index, membership) for index in range(membership.slots)]
@@ -77,7 +72,10 @@ class Worker:
         if self.failure is not None:
             operation.finish(self.failure)
             return
-        task = Task(operation, self._counter, self.membership, self._numbers[operation.data.dtype])
+        kind = operation.data.dtype, operation.wire
+        if kind not in self._numbers:
+            self._numbers[kind] = numbers_for(kind[0], self.membership.world_size, operation.wire)
+        task = Task(operation, self._counter, self.membership, self._numbers[kind])
         self._counter += 1
         self._tasks[task.counter] = task
         self.stats.blocks_skipped += task.blocks.count - task.dealing.nonzero

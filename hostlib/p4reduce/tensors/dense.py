@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 
 from p4reduce.errors import UnsupportedDtype
+from p4reduce.protocol.numbers import WIRES, Wire
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +22,10 @@ WORK_DTYPES: dict[str, type[np.float32] | type[np.int32]] = {
     "bfloat16": np.float32,
     "int32": np.int32,
 }
+
+
+WireChoice: TypeAlias = Literal["auto", Wire]
+WIRE_CHOICES: tuple[WireChoice, ...] = ("auto", *WIRES)
 
 
 def check_dense(tensor: object) -> None:
@@ -72,6 +78,15 @@ def work_dtype(name: str) -> type[np.float32] | type[np.int32]:
     return WORK_DTYPES[name]
 
 
+def wire_for(name: str, choice: WireChoice) -> Wire:
+    """How values of the dtype of this name travel: int32 as it is, and by default 16 bits of what has 16."""
+    if WORK_DTYPES[name] is np.int32:
+        return "int32"
+    if choice != "auto":
+        return choice
+    return "int16" if name.endswith("16") else "int32"
+
+
 def check_movable(tensor: Any) -> None:
     """Raises UnsupportedDtype for what is more than the bits of its elements."""
     check_dense(tensor)
@@ -97,6 +112,20 @@ def check_writable(tensor: Any) -> None:
             f"tensor of shape {tuple(tensor.shape)} has an expanded dimension (stride 0), so its elements share "
             "memory: pass a contiguous copy"
         )
+
+
+def flat_float32(name: str, tensor: Any, numel: int) -> npt.NDArray[np.float32]:
+    """The memory of the argument `name`, 1-d: float32 of the host, in row-major order, of `numel` elements.
+
+    Raises ValueError for any other."""
+    check_dense(tensor)
+    array = tensor.detach().numpy() if is_torch(tensor) and not tensor.is_cuda else tensor
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32 or not array.flags.carray or array.size != numel:
+        raise ValueError(
+            f"{name} is {dtype_name(tensor)} of shape {shape_of(tensor)}: accepted is float32 in the host's memory, "
+            f"contiguous and writable, of {numel} elements"
+        )
+    return array.reshape(-1)
 
 
 def output_for(out: Any, tensor: Any, shape: tuple[int, ...]) -> Any:

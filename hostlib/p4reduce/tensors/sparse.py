@@ -1,77 +1,144 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.sparse_coo tensors as what the protocol moves: the numbers of their rows, and the rows' values.
+"""Tensors of which few rows are not zero, as what the protocol moves: the numbers of their rows, and the rows' values.
 
-A row is what one index names: a single element, or a slice of the dense dimensions, as in the gradient of
-`torch.nn.Embedding(sparse=True)`. Ranks exchange the numbers of their rows, and then reduce one dense tensor of the
-rows that any of them has, in order. It is the case of key-value pairs in OmniReduce (SIGCOMM 2021).
+Ranks exchange the numbers of their rows, and then reduce one dense tensor of the rows that any of them has, in order.
+It is the case of key-value pairs in OmniReduce (SIGCOMM 2021).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from p4reduce.errors import MismatchError
-from p4reduce.tensors.cuda import Crossing
-from p4reduce.tensors.dense import work_dtype
+from p4reduce.tensors.dense import assign, check_writable, dtype_name, is_torch, work_dtype
+
+if TYPE_CHECKING:
+    import torch
+
+    from p4reduce.tensors.cuda import Crossing
+
+Values = npt.NDArray[Any]
 
 
-class SparseRows:
-    """A rank's sparse tensor while it is being reduced."""
+class Rows(Protocol):
+    """A rank's tensor while its rows are reduced; `numbers` and `values` are those of the rows that it has."""
 
-    def __init__(self, tensor: torch.Tensor) -> None:
+    crossings: tuple[Crossing, ...]
+    """Of CUDA tensors that are written."""
+    dtype: str
+    """Of the tensor."""
+    description: list[int]
+    """What ranks must agree on besides: the number of sparse dimensions and the shape; of a dense tensor 0 and size."""
+    bound: int
+    """How many rows there could be."""
+    width: int
+    """Values of a row."""
+    numbers: npt.NDArray[np.int64]
+    """Of the rows, in order."""
+    values: Values
+    """Shape (rows, width), in the dtype in which the protocol adds."""
+
+    def write_back(self, numbers: npt.NDArray[np.int64], values: Values) -> None:
+        """Makes the tensor one of these rows alone."""
+
+
+class SparseTensor:
+    """Of layout torch.sparse_coo: a row is what one index names, a single element or a slice of the dense dimensions,
+    as in the gradient of `torch.nn.Embedding(sparse=True)`."""
+
+    def __init__(self, tensor: Any) -> None:
         """Raises UnsupportedDtype."""
-        work_dtype(str(tensor.dtype).removeprefix("torch."))
+        self.dtype = str(tensor.dtype).removeprefix("torch.")
+        carried = work_dtype(self.dtype)
         self._tensor = tensor
-        self.crossings: tuple[Crossing, ...] = (Crossing(tensor),) if tensor.is_cuda else ()
+        self.crossings = _crossings(tensor)
         coalesced = tensor.detach().cpu().coalesce()
         self._sparse_shape = tuple(tensor.shape[: tensor.sparse_dim()])
-        indices = coalesced.indices().numpy()
-        numbers = np.zeros(indices.shape[1], np.int64)
-        for index, size in zip(indices, self._sparse_shape, strict=True):
-            numbers = numbers * size + index
-        self.numbers: npt.NDArray[Any] = numbers.astype(
-            np.int32 if math.prod(self._sparse_shape) <= 2**31 else np.int64
-        )
-        """Of this rank's rows, in order: 1-d, int32 where that suffices."""
-        self._values = coalesced.values()
+        self.description = [tensor.sparse_dim(), *tensor.shape]
+        self.bound = math.prod(self._sparse_shape)
+        self.width = math.prod(tensor.shape[tensor.sparse_dim() :])
+        first, *others = coalesced.indices().numpy() if self._sparse_shape else [np.zeros(coalesced._nnz(), np.int64)]
+        for index, size in zip(others, self._sparse_shape[1:], strict=True):
+            first = first * size + index
+        self.numbers = first
+        values = coalesced.values().reshape(first.size, self.width)
+        self.values = values.to(_torch_of(carried)).numpy()
 
-    def description(self) -> npt.NDArray[np.int64]:
-        """What ranks must agree on, and last how many rows this one has."""
-        return np.array([self._tensor.sparse_dim(), *self._tensor.shape, self.numbers.size], np.int64)
-
-    def counts(self, descriptions: npt.NDArray[np.int64]) -> list[int]:
-        """How many rows each rank has. Raises MismatchError, on all ranks alike, if their tensors differ in shape."""
-        if (descriptions[:, :-1] != descriptions[0, :-1]).any():
-            shapes = "; ".join(
-                f"rank {rank}: {tuple(row[1:-1].tolist())}, sparse_dim {row[0]}"
-                for rank, row in enumerate(descriptions)
-            )
-            raise MismatchError(f"ranks reduce sparse tensors of different shapes: {shapes}")
-        counts: list[int] = descriptions[:, -1].tolist()
-        return counts
-
-    def pack(self, union: npt.NDArray[Any]) -> torch.Tensor:
-        """This rank's values of the rows numbered `union`: shape (rows, *dense dimensions), zeros where it has none."""
-        packed = torch.zeros((union.size, *self._values.shape[1:]), dtype=self._values.dtype)
-        packed[torch.from_numpy(np.searchsorted(union, self.numbers))] = self._values
-        return packed
-
-    def write_back(self, union: npt.NDArray[Any], packed: torch.Tensor) -> None:
+    def write_back(self, numbers: npt.NDArray[np.int64], values: Values) -> None:
         """Makes the tensor the coalesced one of these rows."""
-        indices = np.empty((len(self._sparse_shape), union.size), np.int64)
-        rest = union.astype(np.int64)
-        for dimension in reversed(range(len(self._sparse_shape))):
+        import torch
+
+        indices = np.empty((len(self._sparse_shape), numbers.size), np.int64)
+        rest = numbers
+        for dimension in reversed(range(1, len(self._sparse_shape))):
             rest, indices[dimension] = np.divmod(rest, max(1, self._sparse_shape[dimension]))
+        indices[:1] = rest
+        dense = self._tensor.shape[len(self._sparse_shape) :]
         result = torch.sparse_coo_tensor(
-            torch.from_numpy(indices), packed, self._tensor.shape, is_coalesced=True, check_invariants=False
+            torch.from_numpy(indices),
+            torch.from_numpy(values).reshape(numbers.size, *dense).to(self._tensor.dtype),
+            self._tensor.shape,
+            is_coalesced=True,
+            check_invariants=False,
         )
         for crossing in self.crossings:
             crossing.write(result)
         if not self.crossings:
             with torch.no_grad():
                 self._tensor.copy_(result)
+
+
+class Elements:
+    """A dense tensor, whose rows are its elements that are not zero, in row-major order."""
+
+    width = 1
+
+    def __init__(self, tensor: Any) -> None:
+        """Raises UnsupportedDtype, or ValueError for one that cannot take a result."""
+        self.dtype = dtype_name(tensor)
+        carried = work_dtype(self.dtype)
+        check_writable(tensor)
+        self._tensor = tensor
+        self.crossings = _crossings(tensor)
+        self.bound = math.prod(tensor.shape)
+        self.description = [0, self.bound]
+        own = tensor.detach().cpu().to(_torch_of(carried)).numpy() if is_torch(tensor) else np.asarray(tensor)
+        flat = own.astype(carried, copy=False).reshape(-1)
+        self.numbers = np.flatnonzero(flat)
+        self.values = flat[self.numbers][:, np.newaxis]
+
+    def blocks(self, size: int) -> int:
+        """How many blocks of so many elements are not zero."""
+        return int(np.count_nonzero(np.diff(self.numbers // size, prepend=-1)))
+
+    def write_back(self, numbers: npt.NDArray[np.int64], values: Values) -> None:
+        """Makes the tensor zero but for these elements."""
+        result = np.zeros(self.bound, values.dtype)
+        result[numbers] = values[:, 0]
+        shaped = result.reshape(self._tensor.shape)
+        if not is_torch(self._tensor):
+            assign(self._tensor, shaped)
+            return
+        import torch
+
+        for crossing in self.crossings:
+            crossing.write(torch.from_numpy(shaped))
+        if not self.crossings:
+            assign(self._tensor, torch.from_numpy(shaped))
+
+
+def _crossings(tensor: Any) -> tuple[Crossing, ...]:
+    if not is_torch(tensor) or not tensor.is_cuda:
+        return ()
+    from p4reduce.tensors.cuda import Crossing
+
+    return (Crossing(tensor),)
+
+
+def _torch_of(carried: Any) -> torch.dtype:
+    import torch
+
+    return torch.float32 if carried is np.float32 else torch.int32

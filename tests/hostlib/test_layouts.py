@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dense tensors by elements: the bits of the reduction of those that anyone has; and when that is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fake_session import FakeController
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from in_process import error_of, join, together
+
+from p4reduce import Communicator, MismatchError
+from p4reduce.collectives import sparse
+from p4reduce.collectives.choice import Choices, Costs
+from p4reduce.protocol.numbers import reference_allreduce
+
+SIZE = 3
+NUMEL = 40_000
+
+
+@pytest.fixture(params=[sparse.INLINE, 0], ids=["inline", "three operations"])
+def trio(
+    controller: FakeController, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[Communicator]]:
+    assert controller is not None
+    monkeypatch.setattr(sparse, "INLINE", request.param)
+    communicators = join(SIZE)
+    yield communicators
+    for communicator in communicators:
+        communicator.close()
+
+
+def scattered(density: float, numel: int = NUMEL, *, seed: int = 1) -> list[torch.Tensor]:
+    """One tensor a rank, whose elements are not zero at random."""
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        torch.randn(numel, generator=generator) * (torch.rand(numel, generator=generator) < density)
+        for _ in range(SIZE)
+    ]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@given(
+    numel=st.integers(0, 3000),
+    density=st.floats(0, 1),
+    op=st.sampled_from(["sum", "average"]),
+    dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
+    seed=st.integers(0, 1000),
+)
+def test_the_sum_has_the_bits_of_the_dense_one(
+    trio: list[Communicator], numel: int, density: float, op: Any, dtype: str, seed: int
+) -> None:
+    given_ = [each.to(getattr(torch, dtype)) for each in scattered(density, numel, seed=seed)]
+    union = torch.stack(given_).ne(0).any(0)
+    wire: Any = "int32" if dtype == "float32" else "int16"
+    some = reference_allreduce(
+        [each[union].float().numpy() for each in given_], "avg" if op == "average" else "sum", wire=wire
+    )
+    expected = torch.zeros(numel, dtype=given_[0].dtype)
+    expected[union] = torch.from_numpy(some).to(expected.dtype)
+    results = together(trio, lambda each: each.allreduce(given_[each.rank], op, layout="elements"))
+    for tensor, result in zip(given_, results, strict=True):
+        assert result is tensor
+        assert torch.equal(result.nan_to_num(), expected)
+
+
+def test_other_tensors(trio: list[Communicator]) -> None:
+    def each_kind(each: Communicator) -> list[Any]:
+        strided = torch.zeros(30, 40).t()
+        strided[3, 4] = each.rank + 1
+        array = np.zeros((5, 7), np.int32, order="F")
+        array[each.rank, 2] = 2**31 - 1
+        array[4, 4] = 2**30
+        wide = torch.zeros(2000)
+        wide[:2] = torch.tensor([float("inf"), float("nan")])
+        return [
+            each.allreduce(tensor, layout="elements")
+            for tensor in (strided, array, wide, torch.tensor(2.0), torch.full((3,), 0.5))
+        ]
+
+    for strided, array, wide, scalar, dense in together(trio, each_kind):
+        assert strided.nonzero().tolist() == [[3, 4]]
+        assert strided[3, 4] == 6
+        assert array[:, 2].tolist() == [2**31 - 1] * 3 + [0, 0]
+        assert array[4, 4] == 3 * 2**30 - 2**32
+        assert wide[:2].isnan().all()
+        assert not wide[2:].any()
+        assert scalar == 6
+        assert dense.tolist() == [1.5] * 3
+
+
+def test_products_and_inputs_that_stay(trio: list[Communicator]) -> None:
+    given_ = [torch.zeros(1000) for _ in trio]
+    for each in given_:
+        each[5] = 2.0
+    errors = together(
+        trio, lambda each: error_of(lambda: each.allreduce(given_[each.rank][: 1000 - each.rank], layout="elements"))
+    )
+    assert all(isinstance(error, MismatchError) for error in errors)
+    assert all(each[5] == 2 and each.count_nonzero() == 1 for each in given_)
+
+
+def test_factors(trio: list[Communicator]) -> None:
+    given_ = [torch.zeros(1000) for _ in trio]
+    for each in given_:
+        each[5] = 2.0
+    together(trio, lambda each: each.allreduce(given_[each.rank], factor=0.5, layout="elements"))
+    assert all(each[5] == 3 and each.count_nonzero() == 1 for each in given_)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layout": "rows"}, "layout='rows': accepted are auto, blocks, elements"),
+        ({"layout": "elements", "op": "max"}, "op='max' of a sparse tensor"),
+        ({"layout": "elements", "residual": torch.zeros(4)}, "residual of what goes by elements"),
+    ],
+)
+def test_wrong_calls_are_refused(controller: FakeController, options: dict[str, Any], message: str) -> None:
+    assert controller is not None
+    [alone] = join(1)
+    with alone, pytest.raises(ValueError, match=message):
+        alone.allreduce(torch.ones(4), **options)
+
+
+def sent(trio: list[Communicator], tensors: list[torch.Tensor], **options: Any) -> tuple[int, list[torch.Tensor]]:
+    """Operations that one allreduce takes, and its results."""
+    before = trio[0].stats().operations
+    results = together(trio, lambda each: each.allreduce(tensors[each.rank].clone(), **options))
+    return trio[0].stats().operations - before, results
+
+
+def test_scattered_zeros_go_by_elements_from_the_second_call_on(controller: FakeController) -> None:
+    assert controller is not None
+    trio = join(SIZE)
+    try:
+        few, many = scattered(0.02), scattered(1.0)
+        blocks, by_blocks = sent(trio, few)
+        elements, by_elements = sent(trio, few)
+        assert (blocks, elements) == (1, 3)
+        torch.testing.assert_close(by_elements, by_blocks)
+        # By its header, ranks choose blocks; and after that without one.
+        assert [sent(trio, many)[0] for _ in range(3)] == [2, 1, 1]
+        assert sent(trio, many, layout="elements")[0] == 3
+        assert [sent(trio, few)[0] for _ in range(3)] == [1, 3, 3]
+        # Others have a memory of their own, and what is asynchronous none.
+        assert sent(trio, [each[:-1] for each in few])[0] == 1
+        handles = together(trio, lambda each: each.allreduce_async(few[each.rank].clone()))
+        assert all(torch.equal(handle.result(), by_blocks[0]) for handle in handles)
+        small = scattered(0.02, 1000)
+        assert [sent(trio, small)[0] for _ in range(3)] == [1, 1, 1]
+    finally:
+        for each in trio:
+            each.close()
+
+
+def test_who_is_wrong_asks_less_often() -> None:
+    """A sum that has its zeros scattered, of ranks whose headers say that blocks are cheaper."""
+    choices = Choices()
+    scattered_sum = np.zeros(1 << 16, np.float32)
+    scattered_sum[::32] = 1.0
+    asked = []
+    for call in range(300):
+        if choices.asks("site"):
+            asked.append(call)
+            choices.chosen("site", elements=False)
+        else:
+            choices.came("site", scattered_sum, 64, 1)
+    gaps = np.diff(asked)
+    assert asked[0] == 1
+    assert gaps.tolist() == sorted(gaps.tolist())
+    assert gaps[-1] >= 64
+
+
+def test_costs_are_bytes() -> None:
+    # 8 ranks of 1 % at random, in blocks of 64. Numbers have 8.56 bits, the union 7.73 times the elements of a rank.
+    size, count = 1 << 22, (1 << 22) // 100
+    costs = Costs.of_counts(size, 64, 1, [count] * 8, [round(size / 64 * (1 - 0.99**64))] * 8)
+    assert costs.elements / count == pytest.approx(8 * 8.56 / 8 + 4 * 7.73, rel=0.01)
+    assert costs.blocks / count == pytest.approx(398, rel=0.01)
+    narrow = Costs.of_counts(size, 128, 2, [count] * 8, [round(size / 128 * (1 - 0.99**128))] * 8)
+    assert narrow.elements / count == pytest.approx(8 * 8.56 / 8 + 2 * 7.73, rel=0.01)
+    assert Costs.of_counts(0, 64, 1, [0], [0]) == Costs(0.0, 0.0)

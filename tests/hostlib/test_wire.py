@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The forms that sums of floats travel in, as a user asks for them, over a model of the switch with both engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from in_process import error_of, join, together
+
+from p4reduce import Communicator, MismatchError
+from p4reduce.backends import NAMES
+from p4reduce.protocol.blocks import Blocks
+from p4reduce.protocol.numbers import WIRES, Wire, error_bound, reference_allreduce, values_per_word
+
+SIZE = 3
+BLOCK = 64
+
+
+@pytest.fixture(params=NAMES)
+def trio(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Communicator]]:
+    if request.param == "c":
+        from p4reduce.fastpath.library import LibraryError, find
+
+        try:
+            find()
+        except LibraryError as error:
+            pytest.skip(f"needs the C library: {error}")
+    monkeypatch.setenv("P4REDUCE_BACKEND", request.param)
+    request.getfixturevalue("controller")
+    communicators = join(SIZE)
+    yield communicators
+    for communicator in communicators:
+        communicator.close()
+
+
+def gradients(size: int = 5000) -> list[torch.Tensor]:
+    """One a rank, some blocks of which are zero."""
+    generator = torch.Generator().manual_seed(size)
+    rows = torch.randn(SIZE, size, generator=generator) * 10.0 ** torch.randint(-6, 6, (size,), generator=generator)
+    rows[:, BLOCK * 4 : BLOCK * 12] = 0
+    return list(rows)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("wire", WIRES)
+def test_sums_are_as_close_as_their_form_allows(trio: list[Communicator], wire: Wire, dtype: torch.dtype) -> None:
+    given = [(each / 1e3).to(dtype) for each in gradients()]
+    exact = torch.stack(given).double().sum(0).numpy()
+    float32 = [each.float().numpy() for each in given]
+    blocks = [Blocks(each, BLOCK * values_per_word(wire)) for each in float32]
+    exponents = np.max([each.scan() for each in blocks], axis=0)
+    bound = np.repeat(error_bound(exponents, SIZE, wire), BLOCK * values_per_word(wire))[: exact.size]
+    results = together(trio, lambda each: each.allreduce(given[each.rank].clone(), wire=wire))
+    assert all(torch.equal(result, results[0]) for result in results)
+    assert results[0].dtype == dtype
+    rounding = np.abs(exact) * torch.finfo(dtype).eps + torch.finfo(dtype).smallest_normal
+    assert np.all(np.abs(results[0].double().numpy() - exact) <= bound + rounding)
+    if wire != "int8":  # whose rounding depends on the number of the operation
+        assert torch.equal(results[0], torch.from_numpy(reference_allreduce(float32, wire=wire)).to(dtype))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "form"), [(torch.float32, "int32"), (torch.float16, "int16"), (torch.bfloat16, "int16")], ids=str
+)
+def test_what_has_sixteen_bits_takes_sixteen(trio: list[Communicator], dtype: torch.dtype, form: Wire) -> None:
+    def auto(each: Communicator) -> tuple[int, int]:
+        before = each.stats().blocks_sent
+        each.allreduce(torch.ones(BLOCK * 16, dtype=dtype))
+        return each.values_per_block(torch.ones(1, dtype=dtype)), each.stats().blocks_sent - before
+
+    per_word = values_per_word(form)
+    assert together(trio, auto) == [(BLOCK * per_word, 16 // per_word)] * SIZE
+
+
+def test_integers_travel_as_they_are(trio: list[Communicator]) -> None:
+    results = together(
+        trio, lambda each: each.allreduce(torch.tensor([2**30, each.rank], dtype=torch.int32), wire="int8")
+    )
+    assert all(result.tolist() == [3 * 2**30 - 2**32, 3] for result in results)
+
+
+def test_every_collective_that_adds_takes_a_form(trio: list[Communicator]) -> None:
+    def each_of_them(each: Communicator) -> list[Any]:
+        ones = torch.ones(SIZE, 200)
+        return [
+            each.reduce(ones.clone(), 0, wire="int8")
+            if each.rank == 0
+            else each.reduce(ones.clone(), 0, wire="int8") * 3,
+            each.reduce_scatter(ones, wire="int16"),
+            each.allreduce(torch.sparse_coo_tensor([[each.rank]], [[1.0] * 200], (3, 200)), wire="int16").to_dense(),
+        ]
+
+    for reduced, part, rows in together(trio, each_of_them):
+        assert reduced == pytest.approx(3, abs=3 * 2**-5 * 2)
+        assert torch.allclose(part, torch.full((200,), 3.0), atol=3 * 2**-13 * 2)
+        assert torch.allclose(rows, torch.ones(3, 200), atol=2**-12)
+
+
+def test_ranks_that_take_different_forms_are_told(trio: list[Communicator]) -> None:
+    errors = together(trio, lambda each: error_of(lambda: each.allreduce(torch.ones(500), wire=WIRES[each.rank > 0])))
+    assert all(isinstance(error, MismatchError) for error in errors)
+
+
+def test_a_form_can_be_the_environments_the_communicators_or_the_calls(
+    monkeypatch: pytest.MonkeyPatch, controller: object
+) -> None:
+    assert controller is not None
+    monkeypatch.setenv("P4REDUCE_WIRE", "int16")
+    value = torch.zeros(1)
+    for options, expected in ({}, 128), ({"wire": "int8"}, 256):
+        [alone] = join(1, **options)
+        with alone:
+            assert alone.values_per_block(value) == expected
+            assert alone.values_per_block(value, "int32") == 64
+            with pytest.raises(ValueError, match="wire='int4': accepted are auto, int32, int16, int8"):
+                alone.allreduce(value, wire="int4")  # type: ignore[arg-type]
+    monkeypatch.setenv("P4REDUCE_WIRE", "narrow")
+    with pytest.raises(ValueError, match="wire='narrow'"):
+        Communicator(rank=0, world_size=1)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_what_arrived_and_the_residuals_are_what_was_given(
+    trio: list[Communicator], wire: Wire, dtype: torch.dtype
+) -> None:
+    given = [each.to(dtype) for each in gradients()]
+
+    def reduce(each: Communicator) -> tuple[torch.Tensor, torch.Tensor]:
+        left = torch.zeros(5000)
+        return each.allreduce(given[each.rank].float().clone(), wire=wire, residual=left), left
+
+    results = together(trio, reduce)
+    magnitudes = sum(one.double().abs() + left.double().abs() for one, (_, left) in zip(given, results, strict=True))
+    sent = sum(one.double() - left.double() for one, (_, left) in zip(given, results, strict=True))
+    for result, left in results:
+        # Each residual is rounded to float32, and so is the sum.
+        assert torch.all((result.double() - sent).abs() <= 2**-22 * magnitudes)
+        assert left[BLOCK * 8 : BLOCK * 12].count_nonzero() == 0  # of which nothing was sent
+    if wire != "int32":
+        assert all(left.count_nonzero() > 1000 for _, left in results)
+
+
+def test_a_residual_is_of_a_products_values_and_zero_where_nothing_is_finite(trio: list[Communicator]) -> None:
+    def reduce(each: Communicator) -> torch.Tensor:
+        values, left = torch.full((300,), 1 / 3), torch.ones(300)
+        values[260] = float("inf")
+        each.allreduce(values, factor=2.0, wire="int16", residual=left)
+        assert values[:256].isfinite().all()
+        assert values[256:].isnan().all()
+        return left
+
+    for left in together(trio, reduce):
+        assert 0 < float(left[:256].abs().max()) < 2**-12
+        assert left[256:].count_nonzero() == 0
+
+
+@pytest.mark.parametrize(
+    ("tensor", "residual", "options", "message"),
+    [
+        (torch.ones(4), torch.ones(3), {}, r"residual is float32 of shape \(3,\): .* of 4 elements"),
+        (torch.ones(4), torch.ones(4, dtype=torch.float64), {}, "residual is float64 of shape"),
+        (torch.ones(4), torch.ones(8)[::2], {}, r"residual is float32 of shape \(4,\): .*contiguous"),
+        (torch.ones(4), torch.ones(4), {"op": "max"}, "residual of op='max', which loses nothing"),
+        (torch.ones(4, dtype=torch.int32), torch.ones(4), {}, "residual of int32, of which nothing is lost"),
+        (torch.ones(4).to_sparse(), torch.ones(4), {}, "residual of a sparse tensor"),
+    ],
+)  # fmt: skip
+def test_residuals_that_cannot_be_taken(
+    controller: object, tensor: Any, residual: Any, options: dict[str, Any], message: str
+) -> None:
+    assert controller is not None
+    [alone] = join(1)
+    with alone, pytest.raises(ValueError, match=message):
+        alone.allreduce(tensor, residual=residual, **options)
+
+
+def test_int8_is_for_up_to_127_ranks() -> None:
+    with pytest.raises(ValueError, match=r"wire 'int8' of 128 ranks.*up to 127"):
+        reference_allreduce([np.ones(3, np.float32)] * 128, wire="int8")
