@@ -16,6 +16,7 @@ from p4reduce.collectives.plan import Group
 from p4reduce.protocol import Membership, Operation, Worker
 from p4reduce.protocol.fingerprint import fingerprint, of_round
 from p4reduce.protocol.numbers import numbers_for
+from p4reduce.tensors.places import Code
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "docs" / "vectors.json").read_text())
 
@@ -50,6 +51,13 @@ def test_narrow_numbers(vector: dict[str, Any]) -> None:
     assert quantised.view(np.uint32).tolist() == words.tolist()
     assert (words * np.uint32(vector["world_size"])).tolist() == sums.tolist()
     assert numbers.dequantise(sums.view(np.int32), exponents).view(np.uint32).tolist() == result.tolist()
+
+
+@pytest.mark.parametrize("vector", VECTORS["codes"])
+def test_codes(vector: dict[str, Any]) -> None:
+    code, words = Code(vector["count"], vector["bound"]), [int(word, 16) for word in vector["words"]]
+    assert code.encode(np.array(vector["numbers"])).view(np.uint32).tolist() == words
+    assert code.decode(np.array(words, np.uint32).view(np.int32)).tolist() == vector["numbers"]
 
 
 @pytest.mark.parametrize("vector", VECTORS["collectives"], ids=lambda vector: vector["call"])
