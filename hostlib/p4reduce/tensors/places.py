@@ -35,11 +35,15 @@ class Code:
     @property
     def words(self) -> int:
         """Length of the code, in words of 32 bits."""
-        return 0 if self.count in (0, self.bound) else min(_words(self.bound), self._elias_fano)
+        return -(-self._bits // _WORD)
+
+    @property
+    def _bits(self) -> int:
+        return 0 if self.count in (0, self.bound) else min(self.bound, self._elias_fano)
 
     @property
     def _elias_fano(self) -> int:
-        return self._low * _words(self.count) + _words(self._high)
+        return self._low * self.count + self._high
 
     @property
     def _low(self) -> int:
@@ -53,59 +57,41 @@ class Code:
 
     def encode(self, places: npt.NDArray[Any]) -> Words:
         """The code of `places`, which increase: shape (words,)."""
-        if not self.words:
-            return np.empty(0, np.int32)
-        if self._is_bitmap:
-            return _bitmap(places, self.bound)
-        parts = [_packed((places >> bit & 1).astype(np.uint8)) for bit in range(self._low)]
-        parts.append(_bitmap((places >> self._low) + np.arange(self.count), self._high))
-        return np.concatenate(parts)
+        bits = np.zeros(self.words * _WORD, np.uint8)
+        if not self._bits:
+            pass
+        elif self._is_bitmap:
+            bits[places] = 1
+        else:
+            for bit, plane in enumerate(self._planes(bits)):
+                np.not_equal(places >> bit & 1, 0, out=plane)
+            bits[self._low * self.count + (places >> self._low) + np.arange(self.count)] = 1
+        return np.packbits(bits, bitorder="little").view("<i4").astype(np.int32, copy=False)
 
     def decode(self, words: Words) -> Places:
         """The numbers, from `words` of shape (words,). Raises ValueError for what is no code of so many numbers."""
-        if not self.words:
+        if not self._bits:
             return np.arange(self.count)
+        bits = np.unpackbits(words.astype("<i4", copy=False).view(np.uint8), bitorder="little")[: self._bits]
         if self._is_bitmap:
-            return self._checked(_set_bits(words, self.bound))
-        each = _words(self.count)
-        high = _set_bits(words[self._low * each :], self._high)
+            return self._checked(np.flatnonzero(bits))
+        high = np.flatnonzero(bits[self._low * self.count :])
         if high.size != self.count:
             raise ValueError(f"the code of {self.count} numbers below {self.bound} has {high.size}")
         places = high - np.arange(self.count) << self._low
-        for bit in range(self._low):
-            places |= _unpacked(words[bit * each : (bit + 1) * each], self.count).astype(np.int64) << bit
+        for bit, plane in enumerate(self._planes(bits)):
+            places |= plane.astype(np.int64) << bit
         return self._checked(places)
+
+    def _planes(self, bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """Of each lower bit, one of each number: shape (lower bits, count)."""
+        return bits[: self._low * self.count].reshape(self._low, self.count)
 
     @property
     def _is_bitmap(self) -> bool:
-        return _words(self.bound) <= self._elias_fano
+        return self.bound <= self._elias_fano
 
     def _checked(self, places: Places) -> Places:
         if places.size != self.count or places[-1] >= self.bound or (np.diff(places) <= 0).any():
             raise ValueError(f"the code of {self.count} numbers below {self.bound} has others")
         return places
-
-
-def _words(bits: int) -> int:
-    return -(-bits // _WORD)
-
-
-def _bitmap(places: npt.NDArray[Any], bits: int) -> Words:
-    ones = np.zeros(bits, np.uint8)
-    ones[places] = 1
-    return _packed(ones)
-
-
-def _packed(bits: npt.NDArray[np.uint8]) -> Words:
-    words = np.zeros(_words(bits.size), "<i4")
-    packed = np.packbits(bits, bitorder="little")
-    words.view(np.uint8)[: packed.size] = packed
-    return words.astype(np.int32, copy=False)
-
-
-def _unpacked(words: Words, bits: int) -> npt.NDArray[np.uint8]:
-    return np.unpackbits(words.astype("<i4", copy=False).view(np.uint8), bitorder="little", count=bits)
-
-
-def _set_bits(words: Words, bits: int) -> Places:
-    return np.flatnonzero(_unpacked(words, bits))
