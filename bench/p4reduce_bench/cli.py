@@ -63,6 +63,9 @@ def allreduce(
     density: Annotated[str, typer.Option(help="Shares that are not zero.")] = grid.DENSITIES,
     overlap: Annotated[str, typer.Option(help=f"Some of {','.join(grid.OVERLAPS)}.")] = "random,all,none",
     sparsity: Annotated[str, typer.Option(help=f"Some of {','.join(grid.SPARSITIES)}.")] = "block,element",
+    given: Annotated[
+        str, typer.Option("--input", help=f"What p4reduce is given: some of {','.join(grid.OURS)}.")
+    ] = "dense",
     link: Link = None,
     repeat: Annotated[int, typer.Option(min=1, help="Measurements of each case.")] = 5,
     warm_up: Annotated[int, typer.Option(min=0, help="Reductions before them.")] = 1,
@@ -89,7 +92,11 @@ def allreduce(
         rate = grid.bits_per_second(link) if link is not None else None
         if rate is not None:
             links.enter()
+        inputs = grid.choices("--input", given, grid.OURS)
         names = _systems(systems, console)
+        if "p4reduce" in names:
+            here = names.index("p4reduce")
+            names[here : here + 1] = [grid.OURS[kind] for kind in inputs]
         cases = grid.grid(
             workers=[int(n) for n in grid.listed("--workers", workers, _workers, f"2 to {MAX_WORKERS}")],
             numel=grid.elements(numel, dtype),
@@ -104,7 +111,7 @@ def allreduce(
             made = None
             if rate is not None:
                 made = links.Links(family, most, rate)
-            elif target == "bmv2" and "p4reduce" in names:
+            elif target == "bmv2" and set(names) & set(grid.OURS.values()):
                 network.enter()
                 network.star(most)
             setup = Setup(target=target, slots=slots, threads=threads, repeat=repeat, warm_up=warm_up, timeout=timeout,

@@ -17,6 +17,8 @@ DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "int32": 4}
 OVERLAPS = ("random", "all", "none")
 SPARSITIES = ("block", "element")
 SYSTEMS = ("p4reduce", "gloo", "gloo-sparse", "mpi")
+OURS = {"dense": "p4reduce", "coo": "p4reduce-coo"}
+"""The system's name by what it is given: dense tensors, or COO tensors."""
 TARGETS = ("native", "sim", "bmv2")
 DENSITIES = "1,0.8,0.4,0.2,0.1,0.08,0.04,0.02,0.01,0"
 """Those of OmniReduce's published artifact, and 0."""

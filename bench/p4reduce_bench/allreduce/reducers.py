@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from p4reduce.errors import P4ReduceError
 from p4reduce.tensors.dense import WireChoice
+from p4reduce_bench.allreduce.grid import OURS
 from p4reduce_bench.allreduce.inputs import BLOCK, Values
 from p4reduce_bench.allreduce.limit import AROUND_PAYLOAD
 
@@ -44,13 +45,13 @@ class Reducer(Protocol):
 @contextmanager
 def open_reducer(options: argparse.Namespace) -> Iterator[Reducer]:
     """Join; torchrun's variables say as which rank."""
-    if options.system == "p4reduce":
+    if options.system in OURS.values():
         from p4reduce import Communicator
 
         with Communicator(
             job="bench", slots=options.slots, interface=options.interface, timeout=options.timeout
         ) as communicator:
-            yield P4Reduce(communicator)
+            yield (P4Reduce if options.system == OURS["dense"] else P4ReduceSparse)(communicator)
     elif options.system == "mpi":
         yield Mpi(options.counted)
     else:
@@ -70,6 +71,35 @@ def _as_dtype(own: Values, dtype: str) -> Any:
     import torch
 
     return torch.from_numpy(own).to(torch.bfloat16)
+
+
+def _as_coo(own: Values, dtype: str) -> Any:
+    """Of single elements, or of rows of a block's length where these take less."""
+    # By hand, as torch's to_sparse takes seconds for rows.
+    nonzero = np.flatnonzero(own)
+    if own.size % BLOCK == 0:
+        rows = own.reshape(-1, BLOCK)
+        full = np.flatnonzero(rows.any(axis=1))
+        # An index is 8 bytes.
+        if full.size * (8 + 4 * BLOCK) <= nonzero.size * (8 + 4):
+            return _coo(full, rows[full], dtype, rows.shape)
+    return _coo(nonzero, own[nonzero], dtype, own.shape)
+
+
+def _coo(indices: npt.NDArray[Any], values: Values, dtype: str, shape: tuple[int, ...]) -> Any:
+    import torch
+
+    return torch.sparse_coo_tensor(
+        torch.from_numpy(indices)[None], torch.from_numpy(values).to(getattr(torch, dtype)), shape,
+        is_coalesced=True, check_invariants=False,
+    )  # fmt: skip
+
+
+def _of_coo(result: Any) -> npt.NDArray[Any]:
+    dense = np.zeros(tuple(result.shape), np.float32)
+    summed = result.coalesce()
+    dense[summed.indices()[0].numpy()] = summed.values().float().numpy()
+    return dense.reshape(-1)
 
 
 def _as_array(result: Any) -> npt.NDArray[Any]:
@@ -103,6 +133,16 @@ class P4Reduce:
             "packets": stats.packets_sent,
             "retransmissions": stats.retransmissions,
         }
+
+
+class P4ReduceSparse(P4Reduce):
+    """The same, of COO tensors as Gloo is given them."""
+
+    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:
+        return _as_coo(own, dtype), wire
+
+    def values(self, result: Any) -> npt.NDArray[Any]:
+        return _of_coo(result)
 
 
 def interface_counts(name: str) -> tuple[int, int, int, int]:
@@ -162,28 +202,10 @@ class GlooSparse(Gloo):
     """
 
     def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:  # noqa: ARG002
-        # By hand, as torch's to_sparse takes seconds for rows.
-        nonzero = np.flatnonzero(own)
-        if own.size % BLOCK == 0:
-            rows = own.reshape(-1, BLOCK)
-            full = np.flatnonzero(rows.any(axis=1))
-            # An index is 8 bytes.
-            if full.size * (8 + 4 * BLOCK) <= nonzero.size * (8 + 4):
-                return self._coo(full, rows[full], dtype, rows.shape)
-        return self._coo(nonzero, own[nonzero], dtype, own.shape)
-
-    def _coo(self, indices: npt.NDArray[Any], values: Values, dtype: str, shape: tuple[int, ...]) -> Any:
-        torch = self._torch
-        return torch.sparse_coo_tensor(
-            torch.from_numpy(indices)[None], torch.from_numpy(values).to(getattr(torch, dtype)), shape,
-            is_coalesced=True, check_invariants=False,
-        )  # fmt: skip
+        return _as_coo(own, dtype)
 
     def values(self, result: Any) -> npt.NDArray[Any]:
-        dense = np.zeros(tuple(result.shape), np.float32)
-        summed = result.coalesce()
-        dense[summed.indices()[0].numpy()] = summed.values().float().numpy()
-        return dense.reshape(-1)
+        return _of_coo(result)
 
 
 class Server(Gloo):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from p4reduce_bench.allreduce.grid import Case
+from p4reduce_bench.allreduce.grid import OURS, Case
 from p4reduce_bench.allreduce.links import CONTROL, INTERFACE, SWITCH, Links
 from p4reduce_bench.allreduce.reducers import mpi_environment
 from p4reduce_bench.processes.children import Child, ChildFailed, Family
@@ -77,7 +77,7 @@ def _run(system: str, cases: Sequence[Case], setup: Setup) -> Iterator[Figures]:
     with Family() as family:
         environment = {"WORLD_SIZE": str(workers), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         try:
-            if system == "p4reduce":
+            if system in OURS.values():
                 environment["P4REDUCE_CONTROLLER"] = start_switch(family, workers, setup)
             else:
                 environment |= rendezvous(setup.links)
@@ -131,7 +131,7 @@ def _start_ranks(
     family: Family, system: str, cases: Sequence[Case], setup: Setup, environment: dict[str, str]
 ) -> list[Child]:
     workers = cases[0].workers
-    bmv2 = system == "p4reduce" and setup.target == "bmv2"
+    bmv2 = system in OURS.values() and setup.target == "bmv2"
     commands, environments = [], []
     for rank in range(workers):
         command = rank_command(system, cases, setup)
