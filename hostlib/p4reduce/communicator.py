@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -404,33 +405,41 @@ class Communicator:
         factor: float,
         wire: WireChoice | None,
         timeout: float | None,
-        by_blocks: Callable[[], Plan[T]] | None = None,
     ) -> Handle[T]:
         limit = self._time_limit(timeout)
         self._engine.check()
         reduction = Reduction(self._group, kind(tensor), op, factor, self._form(wire), self.block_size)
-        run = lambda plan: self._submit(plan, limit).result()  # noqa: E731
-        return self._submit(reduction.plan(tensor, run, by_blocks), limit)
+        return self._submit(reduction.plan(tensor, partial(self._run, limit)), limit)
+
+    def _run(self, limit: float, plan: Plan[T]) -> T:
+        return self._submit(plan, limit).result()
 
     def _choose(self, tensor: T, op: str, factor: float, wire: WireChoice | None, timeout: float | None) -> T:
         """By blocks or by elements, of a dense tensor."""
-        form = self._form(wire)
+        form, limit = self._form(wire), self._time_limit(timeout)
         site = (op, math.prod(shape_of(tensor)), dtype_name(tensor), form)
         by_blocks = partial(reductions.allreduce, self._group, tensor, op, factor, form)
+        self._engine.check()
+        received, started = self._engine.stats.bytes_received, time.perf_counter()
         if not self._choices.asks(site):
-            result: T = self.start(timeout, lambda _: by_blocks()).result()
+            result = self._run(limit, by_blocks())
+            taken = self._engine.stats.bytes_received - received
+            self._choices.took(site, False, time.perf_counter() - started, taken)
             per_block = self.values_per_block(tensor, form)
             self._choices.came(site, result, per_block, per_block // self.block_size)
             return result
-        chosen = "elements"
+        rates = self._choices.rates(site)
+        reduction = Reduction(self._group, Elements(tensor), op, factor, form, self.block_size, rates)
+        instead: list[Plan[T]] = []
 
-        def instead() -> Plan[T]:
-            nonlocal chosen
-            chosen = "blocks"
-            return by_blocks()
+        def take_blocks() -> Plan[T]:
+            instead.append(by_blocks())
+            return instead[0]
 
-        result = self._reduce_rows(Elements, tensor, op, factor, form, timeout, instead).result()
-        self._choices.chosen(site, chosen == "elements")
+        result = self._run(limit, reduction.plan(tensor, partial(self._run, limit), take_blocks))
+        if not instead and reduction.costs is not None:
+            self._choices.took(site, True, time.perf_counter() - started, reduction.costs.elements)
+        self._choices.chosen(site, not instead)
         return result
 
     def _time_limit(self, timeout: float | None) -> float:

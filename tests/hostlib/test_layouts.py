@@ -135,8 +135,11 @@ def sent(trio: list[Communicator], tensors: list[torch.Tensor], **options: Any) 
     return trio[0].stats().operations - before, results
 
 
-def test_scattered_zeros_go_by_elements_from_the_second_call_on(controller: FakeController) -> None:
+def test_scattered_zeros_go_by_elements_from_the_second_call_on(
+    controller: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert controller is not None
+    monkeypatch.setattr(Choices, "took", lambda *_: None)  # bytes alone decide
     trio = join(SIZE)
     try:
         few, many = scattered(0.02), scattered(1.0)
@@ -175,6 +178,30 @@ def test_who_is_wrong_asks_less_often() -> None:
     assert asked[0] == 1
     assert gaps.tolist() == sorted(gaps.tolist())
     assert gaps[-1] >= 64
+
+
+def test_what_takes_longer_is_not_chosen_though_it_has_fewer_bytes() -> None:
+    costs = Costs(elements=100.0, blocks=1000.0)
+    unknown, slow, fast = [0, 0], [9000, 8000], [1000, 700]
+    assert not costs.blocks_are_less(unknown, unknown)
+    assert not costs.blocks_are_less(fast, unknown)  # it has to be tried once
+    assert costs.blocks_are_less(fast, slow)
+    assert not costs.blocks_are_less(slow, slow)
+    assert not costs.blocks_are_less(fast, [0, 900])  # of the rank that knows
+
+
+def test_rates_are_of_the_quickest_call_of_late_and_are_forgotten() -> None:
+    choices = Choices()
+    assert choices.rates("site") == (0, 0)
+    choices.took("site", False, 1e-3, 1e6)
+    choices.took("site", True, 5e-3, 1e6)
+    assert choices.rates("site") == (1000, 5000)
+    choices.took("site", True, 1.0, 1e6)
+    assert choices.rates("site") == (1000, 5556)
+    choices.took("site", True, 2e-3, 1e6)
+    choices.chosen("site", elements=False)
+    assert choices.rates("site") == (1000, 1800)
+    assert choices.rates("other") == (0, 0)
 
 
 def test_costs_are_bytes() -> None:

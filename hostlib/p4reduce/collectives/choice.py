@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a dense tensor's zeros are left out by blocks or by elements: whichever costs fewer bytes.
+"""Whether a dense tensor's zeros are left out by blocks or by elements: whichever takes less time.
 
-All that is decided here follows from what all ranks know alike: results, and the headers of `collectives.sparse`.
+That is the bytes of each way times what a byte took when this way was last gone, as on fast links it is not bytes that
+count. All is decided by what all ranks know alike: results, and the headers of `collectives.sparse`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ LEAST = 1 << 14
 """Elements of a tensor of which it is worth while to ask."""
 _SAMPLE = 1024  # blocks of a result that are looked at
 _LONGEST_PAUSE = 64  # calls
+_FORGETTING = 0.9
 _WORD = 4  # bytes
 
 
@@ -42,6 +44,14 @@ class Costs:
             blocks=_WORD * _union(-(-size // block), blocks) * block / per_word,
         )
 
+    def blocks_are_less(self, blocks: Sequence[int], elements: Sequence[int]) -> bool:
+        """By these rates of all ranks, 0 where one is not known. The rank that came last has waited for nobody."""
+        rate_blocks = min(filter(None, blocks), default=0)
+        rate_elements = min(filter(None, elements), default=0)
+        if rate_blocks and rate_elements:
+            return self.blocks * rate_blocks <= self.elements * rate_elements
+        return self.blocks <= self.elements
+
 
 def _union(size: int, counts: Sequence[int]) -> float:
     """How many of `size` places some rank has, if each takes its own at random."""
@@ -53,6 +63,7 @@ class Choices:
 
     A site's first calls go by blocks. When a result has many zeros within its blocks, the next call begins with a
     header, by which ranks choose. Where that says blocks, more and more calls go by before it is asked for again.
+    A rate is picoseconds a byte.
     """
 
     def __init__(self) -> None:
@@ -62,12 +73,20 @@ class Choices:
         """Whether the next call begins with a header."""
         return self._of(site).asks
 
+    def rates(self, site: Hashable) -> tuple[int, int]:
+        """Of blocks and elements, at this rank."""
+        return self._of(site).rates[False], self._of(site).rates[True]
+
     def chosen(self, site: Hashable, elements: bool) -> None:
         """What a header made ranks choose."""
         self._of(site).chosen(elements)
 
+    def took(self, site: Hashable, elements: bool, seconds: float, nbytes: float) -> None:
+        """How long a call took that went by elements or by blocks."""
+        self._of(site).took(elements, seconds, nbytes)
+
     def came(self, site: Hashable, result: Any, block: int, per_word: int) -> None:
-        """What went by blocks of so many elements gave `result`, on the host."""
+        """What went by blocks of so many elements gave `result`."""
         self._of(site).came(result, block, per_word)
 
     def _of(self, site: Hashable) -> _Site:
@@ -77,6 +96,8 @@ class Choices:
 class _Site:
     def __init__(self) -> None:
         self.asks = False
+        self.rates = {False: 0, True: 0}
+        """By whether it went by elements."""
         self._pause = 0  # calls until the next header at the earliest
         self._last_pause = 0
 
@@ -84,6 +105,14 @@ class _Site:
         self.asks = elements
         self._last_pause = 0 if elements else min(_LONGEST_PAUSE, 2 * self._last_pause or 1)
         self._pause = self._last_pause
+        if not elements:  # so that it is tried again some time, as links change
+            self.rates[True] = int(self.rates[True] * _FORGETTING)
+
+    def took(self, elements: bool, seconds: float, nbytes: float) -> None:
+        rate = max(1, round(seconds / max(nbytes, 1.0) * 1e12))
+        before = self.rates[elements]
+        # What others computed meanwhile is not the way's.
+        self.rates[elements] = min(rate, round(before / _FORGETTING)) if before else rate
 
     def came(self, result: Any, block: int, per_word: int) -> None:
         if self._pause:

@@ -38,7 +38,20 @@ Run = Callable[[Plan[Any]], Any]
 class Reduction:
     """A rank's rows while they are added up."""
 
-    def __init__(self, group: Group, rows: Rows, op: str, factor: float, wire: WireChoice, block_size: int) -> None:
+    costs: Costs | None = None
+    """Of a dense tensor that may go by blocks, once its header is there."""
+
+    def __init__(
+        self,
+        group: Group,
+        rows: Rows,
+        op: str,
+        factor: float,
+        wire: WireChoice,
+        block_size: int,
+        rates: tuple[int, int] = (0, 0),
+    ) -> None:
+        """block_size: words. rates: of blocks and elements, as `Choices` has them of this rank."""
         if op not in ("sum", "average"):
             raise ValueError(f"op={op!r} of a sparse tensor: accepted are sum, average")
         integer = work_dtype(rows.dtype) is np.int32
@@ -50,6 +63,7 @@ class Reduction:
         self._divisor = group.size if op == "average" else 1
         factor = np.float32(settings.number("factor", factor))
         self._values = rows.values if factor == 1 else rows.values * factor
+        self._rates = rates
         self._name = f"allreduce ({op}) of rows of {rows.dtype}"
         self._block = block_size * values_per_word(self._wire)
 
@@ -58,13 +72,14 @@ class Reduction:
 
         by_blocks: of a dense tensor, what is taken in the place of it where that is cheaper.
         """
-        inline, counts, blocks = self._header(run)
+        inline, counts, others = self._header(run)
         if inline is not None:
             finish = partial(self._rows.write_back, *self._summed(inline))
             return Plan(self._name, None, result, finish, crossings=self._rows.crossings)
         if by_blocks is not None:
-            costs = Costs.of_counts(self._rows.bound, self._block, values_per_word(self._wire), counts, blocks)
-            if costs.blocks <= costs.elements:
+            per_word, (blocks, *rates) = values_per_word(self._wire), others
+            self.costs = Costs.of_counts(self._rows.bound, self._block, per_word, counts, blocks)
+            if self.costs.blocks_are_less(*rates):
                 return by_blocks()
         codes = [self._code(rank, count) for rank, count in enumerate(counts)]
         union = _union(self._numbers(run, codes), self._rows.bound)
@@ -81,8 +96,8 @@ class Reduction:
 
         return Plan(self._name, operation, result, divide_and_finish, crossings=self._rows.crossings)
 
-    def _header(self, run: Run) -> tuple[list[tuple[npt.NDArray[np.int64], Values]] | None, list[int], list[int]]:
-        """All ranks' rows, where they fit into it; how many they are; and of dense tensors, in how many blocks."""
+    def _header(self, run: Run) -> tuple[list[tuple[npt.NDArray[np.int64], Values]] | None, list[int], list[list[int]]]:
+        """All ranks' rows, where they fit into it; how many they are; and what else `_described` says of each."""
         rows, rank = self._rows, self._group.rank
         said = np.array(self._described(), np.int64).view(np.int32)
         sent = np.zeros((self._group.size, said.size + INLINE), np.int32)
@@ -101,22 +116,23 @@ class Reduction:
             )
         )
         descriptions = np.ascontiguousarray(sent[:, : said.size]).view(np.int64)
-        self._check(descriptions[:, :-2])
-        counts: list[int] = descriptions[:, -2].tolist()
-        blocks: list[int] = descriptions[:, -1].tolist()
+        agreed = len(rows.description)
+        self._check(descriptions[:, :agreed])
+        counts, *others = descriptions[:, agreed:].T.tolist()
         codes = [self._code(of, count) for of, count in enumerate(counts)]
         if any(code.words + code.count * rows.width > INLINE for code in codes):
-            return None, counts, blocks
+            return None, counts, others
         all_rows = []
         for of, code in enumerate(codes):
             words = sent[of, said.size :]
             values = words[code.words : code.words + code.count * rows.width].view(self._values.dtype)
             all_rows.append((self._decoded(of, code, words[: code.words]), values.reshape(code.count, rows.width)))
-        return all_rows, counts, blocks
+        return all_rows, counts, others
 
     def _described(self) -> list[int]:
         rows = self._rows
-        return [*rows.description, rows.numbers.size, rows.blocks(self._block) if isinstance(rows, Elements) else 0]
+        blocks = rows.blocks(self._block) if isinstance(rows, Elements) else 0
+        return [*rows.description, rows.numbers.size, blocks, *self._rates]
 
     def _numbers(self, run: Run, codes: list[Code]) -> list[npt.NDArray[np.int64]]:
         """Of all ranks' rows."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.tensors.dense import assign, check_writable, dtype_name, is_torch, work_dtype
+from p4reduce.tensors.dense import check_writable, dtype_name, is_torch, work_dtype
+from p4reduce.tensors.staging import numbers
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +42,7 @@ class Rows(Protocol):
     values: Values
     """Shape (rows, width), in the dtype in which the protocol adds."""
 
-    def write_back(self, numbers: npt.NDArray[np.int64], values: Values) -> None:
+    def write_back(self, places: npt.NDArray[np.int64], values: Values) -> None:
         """Makes the tensor one of these rows alone."""
 
 
@@ -67,19 +68,19 @@ class SparseTensor:
         values = coalesced.values().reshape(first.size, self.width)
         self.values = values.to(_torch_of(carried)).numpy()
 
-    def write_back(self, numbers: npt.NDArray[np.int64], values: Values) -> None:
+    def write_back(self, places: npt.NDArray[np.int64], values: Values) -> None:
         """Makes the tensor the coalesced one of these rows."""
         import torch
 
-        indices = np.empty((len(self._sparse_shape), numbers.size), np.int64)
-        rest = numbers
+        indices = np.empty((len(self._sparse_shape), places.size), np.int64)
+        rest = places
         for dimension in reversed(range(1, len(self._sparse_shape))):
             rest, indices[dimension] = np.divmod(rest, max(1, self._sparse_shape[dimension]))
         indices[:1] = rest
         dense = self._tensor.shape[len(self._sparse_shape) :]
         result = torch.sparse_coo_tensor(
             torch.from_numpy(indices),
-            torch.from_numpy(values).reshape(numbers.size, *dense).to(self._tensor.dtype),
+            torch.from_numpy(values).reshape(places.size, *dense).to(self._tensor.dtype),
             self._tensor.shape,
             is_coalesced=True,
             check_invariants=False,
@@ -101,33 +102,24 @@ class Elements:
         self.dtype = dtype_name(tensor)
         carried = work_dtype(self.dtype)
         check_writable(tensor)
-        self._tensor = tensor
         self.crossings = _crossings(tensor)
-        self.bound = math.prod(tensor.shape)
+        self._host = numbers(tensor.detach().cpu() if self.crossings else tensor, carried)
+        self.bound = self._host.work.size
         self.description = [0, self.bound]
-        own = tensor.detach().cpu().to(_torch_of(carried)).numpy() if is_torch(tensor) else np.asarray(tensor)
-        flat = own.astype(carried, copy=False).reshape(-1)
-        self.numbers = np.flatnonzero(flat)
-        self.values = flat[self.numbers][:, np.newaxis]
+        self.numbers = np.flatnonzero(self._host.work != 0)
+        self.values = self._host.work[self.numbers][:, np.newaxis]
 
     def blocks(self, size: int) -> int:
         """How many blocks of so many elements are not zero."""
         return int(np.count_nonzero(np.diff(self.numbers // size, prepend=-1)))
 
-    def write_back(self, numbers: npt.NDArray[np.int64], values: Values) -> None:
-        """Makes the tensor zero but for these elements."""
-        result = np.zeros(self.bound, values.dtype)
-        result[numbers] = values[:, 0]
-        shaped = result.reshape(self._tensor.shape)
-        if not is_torch(self._tensor):
-            assign(self._tensor, shaped)
-            return
-        import torch
-
+    def write_back(self, places: npt.NDArray[np.int64], values: Values) -> None:
+        """Makes the tensor zero but for the elements at these places."""
+        self._host.work.fill(0)
+        self._host.work[places] = values[:, 0]
+        self._host.write_back()
         for crossing in self.crossings:
-            crossing.write(torch.from_numpy(shaped))
-        if not self.crossings:
-            assign(self._tensor, torch.from_numpy(shaped))
+            crossing.write(self._host.host)
 
 
 def _crossings(tensor: Any) -> tuple[Crossing, ...]:
