@@ -16,7 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4reduce.ddp import BlockRandomKState, BlockThresholdState, BlockTopKState
+from p4reduce.ddp import BlockRandomKState, BlockThresholdState, BlockTopKState, ElementTopKState
 from p4reduce.ddp.states import block_norms
 from p4reduce.errors import P4ReduceError
 
@@ -27,6 +27,7 @@ Make = Callable[..., Any]
 STATES: dict[str, Make] = {
     "top-k": lambda m, **more: BlockTopKState(communicator(), m, ratio=0.25, **more),
     "reused": lambda m, **more: BlockTopKState(communicator(), m, ratio=0.25, exact_every=3, **more),
+    "elements": lambda m, **more: ElementTopKState(communicator(), m, ratio=0.004, **more),
     "update ratio": lambda m, **more: BlockTopKState(communicator(), m, ratio=0.25, by="update ratio", **more),
     "threshold": lambda m, **more: BlockThresholdState(communicator(), m, threshold=400.0, **more),
     "random-k": lambda m, **more: BlockRandomKState(communicator(), m, ratio=0.25, seed=3, **more),
@@ -127,6 +128,15 @@ def test_the_largest_blocks_are_sent() -> None:
     sent = step(state, parameters, vector([0] * 9 + [1]), [["a"]])["a"]
     assert chosen(sent) == [2, 4, 9]
     assert state.stats().density == 6 / 20
+
+
+def test_the_largest_elements_are_sent_wherever_they_stand() -> None:
+    made, parameters = one_vector(10)
+    state = ElementTopKState(communicator(), made, ratio=3 / 640)
+    gradient = torch.zeros(640)
+    gradient[[5, 6, 300, 301, 639]] = torch.tensor([3.0, -5.0, 1.0, 4.0, -2.0])
+    assert step(state, parameters, {"a": gradient}, [["a"]])["a"].nonzero().view(-1).tolist() == [5, 6, 301]
+    assert step(state, parameters, {"a": gradient * 0}, [["a"]])["a"].nonzero().view(-1).tolist()[:2] == [300, 639]
 
 
 def test_update_ratio_weighs_blocks_by_their_parameters() -> None:

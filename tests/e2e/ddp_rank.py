@@ -33,6 +33,7 @@ HOOKS: dict[str, tuple[Any, Any]] = {
         hooks.allreduce_hook,
     ),
     "top-k": (hooks.BlockTopKState, hooks.block_topk_hook),
+    "elements": (hooks.ElementTopKState, hooks.element_topk_hook),
     "threshold": (hooks.BlockThresholdState, hooks.block_threshold_hook),
     "random-k": (hooks.BlockRandomKState, hooks.block_randomk_hook),
     "int8": (hooks.Int8State, hooks.int8_hook),

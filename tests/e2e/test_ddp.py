@@ -34,6 +34,7 @@ BMV2 = pytest.mark.parametrize(
 TOP_K = {"hook": "top-k", "knobs": {"ratio": 0.1}}
 REUSED = {"hook": "top-k", "knobs": {"ratio": 0.1, "exact_every": 3}}
 RATIO = {"hook": "top-k", "knobs": {"ratio": 0.1, "by": "update ratio"}}
+ELEMENTS = {"hook": "elements", "knobs": {"ratio": 0.05}}
 THRESHOLD = {"hook": "threshold", "knobs": {"threshold": 0.05}}
 RANDOM_K = {"hook": "random-k", "knobs": {"ratio": 0.1}}
 LOSSLESS = {"hook": "allreduce"}
@@ -102,7 +103,7 @@ def test_the_lossless_hook_trains_as_gloo_does(setting: Setting, tmp_path: Path)
 
 @BOTH
 def test_sparsifiers_train_on_all_ranks_alike(setting: Setting, tmp_path: Path) -> None:
-    kinds = (TOP_K, REUSED, RATIO, THRESHOLD, RANDOM_K)
+    kinds = (TOP_K, REUSED, RATIO, ELEMENTS, THRESHOLD, RANDOM_K)
     found = run(setting, "sparse", [Training(**kind, steps=10) for kind in kinds for _ in range(2)], tmp_path)
     for first, second in zip(found[::2], found[1::2], strict=True):
         assert (first["digest"], first["losses"]) == (second["digest"], second["losses"])
@@ -132,7 +133,7 @@ def test_narrow_words_train_as_wide_ones_do(setting: Setting, tmp_path: Path) ->
 @NATIVE
 def test_wrappers_work_with_all_hooks(setting: Setting, tmp_path: Path) -> None:
     # Of 16-bit values there would be twice as many in a block, among which hooks choose.
-    some = ({**kind, "knobs": {**kind["knobs"], "wire": "int32"}} for kind in (TOP_K, THRESHOLD, RANDOM_K))
+    some = ({**kind, "knobs": {**kind["knobs"], "wire": "int32"}} for kind in (TOP_K, ELEMENTS, THRESHOLD, RANDOM_K))
     kinds = (LOSSLESS, *some, INT8)
     trainings = [Training(**kind, wrapper=wrapper) for kind in kinds for wrapper in ("", "fp16", "bf16")]
     found = run(setting, "wrapped", trainings, tmp_path)

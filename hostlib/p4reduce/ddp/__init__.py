@@ -13,6 +13,7 @@ from p4reduce.ddp.hooks import (
     block_randomk_hook,
     block_threshold_hook,
     block_topk_hook,
+    element_topk_hook,
     int8_hook,
 )
 from p4reduce.ddp.recording import Recorder
@@ -21,6 +22,7 @@ from p4reduce.ddp.states import (
     BlockRandomKState,
     BlockThresholdState,
     BlockTopKState,
+    ElementTopKState,
     Int8State,
     SparsifierStats,
 )
@@ -30,6 +32,7 @@ __all__ = [
     "BlockRandomKState",
     "BlockThresholdState",
     "BlockTopKState",
+    "ElementTopKState",
     "Int8State",
     "Recorder",
     "SparsifierStats",
@@ -38,6 +41,7 @@ __all__ = [
     "block_randomk_hook",
     "block_threshold_hook",
     "block_topk_hook",
+    "element_topk_hook",
     "fp16_wrapper",
     "int8_hook",
     "noop_hook",

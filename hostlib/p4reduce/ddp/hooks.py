@@ -18,6 +18,7 @@ from p4reduce.ddp.states import (
     BlockRandomKState,
     BlockThresholdState,
     BlockTopKState,
+    ElementTopKState,
     Int8State,
 )
 from p4reduce.futures import future_of
@@ -39,6 +40,16 @@ def block_topk_hook(state: BlockTopKState, bucket: GradBucket) -> torch.futures.
     """Average what is left of the bucket when each rank sends its largest blocks only: see `BlockTopKState`.
 
     Use: `ddp.register_comm_hook(BlockTopKState(communicator, ddp, ratio=0.01), block_topk_hook)`.
+    """
+    return _average(state, bucket)
+
+
+def element_topk_hook(state: ElementTopKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average what is left of the bucket when each rank sends its largest elements only: see `ElementTopKState`.
+
+    The backward pass waits until the ranks know which elements each other has.
+
+    Use: `ddp.register_comm_hook(ElementTopKState(communicator, ddp, ratio=0.01), element_topk_hook)`.
     """
     return _average(state, bucket)
 

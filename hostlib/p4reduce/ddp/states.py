@@ -121,9 +121,14 @@ class SparsifierState(AllreduceState):
         self._model: torch.nn.Module | None = model
         self._residuals.parameters = Parameters(model)
 
+    _by_elements = False
+    """Whether elements are chosen, each a block of its own."""
+
     def start(self, bucket: GradBucket) -> tuple[Handle[torch.Tensor], Callable[[], None]]:
         communicator, wire = self._joined(), self._form()
         buffer = self.sparsify(bucket)
+        if self._by_elements:
+            return communicator.allreduce_async(buffer, op="average", wire=wire, layout="elements"), nothing
         lost = None
         if self.error_feedback and communicator.values_per_block(buffer, wire) != communicator.block_size:
             lost = torch.zeros(buffer.numel(), dtype=torch.float32)
@@ -171,7 +176,8 @@ class SparsifierState(AllreduceState):
         return self.wire
 
     def _block_size(self, buffer: torch.Tensor) -> int:
-        return self._joined().values_per_block(buffer, self._form())
+        communicator = self._joined()
+        return 1 if self._by_elements else communicator.values_per_block(buffer, self._form())
 
     def state_dict(self) -> dict[str, Any]:
         """What this rank's state remembers: tensors and plain values, which `torch.load(weights_only=True)` takes.
@@ -278,6 +284,16 @@ class BlockTopKState(SparsifierState):
         self._thresholds, self.exact_choices = dict(state["thresholds"]), state["exact_choices"]
 
 
+class ElementTopKState(BlockTopKState):
+    """What `element_topk_hook` works with: of each bucket, the elements with the largest magnitudes are sent, wherever
+    they stand, with the threshold reused between exact choices as by Ok-Topk (Li and Hoefler, PPoPP 2022).
+
+    All is as of `BlockTopKState`, of blocks of one element, but that what int16 and int8 have no digits for is lost.
+    """
+
+    _by_elements = True
+
+
 class BlockThresholdState(SparsifierState):
     """What `block_threshold_hook` works with: blocks are sent whose l2 norm reaches `threshold`.
 
@@ -375,6 +391,8 @@ class Int8State(SparsifierState):
 
 def block_norms(buffer: torch.Tensor, block_size: int) -> torch.Tensor:
     """l2 norms of the blocks of a 1-d buffer, the last of which may be shorter: float32, shape (blocks,)."""
+    if block_size == 1:
+        return buffer.abs().float()
     whole = buffer.numel() // block_size
     rows = buffer[: whole * block_size].view(whole, block_size)
     norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float32)
