@@ -52,7 +52,10 @@ def root() -> None:
 def allreduce(
     target: Annotated[str, typer.Option(help="The switch: native, sim or bmv2 (needs root).")] = "native",
     systems: Annotated[
-        str | None, typer.Option(help=f"Some of {','.join(grid.SYSTEMS)}; all that are installed without it.")
+        str | None,
+        typer.Option(
+            help=f"Some of {','.join((*grid.SYSTEMS, *grid.PEERS))}; by default the first 4, where installed."
+        ),
     ] = None,
     workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "2,4,8",
     numel: Annotated[str, typer.Option(help="Elements, or a size such as 25MiB.")] = "26214400",
@@ -224,7 +227,7 @@ def _systems(wanted: str | None, console: Console) -> list[str]:
         if missing:
             console.print(f"without mpi: {missing}")
         return [name for name in grid.SYSTEMS if name != "mpi" or not missing]
-    names = grid.choices("--systems", wanted, grid.SYSTEMS)
+    names = grid.choices("--systems", wanted, (*grid.SYSTEMS, *grid.PEERS))
     if "mpi" in names and missing:
         raise P4ReduceError(f"--systems {wanted}: {missing}")
     return names

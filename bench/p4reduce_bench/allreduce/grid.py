@@ -17,6 +17,11 @@ DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "int32": 4}
 OVERLAPS = ("random", "all", "none")
 SPARSITIES = ("block", "element")
 SYSTEMS = ("p4reduce", "gloo", "gloo-sparse", "mpi")
+PEERS = (
+    "agsparse", "sparcml", "sparcml-split", "sparcml-dense", "oktopk", "zen", "gtopk",
+    "gloo-fp16", "gloo-bf16", "gloo-int8",
+)  # fmt: skip
+"""Others' systems, written for this comparison: see `p4reduce_bench.peers`."""
 OURS = {"dense": "p4reduce", "coo": "p4reduce-coo"}
 """The system's name by what it is given: dense tensors, or COO tensors."""
 TARGETS = ("native", "sim", "bmv2")

@@ -52,7 +52,7 @@ def measure(reducer: Reducer, case: Case, repeat: int, warm_up: int, late: float
         result = reducer.reduce(work)
         elapsed = time.monotonic() - started
         after = reducer.traffic()
-        wrong += int(np.count_nonzero(reducer.values(result) != expected))
+        wrong += reducer.wrong(case, reducer.values(result), expected)
         del work, result
         if turn >= 0:
             seconds.append(elapsed)

@@ -16,9 +16,12 @@ import numpy.typing as npt
 
 from p4reduce.errors import P4ReduceError
 from p4reduce.tensors.dense import WireChoice
-from p4reduce_bench.allreduce.grid import OURS
-from p4reduce_bench.allreduce.inputs import BLOCK, Values
+from p4reduce_bench.allreduce.grid import OURS, PEERS, Case
+from p4reduce_bench.allreduce.inputs import BLOCK, Values, tensors
 from p4reduce_bench.allreduce.limit import AROUND_PAYLOAD
+from p4reduce_bench.peers import compressed, gtopk
+from p4reduce_bench.peers.algorithms import ALGORITHMS
+from p4reduce_bench.peers.vectors import Exchange, Vector
 
 _PREAMBLE_TO_GAP = 24  # what an interface does not count: preamble, check sequence, gap
 
@@ -37,6 +40,9 @@ class Reducer(Protocol):
 
     def values(self, result: Any) -> npt.NDArray[Any]:
         """`result` as a flat array of float32 or int32."""
+
+    def wrong(self, case: Case, values: npt.NDArray[Any], exact: Values) -> int:
+        """How many elements of a result are not what they must be. `exact`: the sum."""
 
     def traffic(self) -> dict[str, int]:
         """So far: tx_bytes and rx_bytes on the wire, packets, retransmissions; what is not known is left out."""
@@ -59,9 +65,15 @@ def open_reducer(options: argparse.Namespace) -> Iterator[Reducer]:
 
         dist.init_process_group("gloo", timeout=timedelta(seconds=options.timeout))
         try:
-            yield {"gloo": Gloo, "gloo-sparse": GlooSparse, "server": Server}[options.system](options.counted)
+            yield _of_torch(options.system, options.counted)
         finally:
             dist.destroy_process_group()
+
+
+def _of_torch(system: str, counted: str | None) -> Reducer:
+    if system in PEERS:
+        return Compressed(counted, system) if system.startswith("gloo-") else Peer(counted, system)
+    return {"gloo": Gloo, "gloo-sparse": GlooSparse, "server": Server}[system](counted)
 
 
 def _as_dtype(own: Values, dtype: str) -> Any:
@@ -107,7 +119,14 @@ def _as_array(result: Any) -> npt.NDArray[Any]:
     return array
 
 
-class P4Reduce:
+class _Exact:
+    """Results have to be the sum itself."""
+
+    def wrong(self, case: Case, values: npt.NDArray[Any], exact: Values) -> int:  # noqa: ARG002
+        return int(np.count_nonzero(values != exact))
+
+
+class P4Reduce(_Exact):
     """Through the switch."""
 
     def __init__(self, communicator: Any) -> None:
@@ -155,7 +174,7 @@ def interface_counts(name: str) -> tuple[int, int, int, int]:
     raise P4ReduceError(f"there is no interface {name}")
 
 
-class _Other:
+class _Other(_Exact):
     """What the systems that do not count their packets have in common: the interface counts them."""
 
     slots = 0
@@ -206,6 +225,54 @@ class GlooSparse(Gloo):
 
     def values(self, result: Any) -> npt.NDArray[Any]:
         return _of_coo(result)
+
+
+class Peer(Gloo):
+    """A published sparse allreduce."""
+
+    def __init__(self, counted: str | None, system: str) -> None:
+        super().__init__(counted)
+        self._system = system
+        self._exchange = Exchange()
+
+    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:  # noqa: ARG002
+        if dtype != "float32":
+            raise P4ReduceError(f"{self._system} of {dtype}: accepted is float32")
+        return Vector.of(own), own.size
+
+    def reduce(self, work: Any) -> Any:
+        vector, numel = work
+        return ALGORITHMS[self._system](self._exchange, vector, numel), numel
+
+    def values(self, result: Any) -> npt.NDArray[Any]:
+        vector, numel = result
+        dense: Values = vector.dense(numel)
+        return dense
+
+    def wrong(self, case: Case, values: npt.NDArray[Any], exact: Values) -> int:
+        if self._system == "gtopk":
+            inputs = [Vector.of(tensors(case, rank)[0]) for rank in range(case.workers)]
+            exact = gtopk.expected(inputs).dense(case.numel)
+        return super().wrong(case, values, exact)
+
+
+class Compressed(Gloo):
+    """What PyTorch's compressing hooks do: results are near the sum."""
+
+    def __init__(self, counted: str | None, system: str) -> None:
+        super().__init__(counted)
+        self._kind = system.removeprefix("gloo-")
+
+    def reduce(self, work: Any) -> Any:
+        if self._kind == "int8":
+            return compressed.int8(self._torch, self._dist, work)
+        dtype = {"fp16": self._torch.float16, "bf16": self._torch.bfloat16}[self._kind]
+        return compressed.cast(self._dist, work, dtype)
+
+    def wrong(self, case: Case, values: npt.NDArray[Any], exact: Values) -> int:
+        unit = {"fp16": 2.0**-10, "bf16": 2.0**-7, "int8": 2.0 / compressed.LEVELS}[self._kind]
+        largest = 127 * 2.0**3  # of any element of `inputs`
+        return int(np.count_nonzero(np.abs(values - exact) > unit * case.workers * largest))
 
 
 class Server(Gloo):

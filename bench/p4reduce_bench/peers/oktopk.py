@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ok-Topk's sparse allreduce (Li and Hoefler, PPoPP 2022): split and reduce, then balance and allgatherv.
+
+Faithful: boundaries of the parts that all ranks agree on, so that each part has as many elements; destinations that
+rotate; the balance ahead of the gathering where a rank has more than four times the average. Not here: the selection of
+the sum's own top-k by a threshold (all of it is gathered, so that sums are exact), reuse of boundaries between
+iterations, and its buckets of several messages.
+
+A rank sends up to 2k(P - 1)/P words to split, as much to balance, and 2k(P - 1)/P to gather a sum of k elements.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from p4reduce_bench.peers.vectors import Exchange, Vector, added, chained
+
+_UNBALANCED = 4
+
+
+def oktopk(exchange: Exchange, own: Vector, numel: int) -> Vector:
+    size = exchange.size
+    bounds = _agreed_bounds(exchange, own, numel)
+    parts = [own.between(start, end).words() for start, end in pairwise(bounds)]
+    part = added([Vector.from_words(words) for words in exchange.all_to_all(parts)])
+    counts = [int(words[0]) for words in exchange.all_gather(np.array([part.places.size], np.int32))]
+    if max(counts) * size > _UNBALANCED * sum(counts):
+        part = _balanced(exchange, part, counts)
+    gathered = [Vector.from_words(words) for words in exchange.all_gather(part.words())]
+    return chained(gathered)
+
+
+def _agreed_bounds(exchange: Exchange, own: Vector, numel: int) -> list[int]:
+    """Where parts begin: the mean of where each rank would have them, to have as many elements in each."""
+    size = exchange.size
+    at = np.arange(1, size) * own.places.size // size
+    wanted = own.places[at] if own.places.size else np.arange(1, size) * numel // size
+    every = exchange.all_gather(wanted.astype(np.int32))
+    return [0, *(int(np.mean(places)) for places in zip(*every, strict=True)), numel]
+
+
+def _balanced(exchange: Exchange, part: Vector, counts: list[int]) -> Vector:
+    """As many elements at each rank, in order: what lies beyond a rank's share goes to whose it is."""
+    first, size = sum(counts[: exchange.rank]), exchange.size
+    shares = [sum(counts) * rank // size for rank in range(size + 1)]
+    cuts = [min(max(share - first, 0), part.places.size) for share in shares]
+    pieces = [Vector(part.places[start:end], part.values[start:end]).words() for start, end in pairwise(cuts)]
+    return added([Vector.from_words(words) for words in exchange.all_to_all(pieces)])

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SparCML (Renggli, Ashkboos, Aghagolzadeh, Alistarh and Hoefler, SC 2019): its three sparse allreduces.
+
+Faithful: the algorithms, and a vector's change to dense where that takes fewer words. Not here: its non-blocking forms,
+its quantisation, and MPI in the place of Gloo.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from p4reduce_bench.peers.vectors import Exchange, Vector, Words, added, chained, power_of_two
+
+
+def recursive_doubling(exchange: Exchange, own: Vector, numel: int) -> Vector:
+    """SSAR_Recursive_double: in step t, ranks at distance 2^t exchange all that they have.
+
+    A rank sends 2k log2 P words where all have the same places, and 2k(P - 1) where none have.
+    """
+    for step in range(power_of_two(exchange.size)):
+        partner = exchange.rank ^ 1 << step
+        come = exchange.swap({partner: _least(own, numel)}, [partner])[partner]
+        own = added([own, _of_least(come, numel)])
+    return own
+
+
+def split_allgather(exchange: Exchange, own: Vector, numel: int) -> Vector:
+    """SSAR_Split_allgather: rank i adds up the i-th part of the places, and all gather the sums.
+
+    A rank sends 2k(P - 1)/P words in the first phase, for places that are spread evenly, and in the second up to Pk.
+    """
+    part = _own_part(exchange, own, numel)
+    return chained([Vector.from_words(words) for words in exchange.all_gather(part.words())])
+
+
+def dense_split_allgather(exchange: Exchange, own: Vector, numel: int) -> Vector:
+    """DSAR_Split_allgather: the same, but sums are gathered dense, for those that are no longer sparse."""
+    start, end = _bounds(exchange, numel)[exchange.rank]
+    part = _own_part(exchange, own, numel)
+    dense = Vector(part.places - start, part.values).dense(end - start)
+    return Vector.of(np.concatenate(exchange.all_gather(dense.view(np.int32))).view(np.float32))
+
+
+def _own_part(exchange: Exchange, own: Vector, numel: int) -> Vector:
+    parts = [own.between(start, end).words() for start, end in _bounds(exchange, numel)]
+    return added([Vector.from_words(words) for words in exchange.all_to_all(parts)])
+
+
+def _bounds(exchange: Exchange, numel: int) -> list[tuple[int, int]]:
+    size = exchange.size
+    return [(numel * rank // size, numel * (rank + 1) // size) for rank in range(size)]
+
+
+def _least(vector: Vector, numel: int) -> Words:
+    return vector.words() if 2 * vector.places.size < numel else vector.dense(numel).view(np.int32)
+
+
+def _of_least(words: Words, numel: int) -> Vector:
+    return Vector.of(words.view(np.float32)) if words.size == numel else Vector.from_words(words)

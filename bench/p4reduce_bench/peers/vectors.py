@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sparse vectors and how ranks exchange them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Words = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Vector:
+    """places: int32, increasing, shape (n,). values: float32, shape (n,)."""
+
+    places: npt.NDArray[np.int32]
+    values: npt.NDArray[np.float32]
+
+    @classmethod
+    def of(cls, dense: npt.NDArray[np.float32]) -> Vector:
+        """The elements of a dense vector that are not zero."""
+        places = np.flatnonzero(dense != 0).astype(np.int32)
+        return cls(places, dense[places])
+
+    def dense(self, numel: int) -> npt.NDArray[np.float32]:
+        """Shape (numel,)."""
+        made = np.zeros(numel, np.float32)
+        made[self.places] = self.values
+        return made
+
+    def words(self) -> Words:
+        """As it travels: places, then values, 4 bytes each."""
+        return np.concatenate([self.places, self.values.view(np.int32)])
+
+    @classmethod
+    def from_words(cls, words: Words) -> Vector:
+        """What `words` made."""
+        half = words.size // 2
+        return cls(words[:half], words[half:].view(np.float32))
+
+    def between(self, start: int, end: int) -> Vector:
+        """The elements at places from `start` to before `end`."""
+        some = slice(*np.searchsorted(self.places, (start, end)))
+        return Vector(self.places[some], self.values[some])
+
+    def largest(self, count: int) -> Vector:
+        """The elements of the largest magnitude; of equals, those at the lower places."""
+        if self.places.size <= count:
+            return self
+        kept = np.sort(np.argsort(-np.abs(self.values), kind="stable")[:count])
+        return Vector(self.places[kept], self.values[kept])
+
+
+def added(vectors: Sequence[Vector]) -> Vector:
+    """Their sum."""
+    places = np.concatenate([vector.places for vector in vectors])
+    if not places.size:
+        return vectors[0]
+    values = np.concatenate([vector.values for vector in vectors])
+    order = np.argsort(places, kind="stable")  # which merges runs that are in order
+    places, values = places[order], values[order]
+    starts = np.flatnonzero(np.diff(places, prepend=-1))
+    return Vector(places[starts], np.add.reduceat(values, starts))
+
+
+def chained(vectors: Sequence[Vector]) -> Vector:
+    """One of all their elements, whose places follow each other."""
+    places = np.concatenate([vector.places for vector in vectors])
+    return Vector(places, np.concatenate([vector.values for vector in vectors]))
+
+
+class Exchange:
+    """Messages between ranks. `words`: how many of 4 bytes this rank has sent, without the lengths sent ahead."""
+
+    def __init__(self) -> None:
+        import torch
+        import torch.distributed as dist
+
+        self._torch: Any = torch
+        self._dist: Any = dist
+        self.rank, self.size = int(dist.get_rank()), int(dist.get_world_size())
+        self.words = 0
+
+    def swap(self, to: Mapping[int, Words], of: Sequence[int]) -> dict[int, Words]:
+        """Sends to some ranks, and gives what comes of some."""
+        lengths = {rank: self._torch.zeros(1, dtype=self._torch.int64) for rank in of}
+        self._move({rank: self._torch.tensor([words.size]) for rank, words in to.items()}, lengths)
+        come = {rank: self._torch.empty(int(length), dtype=self._torch.int32) for rank, length in lengths.items()}
+        self._move({rank: self._torch.from_numpy(np.ascontiguousarray(words)) for rank, words in to.items()}, come)
+        self.words += sum(words.size for words in to.values())
+        return {rank: tensor.numpy() for rank, tensor in come.items()}
+
+    def all_to_all(self, parts: Sequence[Words]) -> list[Words]:
+        """Part i to rank i, one rank after the other, each rank beginning behind itself."""
+        come = {self.rank: parts[self.rank]}
+        for step in range(1, self.size):
+            to, of = (self.rank + step) % self.size, (self.rank - step) % self.size
+            come |= self.swap({to: parts[to]}, [of])
+        return [come[rank] for rank in range(self.size)]
+
+    def all_gather(self, own: Words) -> list[Words]:
+        """Of all ranks: by recursive doubling where their number is a power of two, else each to each."""
+        if self.size & (self.size - 1):
+            return self.all_to_all([own] * self.size)
+        have = {self.rank: own}
+        distance = 1
+        while distance < self.size:
+            partner = self.rank ^ distance
+            ranks = sorted(have)
+            sizes = np.array([have[rank].size for rank in ranks], np.int32)
+            other = self.swap({partner: np.concatenate([sizes, *(have[rank] for rank in ranks)])}, [partner])[partner]
+            ends = np.cumsum(other[: sizes.size]) + sizes.size
+            for rank, end, size in zip(ranks, ends.tolist(), other[: sizes.size].tolist(), strict=True):
+                have[rank ^ distance] = other[end - size : end]
+            distance *= 2
+        return [have[rank] for rank in range(self.size)]
+
+    def _move(self, to: Mapping[int, Any], into: Mapping[int, Any]) -> None:
+        under_way = [self._dist.irecv(tensor, rank) for rank, tensor in into.items() if tensor.numel()]
+        under_way += [self._dist.isend(tensor, rank) for rank, tensor in to.items() if tensor.numel()]
+        for work in under_way:
+            work.wait()
+
+
+def power_of_two(size: int) -> int:
+    """log2 of it. Raises ValueError."""
+    if size & (size - 1):
+        raise ValueError(f"{size} ranks: accepted are powers of two")
+    return size.bit_length() - 1
