@@ -18,8 +18,8 @@ static uint64_t now_ms(void) {
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-// The socket's buffer is full: waits a while for room. What fills it may be on its way to an address that nobody has, and
-// all jobs wait meanwhile; so after a wait in vain there is none for some time, and what has no room is lost.
+// The socket's buffer is full: waits a while for room. What fills it may be on its way to an address that nobody has,
+// and all jobs wait meanwhile; so after a wait in vain there is none for some time, and what has no room is lost.
 static bool wait_for_room(struct udp_port *udp, int socket) {
     uint64_t now = now_ms();
     struct pollfd room = {.fd = socket, .events = POLLOUT};
