@@ -23,6 +23,8 @@ def problem_of(join: pb.Join, site: Site) -> str | None:
         return f"world_size={join.world_size}, and 1 to {site.trees.most_ranks} are accepted"
     if join.rank >= join.world_size:
         return f"world_size={join.world_size} has ranks 0 to {join.world_size - 1}"
+    if len(join.switch) > LONGEST_NAME:
+        return f"its switch has a name of {len(join.switch)} characters, and {LONGEST_NAME} are accepted"
     if join.switch and join.switch not in site.trees.names:
         return f"its switch is {join.switch!r}, and there are {', '.join(site.trees.names)}"
     if join.slots > site.capacity:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 
 from p4reduce_controller.frames import Endpoint, parse_mac
 
@@ -23,6 +24,18 @@ class _Home:
     jobs: set[int] = field(default_factory=set)
 
 
+def problem_of(sender: Endpoint) -> str:
+    """Why nothing can be sent to where a HELLO says that it comes from, or ""."""
+    octets, ip = parse_mac(sender.mac), IPv4Address(sender.ip)
+    if octets[0] & 1 or not any(octets):
+        return f"its MAC address is {sender.mac}, which is no host's"
+    if ip.is_unspecified or ip.is_multicast or ip == IPv4Address("255.255.255.255"):
+        return f"its IP address is {ip}, which is no host's"
+    if sender.udp_port == 0:
+        return "its UDP port is 0, to which nothing can be sent"
+    return ""
+
+
 class Hosts:
     """Without I/O. `fixed`: the ports of hosts and routers that were told. `switches`: all, this one too."""
 
@@ -35,10 +48,9 @@ class Hosts:
 
     def claim(self, sender: Endpoint, port: int, job: int) -> str:
         """The job has a rank there. Returns why that cannot be; then nothing is claimed."""
+        if problem := problem_of(sender):
+            return problem
         mac = sender.mac
-        octets = parse_mac(mac)
-        if octets[0] & 1 or not any(octets):
-            return f"its MAC address is {mac}, which is no host's"
         if mac in self._switches:
             # A host that runs a switch on UDP sockets has its address in common with it. It is not learned.
             return "" if sender.ip in self._switches[mac] else f"its MAC address {mac} is a switch's"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.admission import DEFAULT_SLOTS, DEFAULT_TIMEOUT, LONGEST_NAME, problem_of, quarrel_with
 from p4reduce_controller.aggregator import Heard, Layout
-from p4reduce_controller.deadlines import LEAVE_GRACE, REJOIN_TIME, awaited, overdue
+from p4reduce_controller.deadlines import LEAVE_GRACE, LONGEST_REJOIN_TIME, REJOIN_TIME, awaited, overdue
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, Member, Session, State
 from p4reduce_controller.numbers import JobNumbers, NumbersExhausted
@@ -28,6 +29,8 @@ from p4reduce_controller.pools import PoolFull, SlotPool
 from p4reduce_controller.registry import Registry
 from p4reduce_controller.trees import Misplaced, Trees
 
+MOST_ABORTS = 1024  # whose reasons are kept for ranks that come back
+ABORT_KEPT = LONGEST_REJOIN_TIME  # seconds, and at most twice as long
 BROKEN = "was lost: its connection to the controller broke"
 
 
@@ -109,7 +112,10 @@ class Jobs:
         self._awaited: set[int] = set()  # nonces of ranks whose jobs gather
         self._effects: list[Effect] = []
         self._children: dict[int, Heard] = {}
-        self._aborts: dict[int, tuple[int, pb.Abort]] = {}  # by job number, the latest, with its generation
+        # Why jobs have ended whose ranks may still come back: by number, the latest, with its generation.
+        self._aborts: dict[int, tuple[int, pb.Abort]] = {}
+        self._older_aborts: dict[int, tuple[int, pb.Abort]] = {}
+        self._aborts_age_at = -math.inf
 
     def __iter__(self) -> Iterator[Job]:
         """All that hold slots."""
@@ -169,13 +175,14 @@ class Jobs:
         if job is None or member is None or not known or job.state is not State.READY:
             self._tell(session, pb.ServerMessage(abort=self._why_not(rejoin, stranger=not known)), last=True)
             return
+        was_away = member.session is None
         if member.session is not None:  # it noticed the break of its stream before we did
             del self._seats[member.session]
             moved = pb.Abort(rank=member.rank, reason=pb.JOIN_REFUSED, message="the rank is back on another stream")
             self._tell(member.session, pb.ServerMessage(abort=moved), last=True)
         member.session, member.told = session, None
         self._seats[session] = (job, member)
-        if job.leave_deadline is not None:  # which those who were away knew nothing of
+        if was_away and job.leave_deadline is not None:  # which it knew nothing of
             job.leave_deadline = now + self._leave_grace
         self._tell(session, pb.ServerMessage(ready=self._ready(job, member)))
 
@@ -295,6 +302,7 @@ class Jobs:
 
     def tick(self, now: float) -> None:
         """Ends what is over time, and tells ranks whom they wait for. Call it every tenth of a second or so."""
+        self._age_aborts(now)
         for job in self.live:
             gathering = job.state is State.GATHERING
             if abort := overdue(job, self.site, now):
@@ -367,9 +375,10 @@ class Jobs:
         return None
 
     def _why_not(self, rejoin: pb.Rejoin, *, stranger: bool) -> pb.Abort:
-        generation, abort = self._aborts.get(rejoin.job, (None, None))
-        if abort is not None and generation == rejoin.generation:
-            return abort
+        for aborts in (self._aborts, self._older_aborts):
+            generation, abort = aborts.get(rejoin.job, (None, None))
+            if abort is not None and generation == rejoin.generation:
+                return abort
         what = f"rank {rejoin.rank} cannot come back to job {rejoin.job}, generation {rejoin.generation}"
         job = self._registry.numbered(rejoin.job, rejoin.generation)
         if job is None:
@@ -416,7 +425,7 @@ class Jobs:
         if job.over:
             return
         installed = job.state is not State.GATHERING
-        self._aborts[job.number] = (job.generation, abort)
+        self._remember(job, abort)
         self.aborted += 1
         farewell = pb.ServerMessage(left=pb.Left())
         self._end(job, State.ABORTED, lambda member: farewell if member.leaving else pb.ServerMessage(abort=abort))
@@ -424,6 +433,19 @@ class Jobs:
             self._effects.append(Remove(job, abort))
         else:
             self.freed(job)
+
+    def _remember(self, job: Job, abort: pb.Abort) -> None:
+        """For ranks that come back to the job. Those that have no key do not."""
+        self._aborts.pop(job.number, None)
+        if self._returns:
+            self._aborts[job.number] = (job.generation, abort)
+            if len(self._aborts) > MOST_ABORTS:
+                del self._aborts[next(iter(self._aborts))]
+
+    def _age_aborts(self, now: float) -> None:
+        if now >= self._aborts_age_at:
+            self._older_aborts, self._aborts = self._aborts, {}
+            self._aborts_age_at = now + ABORT_KEPT
 
     def _finish(self, job: Job) -> None:
         self.finished += 1

@@ -13,6 +13,8 @@ import grpc.aio
 
 from p4reduce.control.channel import LEASE, keepalive
 
+LARGEST_REQUEST = 16 << 10  # bytes; the longest is a Join, with two names
+
 
 class ListenError(Exception):
     """The service cannot listen as asked; the message says what to change."""
@@ -51,7 +53,11 @@ def bound_server(config: ServiceConfig) -> tuple[grpc.aio.Server, str]:
     """A server that has its port but no service yet, and where that is. Raises ListenError."""
     check_listen(config)
     # Without the first, a second controller could take the same port.
-    options = [("grpc.so_reuseport", 0), *keepalive(config.lease)]
+    options = [
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", LARGEST_REQUEST),
+        *keepalive(config.lease),
+    ]
     server = grpc.aio.server(interceptors=[_TokenCheck(config.token)] if config.token else [], options=options)
     try:
         if config.certificate and config.key:

@@ -14,8 +14,10 @@ import grpc.aio
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce_controller.admission import LONGEST_NAME
 from p4reduce_controller.aggregator import Aggregator, Direction, Heard, Listener, SwitchError, SwitchUnavailable
 from p4reduce_controller.clock import Clock
+from p4reduce_controller.hosts import problem_of
 from p4reduce_controller.job import Job, State
 from p4reduce_controller.jobs import BROKEN, Install, Jobs, Look, Remove, Tell
 from p4reduce_controller.listening import ServiceConfig, bound_server
@@ -164,6 +166,9 @@ class Service(rpc.JobsServicer):
     def heard(self, switch: int, hello: Heard) -> None:
         child = self._hellos.get(hello.nonce)
         if hello.job == 0 and child is not None and self._jobs.site.trees.uplinks[child].parent == switch:
+            if problem := problem_of(hello.sender):
+                log.warning("a HELLO of the switch %s: %s", self._jobs.site.trees.names[child], problem)
+                return
             del self._hellos[hello.nonce]
             self._jobs.child_heard(child, hello)
             return
@@ -212,6 +217,8 @@ class Service(rpc.JobsServicer):
             found = await look(self._jobs.site, job, half, self._switches)
         except (SwitchError, Interrupted) as error:
             log.info("job %r: what a rank waits for: %s", job.name, error)
+        except Exception:  # an answer that cannot be had costs nobody else anything
+            log.exception("job %r: what a rank waits for", job.name)
         self._jobs.looked(job, half, found)
         self._carry_out()
 
@@ -281,7 +288,7 @@ class Service(rpc.JobsServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"port={request.port}: 0 to 511 is accepted")
         known = [switch.target for switch in self._switches]
         if request.switch and request.switch not in known:
-            reason = f"switch={request.switch!r}: accepted are {', '.join(known)}"
+            reason = f"switch={request.switch[:LONGEST_NAME]!r}: accepted are {', '.join(known)}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         # To its end, even where the caller has gone: what a switch has been told in part nobody knows.
         error = await asyncio.shield(self._tasks.start(self._set_loss(request), "loss"))

@@ -157,6 +157,13 @@ class _Part:
             raise StateError(f"{self._name}: {key} is {value}, and {low} to {high} are accepted")
         return value
 
+    def secret(self, key: str, high: int) -> int:
+        """A number that no error shows."""
+        value = self._values.get(key)
+        if type(value) is not int or not 0 <= value <= high:
+            raise StateError(f"{self._name}: {key} is not a number from 0 to {high}")
+        return value
+
     def text(self, key: str, normal: Callable[[str], object]) -> str:
         """As `normal` writes it, which raises ValueError for what is not accepted."""
         value = self.get(key, str)
@@ -224,7 +231,7 @@ def _job(part: _Part, switches: int, now: float) -> Job:
         rejoin_time=part.seconds("rejoin_s", 0.0, LONGEST_REJOIN_TIME),
         started=now - max(0.0, time.time() - part.seconds("started", 0.0, math.inf)),
         deadline=math.inf,
-        abort_secret=part.number("abort_secret", 0, 2**64 - 1),
+        abort_secret=part.secret("abort_secret", 2**64 - 1),
         state=State.READY,
         members={member.rank: member for member in members},
     )
@@ -258,7 +265,7 @@ def _heard(part: _Part) -> Heard:
         part.text("ip", IPv4Address),
         part.number("udp_port", 1, 2**16 - 1),
     )
-    return Heard(part.number("port", 1, 511), sender, job=0, generation=0, worker=0, nonce=0)
+    return Heard(part.number("port", 0, 511), sender, job=0, generation=0, worker=0, nonce=0)
 
 
 def _index(text: str, switches: int) -> int:

@@ -34,7 +34,7 @@ class SwitchConfig:
     hosts: Mapping[str, int] = field(default_factory=dict)
     routes: Sequence[Route] = ()
     drop_rate: float = 0.0
-    hello_rate: int = 1000
+    hello_rate: int = 200
 
     @property
     def fixed(self) -> dict[str, int]:

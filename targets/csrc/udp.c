@@ -6,17 +6,39 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
-#define SEND_TIMEOUT_MS 20
+#define WAIT_MS 20
+#define NO_WAIT_MS 1000
+#define KEPT_S 10
 
-// Sends, and waits a while where the socket's buffer is full. Returns whether it was sent.
-static bool send_message(int socket, const struct msghdr *message) {
-    while (sendmsg(socket, message, MSG_DONTWAIT) < 0) {
-        struct pollfd room = {.fd = socket, .events = POLLOUT};
-        if (errno != EINTR && (errno != EAGAIN || poll(&room, 1, SEND_TIMEOUT_MS) <= 0))
-            return false;
+static uint64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+// The socket's buffer is full: waits a while for room. What fills it may be on its way to an address that nobody has,
+// and all jobs wait meanwhile; so after a wait in vain there is none for some time, and what has no room is lost.
+static bool wait_for_room(struct udp_port *udp, int socket) {
+    uint64_t now = now_ms();
+    struct pollfd room = {.fd = socket, .events = POLLOUT};
+    if (now < atomic_load_explicit(&udp->full_until, memory_order_relaxed))
+        return false;
+    if (poll(&room, 1, WAIT_MS) > 0)
+        return true;
+    atomic_store_explicit(&udp->full_until, now + NO_WAIT_MS, memory_order_relaxed);
+    return false;
+}
+
+// Returns 0, or why it was not sent.
+static int send_message(struct udp_port *udp, unsigned thread, const struct msghdr *message) {
+    while (sendmsg(udp->sockets[thread], message, MSG_DONTWAIT) < 0) {
+        int error = errno;
+        if (error != EINTR && (error != EAGAIN || !wait_for_room(udp, udp->sockets[thread])))
+            return error;
     }
-    return true;
+    return 0;
 }
 
 static void count_sent(struct port *port, unsigned count, bool sent) {
@@ -36,22 +58,60 @@ static struct iovec piece_of(const uint8_t *data, size_t size) {
     return (struct iovec){(void *)(uintptr_t)data, size};
 }
 
-void udp_send(const struct destination *to, unsigned thread, const uint8_t *data, size_t size) {
+static int send_one(const struct destination *to, unsigned thread, const uint8_t *data, size_t size) {
     struct iovec piece = piece_of(data, size);
     struct msghdr message = message_to(to, &piece);
-    count_sent(&to->port->port, 1, send_message(to->port->sockets[thread], &message));
+    int error = send_message(to->port, thread, &message);
+    count_sent(&to->port->port, 1, error == 0);
+    return error;
 }
 
-static void send_one_by_one(const struct destination *to, unsigned thread, const struct row *row) {
-    for (unsigned at = 0; at < row->count; at++)
-        udp_send(to, thread, row->data + at * row->size, row->size);
+void udp_send(const struct destination *to, unsigned thread, const uint8_t *data, size_t size) {
+    send_one(to, thread, data, size);
+}
+
+static void send_one_by_one(const struct destination *to, unsigned thread, const struct row *row, unsigned first) {
+    for (unsigned at = first; at < row->count; at++)
+        send_one(to, thread, row->data + at * row->size, row->size);
+}
+
+// --- where rows are not split up -------------------------------------------------------------------------------------
+// An entry has the address, the size from which on rows to it are not split up, and the second until which that is
+// believed: routes and interfaces change. Two addresses of one place take turns.
+
+static _Atomic uint64_t *unsegmented_at(const struct destination *to) {
+    return &to->port->unsegmented[to->address.sin_addr.s_addr * UINT32_C(2654435769) >> 26]; // Fibonacci hashing
+}
+
+_Static_assert(UNSEGMENTED == 64, "so many places has the hash");
+
+static bool goes_unsegmented(const struct destination *to, size_t size) {
+    uint64_t entry = atomic_load_explicit(unsegmented_at(to), memory_order_relaxed);
+    return entry >> 32 == to->address.sin_addr.s_addr && size >= (entry >> 16 & 0xFFFF) &&
+           (int16_t)(uint16_t)(entry - now_ms() / 1000) > 0;
+}
+
+static void remember_unsegmented(const struct destination *to, size_t size) {
+    uint64_t until = (now_ms() / 1000 + KEPT_S) & 0xFFFF;
+    uint64_t entry = (uint64_t)to->address.sin_addr.s_addr << 32 | (uint64_t)size << 16 | until;
+    atomic_store_explicit(unsegmented_at(to), entry, memory_order_relaxed);
+}
+
+// The row was not taken as one. It is the address's or the interface's if a datagram is taken alone, and else its own.
+static void send_refused_row(const struct destination *to, unsigned thread, const struct row *row, int error) {
+    int alone = send_one(to, thread, row->data, row->size);
+    if (alone == error) {
+        count_sent(&to->port->port, row->count - 1, false);
+        return;
+    }
+    if (alone == 0)
+        remember_unsegmented(to, row->size);
+    send_one_by_one(to, thread, row, 1);
 }
 
 void udp_send_row(const struct destination *to, unsigned thread, const struct row *row) {
-    struct udp_port *udp = to->port;
-    uint64_t unsegmented = atomic_load_explicit(&udp->unsegmented, memory_order_relaxed);
-    if (row->count == 1 || (unsegmented != 0 && row->size >= unsegmented)) {
-        send_one_by_one(to, thread, row);
+    if (row->count == 1 || goes_unsegmented(to, row->size)) {
+        send_one_by_one(to, thread, row, 0);
         return;
     }
     union {
@@ -64,13 +124,9 @@ void udp_send_row(const struct destination *to, unsigned thread, const struct ro
     struct msghdr message = message_to(to, &piece);
     message.msg_control = &control;
     message.msg_controllen = sizeof control;
-    if (send_message(udp->sockets[thread], &message)) {
-        count_sent(&udp->port, row->count, true);
-    } else if (errno == EINVAL || errno == EIO || errno == EMSGSIZE || errno == EOPNOTSUPP) {
-        // The kernel, the interface or its MTU does not have it.
-        atomic_store_explicit(&udp->unsegmented, row->size, memory_order_relaxed);
-        send_one_by_one(to, thread, row);
-    } else {
-        count_sent(&udp->port, row->count, false);
-    }
+    int error = send_message(to->port, thread, &message);
+    if (error == EINVAL || error == EIO || error == EMSGSIZE || error == EOPNOTSUPP)
+        send_refused_row(to, thread, row, error); // the kernel, the interface or its MTU does not have it
+    else
+        count_sent(&to->port->port, row->count, error == 0);
 }

@@ -12,12 +12,15 @@
 
 #define MAX_SEGMENTS 64 // as many as every kernel takes
 #define MAX_DATAGRAM 65507
+#define UNSEGMENTED 64 // addresses known of
 
 struct udp_port {
     struct port port;
     uint32_t ip;
     unsigned threads;
-    _Atomic uint64_t unsegmented; // datagrams of this size and more the kernel does not split up; 0: none known
+    // Where the kernel does not split up rows, by the address they go to: see udp.c.
+    _Atomic uint64_t unsegmented[UNSEGMENTED];
+    _Atomic uint64_t full_until; // milliseconds: a socket had no room for long, and nobody waits for it till then
     int sockets[MAX_THREADS];
 };
 

@@ -19,6 +19,7 @@ LARGEST_FRAME = 65536 + 18
 REMEMBERED = 4096  # header and address caches: bounded, because anybody may send from any address
 
 ETHERTYPE_IPV4 = 0x0800
+ETHERTYPE_VLAN = 0x8100
 DONT_FRAGMENT = 0x4000
 TTL = 64
 HEADERS = struct.Struct("!6s6sH BBHHHBBH4s4s HHHH")  # Ethernet, IPv4, UDP
@@ -27,7 +28,10 @@ _IPV4_START = b"\x08\x00\x45"  # the EtherType, then version 4 and 5 words of he
 SOL_PACKET = 263
 PACKET_ADD_MEMBERSHIP = 1
 PACKET_MR_PROMISC = 1
+PACKET_AUXDATA = 8
 PACKET_IGNORE_OUTGOING = 23
+_AUXDATA = struct.Struct("=IIIHHHH")  # status, length, captured, MAC, network, VLAN tag, its EtherType
+_VLAN_VALID, _VLAN_TYPE_VALID = 0x10, 0x40
 SO_RCVBUFFORCE = 33
 ETH_P_ALL = 3
 
@@ -161,6 +165,7 @@ class EthPort:
             self._socket.setblocking(False)
             _enlarge(self._socket)
             self._socket.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+            self._socket.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
             membership = struct.pack("iHH8s", index, PACKET_MR_PROMISC, 0, b"")
             self._socket.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, membership)
             offloads.switch_off(interface)
@@ -174,11 +179,12 @@ class EthPort:
 
     def receive(self, limit: int) -> list[bytes]:
         frames: list[bytes] = []
-        take = self._socket.recv
+        take, room = self._socket.recvmsg, socket.CMSG_SPACE(_AUXDATA.size)
         with contextlib.suppress(BlockingIOError):
             while len(frames) < limit:
                 try:
-                    frames.append(take(LARGEST_FRAME))
+                    frame, auxiliary, _, _ = take(LARGEST_FRAME, room)
+                    frames.append(_with_tag(frame, auxiliary))
                 except OSError as error:
                     if error.errno != errno.ENETDOWN:  # the interface may come up again
                         raise
@@ -195,6 +201,17 @@ class EthPort:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def _with_tag(frame: bytes, auxiliary: Iterable[tuple[int, int, bytes]]) -> bytes:
+    """With the VLAN tag that the kernel has taken out."""
+    for level, kind, data in auxiliary:
+        if level == SOL_PACKET and kind == PACKET_AUXDATA:
+            status, _, _, _, _, tag, tag_type = _AUXDATA.unpack_from(data)
+            if status & _VLAN_VALID:
+                tag_type = tag_type if status & _VLAN_TYPE_VALID else ETHERTYPE_VLAN
+                return frame[:12] + struct.pack("!HH", tag_type, tag) + frame[12:]
+    return frame
 
 
 def ipv4_checksum(header: bytes) -> int:

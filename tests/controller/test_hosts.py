@@ -55,6 +55,15 @@ def test_what_is_no_hosts_is_refused(mac: str) -> None:
     assert a_switch().claim(at(mac), 1, job=1) == f"its MAC address is {mac}, which is no host's"
 
 
+@pytest.mark.parametrize("ip", ["0.0.0.0", "224.0.0.1", "239.255.255.255", "255.255.255.255"])
+def test_an_address_to_which_nothing_can_be_sent_is_refused(ip: str) -> None:
+    hosts = a_switch()
+    assert hosts.claim(at(VICTIM, ip), 1, job=1) == f"its IP address is {ip}, which is no host's"
+    assert hosts.claim(Endpoint(VICTIM, "10.0.0.7", 0), 1, job=1) == "its UDP port is 0, to which nothing can be sent"
+    assert hosts.learned_for(1) == ()
+    assert hosts.claim(at(VICTIM), 2, job=2) == ""
+
+
 @pytest.mark.parametrize("switch", [ADDRESS, OTHER])
 def test_a_switchs_is_refused_but_for_a_host_that_it_runs_on(switch: Endpoint) -> None:
     hosts = a_switch()

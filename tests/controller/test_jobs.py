@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller import jobs as limits
 from p4reduce_controller.aggregator import Heard, Layout
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, State
@@ -59,7 +61,7 @@ class Desk:
         self.jobs.looked(look.job, look.half, found)
         self.carry_out()
 
-    def join(self, rank: int, world_size: int = 2, name: str = "job", attempt: int = 0, **options: float) -> object:
+    def join(self, rank: int, world_size: int = 2, name: str = "job", attempt: int = 0, **options: Any) -> object:
         session = (name, rank, attempt)
         self.jobs.join(session, pb.Join(job=name, rank=rank, world_size=world_size, **options), self.now)
         self.carry_out()
@@ -262,6 +264,44 @@ def test_the_grace_of_leaving_begins_anew_with_each_rank_that_is_back() -> None:
     assert [desk.kinds(session)[-1] for session in (one, two, three)] == ["left"] * 3
 
 
+def test_who_was_not_away_puts_off_nobodys_leaving() -> None:
+    desk = Desk()
+    desk.ready(world_size=3)
+    [job] = desk.jobs.live
+    desk = restarted(desk)
+    one, two, three = [rejoin(desk, job, rank) for rank in range(3)]
+    for session in (one, two):
+        desk.jobs.leave(session, desk.now)
+    for attempt in range(1, 5):
+        desk.tick(GRACE / 4)
+        if attempt < 4:
+            three = rejoin(desk, job, 2, attempt)
+    assert [desk.kinds(session)[-1] for session in (one, two)] == ["left", "left"]
+    assert desk.last(three).reason == pb.LEFT_EARLY
+    assert not desk.jobs.live
+
+
+def test_why_a_job_has_ended_is_kept_for_a_while_and_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_ABORTS", 2)
+    desk = Desk(slots=64)
+    desk.jobs._returns = True
+    for name in ("one", "two", "three"):
+        desk.ready(name=name)
+    jobs = desk.jobs.live
+    for job in jobs:
+        desk.jobs.failed(job, "it ends")
+    desk.carry_out()
+    said = [desk.last(rejoin(desk, job, 0)).message for job in jobs]
+    assert said[0].startswith("rank 0 cannot come back to job 1, ")
+    assert said[1:] == ["job 'two': it ends", "job 'three': it ends"]
+    desk.tick()
+    desk.tick(limits.ABORT_KEPT / 2)
+    assert desk.last(rejoin(desk, jobs[2], 0, 1)).message == "job 'three': it ends"
+    desk.tick(limits.ABORT_KEPT)
+    desk.tick(limits.ABORT_KEPT)
+    assert "cannot come back" in desk.last(rejoin(desk, jobs[2], 0, 2)).message
+
+
 def test_who_leaves_alone_is_blamed() -> None:
     desk = Desk()
     one, two = desk.ready()
@@ -303,16 +343,18 @@ def test_the_end_of_an_installation_after_the_end_of_the_job_is_nothing() -> Non
         ({"world_size": 33}, "world_size=33, and 1 to 32 are accepted"),
         ({"rank": 2}, "world_size=2 has ranks 0 to 1"),
         ({"slots": 17}, "slots=17, and the switch has 16"),
+        ({"switch": "\x01" * 100_000}, "its switch has a name of 100000 characters, and 200 are accepted"),
         ({"timeout_s": -1.0}, "timeout_s=-1.0, and 0 to 86400 are accepted"),
         ({"timeout_s": float("nan")}, "timeout_s=nan"),
         ({"timeout_s": float("inf")}, "timeout_s=inf"),
     ],
 )
-def test_a_request_that_cannot_be_met_is_refused(changes: dict[str, float], text: str) -> None:
+def test_a_request_that_cannot_be_met_is_refused(changes: dict[str, float | str], text: str) -> None:
     desk = Desk()
     session = desk.join(**{"rank": 0, **changes})  # type: ignore[arg-type]
     assert text in desk.last(session).message
     assert "\n" not in desk.last(session).message
+    assert len(desk.last(session).message) < 1000
     assert desk.jobs.pools[0].used == 0
 
 

@@ -472,8 +472,32 @@ def test_who_is_counted_where_a_rank_has_no_answer(running: Running) -> None:
     assert [rank.counted for rank in ranks] == [[Counted(3, 2**32 - 1, (0, 2))]] * 3
     running.switch.fail[f"query {2 * first + 3}"] = SwitchError("broken")
     ranks[1].session.ask(3)
+    wait_until(lambda: running.jobs.live[1].looking, "the look")
+    wait_until(lambda: not running.jobs.live[1].looking, "its end")
+    running.switch.fail[f"query {2 * first + 3}"] = RuntimeError("nobody expected it")
+    ranks[1].session.ask(3)
     ranks[1].session.ask(2)
     running.switch.halves[2 * first + 2] = (2, 0)
     ranks[0].session.ask(2)
     wait_until(lambda: all(len(rank.counted) == 2 for rank in ranks), "all to be told of the other")
     assert ranks[2].counted[1] == Counted(2, 2, ())
+    assert running.service.failure is None
+
+
+@pytest.mark.parametrize(("field", "size"), [("switch", 10_000), ("switch", 3 << 20), ("job", 3 << 20)])
+def test_a_request_of_any_size_has_a_short_answer(running: Running, field: str, size: int) -> None:
+    first = running.rank(0, 2)
+    wait_until(lambda: first.assigned, "the first rank")
+    join = pb.Join(job="job", rank=1, world_size=2)
+    setattr(join, field, "\x01" * size)
+    with grpc.insecure_channel(running.address, [("grpc.max_send_message_length", -1)]) as channel:
+        replies = rpc.JobsStub(channel).Session(iter([pb.ClientMessage(join=join)]), timeout=10)
+        if size > 16 << 10:
+            with pytest.raises(grpc.RpcError) as refused:
+                next(replies)
+            assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert first.is_alive()
+        else:
+            message = next(replies).abort.message
+            assert "its switch has a name of 10000 characters" in message
+            assert message in str(first.outcome())

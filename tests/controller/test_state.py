@@ -176,6 +176,11 @@ def replaced(kept: Kept, change: Callable[[dict[str, Any]], object]) -> str:
         (lambda root: root["jobs"][0].update(rejoin_s=-1.0), "rejoin_s is -1.0, and 0 to 3600 are accepted"),
         (lambda root: root["jobs"][0].update(rejoin_s=float("nan")), "rejoin_s is nan"),
         (lambda root: root["jobs"][0].update(first_seq=2**32), "first_seq is 4294967296"),
+        (
+            lambda root: root["jobs"][0].update(abort_secret=str(root["jobs"][0]["abort_secret"])),
+            f"jobs[0]: abort_secret is not a number from 0 to {2**64 - 1}; remove",
+        ),
+        (lambda root: root["jobs"][0].update(abort_secret=2**64), "abort_secret is not a number from 0 to"),
         (lambda root: root["switches"].pop(), "it has jobs that run on other switches"),
     ],
 )  # fmt: skip

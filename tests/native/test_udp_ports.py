@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -12,7 +14,8 @@ from p4reduce_targets.dataplane import Replica
 from p4reduce_targets.native.switch import PortCounts
 
 from ..dataplane import frames
-from .udp_switch import BLOCK, JOB, LANES, LOOPBACK, OWN, WORKERS, UdpSwitch
+from ..own_network import own_network
+from .udp_switch import BLOCK, JOB, LANES, LOOPBACK, OWN, SOL_UDP, UDP_GRO, WORKERS, UdpSwitch
 
 LOSS_IN = "SwitchIngress.drop_simulator.loss_rates"
 LOSE_IN = "SwitchIngress.drop_simulator.lose"
@@ -162,3 +165,69 @@ def test_ports_count_their_packets() -> None:
         complete_rounds(switch, 2, 5)
         switch.check_end()
         assert switch.switch.port_counts(1) == PortCounts(received=11, sent=10, dropped=0)
+
+
+def whole_round(switch: UdpSwitch, seq: int, slots: int = 50) -> None:
+    """Of every slot, in a chain from each rank."""
+    for rank in range(len(switch.workers)):
+        chain = [
+            switch.data(rank, seq, slot=2 * slot + (seq & 1), active=15, values=values(slot, [0, 1, 2, 3]))
+            for slot in range(slots)
+        ]
+        switch.exchange(rank, *chain)
+
+
+@pytest.mark.parametrize("ip", [LOOPBACK, "127.0.0.2"])
+def test_a_rank_that_nothing_can_be_sent_to_costs_the_others_no_chains(ip: str) -> None:
+    """To UDP port 0, which is no reason to send datagrams one by one to others."""
+    with UdpSwitch(2, halves=100) as switch:
+        switch.delete(WORKERS, (JOB, 1))
+        switch.deliver(0, ip, 0)
+        for seq in (2, 3):
+            whole_round(switch, seq)
+        switch.check_end()
+        switch.workers[1].setsockopt(SOL_UDP, UDP_GRO, 1)
+        chain = [switch.data(1, 4, slot=2 * slot, active=15, values=values(slot, [0, 1, 2, 3])) for slot in range(50)]
+        switch.send(0, *[data[:3] + b"\0" + data[4:] for data in chain])
+        switch.send(1, *chain)
+        sizes = []
+        while sum(sizes) < 50 * len(chain[0]):
+            time.sleep(0.01)
+            sizes.append(len(switch.workers[1].recv(65536)))
+        assert max(sizes) > len(chain[0])
+
+
+@pytest.mark.root
+def test_an_address_that_nobody_has_holds_nobody_up() -> None:
+    """Datagrams to it wait in the kernel for who says that it is theirs, and fill the socket's buffer."""
+    with own_network() as network, UdpSwitch(2, halves=128, ip=network.host_ip) as switch:
+        for name, value in (("unres_qlen_bytes", 1 << 28), ("mcast_solicit", 100)):
+            Path(f"/proc/sys/net/ipv4/neigh/{network.host}/{name}").write_text(str(value))
+        switch.delete(WORKERS, (JOB, 2))
+        switch.deliver(1, "10.9.0.77", 5000)
+        bases = [
+            [
+                switch.data(rank, odd, slot=2 * slot + odd, active=15, values=values(slot, [0, 1, 2, 3]))
+                for slot in range(60)
+            ]
+            for odd in (0, 1)
+            for rank in (0, 1)
+        ]
+
+        def one_round(seq: int) -> int:
+            """Returns how many datagrams have been dropped until now."""
+            for rank in (0, 1):
+                chain = bases[2 * (seq & 1) + rank]
+                switch.send(rank, *[data[:10] + seq.to_bytes(4, "big") + data[14:] for data in chain])
+                switch._await_received()
+            return switch.switch.port_counts(1).dropped
+
+        seq = 2
+        while one_round(seq) == 0:
+            seq += 1
+            assert seq < 5000
+        started = time.monotonic()
+        for later in range(100):
+            dropped = one_round(seq + 1 + later)
+        assert time.monotonic() - started < 2.5
+        assert dropped >= 6000

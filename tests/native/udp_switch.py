@@ -36,10 +36,20 @@ OWN = "SwitchIngress.own_address.own_addresses"
 class UdpSwitch(ExitStack):
     """Whatever is done here is done to both; `switch` is the one with ports."""
 
-    def __init__(self, workers: int, *, ports: int = 1, threads: int = 1, pool_base: int = 0, halves: int = 8) -> None:
+    def __init__(
+        self,
+        workers: int,
+        *,
+        ports: int = 1,
+        threads: int = 1,
+        pool_base: int = 0,
+        halves: int = 8,
+        ip: str = LOOPBACK,
+    ) -> None:
         super().__init__()
+        self.ip, self._ip = ip, frames.ip_number(ip)
         program = (COMPILED / "p4reduce.json").read_bytes()
-        texts = [f"{number}=udp:{LOOPBACK}:0" for number in range(1, ports + 1)]
+        texts = [f"{number}=udp:{ip}:0" for number in range(1, ports + 1)]
         self.switch = NativeSwitch(texts, threads=threads)
         self.packet_ins: queue.Queue[bytes] = queue.Queue()
         self.switch.on_packet_in = self.packet_ins.put
@@ -54,21 +64,19 @@ class UdpSwitch(ExitStack):
         self.pool_base, self.halves = pool_base, halves
         self._addresses = [self.switch.names[port].split(":")[1:] for port in range(1, ports + 1)]
         full = (1 << workers) - 1
-        self.insert(OWN, (frames.ip_number(LOOPBACK),), "SwitchIngress.own_address.own", 0x020000000001)
-        self.insert(
-            OWN_SOURCES, (frames.ip_number(LOOPBACK),), "SwitchIngress.own_address.forged"
-        )  # workers have it, too
+        self.insert(OWN, (self._ip,), "SwitchIngress.own_address.own", 0x020000000001)
+        self.insert(OWN_SOURCES, (self._ip,), "SwitchIngress.own_address.forged")  # workers have it, too
         replicas = []
         for rank in range(workers):
             worker = self.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-            worker.bind((LOOPBACK, 0))
+            worker.bind((ip, 0))
             worker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
             worker.setblocking(False)
             self.workers.append(worker)
-            ip, udp_port = frames.ip_number(LOOPBACK), self.udp_port(rank)
-            key = (self.port_of(rank), ip, udp_port, JOB, GENERATION, rank)
+            udp_port = self.udp_port(rank)
+            key = (self.port_of(rank), self._ip, udp_port, JOB, GENERATION, rank)
             self.insert(JOBS, key, "SwitchIngress.aggregation.admission.admit", 1 << rank, full, pool_base, halves, JOB)
-            self.insert(WORKERS, (JOB, rank + 1), "SwitchEgress.delivery.address", 0x02000000AA00 + rank, ip, udp_port)
+            self.deliver(rank, ip, udp_port)
             replicas.append(Replica(self.port_of(rank), rank + 1))
         self.set_group(replicas)
         for half in range(halves):
@@ -90,6 +98,11 @@ class UdpSwitch(ExitStack):
         for plane in self.planes:
             plane.insert(table, tuple(map(Exact, key)), 0, Call(action, arguments))
 
+    def deliver(self, rank: int, ip: str, udp_port: int) -> None:
+        """What is for the rank goes there."""
+        to = (0x02000000AA00 + rank, frames.ip_number(ip), udp_port)
+        self.insert(WORKERS, (JOB, rank + 1), "SwitchEgress.delivery.address", *to)
+
     def delete(self, table: str, key: Sequence[int]) -> None:
         for plane in self.planes:
             plane.delete(table, tuple(map(Exact, key)), 0)
@@ -110,8 +123,8 @@ class UdpSwitch(ExitStack):
 
     def frame(self, rank: int, payload: bytes) -> bytes:
         """The frame that a datagram of this worker stands for."""
-        peer = frames.Host("02:00:7f:00:00:01", LOOPBACK, self.udp_port(rank))
-        return frames.udp_frame(peer, frames.Host("02:00:7f:00:00:01", LOOPBACK), payload)
+        mac = (0x0200 << 32 | self._ip).to_bytes(6, "big").hex(":")
+        return frames.udp_frame(frames.Host(mac, self.ip, self.udp_port(rank)), frames.Host(mac, self.ip), payload)
 
     def send(self, rank: int, *payloads: bytes) -> None:
         """Several payloads go as one chain: all as long as the first, but the last, which may be shorter."""

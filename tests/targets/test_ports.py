@@ -215,6 +215,21 @@ class TestInterfaces:
         assert host.recvfrom(65536)[0] in (frame, frame[::-1])
         assert (eth.received, eth.sent, eth.dropped) == (1, 1, 0)
 
+    @pytest.mark.parametrize("tag", ["81000005", "81000000", "8100e02a", "88a80005", "88a8000581000007"])
+    def test_vlan_tags_stay_in_frames(self, eth: EthPort, host: socket.socket, tag: str) -> None:
+        """The kernel takes the first one out."""
+        frame = b"\xff" * 6 + bytes(range(6)) + bytes.fromhex(tag) + b"\x88\xb5" + bytes(range(60))
+        host.send(frame)
+        wait_for(eth)
+        assert eth.receive(10) == [frame]
+        other = EthPort(2, "host1")
+        try:
+            eth.send(frame)
+            wait_for(other)
+            assert other.receive(10) == [frame]
+        finally:
+            other.close()
+
     def test_its_own_frames_do_not_come_back(self, eth: EthPort, host: socket.socket) -> None:
         eth.send(bytes(60))
         assert host.recv(100) == bytes(60)

@@ -14,6 +14,8 @@ from p4reduce_targets.p4runtime.errors import Refused, number, unsupported
 
 MAX_CONTROLLERS = 16  # as BMv2
 MAX_WAITING_PACKETS = 8192  # a controller that does not read loses packet-ins, not the switch its memory
+MAX_WAITING_ERRORS = 64  # and errors
+MAX_WAITING = 2 * MAX_WAITING_PACKETS  # and in the end its stream
 
 Message: TypeAlias = "p4r.StreamMessageResponse | Refused | None"  # Refused and None end the stream
 
@@ -24,7 +26,13 @@ class Controller:
     def __init__(self) -> None:
         self.outbox: SimpleQueue[Message] = SimpleQueue()
         self.known = False
+        self.unread = False  # too many messages wait; the stream ends after them
         self.election_id: int | None = None  # None: a backup that never becomes primary
+
+    def error(self, message: p4r.StreamMessageResponse) -> None:
+        """Tells it of an error; lost where many messages wait."""
+        if self.outbox.qsize() < MAX_WAITING_ERRORS:
+            self.outbox.put(message)
 
 
 class Arbitration:
@@ -53,6 +61,8 @@ class Arbitration:
             raise unsupported("Only the default role is supported: leave role unset")
         election_id = uint128(request.election_id) or None
         with self._lock:
+            if controller.unread:
+                raise _unread()
             others = [other for other in self._controllers if other is not controller and other.known]
             if election_id is not None and any(other.election_id == election_id for other in others):
                 raise Refused(StatusCode.INVALID_ARGUMENT, f"Election id already exists: {election_id}")
@@ -105,8 +115,12 @@ class Arbitration:
     def _notify(self, only: Controller | None) -> None:
         primary = self._primary()
         for controller in self._controllers:
-            if controller.known and only in (None, controller):
-                controller.outbox.put(self._standing_of(controller, primary))
+            if controller.known and not controller.unread and only in (None, controller):
+                if controller.outbox.qsize() < MAX_WAITING:
+                    controller.outbox.put(self._standing_of(controller, primary))
+                else:
+                    controller.unread = True
+                    controller.outbox.put(_unread())
 
     def _standing_of(self, controller: Controller, primary: Controller | None) -> p4r.StreamMessageResponse:
         message = p4r.StreamMessageResponse()
@@ -121,6 +135,10 @@ class Arbitration:
         else:
             update.status.code, update.status.message = number(StatusCode.ALREADY_EXISTS), "Is backup"
         return message
+
+
+def _unread() -> Refused:
+    return Refused(StatusCode.RESOURCE_EXHAUSTED, f"{MAX_WAITING} messages wait to be read")
 
 
 def uint128(value: p4r.Uint128) -> int:

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from p4reduce_targets.p4runtime.errors import invalid
 
+LONGEST_SHOWN = 128  # bits, of a number in an error
+
 
 def decode(value: bytes, bits: int, what: str) -> int:
     """The number; Refused (INVALID_ARGUMENT) if it is wider than `bits`. Leading zero bytes do not count."""
     number = int.from_bytes(value, "big")
     if number >> bits:
-        raise invalid(f"{what}: {number:#x} does not fit within {bits} bits")
+        shown = f"{number:#x}" if number.bit_length() <= LONGEST_SHOWN else f"a number of {number.bit_length()} bits"
+        raise invalid(f"{what}: {shown} does not fit within {bits} bits")
     return number
 
 

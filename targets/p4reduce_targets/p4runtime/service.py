@@ -182,20 +182,21 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
                 raise Refused(StatusCode.PERMISSION_DENIED, "Not primary")
             frame = self._pipeline().packet_out.pack(packet)
         except Refused as error:
-            self._stream_error(controller, error, packet)
+            self._stream_error(controller, error, of_packet=True)
         else:
             self._device.packet_out(frame)
 
-    def _stream_error(self, controller: Controller, error: Refused, packet: p4r.PacketOut | None = None) -> None:
+    def _stream_error(self, controller: Controller, error: Refused, *, of_packet: bool = False) -> None:
+        """Without what it is about: that may be long, and nobody has to read it."""
         message = p4r.StreamMessageResponse()
         message.error.canonical_code = number(error.code)
         message.error.message = error.message
         message.error.space = SPACE
-        if packet is None:
+        if not of_packet:
             message.error.other.SetInParent()
         else:
-            message.error.packet_out.packet_out.CopyFrom(packet)
-        controller.outbox.put(message)
+            message.error.packet_out.SetInParent()
+        controller.error(message)
 
     def _packet_in(self, frame: bytes) -> None:
         pipeline = self._running

@@ -14,7 +14,16 @@ from finsy.proto import p4r
 from grpc import StatusCode
 
 from p4reduce_targets.p4runtime import Server
-from p4reduce_targets.p4runtime.arbitration import MAX_WAITING_PACKETS, Arbitration, Controller
+from p4reduce_targets.p4runtime.arbitration import (
+    MAX_WAITING,
+    MAX_WAITING_ERRORS,
+    MAX_WAITING_PACKETS,
+    Arbitration,
+    Controller,
+)
+from p4reduce_targets.p4runtime.bytestrings import decode
+from p4reduce_targets.p4runtime.errors import Refused
+from p4reduce_targets.p4runtime.service import P4RuntimeService
 from p4reduce_targets.switch import Switch
 
 from .client import (
@@ -81,6 +90,42 @@ def test_a_controller_that_does_not_read_costs_no_memory() -> None:
         arbitration.to_primary(p4r.PacketIn())
     assert controller.outbox.qsize() == MAX_WAITING_PACKETS  # one of them is the notification
     assert arbitration.packets_lost == 5
+
+
+def test_a_backup_that_does_not_read_costs_no_memory() -> None:
+    """Nor does what it sends come back to it."""
+    arbitration, backup = Arbitration(1), Controller()
+    with Switch(FakeDataPlane, [], CPU_PORT) as switch:
+        service = P4RuntimeService(switch, arbitration)
+        arbitration.join(backup)
+        request = p4r.StreamMessageRequest(packet=p4r.PacketOut(payload=bytes(1 << 20)))
+        request.packet.metadata.add(metadata_id=1, value=bytes(1 << 20))
+        for _ in range(MAX_WAITING_ERRORS + 100):
+            service._answer(backup, request)
+    with pytest.raises(Refused, match="a number of 8388608 bits does not fit within 9 bits"):
+        decode(b"\xff" * (1 << 20), 9, "port")
+    assert backup.outbox.qsize() == MAX_WAITING_ERRORS
+    for _ in range(MAX_WAITING_ERRORS):
+        message = backup.outbox.get()
+        assert isinstance(message, p4r.StreamMessageResponse)
+        assert message.error.canonical_code == 7
+        assert message.ByteSize() < 200
+
+
+def test_standings_that_nobody_reads_end_the_stream() -> None:
+    arbitration, backup, restless = Arbitration(1), Controller(), Controller()
+    for controller, number in ((backup, 1), (restless, 2)):
+        arbitration.join(controller)
+        arbitration.update(controller, p4r.MasterArbitrationUpdate(device_id=1, election_id=p4r.Uint128(low=number)))
+    for number in range(MAX_WAITING + 100):
+        other = p4r.MasterArbitrationUpdate(device_id=1, election_id=p4r.Uint128(low=3 + number))
+        arbitration.update(restless, other)
+        restless.outbox.get()
+    messages = [backup.outbox.get() for _ in range(backup.outbox.qsize())]
+    assert len(messages) == MAX_WAITING + 1
+    assert isinstance(messages[-1], Refused)
+    with pytest.raises(Refused, match="messages wait to be read"):
+        arbitration.update(backup, p4r.MasterArbitrationUpdate(device_id=1, election_id=p4r.Uint128(low=1)))
 
 
 def test_packet_ins_without_a_controller_are_lost() -> None:
