@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,10 @@ from in_process import error_of, join, together
 from p4reduce import CollectiveTimeout, Communicator, MismatchError
 from p4reduce import UnsupportedDtype as Unsupported
 from p4reduce.backends import NAMES
+from p4reduce.collectives import moves
+from p4reduce.collectives.plan import Group, Plan
 from p4reduce.protocol.numbers import reference_allreduce
+from p4reduce.tensors.staging import Buffer
 
 SIZE = 3
 
@@ -344,6 +349,63 @@ def test_what_cannot_be_written_to_may_be_given(everyone: list[Communicator]) ->
     assert arrays[2].tolist() == arrays[0].tolist() == [0, 1, 2, 3, 4]
     with pytest.raises(ValueError, match="read-only"):
         everyone[1].broadcast(frozen, 0)
+
+
+def mapped(values: npt.NDArray[Any], path: Path, kind: str) -> Any:
+    """The same in memory where a write is a segmentation fault: an array, or a tensor, which does not know it."""
+    values.tofile(path)
+    array = np.memmap(path, values.dtype, "r", shape=values.shape)
+    if kind == "numpy":
+        return array
+    torch = pytest.importorskip("torch", reason="needs torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch: that it does not know it
+        return torch.from_numpy(array)
+
+
+INPUTS = {
+    "broadcast": lambda each, tensor: each.broadcast(tensor if each.rank == 0 else tensor + 1, 0),
+    "all_gather": lambda each, tensor: each.all_gather(tensor),
+    "reduce": lambda each, tensor: each.reduce(tensor if each.rank else tensor + 1, 0),
+    "reduce max": lambda each, tensor: each.reduce(tensor if each.rank else tensor + 1, 0, "max"),
+    "reduce_scatter": lambda each, tensor: each.reduce_scatter(tensor),
+    "reduce_scatter min": lambda each, tensor: each.reduce_scatter(tensor, "min"),
+}
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize("call", INPUTS)
+def test_inputs_may_be_files_that_are_mapped_read_only(
+    trio: list[Communicator], call: str, kind: str, tmp_path: Path
+) -> None:
+    values = np.arange(SIZE * 400, dtype=np.float32).reshape(SIZE, 400)
+    values[0, 64:128] = -0.0
+    inputs = [mapped(values, tmp_path / str(rank), kind) for rank in range(SIZE)]
+    together(trio, lambda each: INPUTS[call](each, inputs[each.rank]))
+    for each in inputs:
+        assert bits(np.asarray(each)) == values.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_the_source_of_a_broadcast_is_not_written_to(trio: list[Communicator], kind: str) -> None:
+    """Not even with the same bits, which what another rank adds here would show."""
+    arrays: list[Any] = [np.full(200, 1 << rank, np.int32) for rank in range(SIZE)]
+    if kind == "torch":
+        torch = pytest.importorskip("torch", reason="needs torch")
+        arrays = [torch.from_numpy(array) for array in arrays]
+
+    def as_if_source(_: Group, array: Any) -> Plan[Any]:
+        staging = Buffer(array, None)
+        staging.work[:] = 1 << 10
+        return moves.move("broadcast from 0", staging, array, staging.write_back)
+
+    together(
+        trio,
+        lambda each: (
+            each.broadcast(arrays[0], 0) if each.rank == 0 else each.start(20, as_if_source, arrays[each.rank]).wait()
+        ),
+    )
+    assert [sorted(set(array.tolist())) for array in arrays] == [[1], [2049], [2049]]
 
 
 CALLS = {
