@@ -240,6 +240,51 @@ def test_extremes_of_torch_tensors_and_nans(trio: list[Communicator]) -> None:
         assert tensor[2].isnan()
 
 
+@pytest.fixture
+def float64_by_default() -> Iterator[None]:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
+ON_DEFAULTS: dict[str, Callable[[Communicator, Any], Any]] = {
+    "sum": lambda each, tensor: each.allreduce(tensor),
+    "average of float16": lambda each, tensor: each.allreduce(tensor.half(), "average"),
+    "sum of a view": lambda each, tensor: each.allreduce(tensor.t(), factor=2.0),
+    "max": lambda each, tensor: each.allreduce(tensor, "max"),
+    "by elements": lambda each, tensor: each.allreduce(tensor, layout="elements"),
+    "sparse": lambda each, tensor: each.allreduce(tensor.to_sparse()).to_dense(),
+    "reduce": lambda each, tensor: each.reduce(tensor, 1),
+    "reduce_scatter": lambda each, tensor: each.reduce_scatter(tensor),
+    "reduce_scatter min": lambda each, tensor: each.reduce_scatter(tensor.double(), "min"),
+    "broadcast": lambda each, tensor: each.broadcast(tensor, 1),
+    "broadcast of bytes": lambda each, tensor: each.broadcast(tensor.flatten()[1:4].byte(), 1),
+    "all_gather": lambda each, tensor: each.all_gather(tensor),
+}
+
+
+@pytest.mark.usefixtures("float64_by_default")
+@pytest.mark.parametrize("call", ON_DEFAULTS)
+def test_defaults_of_torch_change_nothing(everyone: list[Communicator], call: str) -> None:
+    """A default device that has no memory, and another default dtype."""
+    import torch
+
+    def tensor(rank: int) -> Any:
+        return torch.arange(SIZE * 40, dtype=torch.float32).reshape(SIZE, 40) * (rank + 1)
+
+    def by_default(each: Communicator) -> Any:
+        own = tensor(each.rank)
+        with torch.device("meta"):
+            return ON_DEFAULTS[call](each, own)
+
+    expected = together(everyone, lambda each: ON_DEFAULTS[call](each, tensor(each.rank)))
+    for result, wanted in zip(together(everyone, by_default), expected, strict=True):
+        assert result.dtype == wanted.dtype
+        assert torch.equal(result, wanted)
+
+
 def test_premultiplied_sum(trio: list[Communicator]) -> None:
     arrays = floats((300,))
     scaled = [array * np.float32(rank + 0.5) for rank, array in enumerate(arrays)]

@@ -174,7 +174,7 @@ def host_empty(tensor: Any, shape: tuple[int, ...]) -> Any:
         return pinned(shape, tensor.dtype)
     import torch
 
-    return torch.empty(shape, dtype=tensor.dtype)
+    return torch.empty(shape, dtype=tensor.dtype, device="cpu")  # whatever the user's default device is
 
 
 def host_copy(tensor: Any) -> Any:

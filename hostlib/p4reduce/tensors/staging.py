@@ -243,6 +243,6 @@ def _as_tensor(words: torch.Tensor, shape: torch.Size, kind: torch.dtype) -> tor
     """The beginning of `words` as a tensor of this shape and dtype."""
     import torch
 
-    empty: Any = torch.empty(0, dtype=kind)  # strides, which the type stubs demand, follow from the shape
+    empty: Any = torch.empty(0, dtype=kind, device="cpu")  # strides, which the type stubs demand, follow from the shape
     tensor: torch.Tensor = empty.set_(words.untyped_storage(), 0, shape)
     return tensor
