@@ -240,6 +240,66 @@ def test_extremes_of_torch_tensors_and_nans(trio: list[Communicator]) -> None:
         assert tensor[2].isnan()
 
 
+UNSIGNED_AND_FLOAT8 = {
+    "uint16": [0, 1, 2**15, 2**16 - 1],
+    "uint32": [0, 1, 2**31, 2**32 - 1],
+    "uint64": [0, 2**63 - 1, 2**63, 2**64 - 1],
+    "float8_e4m3fn": [-448.0, -0.5, 0.0, 448.0],
+    "float8_e5m2": [-57344.0, -0.0625, 0.0, float("inf")],
+}
+
+
+@pytest.mark.parametrize("dtype", UNSIGNED_AND_FLOAT8)
+def test_extremes_of_what_torch_does_not_compare(everyone: list[Communicator], dtype: str) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    values = UNSIGNED_AND_FLOAT8[dtype]
+    for op in ("max", "min"):
+        for shift in range(4):
+            tensors = [
+                torch.tensor([values[(rank + shift) % 4]] * 3, dtype=getattr(torch, dtype)) for rank in range(SIZE)
+            ]
+            seen = {values[(rank + shift) % 4] for rank in range(SIZE)}
+            together(everyone, lambda each: each.allreduce(tensors[each.rank], op))  # noqa: B023
+            for tensor in tensors:
+                assert tensor.dtype == getattr(torch, dtype)
+                assert tensor.tolist() == [max(seen) if op == "max" else min(seen)] * 3
+
+
+def test_extremes_of_what_has_no_order_are_refused_before_anything_is_sent(everyone: list[Communicator]) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    if not hasattr(torch, "float4_e2m1fn_x2"):
+        pytest.skip("needs a torch that has a dtype without order")
+    pairs = torch.zeros(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    for call in (lambda each: each.allreduce(pairs, "max"), lambda each: each.reduce_scatter(pairs[:3], "min")):
+        for each in everyone:
+            with pytest.raises(Unsupported, match="of float4_e2m1fn_x2, which torch cannot compare"):
+                call(each)
+    together(everyone, lambda each: each.barrier())
+
+
+def test_tensors_that_wrap_others_are_refused_by_name(everyone: list[Communicator]) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed.tensor import DTensor
+
+    class Plain(torch.Tensor):  # type: ignore[misc]
+        pass
+
+    distributed = torch.Tensor._make_wrapper_subclass(DTensor, (3,), dtype=torch.float32)
+    with FakeTensorMode():
+        fake = torch.ones(3)
+    for call in (Communicator.allreduce, Communicator.all_gather, lambda each, it: each.allreduce(it, "max")):
+        with pytest.raises(
+            TypeError, match=r"tensor is a DTensor, which wraps other tensors: pass tensor.to_local\(\)"
+        ):
+            call(everyone[0], distributed)
+        with pytest.raises(TypeError, match="tensor is a FakeTensor, which wraps other tensors: pass what it wraps"):
+            call(everyone[0], fake)
+    plain = [torch.ones(3).as_subclass(Plain), torch.nn.Parameter(torch.ones(3)), torch.ones(3)]
+    together(everyone, lambda each: each.allreduce(plain[each.rank]))
+    assert [each.tolist() for each in plain] == [[3.0] * 3] * 3
+
+
 @pytest.fixture
 def float64_by_default() -> Iterator[None]:
     torch = pytest.importorskip("torch", reason="needs torch")
