@@ -14,7 +14,7 @@ static size_t describe_task(const struct task *task, const char *before, char *t
                             task->counter, task->reduce_op, task->request.count, task->dtype, task->fingerprint);
 }
 
-// Some of the ranks, as text: all but this one and `named`, which may be NO_RANK.
+// Some of the ranks, as text: all but this one and `named`, which may be NO_RANK. Empty where there are none.
 static void describe_others(const p4reduce_membership *membership, unsigned named, char *text, size_t room) {
     char list[MOST_NAMED * 5 + 1] = "";
     unsigned count = 0;
@@ -25,7 +25,9 @@ static void describe_others(const p4reduce_membership *membership, unsigned name
         if (count++ < MOST_NAMED)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%u", used ? ", " : "", rank);
     }
-    if (count == 1)
+    if (count == 0)
+        *text = '\0';
+    else if (count == 1)
         snprintf(text, room, "rank %s", list);
     else if (count <= MOST_NAMED)
         snprintf(text, room, "one of ranks %s", list);
@@ -33,7 +35,8 @@ static void describe_others(const p4reduce_membership *membership, unsigned name
         snprintf(text, room, "one of %u ranks", count);
 }
 
-// Who is wrong, as far as this rank can tell, as it knows the round's right fingerprint.
+// Who is wrong, as far as this rank can tell. A round's lanes it has from the switch. Not so the operation, of which it
+// may be the only one that calls it, unless the switch has given it the round's sums or another rank came with the same.
 static void give_verdict(const p4reduce_membership *membership, const struct packet *packet, unsigned named,
                          const struct slot *slot, char *text, size_t room) {
     char others[64];
@@ -45,7 +48,10 @@ static void give_verdict(const p4reduce_membership *membership, const struct pac
         own = packet->fingerprint; // the switch has given this rank the round's sums
     else
         return;
+    const bool alone = packet->seq == slot->seq && !same_operation(packet->fingerprint, packet_key(packet, 0));
     if (own == packet->fingerprint) {
+        if (alone)
+            return;
         if (named != NO_RANK)
             snprintf(others, sizeof others, "rank %u", named);
         snprintf(text, room, "This rank agrees with those before, so %s is wrong. ", others);
@@ -53,7 +59,7 @@ static void give_verdict(const p4reduce_membership *membership, const struct pac
         snprintf(text, room, "This rank agrees with neither. ");
     } else if (named == membership->rank) {
         snprintf(text, room, "So this rank is wrong, or %s is. ", others);
-    } else {
+    } else if (others[0] && !(alone && named == NO_RANK)) {
         snprintf(text, room, "This rank agrees with the one that came then, so %s is wrong. ", others);
     }
 }

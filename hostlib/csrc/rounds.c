@@ -48,9 +48,11 @@ static void take_values(const struct rounds *rounds, struct slot *slot, const ui
         if (!(slot->active >> lane & 1))
             continue;
         const uint32_t key = slot->agreed[lane];
-        size_t count;
-        void *values = task_block(slot->task, block_of(rounds, slot, lane, key), &count);
-        numbers_dequantise(&slot->task->numbers, wire, count, 255 - (key & 255), values);
+        if (!slot->task->request.read_only) {
+            size_t count;
+            void *values = task_block(slot->task, block_of(rounds, slot, lane, key), &count);
+            numbers_dequantise(&slot->task->numbers, wire, count, 255 - (key & 255), values);
+        }
         wire += rounds->layout.lane_length;
         rounds->stats->blocks_received++;
     }

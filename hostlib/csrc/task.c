@@ -137,6 +137,7 @@ static void scan_row(struct task *task) {
     memset(row + blocks, BLOCK_ZERO, task->streams - blocks);
     for (uint32_t stream = 0; stream < blocks; stream++)
         task->zeros += row[stream] == BLOCK_ZERO;
+    negative_zeros = negative_zeros && !task->request.read_only;
     for (uint32_t stream = 0; negative_zeros && stream < blocks; stream++)
         if (row[stream] == BLOCK_ZERO)
             clear(task, begin + stream);

@@ -18,7 +18,7 @@ from p4reduce.collectives import moves, reductions
 from p4reduce.collectives.choice import LAYOUTS, LEAST, Choices, Layout
 from p4reduce.collectives.plan import Group, Plan
 from p4reduce.collectives.reductions import ReduceOp
-from p4reduce.collectives.sparse import Reduction
+from p4reduce.collectives.sparse import Alike, Reduction
 from p4reduce.control.client import DEFAULT_CONTROLLER, Tls
 from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle, synchronous
@@ -409,10 +409,32 @@ class Communicator:
         limit = self._time_limit(timeout)
         self._engine.check()
         reduction = Reduction(self._group, kind(tensor), op, factor, self._form(wire), self.block_size)
-        return self._submit(reduction.plan(tensor, partial(self._run, limit)), limit)
+        return self._reduce(reduction, tensor, limit)
 
-    def _run(self, limit: float, plan: Plan[T]) -> T:
-        return self._submit(plan, limit).result()
+    def _reduce(
+        self, reduction: Reduction, tensor: T, limit: float, by_blocks: Callable[[], Plan[T]] | None = None
+    ) -> Handle[T]:
+        """Begins the last of the operations that it takes, after all before."""
+        begun: Handle[Any] | None = None
+
+        def run(plan: Plan[Any]) -> Any:
+            nonlocal begun
+            begun = self._submit(plan, limit)
+            try:
+                return begun.result()
+            except ValueError as error:  # what the job cannot carry
+                raise Alike(error) from None
+
+        try:
+            return self._submit(reduction.plan(tensor, run, by_blocks), limit)
+        except Alike as alike:
+            raise alike.error.with_traceback(None) from None
+        except BaseException as error:
+            if begun is not None and self._engine.failure is None:
+                # The other ranks go on with the next operation: they and this one no longer agree on which that is.
+                self._engine.fail(_as_failure(begun.name, "go on", error))
+                self.close()
+            raise
 
     def _choose(self, tensor: T, op: str, factor: float, wire: WireChoice | None, timeout: float | None) -> T:
         """By blocks or by elements, of a dense tensor."""
@@ -422,7 +444,7 @@ class Communicator:
         self._engine.check()
         received, started = self._engine.stats.bytes_received, time.perf_counter()
         if not self._choices.asks(site):
-            result = self._run(limit, by_blocks())
+            result = self._submit(by_blocks(), limit).result()
             taken = self._engine.stats.bytes_received - received
             self._choices.took(site, False, time.perf_counter() - started, taken)
             per_block = self.values_per_block(tensor, form)
@@ -436,7 +458,7 @@ class Communicator:
             instead.append(by_blocks())
             return instead[0]
 
-        result = self._run(limit, reduction.plan(tensor, partial(self._run, limit), take_blocks))
+        result = self._reduce(reduction, tensor, limit, take_blocks).result()
         if not instead and reduction.costs is not None:
             self._choices.took(site, True, time.perf_counter() - started, reduction.costs.elements)
         self._choices.chosen(site, not instead)
@@ -468,7 +490,7 @@ class Communicator:
                 begin(operation)
             except BaseException as error:
                 # The other ranks may have begun: they and this one no longer agree on which operation is next.
-                self._engine.fail(_as_failure(plan.name, error))
+                self._engine.fail(_as_failure(plan.name, "begin", error))
                 end(self._engine.failure)
 
         if plan.operation is None:
@@ -491,11 +513,11 @@ def _may_choose(tensor: Any) -> bool:
     return not is_sparse(tensor) and dtype_name(tensor) in WORK_DTYPES and math.prod(tensor.shape) >= LEAST
 
 
-def _as_failure(name: str, error: BaseException) -> BaseException:
-    """Of a communicator whose collective cannot begin."""
+def _as_failure(name: str, what: str, error: BaseException) -> BaseException:
+    """Of a communicator whose collective cannot begin, or go on."""
     if isinstance(error, P4ReduceError):
         return error.with_traceback(None)  # which would keep the tensor for as long as the communicator
-    failure = P4ReduceError(f"{name} cannot begin: {type(error).__name__}: {error}")
+    failure = P4ReduceError(f"{name} cannot {what}: {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure
 

@@ -45,6 +45,11 @@ class Handle(Generic[T]):
         self._callbacks: deque[Callable[[Handle[T]], object]] = deque()
         self._told = False  # all callbacks, of a collective that has ended
 
+    @property
+    def name(self) -> str:
+        """Of the collective."""
+        return self._name
+
     def done(self) -> bool:
         """Whether the collective has ended, well or not. Then a result on a CUDA device is there for every stream."""
         return self._future.done() and all(crossing.done() for crossing in self._crossings)

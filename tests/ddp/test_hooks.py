@@ -109,7 +109,9 @@ def test_within_a_backward_pass_backward_raises_the_error(communicator: Any) -> 
     ],
     ids=["int8", "threshold"],
 )
-def test_what_the_wire_has_no_digits_for_is_added_to_the_next_gradient(make: Any, hook: Any) -> None:
+@pytest.mark.parametrize("default", ["cpu", "meta"])
+def test_what_the_wire_has_no_digits_for_is_added_to_the_next_gradient(make: Any, hook: Any, default: str) -> None:
+    """Whatever torch's default device is."""
     made = Rounding()
     module = model(a=(3,), b=(2,))
     state = make(made, module)
@@ -117,7 +119,8 @@ def test_what_the_wire_has_no_digits_for_is_added_to_the_next_gradient(make: Any
     gradient = torch.tensor([0.25, 1.5, -3.375, 0.0, 0.75])
     for step in range(1, 8):
         given = Bucket(gradient.clone(), list(module.parameters()))
-        future = hook(state, given)
+        with torch.device(default):
+            future = hook(state, given)
         made.handles[-1].complete()
         sent += future.wait()
         kept = torch.cat(list(state.state_dict()["residuals"].values()))

@@ -96,6 +96,25 @@ def test_what_was_sent_and_what_is_kept_are_the_gradients(
 
 
 @every_state
+def test_defaults_of_torch_change_nothing(make: Make) -> None:
+    """A default device that has no memory, and another default dtype."""
+    made, parameters = one_vector(40)
+    gradient = vector([float(norm) for norm in range(1, 41)])
+    expected = step(make(made), parameters, gradient, [["a"]])["a"]
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            state = make(made)
+            sent = step(state, parameters, gradient, [["a"]])["a"]
+            norm = state.stats().residual_norm
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.equal(sent, expected)
+    assert norm == pytest.approx(float((gradient["a"] - expected).norm()))
+
+
+@every_state
 def test_without_error_feedback_nothing_is_kept(make: Make) -> None:
     made, parameters = one_vector(40)
     state = make(made, error_feedback=False)

@@ -42,6 +42,7 @@ class Pair:
             reduce_op=operation.reduce_op,
             wire=operation.wire,
             residual=residual,
+            read_only=operation.read_only,
         )
         self._twins.append((operation, twin))
         self.python.submit(twin, now)

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ import test_engine as python_engine
 from udp_switch import UdpSwitch, members, udp_switch
 from waiting import wait_until
 
+from p4reduce.errors import P4ReduceError
+from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.engine import NativeEngine
 from p4reduce.protocol import Membership, Operation, Stats, Worker
 from p4reduce.protocol.numbers import reference_allreduce
@@ -233,6 +236,27 @@ def test_a_kernel_that_takes_no_super_packets(switch: UdpSwitch) -> None:
         assert rank.worker.stats.retransmissions == 0
     finally:
         rank.engine.close(python_engine.CLOSED)
+
+
+def test_no_memory_for_an_operation_is_a_failure(switch: UdpSwitch) -> None:
+    """As in Python: the other ranks wait for this one."""
+    [membership] = members(1)
+    switch.admit(membership)
+    rank = NativeRank(switch, membership)
+    try:
+
+        def refuse(_handle: object, _request: object, _operation: object, error: c.Error) -> int:
+            error.status, error.message = c.NO_MEMORY, b"no memory for an operation of 3 blocks"
+            return c.NO_MEMORY
+
+        library = rank.engine._library  # type: ignore[attr-defined]
+        rank.engine._library = SimpleNamespace(**{**vars(library), "p4reduce_submit": refuse})  # type: ignore[attr-defined]
+        ends: list[BaseException | None] = []
+        rank.engine.submit(Operation(np.ones(3, np.float32)), name="it", timeout=10, on_end=ends.append)
+        assert [type(end) for end in ends] == [MemoryError]
+        assert isinstance(rank.engine.failure, MemoryError)
+    finally:
+        rank.engine.close(P4ReduceError("closed"))
 
 
 def test_averages_have_the_references_bits(switch: UdpSwitch) -> None:

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,10 @@ from in_process import error_of, join, together
 from p4reduce import CollectiveTimeout, Communicator, MismatchError
 from p4reduce import UnsupportedDtype as Unsupported
 from p4reduce.backends import NAMES
+from p4reduce.collectives import moves
+from p4reduce.collectives.plan import Group, Plan
 from p4reduce.protocol.numbers import reference_allreduce
+from p4reduce.tensors.staging import Buffer
 
 SIZE = 3
 
@@ -235,6 +240,111 @@ def test_extremes_of_torch_tensors_and_nans(trio: list[Communicator]) -> None:
         assert tensor[2].isnan()
 
 
+UNSIGNED_AND_FLOAT8 = {
+    "uint16": [0, 1, 2**15, 2**16 - 1],
+    "uint32": [0, 1, 2**31, 2**32 - 1],
+    "uint64": [0, 2**63 - 1, 2**63, 2**64 - 1],
+    "float8_e4m3fn": [-448.0, -0.5, 0.0, 448.0],
+    "float8_e5m2": [-57344.0, -0.0625, 0.0, float("inf")],
+}
+
+
+@pytest.mark.parametrize("dtype", UNSIGNED_AND_FLOAT8)
+def test_extremes_of_what_torch_does_not_compare(everyone: list[Communicator], dtype: str) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    values = UNSIGNED_AND_FLOAT8[dtype]
+    for op in ("max", "min"):
+        for shift in range(4):
+            tensors = [
+                torch.tensor([values[(rank + shift) % 4]] * 3, dtype=getattr(torch, dtype)) for rank in range(SIZE)
+            ]
+            seen = {values[(rank + shift) % 4] for rank in range(SIZE)}
+            together(everyone, lambda each: each.allreduce(tensors[each.rank], op))  # noqa: B023
+            for tensor in tensors:
+                assert tensor.dtype == getattr(torch, dtype)
+                assert tensor.tolist() == [max(seen) if op == "max" else min(seen)] * 3
+
+
+def test_extremes_of_what_has_no_order_are_refused_before_anything_is_sent(everyone: list[Communicator]) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    if not hasattr(torch, "float4_e2m1fn_x2"):
+        pytest.skip("needs a torch that has a dtype without order")
+    pairs = torch.zeros(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    for call in (lambda each: each.allreduce(pairs, "max"), lambda each: each.reduce_scatter(pairs[:3], "min")):
+        for each in everyone:
+            with pytest.raises(Unsupported, match="of float4_e2m1fn_x2, which torch cannot compare"):
+                call(each)
+    together(everyone, lambda each: each.barrier())
+
+
+def test_tensors_that_wrap_others_are_refused_by_name(everyone: list[Communicator]) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed.tensor import DTensor
+
+    class Plain(torch.Tensor):  # type: ignore[misc]
+        pass
+
+    distributed = torch.Tensor._make_wrapper_subclass(DTensor, (3,), dtype=torch.float32)
+    with FakeTensorMode():
+        fake = torch.ones(3)
+    for call in (Communicator.allreduce, Communicator.all_gather, lambda each, it: each.allreduce(it, "max")):
+        with pytest.raises(
+            TypeError, match=r"tensor is a DTensor, which wraps other tensors: pass tensor.to_local\(\)"
+        ):
+            call(everyone[0], distributed)
+        with pytest.raises(TypeError, match="tensor is a FakeTensor, which wraps other tensors: pass what it wraps"):
+            call(everyone[0], fake)
+    plain = [torch.ones(3).as_subclass(Plain), torch.nn.Parameter(torch.ones(3)), torch.ones(3)]
+    together(everyone, lambda each: each.allreduce(plain[each.rank]))
+    assert [each.tolist() for each in plain] == [[3.0] * 3] * 3
+
+
+@pytest.fixture
+def float64_by_default() -> Iterator[None]:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
+ON_DEFAULTS: dict[str, Callable[[Communicator, Any], Any]] = {
+    "sum": lambda each, tensor: each.allreduce(tensor),
+    "average of float16": lambda each, tensor: each.allreduce(tensor.half(), "average"),
+    "sum of a view": lambda each, tensor: each.allreduce(tensor.t(), factor=2.0),
+    "max": lambda each, tensor: each.allreduce(tensor, "max"),
+    "by elements": lambda each, tensor: each.allreduce(tensor, layout="elements"),
+    "sparse": lambda each, tensor: each.allreduce(tensor.to_sparse()).to_dense(),
+    "reduce": lambda each, tensor: each.reduce(tensor, 1),
+    "reduce_scatter": lambda each, tensor: each.reduce_scatter(tensor),
+    "reduce_scatter min": lambda each, tensor: each.reduce_scatter(tensor.double(), "min"),
+    "broadcast": lambda each, tensor: each.broadcast(tensor, 1),
+    "broadcast of bytes": lambda each, tensor: each.broadcast(tensor.flatten()[1:4].byte(), 1),
+    "all_gather": lambda each, tensor: each.all_gather(tensor),
+}
+
+
+@pytest.mark.usefixtures("float64_by_default")
+@pytest.mark.parametrize("call", ON_DEFAULTS)
+def test_defaults_of_torch_change_nothing(everyone: list[Communicator], call: str) -> None:
+    """A default device that has no memory, and another default dtype."""
+    import torch
+
+    def tensor(rank: int) -> Any:
+        return torch.arange(SIZE * 40, dtype=torch.float32).reshape(SIZE, 40) * (rank + 1)
+
+    def by_default(each: Communicator) -> Any:
+        own = tensor(each.rank)
+        with torch.device("meta"):
+            return ON_DEFAULTS[call](each, own)
+
+    expected = together(everyone, lambda each: ON_DEFAULTS[call](each, tensor(each.rank)))
+    for result, wanted in zip(together(everyone, by_default), expected, strict=True):
+        assert result.dtype == wanted.dtype
+        assert torch.equal(result, wanted)
+
+
 def test_premultiplied_sum(trio: list[Communicator]) -> None:
     arrays = floats((300,))
     scaled = [array * np.float32(rank + 0.5) for rank, array in enumerate(arrays)]
@@ -344,6 +454,63 @@ def test_what_cannot_be_written_to_may_be_given(everyone: list[Communicator]) ->
     assert arrays[2].tolist() == arrays[0].tolist() == [0, 1, 2, 3, 4]
     with pytest.raises(ValueError, match="read-only"):
         everyone[1].broadcast(frozen, 0)
+
+
+def mapped(values: npt.NDArray[Any], path: Path, kind: str) -> Any:
+    """The same in memory where a write is a segmentation fault: an array, or a tensor, which does not know it."""
+    values.tofile(path)
+    array = np.memmap(path, values.dtype, "r", shape=values.shape)
+    if kind == "numpy":
+        return array
+    torch = pytest.importorskip("torch", reason="needs torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch: that it does not know it
+        return torch.from_numpy(array)
+
+
+INPUTS = {
+    "broadcast": lambda each, tensor: each.broadcast(tensor if each.rank == 0 else tensor + 1, 0),
+    "all_gather": lambda each, tensor: each.all_gather(tensor),
+    "reduce": lambda each, tensor: each.reduce(tensor if each.rank else tensor + 1, 0),
+    "reduce max": lambda each, tensor: each.reduce(tensor if each.rank else tensor + 1, 0, "max"),
+    "reduce_scatter": lambda each, tensor: each.reduce_scatter(tensor),
+    "reduce_scatter min": lambda each, tensor: each.reduce_scatter(tensor, "min"),
+}
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize("call", INPUTS)
+def test_inputs_may_be_files_that_are_mapped_read_only(
+    trio: list[Communicator], call: str, kind: str, tmp_path: Path
+) -> None:
+    values = np.arange(SIZE * 400, dtype=np.float32).reshape(SIZE, 400)
+    values[0, 64:128] = -0.0
+    inputs = [mapped(values, tmp_path / str(rank), kind) for rank in range(SIZE)]
+    together(trio, lambda each: INPUTS[call](each, inputs[each.rank]))
+    for each in inputs:
+        assert bits(np.asarray(each)) == values.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_the_source_of_a_broadcast_is_not_written_to(trio: list[Communicator], kind: str) -> None:
+    """Not even with the same bits, which what another rank adds here would show."""
+    arrays: list[Any] = [np.full(200, 1 << rank, np.int32) for rank in range(SIZE)]
+    if kind == "torch":
+        torch = pytest.importorskip("torch", reason="needs torch")
+        arrays = [torch.from_numpy(array) for array in arrays]
+
+    def as_if_source(_: Group, array: Any) -> Plan[Any]:
+        staging = Buffer(array, None)
+        staging.work[:] = 1 << 10
+        return moves.move("broadcast from 0", staging, array, staging.write_back)
+
+    together(
+        trio,
+        lambda each: (
+            each.broadcast(arrays[0], 0) if each.rank == 0 else each.start(20, as_if_source, arrays[each.rank]).wait()
+        ),
+    )
+    assert [sorted(set(array.tolist())) for array in arrays] == [[1], [2049], [2049]]
 
 
 CALLS = {

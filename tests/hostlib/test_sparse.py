@@ -3,23 +3,26 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_session import FakeController
+from fake_session import FakeController, FakeSession
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from in_process import error_of, join, together
 
-from p4reduce import Communicator, MismatchError, P4ReduceError, UnsupportedDtype
+from p4reduce import Communicator, JobAborted, MismatchError, P4ReduceError, UnsupportedDtype
 from p4reduce.collectives import sparse
 from p4reduce.protocol.numbers import reference_allreduce
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
 SIZE = 3
+COUNT = 4 if sys.byteorder == "little" else 5  # of a vector: the header's word, behind sparse_dim and shape
 
 
 @pytest.fixture(params=[sparse.INLINE, 0], ids=["inline", "three operations"])
@@ -151,6 +154,101 @@ def test_rows_that_cannot_be_are_an_error_that_names_the_rank(
     wanted = "rank 0" if what == "count" else "rank 1"
     assert all(isinstance(error, P4ReduceError) and f"{wanted} has told of rows" in str(error) for error in errors)
     assert torch.equal(tensors[1].coalesce().values(), torch.ones(77))
+
+
+@pytest.mark.parametrize("dense", [False, True], ids=["sparse", "by elements"])
+def test_more_than_there_could_be_is_an_error_before_there_is_memory_for_it(
+    trio: list[Communicator], dense: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = sparse.Reduction._described
+
+    def faulty(reduction: sparse.Reduction) -> list[int]:
+        said = described(reduction)
+        if reduction._group.rank == 2:
+            said[-4:-2] = (11, 12) if dense else (2**61, 0)
+        return said
+
+    monkeypatch.setattr(sparse.Reduction, "_described", faulty)
+    tensors = [torch.sparse_coo_tensor(torch.arange(80)[None], torch.ones(80), (2**62,)) for _ in trio]
+    if dense:
+        tensors = [torch.eye(12) for _ in trio]
+    errors = together(trio, lambda each: error_of(lambda: each.allreduce(tensors[each.rank], layout="elements")))
+    wanted = "11 elements of 144 in 12 blocks" if dense else f"{2**61} rows of 1 values: accepted are up to"
+    for error in errors:
+        assert isinstance(error, P4ReduceError)
+        assert f"rank 2 has told of rows that cannot be: {wanted}" in str(error)
+    together(trio, lambda each: each.barrier())
+
+
+@pytest.fixture
+def leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who closes without `leave` ends the job for the others, as at a real controller."""
+    close = FakeSession.close
+
+    def closed(session: FakeSession) -> None:
+        close(session)
+        if session.job is not None and session.rank not in session.job.left and len(session.job.closed) == 1:
+            session.abort(session.rank)
+
+    monkeypatch.setattr(FakeSession, "close", closed)
+
+
+def ends(trio: list[Communicator], tensors: list[Any]) -> list[BaseException | None]:
+    """Of one allreduce, and the seconds that it took are few."""
+    started = time.monotonic()
+    errors = together(trio, lambda each: error_of(lambda: each.allreduce(tensors[each.rank])))
+    assert time.monotonic() - started < 5, "ranks waited for one that had raised"
+    return errors
+
+
+def many(rows: int = 600) -> Any:
+    """More than travel with the header."""
+    return torch.sparse_coo_tensor(torch.arange(rows)[None] * 7, torch.ones(rows), (10_000,))
+
+
+@pytest.mark.usefixtures("leaving")
+@pytest.mark.parametrize(("operation", "place"), [(0, "count"), (0, "last"), (1, "first")])
+def test_whose_rows_were_overwritten_ends_the_job(
+    trio: list[Communicator], operation: int, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 2 adds to what rank 0 tells: where it does not look impossible, only rank 0 can know."""
+    faulty = trio[2]
+    submit, begun = faulty._engine.submit, 0
+
+    def overwriting(operation_: Any, **options: Any) -> None:
+        nonlocal begun
+        if begun == operation:
+            words = operation_.data.reshape(SIZE, -1)[0] if operation == 0 else operation_.data
+            words[{"count": COUNT, "first": 0, "last": -1}[place]] += 1
+        begun += 1
+        submit(operation_, **options)
+
+    tensors = [many() for _ in trio]
+    monkeypatch.setattr(faulty._engine, "submit", overwriting)
+    errors = ends(trio, tensors)
+    assert "a rank has overwritten what this one, 0, told of its rows" in str(errors[0])
+    assert all(isinstance(error, P4ReduceError) for error in errors[1:])
+    with pytest.raises(P4ReduceError, match="overwritten what this one, 0"):
+        trio[0].barrier()
+
+
+@pytest.mark.usefixtures("leaving")
+def test_an_error_of_one_rank_between_operations_ends_the_job(
+    trio: list[Communicator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = sparse._packed
+
+    def without_memory(union: Any, numbers: Any, values: Any) -> Any:
+        if numbers.size == 599:
+            raise MemoryError("no room")
+        return packed(union, numbers, values)
+
+    monkeypatch.setattr(sparse, "_packed", without_memory)
+    errors = ends(trio, [many(), many(599), many()])
+    assert isinstance(errors[1], MemoryError)
+    assert [type(error) for error in errors[::2]] == [JobAborted] * 2
+    with pytest.raises(P4ReduceError, match=r"allreduce \(sum\) of rows .* cannot go on: MemoryError: no room"):
+        trio[1].barrier()
 
 
 def test_asynchronously(trio: list[Communicator]) -> None:

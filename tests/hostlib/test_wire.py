@@ -167,7 +167,7 @@ def test_a_residual_is_of_a_products_values_and_zero_where_nothing_is_finite(tri
         (torch.ones(4), torch.ones(8)[::2], {}, r"residual is float32 of shape \(4,\): .*contiguous"),
         (torch.ones(4), torch.ones(4), {"op": "max"}, "residual of op='max', which loses nothing"),
         (torch.ones(4, dtype=torch.int32), torch.ones(4), {}, "residual of int32, of which nothing is lost"),
-        (torch.ones(4).to_sparse(), torch.ones(4), {}, "residual of a sparse tensor"),
+        (torch.ones(4).to_sparse(), torch.ones(4), {}, "residual of what goes by elements"),
     ],
 )  # fmt: skip
 def test_residuals_that_cannot_be_taken(

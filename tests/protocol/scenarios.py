@@ -89,9 +89,9 @@ class Call:
     wire: Wire = "int32"
 
     def check(self) -> None:
-        for operation in self.operations:
+        for operation, own in zip(self.operations, self.inputs, strict=True):
             assert operation.error is None
-            assert operation.data.tobytes() == self.expected.tobytes()
+            assert operation.data.tobytes() == (own if operation.read_only else self.expected).tobytes()
         self._check_residuals()
 
     def _check_residuals(self) -> None:
@@ -115,11 +115,20 @@ def call(
     *,
     counter: int = 0,
     residual: bool = False,
+    reader: int = -1,
 ) -> Call:
-    """counter: the operation's of the job."""
+    """counter: the operation's of the job. reader: the rank whose array stays as it is."""
     operations = [
-        Operation(array.copy(), wire=wire, residual=np.zeros_like(array) if residual else None) for array in arrays
+        Operation(
+            array.copy(),
+            wire=wire,
+            residual=np.zeros_like(array) if residual else None,
+            read_only=rank == reader,
+        )
+        for rank, array in enumerate(arrays)
     ]
+    for operation in operations:
+        operation.data.flags.writeable = not operation.read_only
     number = fingerprint(counter, operations[0].numbers, "sum", arrays[0].size)
     expected = reference_allreduce(arrays, block_size=block_size, wire=wire, operation=number)
     return Call(operations, arrays, expected, wire)
@@ -136,5 +145,7 @@ def random_calls(random: Random, membership: Membership) -> list[Call]:
         residual = dtype is np.float32 and random.random() < 0.3
         values = membership.block_size * values_per_word(wire)
         arrays = [random_array(random, size, values, dtype) for _ in range(membership.world_size)]
-        calls.append(call(arrays, membership.block_size, wire, counter=counter, residual=residual))
+        reader = random.choice([-1, -1, random.randrange(membership.world_size)])
+        one = call(arrays, membership.block_size, wire, counter=counter, residual=residual, reader=reader)
+        calls.append(one)
     return calls

@@ -71,6 +71,33 @@ def test_the_message_says_who_and_what() -> None:
         assert "Check that all ranks call the same collectives in the same order" in message
 
 
+def both_messages(order: tuple[int, ...], extra: int, ranks: int) -> list[str]:
+    """What ranks say that call in this order, of which one makes another call than the rest."""
+    simulation = Simulation(Membership(1, 1, 0, ranks, slots=3, lanes=2, block_size=4, first_seq=0), seed=0)
+    operations = [Operation(floats(7 if rank == extra else 4)) for rank in range(ranks)]
+    for when, rank in enumerate(order):
+        simulation.submit(rank, operations[rank], when=1e-6 * when)
+    simulation.run(lambda: all(operation.done for operation in operations))
+    return [str(operation.error) for operation in operations]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("extra", [0, 1])
+def test_nobody_is_blamed_by_a_rank_that_may_be_wrong_itself(extra: int, order: tuple[int, int]) -> None:
+    first, last = order
+    messages = both_messages(order, extra, 2)
+    assert "is wrong" not in messages[first]
+    assert "agrees" not in "".join(messages)
+    assert f"So this rank is wrong, or rank {first} is. " in messages[last]
+
+
+def test_two_ranks_that_agree_blame_the_third() -> None:
+    """And the third, which came first, nobody: the switch has told it of one other alone."""
+    messages = both_messages((2, 0, 1), 2, 3)
+    assert "This rank agrees with the one that came then, so rank 2 is wrong. " in messages[1]
+    assert "is wrong" not in messages[2]
+
+
 def test_the_message_says_that_it_is_elsewhere() -> None:
     simulation = Simulation(MEMBERSHIP, seed=0, racks=((0, 1), (2,)))
     operations = [Operation(floats(20 if rank != 2 else 21)) for rank in range(3)]

@@ -133,6 +133,8 @@ typedef struct p4reduce_request {
     void *context;
     float *residual; /* of float32, `count` zeros: becomes what of this rank's values the wire has no digits for; NULL
                         for none. As for `data` */
+    uint32_t read_only; /* not 0: `data` is what this rank adds, and stays as it is; the sum goes to the others alone */
+    uint32_t reserved;  /* 0 */
 } p4reduce_request;
 
 typedef struct p4reduce_engine p4reduce_engine;

@@ -4,24 +4,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from p4reduce.collectives.moves import move
 from p4reduce.collectives.plan import Group, Plan
 from p4reduce.errors import UnsupportedDtype
-from p4reduce.tensors.dense import check_movable, check_writable, dtype_name, host_empty
+from p4reduce.tensors.dense import check_movable, check_writable, dtype_name, host_empty, is_torch
 from p4reduce.tensors.staging import Target, gathered, target
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 
 # Of arrays and tensors of shape (ranks, ...): the reduction over the first dimension.
 FOLDS: dict[str, Callable[[Any], Any]] = {
-    "max": lambda every: every.max(0) if isinstance(every, np.ndarray) else every.amax(0),
-    "min": lambda every: every.min(0) if isinstance(every, np.ndarray) else every.amin(0),
+    "max": lambda every: every.max(0) if isinstance(every, np.ndarray) else _comparable(every, lambda it: it.amax(0)),
+    "min": lambda every: every.min(0) if isinstance(every, np.ndarray) else _comparable(every, lambda it: it.amin(0)),
 }
 _NO_ORDER = ("complex", "str", "bytes", "void")
+
+# Of dtypes that torch does not compare: one that has all their values, and that it does.
+_WIDER = {"uint16": "int32", "uint32": "int64", "float8": "float32"}
 
 
 class Extreme:
@@ -32,6 +39,8 @@ class Extreme:
         dtype = dtype_name(tensor)
         if dtype.startswith(_NO_ORDER):
             raise UnsupportedDtype(f"op={op!r} of {dtype}, which has no order: use op='sum'")
+        if is_torch(tensor) and not _compares(tensor.dtype):
+            raise UnsupportedDtype(f"op={op!r} of {dtype}, which torch cannot compare: pass another dtype")
         if factor != 1:
             raise ValueError(f"factor={factor!r} with op={op!r}: accepted with sum and average")
         check_movable(tensor)
@@ -52,3 +61,28 @@ class Extreme:
 
     def write_part(self, index: int, out: Target) -> None:
         out.write(self._fold(self._staging.host[:, index, ...]))
+
+
+def _comparable(every: torch.Tensor, fold: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """What `fold` makes of a tensor of any dtype that has an order."""
+    import torch
+
+    if every.dtype == torch.uint64:
+        # Less 2^63, they are int64 in the same order.
+        first = torch.iinfo(torch.int64).min
+        return (fold(every.view(torch.int64) ^ first) ^ first).view(torch.uint64)
+    name, _, _ = str(every.dtype).removeprefix("torch.").partition("_")  # float8_e5m2
+    wider = _WIDER.get(name)
+    return fold(every) if wider is None else fold(every.to(getattr(torch, wider))).to(every.dtype)
+
+
+@cache
+def _compares(dtype: torch.dtype) -> bool:
+    """Tried with one element, as ranks could not tell each other of an error after the collective."""
+    import torch
+
+    try:
+        FOLDS["max"](torch.zeros(4, dtype=torch.int64, device="cpu").view(dtype))
+    except (RuntimeError, TypeError):  # which NotImplementedError is one of
+        return False
+    return True

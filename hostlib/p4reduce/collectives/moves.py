@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def broadcast(group: Group, tensor: T, src: int) -> Plan[T]:
-    """What others than `src` have stays as it is until all of the result is there."""
+    """What `src` has is only read. What others have stays as it is until all of the result is there."""
     name = f"broadcast from {group.member('src', src)}"
     check_movable(tensor)
     if group.rank == src:
@@ -70,6 +70,7 @@ def move(
     """
     size, dtype = staging.host.nbytes, dtype_name(staging.host)
     # How many bytes the last word holds is not to be seen in the number of words.
-    operation = Operation(staging.work, dtype=dtype, reduce_op=f"{collective} +{size % 4}")
+    what = f"{collective} +{size % 4}"
+    operation = Operation(staging.work, dtype=dtype, reduce_op=what, read_only=staging.read_only)
     name = f"{collective} of {size} bytes of {dtype}"
     return Plan(name, operation, result, finish, staging.fetch, crossings(staging, *targets))

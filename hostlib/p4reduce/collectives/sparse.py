@@ -3,6 +3,9 @@
 
 It is up to three operations: a header, with how many rows each rank has; all ranks' numbers; the values of the union.
 Rows that are no larger than `INLINE` travel with the header, and where all ranks' do, it is the only operation.
+
+What one rank tells of its rows, another could add to: so each looks whether its own came back as it was. An error in
+what all have received, all find (`Alike`); any other between two operations leaves ranks that differ in which is next.
 """
 
 from __future__ import annotations
@@ -29,10 +32,20 @@ Words = npt.NDArray[np.int32]
 
 INLINE = 512
 """Words a rank."""
+LARGEST = 1 << 31
+"""Values a rank, so that what one tells of its rows makes no other ask for memory that there is not."""
 _BITMAP = 64  # rows there could be for each that there is, up to which the union is found by a bitmap
 
 Run = Callable[[Plan[Any]], Any]
 """Carries out a plan, and gives its result when it has ended."""
+
+
+class Alike(Exception):
+    """Holds an error that all ranks raise, and which of the communicator's operations is next, they agree on."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Reduction:
@@ -74,7 +87,7 @@ class Reduction:
         """
         inline, counts, others = self._header(run)
         if inline is not None:
-            finish = partial(self._rows.write_back, *self._summed(inline))
+            finish = partial(self._write_sum, inline)
             return Plan(self._name, None, result, finish, crossings=self._rows.crossings)
         if by_blocks is not None:
             per_word, (blocks, *rates) = values_per_word(self._wire), others
@@ -106,6 +119,7 @@ class Reduction:
         if code.words + self._values.size <= INLINE:
             words = np.concatenate([code.encode(rows.numbers), self._values.reshape(-1).view(np.int32)])
             sent[rank, said.size : said.size + words.size] = words
+        own = sent[rank].copy()
         # The fingerprint's names are what ranks must agree on before they can read each other's headers.
         what = f"{rows.dtype}:{self._wire}"
         run(
@@ -115,10 +129,13 @@ class Reduction:
                 None,
             )
         )
+        self._check_own(own, sent[rank])
         descriptions = np.ascontiguousarray(sent[:, : said.size]).view(np.int64)
         agreed = len(rows.description)
         self._check(descriptions[:, :agreed])
         counts, *others = descriptions[:, agreed:].T.tolist()
+        for of, count in enumerate(counts):
+            self._check_size(of, count, others[0][of])
         codes = [self._code(of, count) for of, count in enumerate(counts)]
         if any(code.words + code.count * rows.width > INLINE for code in codes):
             return None, counts, others
@@ -140,30 +157,54 @@ class Reduction:
         places = [slice(end - code.words, end) for end, code in zip(ends.tolist(), codes, strict=True)]
         words = np.zeros(int(ends[-1]), np.int32)
         own = self._group.rank
-        words[places[own]] = codes[own].encode(self._rows.numbers)
+        code = codes[own].encode(self._rows.numbers)
+        words[places[own]] = code
         run(Plan(f"{self._name}, their numbers", Operation(words, reduce_op="rows"), None))
+        self._check_own(code, words[places[own]])
         return [self._decoded(rank, code, words[places[rank]]) for rank, code in enumerate(codes)]
 
+    def _check_own(self, sent: Words, received: Words) -> None:
+        if not np.array_equal(sent, received):
+            raise P4ReduceError(
+                f"a rank has overwritten what this one, {self._group.rank}, told of its rows, and which rank no packet "
+                "says. Check that all ranks run the same version, and that their machines are sound"
+            )
+
+    def _check_size(self, rank: int, count: int, blocks: int) -> None:
+        """Of what a rank tells: the rows of a sparse tensor, or the elements of a dense one and their blocks."""
+        rows = self._rows
+        if isinstance(rows, Elements):
+            well = -(-count // self._block) <= blocks <= count <= rows.bound
+            what = f"{count} elements of {rows.bound} in {blocks} blocks"
+        else:
+            well = blocks == 0 and count * max(1, rows.width) <= LARGEST
+            what = f"{count} rows of {rows.width} values: accepted are up to {LARGEST} values a rank"
+        if not well:
+            raise Alike(P4ReduceError(f"rank {rank} has told of rows that cannot be: {what}"))
+
     def _check(self, descriptions: npt.NDArray[np.int64]) -> None:
-        """Raises MismatchError, on all ranks alike, if their tensors differ in shape."""
+        """Raises MismatchError if ranks' tensors differ in shape."""
         if (descriptions != descriptions[0]).any():
             shapes = "; ".join(
                 f"rank {rank}: {tuple(shape)}, sparse_dim {sparse_dim}"
                 for rank, (sparse_dim, *shape) in enumerate(descriptions.tolist())
             )
-            raise MismatchError(f"ranks reduce sparse tensors of different shapes: {shapes}")
+            raise Alike(MismatchError(f"ranks reduce sparse tensors of different shapes: {shapes}"))
 
     def _code(self, rank: int, count: int) -> Code:
         try:
             return Code(count, self._rows.bound)
         except ValueError as error:
-            raise P4ReduceError(f"rank {rank} has told of rows that cannot be: {error}") from None
+            raise Alike(P4ReduceError(f"rank {rank} has told of rows that cannot be: {error}")) from None
 
     def _decoded(self, rank: int, code: Code, words: Words) -> npt.NDArray[np.int64]:
         try:
             return code.decode(words)
         except ValueError as error:
-            raise P4ReduceError(f"rank {rank} has told of rows that cannot be: {error}") from None
+            raise Alike(P4ReduceError(f"rank {rank} has told of rows that cannot be: {error}")) from None
+
+    def _write_sum(self, rows: list[tuple[npt.NDArray[np.int64], Values]]) -> None:
+        self._rows.write_back(*self._summed(rows))
 
     def _summed(self, rows: list[tuple[npt.NDArray[np.int64], Values]]) -> tuple[npt.NDArray[np.int64], Values]:
         """The reduction of all ranks' rows, with the bits that switches would give it."""

@@ -131,7 +131,7 @@ class SparsifierState(AllreduceState):
             return communicator.allreduce_async(buffer, op="average", wire=wire, layout="elements"), nothing
         lost = None
         if self.error_feedback and communicator.values_per_block(buffer, wire) != communicator.block_size:
-            lost = torch.zeros(buffer.numel(), dtype=torch.float32)
+            lost = torch.zeros(buffer.numel(), dtype=torch.float32, device="cpu")
         handle = communicator.allreduce_async(buffer, op="average", wire=wire, residual=lost)
         return handle, nothing if lost is None else partial(self._residuals.put_back, lost, bucket.parameters())
 

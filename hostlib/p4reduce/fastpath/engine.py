@@ -139,7 +139,10 @@ class NativeEngine(Carrier):
         if status != c.OK:
             del self._under_way[number]
             self.check()
-            on_end(to_exception(error))  # a tensor that the job cannot carry, on all ranks alike: no failure of the job
+            refused = to_exception(error)
+            if not isinstance(refused, ValueError):  # which is a tensor that the job cannot carry, on all ranks alike
+                self.fail(refused)
+            on_end(refused)
 
     def fail(self, error: BaseException) -> None:
         with self._lock:

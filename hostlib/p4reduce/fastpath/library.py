@@ -125,6 +125,7 @@ def numbers_of(operation: Operation) -> dict[str, Any]:
         "data": address(operation.data),
         "residual": None if residual is None else residual.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
         "count": operation.data.size,
+        "read_only": operation.read_only,
         "dtype": operation.dtype.encode(),
         "reduce_op": operation.reduce_op.encode(),
     }

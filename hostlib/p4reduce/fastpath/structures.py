@@ -113,6 +113,8 @@ class Request(Sized):
         ("on_end", OnEnd),
         ("context", c_void_p),
         ("residual", ctypes.POINTER(c_float)),
+        ("read_only", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 

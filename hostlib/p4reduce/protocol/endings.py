@@ -40,17 +40,26 @@ def mismatch(membership: Membership, packet: Packet, tasks: Sequence[Task], slot
 
 
 def _verdict(membership: Membership, packet: Packet, named: tuple[int, ...], slot: Slot | None) -> str:
-    """Who is wrong, as far as this rank can tell, as it knows the round's right fingerprint."""
+    """Who is wrong, as far as this rank can tell.
+
+    A round's lanes it has from the switch. Not so the operation, of which it may be the only one that calls it, unless
+    the switch has given it the round's sums or another rank came with the same.
+    """
     own = _own_fingerprint(packet, slot)
     others = [rank for rank in range(membership.world_size) if rank != membership.rank and rank not in named]
-    if own is None:
+    if own is None or slot is None:
         return ""
+    alone = packet.seq == slot.seq and not same_operation(packet.fingerprint, packet.keys[0])
     if own == packet.fingerprint:
+        if alone:
+            return ""
         return f"This rank agrees with those before, so {_one_of(named or others)} is wrong. "
     if own != packet.keys[0]:
         return "This rank agrees with neither. "
     if membership.rank in named:
         return f"So this rank is wrong, or {_one_of(others)} is. "
+    if (alone and not named) or not others:
+        return ""
     return f"This rank agrees with the one that came then, so {_one_of(others)} is wrong. "
 
 

@@ -19,16 +19,19 @@ from p4reduce.protocol.numbers import WIRES, Numbers, Wire
 class Operation:
     """One allreduce of a flat array, whose contents are replaced by the sum over all ranks.
 
-    `data`: 1-d, C-contiguous, writable, float32 or int32; nobody else may touch it until `done`, and after an error
-    its contents are undefined. `dtype` names what the caller has, say "bfloat16" that is carried as float32 (None: that
-    of `data`), and `reduce_op` what it wants; `wire` says how words carry values, int32 values as they are. Ranks must
-    agree on all three and on the number of elements.
+    `data`: 1-d, C-contiguous, writable unless `read_only`, float32 or int32; nobody else may touch it until `done`, and
+    after an error its contents are undefined. `dtype` names what the caller has, say "bfloat16" that is carried as
+    float32 (None: that of `data`), and `reduce_op` what it wants; `wire` says how words carry values, int32 values as
+    they are. Ranks must agree on all three and on the number of elements.
 
     `divisor`: for an average of float32. What carries the operation divides by it if that costs no pass over the data,
     and says so in `divided`; otherwise it is the caller's to do.
 
     `residual`: float32 like `data`, into which goes, block by block as they are sent, what of this rank's values the
     wire has no digits for; what is not sent is left as it is.
+
+    `read_only`: `data` is what this rank adds, and is never written to, for its memory may allow none: the sum goes to
+    the other ranks alone.
     """
 
     def __init__(
@@ -40,10 +43,11 @@ class Operation:
         divisor: int = 1,
         wire: Wire = "int32",
         residual: npt.NDArray[np.float32] | None = None,
+        read_only: bool = False,
     ) -> None:
         if data.dtype != np.float32 and data.dtype != np.int32:
             raise UnsupportedDtype(f"data has dtype {data.dtype}: supported are native float32 and int32")
-        if data.ndim != 1 or not data.flags.c_contiguous or not data.flags.writeable:
+        if data.ndim != 1 or not data.flags.c_contiguous or not (read_only or data.flags.writeable):
             raise ValueError(
                 f"data has shape {data.shape}, strides {data.strides}, writable {data.flags.writeable}: accepted is a "
                 "writable C-contiguous array of one dimension"
@@ -63,6 +67,7 @@ class Operation:
         self.divisor = divisor
         self.wire = wire
         self.residual = residual
+        self.read_only = read_only
         self.divided = False
         self.done = False
         self.error: BaseException | None = None
@@ -97,7 +102,8 @@ class Task:
         self.residual = None if operation.residual is None else Blocks(operation.residual, self.blocks.block_size)
         exponents = self.blocks.scan()
         self.dealing = Dealing(exponents, membership.slots * membership.lanes)
-        self.blocks.clear(exponents == ZERO)
+        if not operation.read_only:
+            self.blocks.clear(exponents == ZERO)
         # At least one slot, so that an empty tensor is announced too and ranks of different shapes meet.
         self.slots = max(1, min(membership.slots, -(-self.blocks.count // membership.lanes)))
         self.slots_left = self.slots

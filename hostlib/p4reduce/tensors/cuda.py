@@ -78,7 +78,7 @@ class Crossing:
 
 def pinned(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Memory of the host from which devices copy, whose contents may be anything."""
-    return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)
+    return torch.empty(tuple(shape), dtype=dtype, device="cpu", pin_memory=True)
 
 
 def _to_host(tensor: torch.Tensor, host: torch.Tensor, *, bits: bool) -> None:
@@ -112,8 +112,8 @@ def _triton_works(device: torch.device) -> bool:
         from p4reduce.tensors.device_blocks import copy_nonzero
 
         for dtype in (torch.float32, torch.float16, torch.bfloat16):
-            values = torch.zeros(1000)
-            values[[3, 500, 999]] = torch.tensor([1.0, 2.0**-24, -2.0])
+            values = torch.zeros(1000, dtype=torch.float32, device="cpu")
+            values[3], values[500], values[999] = 1.0, 2.0**-24, -2.0
             host: Any = pinned([1000], torch.float32).zero_()
             with torch.cuda.device(device):
                 copy_nonzero(values.to(device, dtype), host, DEFAULT_BLOCK_SIZE)

@@ -39,6 +39,9 @@ def check_dense(tensor: object) -> None:
                 f"tensor has layout {tensor.layout}: accepted are dense tensors, and torch.sparse_coo in allreduce; "
                 "pass tensor.to_dense(), whose zero blocks are not sent"
             )
+        if _wraps_others(tensor):
+            local = "tensor.to_local()" if hasattr(tensor, "to_local") else "what it wraps"
+            raise TypeError(f"tensor is a {type(tensor).__name__}, which wraps other tensors: pass {local}")
         if tensor.device.type not in ("cpu", "cuda"):
             raise TypeError(f"tensor is on device {tensor.device}: accepted are cpu and cuda; pass tensor.cpu()")
     elif isinstance(tensor, np.generic):
@@ -58,6 +61,13 @@ def is_torch(tensor: object) -> TypeGuard[torch.Tensor]:
     """Whether it is a torch tensor; whoever holds one has imported torch, so this does not."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(tensor, torch.Tensor)
+
+
+def _wraps_others(tensor: torch.Tensor) -> bool:
+    """Whether it is of a subclass that has no elements in memory of its own, as those of a DTensor are its local's."""
+    import torch
+
+    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
 def is_sparse(tensor: object) -> bool:
@@ -174,7 +184,7 @@ def host_empty(tensor: Any, shape: tuple[int, ...]) -> Any:
         return pinned(shape, tensor.dtype)
     import torch
 
-    return torch.empty(shape, dtype=tensor.dtype)
+    return torch.empty(shape, dtype=tensor.dtype, device="cpu")  # whatever the user's default device is
 
 
 def host_copy(tensor: Any) -> Any:

@@ -94,7 +94,7 @@ def pack(flat: torch.Tensor, chosen: torch.Tensor, block_size: int) -> torch.Ten
     flat: as for `scan`. chosen: numbers of blocks, int64, on its device. Returns when they are there.
     """
     dtype = torch.float32 if flat.dtype.is_floating_point else torch.int32
-    packed = torch.empty((chosen.numel(), block_size), dtype=dtype, pin_memory=flat.is_cuda)
+    packed = torch.empty((chosen.numel(), block_size), dtype=dtype, device="cpu", pin_memory=flat.is_cuda)
     if chosen.numel():
         # The kernel writes into the pinned memory itself.
         _pack[(triton.cdiv(chosen.numel(), _ROWS),)](

@@ -82,6 +82,7 @@ class SparseTensor:
             torch.from_numpy(indices),
             torch.from_numpy(values).reshape(places.size, *dense).to(self._tensor.dtype),
             self._tensor.shape,
+            device="cpu",
             is_coalesced=True,
             check_invariants=False,
         )

@@ -37,6 +37,8 @@ class Staging:
     """Its elements: an array or tensor of its shape in the host's memory."""
     work: WorkArray
     """The same memory, as the protocol has it: 1-d, in row-major order, to be reduced in place."""
+    read_only = False
+    """Whether `work` is never to be written to."""
     crossings: tuple[Crossing, ...] = ()
     """Of CUDA tensors that are read or written."""
 
@@ -51,9 +53,10 @@ class Staging:
 class View(Staging):
     """A tensor's own memory."""
 
-    def __init__(self, tensor: Any, work: WorkArray) -> None:
+    def __init__(self, tensor: Any, work: WorkArray, *, read_only: bool = False) -> None:
         self.host = tensor
         self.work = work
+        self.read_only = read_only
 
     def write_back(self) -> None:
         """Tells autograd, which did not see it: a backward pass that has saved this tensor must notice."""
@@ -140,8 +143,8 @@ def numbers(tensor: Any, dtype: type[np.float32] | type[np.int32], *, copy: bool
 
 
 def words(tensor: Any) -> Staging:
-    """A tensor's elements as the words of their memory."""
-    return _view(tensor, None) or _read(tensor, None)
+    """A tensor's elements as the words of their memory, which is only read: it may be a file that is mapped so."""
+    return _view(tensor, None, read_only=True) or _read(tensor, None)
 
 
 def zeros(tensor: Any) -> Staging:
@@ -164,22 +167,22 @@ def gathered(tensor: Any, place: Any, own: Any) -> Staging:
     return staging
 
 
-def _view(tensor: Any, dtype: WorkDtype) -> View | None:
+def _view(tensor: Any, dtype: WorkDtype, *, read_only: bool = False) -> View | None:
     """The tensor's own memory, if it is what the protocol adds."""
     if isinstance(tensor, np.ndarray):
-        flat = _flat_array(tensor, dtype)
+        flat = _flat_array(tensor, dtype) if read_only or tensor.flags.writeable else None
     else:
         tensor = tensor.detach()
         flat = _flat_tensor(tensor, dtype)
     if flat is not None and dtype is None:
         flat = flat.view(np.uint8).view(np.int32) if flat.nbytes % 4 == 0 else None
-    return View(tensor, flat) if flat is not None and flat.flags.aligned else None
+    return View(tensor, flat, read_only=read_only) if flat is not None and flat.flags.aligned else None
 
 
 def _flat_array(array: npt.NDArray[Any], dtype: WorkDtype) -> npt.NDArray[Any] | None:
     # Only row-major memory is in the order that all ranks agree on, and only native numbers equal `native`.
     native = array.dtype.newbyteorder("=") if dtype is None else dtype
-    if array.dtype != native or not array.flags.carray:
+    if array.dtype != native or not array.flags.c_contiguous or not array.flags.aligned:
         return None
     return np.asarray(array).reshape(-1)  # np.matrix would not become 1-d
 
@@ -240,6 +243,6 @@ def _as_tensor(words: torch.Tensor, shape: torch.Size, kind: torch.dtype) -> tor
     """The beginning of `words` as a tensor of this shape and dtype."""
     import torch
 
-    empty: Any = torch.empty(0, dtype=kind)  # strides, which the type stubs demand, follow from the shape
+    empty: Any = torch.empty(0, dtype=kind, device="cpu")  # strides, which the type stubs demand, follow from the shape
     tensor: torch.Tensor = empty.set_(words.untyped_storage(), 0, shape)
     return tensor
