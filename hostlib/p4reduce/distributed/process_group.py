@@ -124,7 +124,7 @@ class SwitchGroup(_Base):  # type: ignore[misc]
             [tensor],
             opts,
             lambda each, limit: each.allreduce_async(tensor, timeout=limit, **_how(opts)),
-            lambda: self._gloo.allreduce([tensor], _for_gloo(tensor, opts)),
+            lambda: _by_gloo(self._gloo.allreduce, tensor, opts),
         )
 
     def reduce(self, tensors: Any, opts: Any) -> Any:
@@ -136,7 +136,7 @@ class SwitchGroup(_Base):  # type: ignore[misc]
             tensors,
             opts,
             lambda each, limit: each.reduce_async(tensor, opts.rootRank, timeout=limit, **_how(opts)),
-            lambda: self._gloo.reduce(tensors, _for_gloo(tensor, opts)),
+            lambda: _by_gloo(self._gloo.reduce, tensor, opts, result=self._rank == opts.rootRank),
         )
 
     def broadcast(self, tensors: Any, opts: Any) -> Any:
@@ -204,7 +204,7 @@ class SwitchGroup(_Base):  # type: ignore[misc]
             [*given, out],
             opts,
             lambda each, limit: each.reduce_scatter_async(torch.stack(given), out=out, timeout=limit, **_how(opts)),
-            lambda: self._gloo.reduce_scatter([out], [given], _for_gloo(given, opts)),
+            lambda: self._gloo.reduce_scatter([out], [_multiplied(given, opts)], _summing(opts)),
             [out],
         )
 
@@ -219,7 +219,7 @@ class SwitchGroup(_Base):  # type: ignore[misc]
             lambda each, limit: each.reduce_scatter_async(
                 given.reshape(self._size, *output.shape), out=output, timeout=limit, **_how(opts)
             ),
-            lambda: self._gloo._reduce_scatter_base(output, given, _for_gloo(given, opts)),
+            lambda: self._gloo._reduce_scatter_base(output, *_multiplied([given], opts), _summing(opts)),
             [output],
         )
 
@@ -284,13 +284,42 @@ def _how(opts: Any) -> dict[str, Any]:
     return {"op": _op_name(op), "factor": float(op.factor) if op == ReduceOp.PREMUL_SUM else 1.0}
 
 
-def _for_gloo(tensors: Any, opts: Any) -> Any:
-    """Options for what Gloo reduces, which multiplies nothing: a premultiplied sum's tensors are multiplied here."""
-    if opts.reduceOp == ReduceOp.PREMUL_SUM:
-        for tensor in _as_list(tensors):
-            tensor.mul_(opts.reduceOp.factor)
-        opts.reduceOp = ReduceOp.SUM
-    return opts
+# Gloo multiplies nothing: a premultiplied sum's tensors are multiplied here, and then it is a sum.
+
+
+def _by_gloo(begin: Callable[[Any, Any], Any], tensor: torch.Tensor, opts: Any, *, result: bool = True) -> Any:
+    """Begins a reduction in place. result: whether this rank's tensor becomes it; else it stays as it is."""
+    if opts.reduceOp != ReduceOp.PREMUL_SUM:
+        return begin([tensor], opts)
+    (product,) = _multiplied([tensor], opts)
+    if not result:
+        return begin([product], _summing(opts))
+    before = tensor.clone()
+    tensor.copy_(product)
+    try:
+        return begin([tensor], _summing(opts))
+    except BaseException:  # which Gloo raises before it begins
+        tensor.copy_(before)
+        raise
+
+
+def _multiplied(tensors: list[torch.Tensor], opts: Any) -> list[torch.Tensor]:
+    """What is to be added, in copies where it is multiplied: inputs stay as they are."""
+    if opts.reduceOp != ReduceOp.PREMUL_SUM:
+        return tensors
+    return [tensor.clone().mul_(opts.reduceOp.factor) for tensor in tensors]
+
+
+def _summing(opts: Any) -> Any:
+    """Options for what Gloo then adds: others than the caller's, which may be those of other tensors as well."""
+    if opts.reduceOp != ReduceOp.PREMUL_SUM:
+        return opts
+    sums = type(opts)()
+    for name in ("timeout", "asyncOp", "rootRank", "rootTensor"):
+        if hasattr(opts, name):
+            setattr(sums, name, getattr(opts, name))
+    sums.reduceOp = ReduceOp.SUM
+    return sums
 
 
 def _recorded(name: str) -> contextlib.AbstractContextManager[object]:
