@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 import weakref
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from p4reduce.collectives.sparse import Alike, Reduction
 from p4reduce.control.client import DEFAULT_CONTROLLER, Tls
 from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle, synchronous
-from p4reduce.joining import take_seat
+from p4reduce.joining import Attempt, Seat, take_seat
 from p4reduce.line import Line
 from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import values_per_word
@@ -92,6 +93,7 @@ class Communicator:
         switch: str | None = None,
         wire: WireChoice | None = None,
         on_admitted: Callable[[], None] = lambda: None,
+        attempt: Attempt | None = None,
     ) -> None:
         """Joins `job` as `rank` of `world_size`.
 
@@ -112,6 +114,7 @@ class Communicator:
         wire: how sums of floats travel where a call does not say, see `allreduce`; by default P4REDUCE_WIRE, else
             "auto".
         on_admitted: called when the job has its slots, before the other ranks are waited for.
+        attempt: for this library: with which another thread can give up joining.
         Raises ValueError for a wrong argument, JoinError when the job cannot be joined (SlotsExhausted where fewer
         slots are free than it wants), TransportError when the switch
         cannot be reached with this transport.
@@ -135,13 +138,14 @@ class Communicator:
             timeout=self._timeout,
             at=settings.switch(switch),
             on_admitted=on_admitted,
+            attempt=attempt,
         )
         self._engine = self._seat.engine
         self._line = Line(self._engine)
         self._choices = Choices()
         self._under_way: set[Handle[Any]] = set()
         # Also at the interpreter's exit, so that the other ranks of a job that ended well see no rank vanish.
-        self._finalizer = weakref.finalize(self, self._seat.leave)
+        self._finalizer = weakref.finalize(self, _leave_at_end, self._seat)
 
     @property
     def rank(self) -> int:
@@ -351,6 +355,11 @@ class Communicator:
         self._engine.check()
         return self._submit(make_plan(self._group, *args, **kwargs), limit)
 
+    def carry(self, plan: Plan[T], timeout: float) -> Handle[T]:
+        """For this library: starts a collective that is staged."""
+        self._engine.check()
+        return self._submit(plan, timeout)
+
     def stats(self) -> Stats:
         """What was done so far."""
         worker = self._engine.stats
@@ -369,7 +378,19 @@ class Communicator:
 
         As a context manager, the communicator first waits for them; after an exception it ends the job for all ranks.
         """
-        self._finalizer()
+        seat = self.vacate()
+        if seat is not None:
+            seat.leave()
+
+    def abort(self) -> None:
+        """Ends the job for all ranks at once, where it has not been left. Collectives under way fail."""
+        seat = self.vacate()
+        if seat is not None:
+            seat.leave(well=False)
+
+    def vacate(self) -> Seat | None:
+        """For this library: who calls it first is given the seat, and has to leave it."""
+        return self._seat if self._finalizer.detach() is not None else None
 
     def __enter__(self) -> Communicator:
         return self
@@ -385,9 +406,8 @@ class Communicator:
         finally:
             if well:
                 self.close()
-            elif self._finalizer.detach() is not None:
-                # The other ranks would wait in vain for this one's next call.
-                self._seat.leave(well=False)
+            else:
+                self.abort()  # the other ranks would wait in vain for this one's next call
 
     def __repr__(self) -> str:
         failure = self._engine.failure
@@ -506,6 +526,17 @@ class Communicator:
             self._under_way.discard(handle)
             raise
         return handle
+
+
+def _leave_at_end(seat: Seat) -> None:
+    """Of a communicator that nobody has closed."""
+    seat.leave(well=not _has_failed())
+
+
+def _has_failed() -> bool:
+    """Whether an exception has ended the program; at a prompt, the last one is no end."""
+    interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
+    return not interactive and getattr(sys, "last_value", None) is not None
 
 
 def _may_choose(tensor: Any) -> bool:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from p4reduce.backends import select_backend, start_engine
 from p4reduce.carrier import Carrier
 from p4reduce.control.client import Assigned, Session, Tls
 from p4reduce.control.messages import Counted
-from p4reduce.errors import JobAborted, P4ReduceError
+from p4reduce.errors import JobAborted, JoinError, P4ReduceError
 from p4reduce.protocol import Membership, Worker
 from p4reduce.protocol.endings import gone_ahead
 from p4reduce.protocol.packet import Codec
@@ -18,6 +19,34 @@ from p4reduce.transport import DealtTransport, Switch, Transport, open_transport
 
 # How long to wait for a controller that is only just starting.
 CONNECT_TIMEOUT_S = 10.0
+
+
+class Attempt:
+    """A join that other threads can give up."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self.given_up = threading.Event()
+
+    def give_up(self) -> None:
+        """Lets it end with JoinError. The other ranks learn of it at once, if the controller knew of this one."""
+        self.given_up.set()
+        with self._lock:
+            session = self._session
+        if session is not None:
+            session.close()
+
+    def check(self) -> None:
+        """Raises JoinError if it was given up."""
+        if self.given_up.is_set():
+            raise JoinError("this rank has given up joining")
+
+    def begin(self, session: Session) -> None:
+        """By this session."""
+        with self._lock:
+            self._session = session
+        self.check()
 
 
 @dataclass(frozen=True)
@@ -52,17 +81,20 @@ class Seat:
     membership: Membership
     engine: Carrier
 
-    def leave(self, *, well: bool = True) -> None:
+    def leave(self, *, well: bool = True, on_heard: Callable[[], None] | None = None) -> None:
         """Leaves the job, together with the other ranks. Operations under way fail.
 
         well: False for a rank that cannot go on, which ends the job for the others at once.
+        on_heard: called when the controller knows that this rank leaves well, before the others have left.
         """
         if not self.engine.in_own_process():
             return  # a forked process has the session's sockets, but it is its parent that is in the job
         well = well and self.engine.failure is None
         self.engine.close(P4ReduceError("the communicator is closed"))
         try:
-            if well:
+            if well and on_heard is not None:
+                self.session.leave(on_heard=on_heard)
+            elif well:
                 self.session.leave()
         finally:
             self.session.close()
@@ -84,18 +116,22 @@ def join_job(
     on_abort: Callable[[JobAborted], None],
     on_counted: Callable[[Counted], None] | None = None,
     on_admitted: Callable[[], None] = lambda: None,
+    attempt: Attempt | None = None,
 ) -> Place:
     """Joins the job and returns when all ranks have. Raises JoinError or TransportError.
 
     at: the name of the switch that the rank is at, or "".
     on_abort: called once, from a thread of the session's, when the job dies after that. on_counted: as of `Session`.
     on_admitted: called when the job has its slots, before the other ranks are waited for.
+    attempt: with which another thread can give it up.
     """
     patience = min(timeout, CONNECT_TIMEOUT_S)
     session = Session(
         controller, token=token, tls=tls, connect_timeout=patience, on_abort=on_abort, on_counted=on_counted
     )
     try:
+        if attempt is not None:
+            attempt.begin(session)
         place = session.join(job, rank, world_size, slots=slots, timeout=timeout, switch=at)
         on_admitted()
         hello = Worker(membership(place, world_size, (rank,))).hello(place.hello_nonce)
@@ -134,6 +170,7 @@ def take_seat(
     timeout: float,
     at: str,
     on_admitted: Callable[[], None] = lambda: None,
+    attempt: Attempt | None = None,
 ) -> Seat:
     """Joins the job and starts what carries its operations. Raises JoinError or TransportError."""
     engine: Carrier | None = None
@@ -162,6 +199,7 @@ def take_seat(
         on_abort=abort,
         on_counted=counted,
         on_admitted=on_admitted,
+        attempt=attempt,
     )
     try:
         engine = start_engine(place.transport, place.membership, switch=place.switch, name=f"p4reduce rank {rank}")

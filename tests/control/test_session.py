@@ -175,6 +175,22 @@ def test_leave_waits_for_the_answer(controller: ScriptedController) -> None:
     assert not heard
 
 
+def test_leaving_is_heard_before_all_have_left(
+    controller: ScriptedController, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(client, "_REMIND_LEAVING", 0.1)
+    session, heard = ready(controller), threading.Event()
+    waiter = Attempt(lambda: session.leave(on_heard=heard.set))
+    assert controller.script.next().WhichOneof("message") == "leave"
+    assert not heard.wait(0.2)
+    controller.script.send.put(pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.LEAVE, ranks=[0])))
+    assert heard.wait(10)
+    wait_until(lambda: "ranks that have not left: 0" in caplog.text)
+    controller.script.send.put(pb.ServerMessage(left=pb.Left()))
+    assert waiter.error() is None
+    session.close()
+
+
 def test_leave_has_a_deadline_and_names_who_is_awaited(controller: ScriptedController) -> None:
     session = ready(controller)
     controller.script.send.put(pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.LEAVE, ranks=[0])))

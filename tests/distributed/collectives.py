@@ -81,6 +81,42 @@ def premultiplied_sum(_: int, size: int) -> None:
 
 
 @check
+def premultiplied_sum_by_gloo(rank: int, size: int) -> None:
+    """Of each tensor by itself; what is only read stays as it is, and so does what Gloo refuses."""
+    half, total = dist._make_nccl_premul_sum(0.5), torch.full((4,), 0.5 * size, dtype=torch.float64)
+    tensors = [torch.ones(4, dtype=torch.float64) for _ in range(3)]
+    dist.all_reduce_coalesced(tensors, half)
+    for tensor in tensors:
+        same(tensor, total)
+    with dist._coalescing_manager():
+        for tensor in (mixed := [torch.ones(4, dtype=kind) for kind in (torch.float64, torch.float32)]):
+            dist.all_reduce(tensor, half)
+    for tensor in mixed:
+        same(tensor.double(), total)
+    ones = torch.ones(4 * size, dtype=torch.float64)
+    given, part = ones.clone(), torch.empty(4, dtype=torch.float64)
+    dist.reduce_scatter_tensor(part, given, half)
+    same(part, total)
+    same(given, ones)
+    parts = list(ones.clone().view(size, 4))
+    dist.reduce_scatter(part, parts, half)
+    same(part, total)
+    same(torch.cat(parts), ones)
+    reduced = torch.ones(4, dtype=torch.float64)
+    dist.reduce(reduced, 0, half)
+    same(reduced, torch.ones_like(total) if rank else total)
+    refused = torch.full((4,), 8.0, dtype=torch.float64).to(torch.float8_e5m2fnuz)
+    for _ in range(2):
+        try:
+            dist.all_reduce(refused, half)
+        except (RuntimeError, NotImplementedError):
+            pass
+        else:
+            raise AssertionError("Gloo takes it")
+        assert refused.double().eq(8).all()
+
+
+@check
 def sparse_all_reduce(rank: int, size: int) -> None:
     tensor = torch.sparse_coo_tensor([[1, 3 + rank]], torch.ones(2, 64), (1000, 64), check_invariants=True)
     dist.all_reduce(tensor)

@@ -49,6 +49,14 @@ def test_failures(native_stack: Stack) -> None:
     assert [event["passed"] for event in events if event["rank"] == 1] == second
 
 
+def test_waiting_holds_up_nothing_else(native_stack: Stack) -> None:
+    from .waits import CHECKS
+
+    events = torchrun("waits.py", controller=native_stack.controller)
+    passed = sorted((event["rank"], event["passed"]) for event in events)
+    assert passed == sorted((rank, function.__name__) for rank in range(RANKS) for function in CHECKS)
+
+
 def test_groups_that_find_no_slots_go_through_gloo(native_stack: Stack) -> None:
     events = torchrun("exhausted.py", controller=native_stack.controller)
     assert sorted(event["rank"] for event in events) == list(range(RANKS))

@@ -415,6 +415,19 @@ def test_stats_count_what_was_done(pair: list[Communicator]) -> None:
         first.rounds = 0  # type: ignore[misc]
 
 
+@pytest.mark.parametrize(("prompt", "well"), [(False, False), (True, True)])
+def test_a_program_that_an_exception_has_ended_does_not_leave_well(
+    pair: list[Communicator], monkeypatch: pytest.MonkeyPatch, prompt: bool, well: bool
+) -> None:
+    monkeypatch.setattr(sys, "last_value", ValueError("a fault of the program's"), raising=False)
+    if prompt:
+        monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    pair[0]._finalizer()  # as at the interpreter's exit
+    job = session_of(pair[0]).job
+    assert job is not None
+    assert (0 in job.left, 0 in job.closed) == (well, True)
+
+
 def test_says_who_it_is(pair: list[Communicator]) -> None:
     assert repr(pair[1]) == "<Communicator: rank 1 of 2 in job 'default' at 127.0.0.1:7700, udp>"
     assert (pair[1].rank, pair[1].world_size, pair[1].block_size) == (1, 2, 64)

@@ -10,6 +10,7 @@ with Session("127.0.0.1:7700") as session:
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -41,6 +42,9 @@ HELLO_INTERVAL = 0.1
 LEAVE_TIMEOUT = 60.0  # more than the controller waits for the other ranks
 _ANSWER_TIMEOUT = 30.0  # for what the controller answers by itself, at once
 _RETRY = 0.2
+_REMIND_LEAVING = 5.0  # after which who is awaited is told
+
+log = logging.getLogger(__name__)
 
 
 class Session:
@@ -169,18 +173,26 @@ class Session:
             if self._ready is not None and not (self._away or self._leaving or self._over()):
                 self._send(pb.ClientMessage(unanswered=pb.Unanswered(half=half)))
 
-    def leave(self, timeout: float = LEAVE_TIMEOUT) -> None:
+    def leave(self, timeout: float = LEAVE_TIMEOUT, *, on_heard: Callable[[], None] = lambda: None) -> None:
         """Leaves together with all other ranks, and returns when all have, or soon after if some have not.
 
+        on_heard: called when the controller knows that this rank leaves; from then on it may `close` as well. It must
+            not block.
         A job that is dead has nothing to leave, so this does not raise JobAborted.
         """
+        deadline = time.monotonic() + timeout
         with self._news:
             if self._call is None or self._over():
                 return
             self._leaving = True
             if not self._away:  # else when it is back
                 self._send(pb.ClientMessage(leave=pb.Leave()))
-            if not self._news.wait_for(self._over, timeout):
+            if self._news.wait_for(self._heard_leaving, timeout):
+                on_heard()
+            patience = min(_REMIND_LEAVING, deadline - time.monotonic())
+            if not self._news.wait_for(self._over, patience) and patience == _REMIND_LEAVING:
+                log.warning("this rank leaves its job: %s", self._awaited_text())
+            if not self._news.wait_for(self._over, max(0.0, deadline - time.monotonic())):
                 raise CollectiveTimeout(
                     f"the controller at {self.address} did not let go within {timeout:g} s: {self._awaited_text()}",
                     awaited=self._waiting.ranks if self._waiting else (),
@@ -326,6 +338,10 @@ class Session:
 
     def _over(self) -> bool:
         return self._left or self._closed or self._aborted is not None
+
+    def _heard_leaving(self) -> bool:
+        """Who leaves is told who stays."""
+        return self._over() or (self._waiting is not None and self._waiting.what == pb.Waiting.LEAVE)
 
     def _awaited_text(self) -> str:
         if self._away:

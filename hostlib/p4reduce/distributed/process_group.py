@@ -8,8 +8,10 @@ group by itself for all that is not overridden here.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -28,14 +30,18 @@ from torch._C._distributed_c10d import (
 )
 from torch.distributed import DistBackendError
 
-from p4reduce.collectives.moves import all_gather_apart
+from p4reduce import settings
+from p4reduce.collectives import moves, reductions
+from p4reduce.collectives.plan import Group, Plan, nothing
 from p4reduce.communicator import Communicator
+from p4reduce.continuations import Continuations
 from p4reduce.distributed.options import NAME, Options
-from p4reduce.distributed.seats import Seats
-from p4reduce.distributed.work import SwitchWork, Works, as_backend_error
+from p4reduce.distributed.queue import Queue
+from p4reduce.distributed.seats import Seats, with_own_client
+from p4reduce.distributed.work import QueuedWork, SwitchWork, Works, as_backend_error
 from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle
-from p4reduce.tensors.dense import WORK_DTYPES
+from p4reduce.tensors.dense import WORK_DTYPES, WireChoice
 
 _OPS = [
     (ReduceOp.SUM, "sum"),
@@ -63,23 +69,61 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         self._timeout: timedelta = group.timeout
         self._seats = Seats(PrefixStore(f"{NAME}/", group.store), self._rank, self._size, group.group_id, options)
         self._sequence = 0
-        self._gloo: Any = ProcessGroupGloo(
-            PrefixStore("gloo/", group.store), self._rank, self._size, timeout=self._timeout
-        )
+        self._threads = Continuations(f"p4reduce group {group.group_id}")
+        self._queue = Queue(self._threads)
+        self._members = Group(self._rank, self._size)
+        self._wire = options.wire
+        self._store = group.store
+        self._gloo: Any = self._make_gloo("gloo/")
+        self._spare: Any = None
         self._gloo._set_sequence_number_for_group()
         self._set_default_backend(ProcessGroup.BackendType.GLOO)
         for device in ("cpu", "cuda"):
             self._register_backend(torch.device(device), ProcessGroup.BackendType.GLOO, self._gloo)
         if not group.global_ranks_in_group:
-            self._seats.take(0, self._timeout.total_seconds())
+            try:
+                self._in_turn(self._join_at_once)
+            except BaseException:
+                self._seats.abort()
+                raise
+
+    def _join_at_once(self) -> None:
+        try:
+            self._seats.enter(0, self._timeout.total_seconds())
+        except Exception as error:
+            raise as_backend_error(error) from error
+
+    def _make_gloo(self, prefix: str) -> Any:
+        return ProcessGroupGloo(PrefixStore(prefix, self._store), self._rank, self._size, timeout=self._timeout)
 
     def communicator(self) -> Communicator:
         """The group's own of now, which joins the job when it is first asked for: on all ranks. An operation of many
         bytes may give it another. Raises DistBackendError where the group goes without a switch."""
-        communicator = self._seats.communicator(0, self._timeout.total_seconds())
+        limit = self._timeout.total_seconds()
+        communicator: Communicator | None = self._in_turn(lambda: self._seated(0, limit))
         if communicator is None:
             raise DistBackendError("the group goes through Gloo: no switch had slots for it")
         return communicator
+
+    def _in_turn(self, task: Callable[[], Any]) -> Any:
+        """What the task returns, after all that is queued. Signals interrupt the waiting."""
+        turn: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+        def run() -> None:
+            try:
+                turn.set_result(task())
+            except BaseException as error:
+                turn.set_exception(error.with_traceback(None))
+
+        self._queue.add(run)
+        return turn.result()
+
+    def _seated(self, nbytes: int, limit: float) -> Communicator | None:
+        """The communicator of a collective of so many bytes. Raises DistBackendError."""
+        try:
+            return self._seats.communicator(nbytes, limit)
+        except Exception as error:
+            raise as_backend_error(error) from error
 
     def name(self) -> str:
         """The backend's."""
@@ -88,15 +132,26 @@ class SwitchGroup(_Base):  # type: ignore[misc]
     getBackendName = name  # as C++ calls it
 
     def shutdown(self) -> None:
-        """Leaves the job, together with the other ranks."""
+        """Leaves the job, together with the other ranks, for which it does not wait. Collectives that have not begun
+        fail."""
         self._seats.close()
+        self._threads.close(0)
 
-    abort = shutdown
+    def abort(self) -> None:
+        """Ends the job for all ranks at once, while they join it or later, from any thread."""
+        self._seats.abort()
+        self._threads.close(0)
+        for gloo in (self._gloo, self._spare):
+            with contextlib.suppress(RuntimeError):  # of releases whose Gloo cannot
+                if gloo is not None:
+                    gloo.abort()
 
     def set_timeout(self, timeout: timedelta) -> None:
         """For collectives from now on."""
         self._timeout = timeout
-        self._gloo.set_timeout(timeout)
+        for gloo in (self._gloo, self._spare):
+            if gloo is not None:
+                gloo.set_timeout(timeout)
 
     def _get_sequence_number_for_group(self) -> int:
         """How many collectives there were, whoever carried them."""
@@ -108,7 +163,7 @@ class SwitchGroup(_Base):  # type: ignore[misc]
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         """Of dense or sparse tensors, each by itself."""
         tensors, opts = _as_list(tensors), _reducing(opts, AllreduceOptions)
-        return self._each([self._allreduce(tensor, opts) for tensor in tensors], tensors)
+        return self._start([self._allreduce(tensor, opts) for tensor in tensors], tensors)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Of several tensors."""
@@ -117,39 +172,32 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         options.reduceOp, options.timeout = given.reduceOp, given.timeout
         return self.allreduce(tensors, options)
 
-    def _allreduce(self, tensor: torch.Tensor, opts: Any) -> Any:
-        return self._start(
-            "all_reduce",
-            _can_reduce(tensor, opts.reduceOp),
-            [tensor],
-            opts,
-            lambda each, limit: each.allreduce_async(tensor, timeout=limit, **_how(opts)),
-            lambda: self._gloo.allreduce([tensor], _for_gloo(tensor, opts)),
-        )
+    def _allreduce(self, tensor: torch.Tensor, opts: Any) -> _Call:
+        call = self._call("all_reduce", _can_reduce(tensor, opts.reduceOp), [tensor], opts)
+        call.by_gloo = lambda gloo: _by_gloo(gloo.allreduce, tensor, opts)
+        op, factor = _how(opts)
+        if tensor.is_sparse:
+            call.rows = lambda each: each.allreduce_async(tensor, op, factor=factor, timeout=call.limit)
+        else:
+            call.stage = lambda wire: reductions.allreduce(self._members, tensor, op, factor, wire)
+        return call
 
     def reduce(self, tensors: Any, opts: Any) -> Any:
         """To rank `opts.rootRank`."""
         (tensor,) = tensors = _as_list(tensors)
-        return self._start(
-            "reduce",
-            _can_reduce(tensor, opts.reduceOp) and not tensor.is_sparse,
-            tensors,
-            opts,
-            lambda each, limit: each.reduce_async(tensor, opts.rootRank, timeout=limit, **_how(opts)),
-            lambda: self._gloo.reduce(tensors, _for_gloo(tensor, opts)),
-        )
+        can = _can_reduce(tensor, opts.reduceOp) and not tensor.is_sparse
+        call, root, (op, factor) = self._call("reduce", can, tensors, opts), opts.rootRank, _how(opts)
+        call.stage = lambda wire: reductions.reduce(self._members, tensor, root, op, factor, wire)
+        call.by_gloo = lambda gloo: _by_gloo(gloo.reduce, tensor, opts, result=self._rank == root)
+        return self._start([call])
 
     def broadcast(self, tensors: Any, opts: Any) -> Any:
         """From rank `opts.rootRank`."""
         (tensor,) = tensors = _as_list(tensors)
-        return self._start(
-            "broadcast",
-            _can_move(tensor),
-            tensors,
-            opts,
-            lambda each, limit: each.broadcast_async(tensor, opts.rootRank, timeout=limit),
-            lambda: self._gloo.broadcast(tensors, opts),
-        )
+        call, root = self._call("broadcast", _can_move(tensor), tensors, opts), opts.rootRank
+        call.stage = lambda _: moves.broadcast(self._members, tensor, root)
+        call.by_gloo = lambda gloo: gloo.broadcast(tensors, opts)
+        return self._start([call])
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Into a list of tensors, of which each has its rank's shape."""
@@ -157,76 +205,66 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         (out,), (given,) = (outputs, inputs) if isinstance(inputs, list) else ([outputs], [inputs])
         if len(out) != self._size or not _alike(out[self._rank], given):
             return self._gloo.allgather([out], [given], opts)  # which says what is wrong
-        return self._start(
-            "all_gather",
-            all(_can_move(tensor) and tensor.dtype == given.dtype for tensor in (given, *out)),
-            out,
-            opts,
-            lambda each, limit: each.start(limit, all_gather_apart, given, out),
-            lambda: self._gather_by_gloo(out, given, opts),
-        )
+        can = all(_can_move(tensor) and tensor.dtype == given.dtype for tensor in (given, *out))
+        call = self._call("all_gather", can, out, opts)
+        call.stage = lambda _: moves.all_gather_apart(self._members, given, out)
+        call.by_gloo = lambda gloo: self._gather_by_gloo(gloo, out, given, opts)
+        return self._start([call])
 
-    def _gather_by_gloo(self, out: list[torch.Tensor], given: torch.Tensor, opts: Any) -> Any:
+    def _gather_by_gloo(self, gloo: Any, out: list[torch.Tensor], given: torch.Tensor, opts: Any) -> Any:
         if all(_alike(each, given) for each in out):
-            return self._gloo.allgather([out], [given], opts)
+            return gloo.allgather([out], [given], opts)
         out[self._rank].copy_(given)
         works = []
         for rank, each in enumerate(out):  # whose shapes Gloo's allgather does not take
             root = BroadcastOptions()
             root.rootRank, root.timeout = rank, opts.timeout
-            works.append(self._gloo.broadcast([each], root))
+            works.append(gloo.broadcast([each], root))
         return Works(works, out)
 
     def all_gather_single(self, output: Any, given: Any, opts: Any = None) -> Any:
         """Into one tensor of `size()` times as many elements."""
-        opts = opts or AllgatherOptions()
-        return self._start(
-            "all_gather_single",
-            _can_move(output) and _can_move(given),
-            [output],
-            opts,
-            lambda each, limit: each.all_gather_async(given, out=output.view(self._size, *given.shape), timeout=limit),
-            lambda: self._gloo._allgather_base(output, given, opts),
-        )
+        return self._start([self._all_gather_single(output, given, opts or AllgatherOptions())])
+
+    def _all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> _Call:
+        call = self._call("all_gather_single", _can_move(output) and _can_move(given), [output], opts)
+        call.stage = lambda _: moves.all_gather(self._members, given, output.view(self._size, *given.shape))
+        call.by_gloo = lambda gloo: gloo._allgather_base(output, given, opts)
+        return call
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Into one tensor for each input."""
-        pairs = zip(outputs, inputs, strict=True)
-        return self._each([self.all_gather_single(output, given, opts) for output, given in pairs], list(outputs))
+        opts, pairs = opts or AllgatherOptions(), zip(outputs, inputs, strict=True)
+        return self._start([self._all_gather_single(output, given, opts) for output, given in pairs], list(outputs))
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Of a list of tensors, one for each rank."""
         opts = _reducing(opts, ReduceScatterOptions)
         (out,), (given,) = (outputs, inputs) if isinstance(outputs, list) else ([outputs], [inputs])
-        return self._start(
-            "reduce_scatter",
-            all(_can_reduce(tensor, opts.reduceOp) and _alike(tensor, out) for tensor in (out, *given)),
-            [*given, out],
-            opts,
-            lambda each, limit: each.reduce_scatter_async(torch.stack(given), out=out, timeout=limit, **_how(opts)),
-            lambda: self._gloo.reduce_scatter([out], [given], _for_gloo(given, opts)),
-            [out],
-        )
+        can = all(_can_reduce(tensor, opts.reduceOp) and _alike(tensor, out) for tensor in (out, *given))
+        call, (op, factor) = self._call("reduce_scatter", can, [*given, out], opts, [out]), _how(opts)
+        call.stage = lambda wire: reductions.reduce_scatter(self._members, torch.stack(given), out, op, factor, wire)
+        call.by_gloo = lambda gloo: gloo.reduce_scatter([out], [_multiplied(given, opts)], _summing(opts))
+        return self._start([call])
 
     def reduce_scatter_single(self, output: Any, given: Any, opts: Any = None) -> Any:
         """Of one tensor of `size()` times as many elements."""
-        opts = _reducing(opts, ReduceScatterOptions)
-        return self._start(
-            "reduce_scatter_single",
-            _can_reduce(given, opts.reduceOp),
-            [given],
-            opts,
-            lambda each, limit: each.reduce_scatter_async(
-                given.reshape(self._size, *output.shape), out=output, timeout=limit, **_how(opts)
-            ),
-            lambda: self._gloo._reduce_scatter_base(output, given, _for_gloo(given, opts)),
-            [output],
+        return self._start([self._reduce_scatter_single(output, given, _reducing(opts, ReduceScatterOptions))])
+
+    def _reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> _Call:
+        can, (op, factor) = _can_reduce(given, opts.reduceOp), _how(opts)
+        call = self._call("reduce_scatter_single", can, [given], opts, [output])
+        call.stage = lambda wire: reductions.reduce_scatter(
+            self._members, given.reshape(self._size, *output.shape), output, op, factor, wire
         )
+        call.by_gloo = lambda gloo: gloo._reduce_scatter_base(output, *_multiplied([given], opts), _summing(opts))
+        return call
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Of one tensor for each output."""
-        pairs = zip(outputs, inputs, strict=True)
-        return self._each([self.reduce_scatter_single(output, given, opts) for output, given in pairs], list(outputs))
+        opts, pairs = _reducing(opts, ReduceScatterOptions), zip(outputs, inputs, strict=True)
+        calls = [self._reduce_scatter_single(output, given, opts) for output, given in pairs]
+        return self._start(calls, list(outputs))
 
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -236,41 +274,76 @@ class SwitchGroup(_Base):  # type: ignore[misc]
     def barrier(self, opts: Any = None) -> Any:
         """Of all ranks."""
         opts = opts or BarrierOptions()
-        return self._start(
-            "barrier", True, [], opts, lambda each, limit: each.barrier_async(limit), lambda: self._gloo.barrier(opts)
-        )
+        call = self._call("barrier", True, [], opts)
+        call.stage = lambda _: moves.barrier(self._members)
+        call.by_gloo = lambda gloo: gloo.barrier(opts)
+        return self._start([call])
 
-    def _start(
+    def _call(
         self,
         name: str,
         can: bool,
         tensors: list[torch.Tensor],
         opts: Any,
-        on_switch: Callable[[Communicator, float], Handle[Any]],
-        by_gloo: Callable[[], Any],
         outputs: list[torch.Tensor] | None = None,
-    ) -> Any:
-        """Begins a collective on the switch, if that can carry it and has slots, else by Gloo.
-
-        name: in profiles. tensors: of the same sizes on all ranks, which together are as large as the collective.
-        outputs: hold the result in the end; by default `tensors`.
-        """
-        limit = self._limit(opts)
+    ) -> _Call:
+        """tensors: of the same sizes on all ranks, which together are as large as the collective.
+        outputs: hold the result in the end; by default `tensors`."""
         nbytes = sum(0 if tensor.is_sparse else tensor.nbytes for tensor in tensors)
-        communicator = self._seats.communicator(nbytes, limit) if can else None
-        if communicator is None:
-            return by_gloo()
-        self._sequence += 1
-        with _recorded(name):
-            try:
-                handle = on_switch(communicator, limit)
-            except P4ReduceError as error:
-                raise as_backend_error(error) from error
-            return SwitchWork(handle, tensors if outputs is None else outputs)
+        return _Call(name, can, nbytes, self._limit(opts), tensors if outputs is None else outputs)
 
-    def _each(self, works: list[Any], outputs: list[torch.Tensor]) -> Any:
-        """As one work."""
-        return works[0] if len(works) == 1 else Works(works, outputs)
+    def _start(self, calls: list[_Call], outputs: list[torch.Tensor] | None = None) -> Any:
+        """Begins collectives as one work, on the switch, if that can carry them and has slots, else by Gloo.
+
+        All are staged before the first begins, so that a call which is refused has changed nothing.
+        """
+        try:
+            if any(call.can for call in calls):
+                self._seats.check()
+            for call in calls:
+                if call.can and call.stage is not None and not self._seats.without:
+                    call.plan = call.stage(settings.wire(self._wire))
+        except P4ReduceError as error:
+            raise as_backend_error(error) from error
+        # Gloo, which refuses what it cannot do only now, comes first.
+        by_gloo = {id(call): call.by_gloo(self._gloo) for call in calls if not call.can}
+        works = [self._begin(call) if call.can else by_gloo[id(call)] for call in calls]
+        return works[0] if len(works) == 1 else Works(works, outputs or [])
+
+    def _begin(self, call: _Call) -> Any:
+        """At once where no rank has to be waited for and nothing is queued, else in turn."""
+        self._sequence += 1
+        with _recorded(call.name):
+            if self._queue.empty() and self._seats.at_hand(call.nbytes) and (call.rows is None or self._seats.without):
+                return self._carry(call)
+            work = QueuedWork(call.name, call.outputs, self._threads)
+            streams = _streams(call.outputs)
+
+            def start() -> Any:
+                with contextlib.ExitStack() as stack:
+                    for stream in streams:
+                        stack.enter_context(torch.cuda.stream(stream))
+                    return self._carry(call)
+
+            self._queue.add(lambda: work.begin(start))
+            return work
+
+    def _carry(self, call: _Call) -> Any:
+        """Begins a collective whose turn it is. By Gloo, in a group for such alone: only there are they in the same
+        order on all ranks, as what is not queued does not wait for them."""
+        communicator = self._seated(call.nbytes, call.limit)
+        if communicator is None:
+            if self._spare is None:
+                self._store = with_own_client(self._store)
+                self._spare = self._make_gloo("spare gloo/")
+            return call.by_gloo(self._spare)
+        try:
+            if call.rows is not None:
+                return SwitchWork(call.rows(communicator), call.outputs)
+            assert call.plan is not None
+            return SwitchWork(communicator.carry(call.plan, call.limit), call.outputs)
+        except P4ReduceError as error:
+            raise as_backend_error(error) from error
 
     def _limit(self, opts: Any) -> float:
         """Seconds; options hold a negative time where nobody has given one."""
@@ -278,19 +351,71 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         return float(timeout.total_seconds())
 
 
-def _how(opts: Any) -> dict[str, Any]:
-    """Arguments of a communicator's reductions."""
+@dataclass
+class _Call:
+    """A collective that has been called."""
+
+    name: str
+    """In profiles."""
+    can: bool
+    """Whether the switch can carry it."""
+    nbytes: int
+    limit: float
+    outputs: list[torch.Tensor]
+    by_gloo: Callable[[Any], Any] = nothing
+    stage: Callable[[WireChoice], Plan[Any]] | None = None
+    rows: Callable[[Communicator], Handle[Any]] | None = None
+    """In the place of `stage`, of what takes several operations: begins it, and waits for other ranks meanwhile."""
+    plan: Plan[Any] | None = None
+
+
+def _how(opts: Any) -> tuple[Any, float]:
+    """The operation of a communicator's reductions, if it has that, and the factor."""
     op = opts.reduceOp
-    return {"op": _op_name(op), "factor": float(op.factor) if op == ReduceOp.PREMUL_SUM else 1.0}
+    return _op_name(op), float(op.factor) if op == ReduceOp.PREMUL_SUM else 1.0
 
 
-def _for_gloo(tensors: Any, opts: Any) -> Any:
-    """Options for what Gloo reduces, which multiplies nothing: a premultiplied sum's tensors are multiplied here."""
-    if opts.reduceOp == ReduceOp.PREMUL_SUM:
-        for tensor in _as_list(tensors):
-            tensor.mul_(opts.reduceOp.factor)
-        opts.reduceOp = ReduceOp.SUM
-    return opts
+def _streams(tensors: list[torch.Tensor]) -> list[Any]:
+    """Those that are current here, of the tensors' devices."""
+    return [torch.cuda.current_stream(device) for device in {each.device for each in tensors if each.is_cuda}]
+
+
+# Gloo multiplies nothing: a premultiplied sum's tensors are multiplied here, and then it is a sum.
+
+
+def _by_gloo(begin: Callable[[Any, Any], Any], tensor: torch.Tensor, opts: Any, *, result: bool = True) -> Any:
+    """Begins a reduction in place. result: whether this rank's tensor becomes it; else it stays as it is."""
+    if opts.reduceOp != ReduceOp.PREMUL_SUM:
+        return begin([tensor], opts)
+    (product,) = _multiplied([tensor], opts)
+    if not result:
+        return begin([product], _summing(opts))
+    before = tensor.clone()
+    tensor.copy_(product)
+    try:
+        return begin([tensor], _summing(opts))
+    except BaseException:  # which Gloo raises before it begins
+        tensor.copy_(before)
+        raise
+
+
+def _multiplied(tensors: list[torch.Tensor], opts: Any) -> list[torch.Tensor]:
+    """What is to be added, in copies where it is multiplied: inputs stay as they are."""
+    if opts.reduceOp != ReduceOp.PREMUL_SUM:
+        return tensors
+    return [tensor.clone().mul_(opts.reduceOp.factor) for tensor in tensors]
+
+
+def _summing(opts: Any) -> Any:
+    """Options for what Gloo then adds: others than the caller's, which may be those of other tensors as well."""
+    if opts.reduceOp != ReduceOp.PREMUL_SUM:
+        return opts
+    sums = type(opts)()
+    for name in ("timeout", "asyncOp", "rootRank", "rootTensor"):
+        if hasattr(opts, name):
+            setattr(sums, name, getattr(opts, name))
+    sums.reduceOp = ReduceOp.SUM
+    return sums
 
 
 def _recorded(name: str) -> contextlib.AbstractContextManager[object]:

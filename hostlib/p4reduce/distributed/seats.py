@@ -3,20 +3,24 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
 import secrets
 import threading
+import time
 import warnings
+import weakref
 from dataclasses import asdict
-from datetime import timedelta
 from typing import Any
 
-from torch.distributed import DistStoreError
+from torch.distributed import DistError
 
 from p4reduce.communicator import Communicator
+from p4reduce.distributed import departures
 from p4reduce.distributed.options import Options
-from p4reduce.distributed.work import as_backend_error
-from p4reduce.errors import CollectiveTimeout, P4ReduceError, SlotsExhausted
+from p4reduce.errors import CollectiveTimeout, JoinError, P4ReduceError, SlotsExhausted
+from p4reduce.joining import Attempt
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +29,14 @@ FIRST_SLOTS = 4
 LARGE_BYTES = 1 << 16
 """The first collective of so many bytes makes the group ask for the controller's default of slots."""
 LONGEST_TIMEOUT_S = 86400.0  # of the controller
-_NONE = "none: "  # in the place of a job's name
+# In the place of a job's name:
+_NONE = "none: "
+_FAILED = "failed: "
+_GONE = "gone"  # the key under which a rank says that it will not join any more
+_SHORTEST_S, _LONGEST_S = 1e-3, 0.05  # between two looks into the store
+_HINT = "; all ranks must call the same: one whose tensor's dtype or size is another may go another way, as by Gloo"
+
+_attempts: weakref.WeakSet[Attempt] = weakref.WeakSet()
 
 
 class Seats:
@@ -33,6 +44,8 @@ class Seats:
 
     Rank 0 joins first: when it has the job's slots, it tells the others the job's name through the store, and where
     there are none, that there is no job. So all ranks take the same way.
+
+    `enter` and `communicator` wait for other ranks, and are for one thread at a time; all else is for any, at any time.
     """
 
     def __init__(self, store: Any, rank: int, size: int, name: str, options: Options) -> None:
@@ -41,50 +54,76 @@ class Seats:
         self._rank, self._size = rank, size
         self._name = name
         self._options = options
-        self._lock = threading.Lock()
         self._jobs = 0
-        self._communicator: Communicator | None = None
         self._may_grow = False
-        self._error: Exception | None = None
+        self._lock = threading.RLock()  # held for no longer than an assignment takes, also by signals' handlers
+        self._communicator: Communicator | None = None
+        self._without = False
+        self._attempt: Attempt | None = None
+        self._error: BaseException | None = None
 
-    def take(self, slots: int, timeout: float) -> None:
-        """Joins a job of so many slots, 0 for the controller's default; the first call counts."""
-        with self._lock:
-            if not self._jobs:
-                self._enter(self._options.slots or slots, timeout)
-                self._may_grow = self._communicator is not None and bool(slots) and not self._options.slots
+    def check(self) -> None:
+        """Raises why the group has no communicator any more."""
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+
+    def at_hand(self, nbytes: int) -> bool:
+        """Whether `communicator` waits for nobody."""
+        seated = self._communicator is not None and not self._grows(nbytes)
+        return seated or self._without or self._error is not None
+
+    @property
+    def without(self) -> bool:
+        """Whether no switch had slots, so that the group goes without one."""
+        return self._without
+
+    def enter(self, slots: int, timeout: float) -> None:
+        """Joins the group's first job, of so many slots, 0 for the controller's default. Raises its error."""
+        self.check()
+        try:
+            self._sit(self._join(self._options.slots or slots, timeout))
+            self._may_grow = bool(slots) and not self._options.slots
+        except SlotsExhausted as error:
+            self._without = True
+            if self._rank == 0:
+                warnings.warn(f"group {self._name!r} goes through Gloo, without a switch: {error}", stacklevel=2)
+        except BaseException as error:
+            raise self._failed(error) from None
 
     def communicator(self, nbytes: int, timeout: float) -> Communicator | None:
         """For a collective of so many bytes, the same on all ranks; None where the group goes without a switch.
 
-        Waits for all ranks where a job is to be joined. Raises DistBackendError; a group that could not join its job
-        raises that again at every call.
+        Waits for all ranks where a job is to be joined. A group that could not join its job raises that at every call.
         """
-        self.take(FIRST_SLOTS, timeout)
-        with self._lock:
-            if self._error is not None:
-                raise as_backend_error(self._error) from self._error
-            if self._may_grow and nbytes >= LARGE_BYTES:
-                self._may_grow = False
-                self._grow(timeout)
-            return self._communicator
+        self.check()
+        if self._communicator is None and not self._without:
+            self.enter(FIRST_SLOTS, timeout)
+        if self._grows(nbytes):
+            self._may_grow = False
+            self._grow(timeout)
+        return self._communicator
 
     def close(self) -> None:
-        """Leaves the job, together with the other ranks."""
-        with self._lock:
-            if self._communicator is not None:
-                self._communicator.close()
+        """Leaves the job, together with the other ranks, for which it does not wait. Gives up a join under way."""
+        self._end(P4ReduceError("the process group is destroyed"), well=True)
 
-    def _enter(self, slots: int, timeout: float) -> None:
-        """The first job."""
-        try:
-            self._communicator = self._join(slots, timeout)
-        except SlotsExhausted as error:
-            if self._rank == 0:
-                warnings.warn(f"group {self._name!r} goes through Gloo, without a switch: {error}", stacklevel=2)
-        except (P4ReduceError, ValueError) as error:
-            self._error = error
-            raise as_backend_error(error) from error
+    def abort(self) -> None:
+        """Ends the job for all ranks at once, also one that is being joined."""
+        if self._end(P4ReduceError("the process group was aborted by this rank"), well=False) is None:
+            self._say_gone()
+
+    def _end(self, error: P4ReduceError, *, well: bool) -> Communicator | None:
+        with self._lock:
+            self._error = self._error or error
+            attempt, communicator = self._attempt, self._communicator
+        if attempt is not None:
+            attempt.give_up()
+        if communicator is not None:
+            departures.depart(communicator, well=well)
+        return communicator
+
+    def _grows(self, nbytes: int) -> bool:
+        return self._may_grow and nbytes >= LARGE_BYTES
 
     def _grow(self, timeout: float) -> None:
         """The next job, if its slots can be had."""
@@ -92,50 +131,127 @@ class Seats:
         assert before is not None
         try:
             _drain(before)
-            self._communicator = self._join(0, timeout)
+            self._sit(self._join(0, timeout))
         except SlotsExhausted:
             return
-        except P4ReduceError as error:
-            self._error = error
-            raise as_backend_error(error) from error
-        before.close()
+        except BaseException as error:
+            raise self._failed(error) from None
+        departures.depart(before, well=True)
+
+    def _sit(self, communicator: Communicator) -> None:
+        with self._lock:
+            if self._error is None:
+                self._communicator = communicator
+                return
+        communicator.abort()
+        self.check()
+
+    def _failed(self, error: BaseException) -> BaseException:
+        """Keeps the group's first error, and returns it."""
+        if isinstance(error, JoinError) and error.timed_out:
+            told = JoinError(f"{error}{_HINT}")
+            told.timed_out = True
+            error = told
+        with self._lock:
+            self._error = self._error or error.with_traceback(None)
+            return self._error
 
     def _join(self, slots: int, timeout: float) -> Communicator:
         """Raises SlotsExhausted on all ranks if it does on rank 0."""
-        limit = min(timeout, LONGEST_TIMEOUT_S)
+        attempt = Attempt()
+        _attempts.add(attempt)
+        with self._lock:
+            self.check()
+            self._attempt = attempt
+        try:
+            return self._try(attempt, slots, min(timeout, LONGEST_TIMEOUT_S))
+        except DistError as error:
+            first = str(error).partition("\n")[0]
+            raise JoinError(
+                f"group {self._name!r}: the store through which its rank 0 names the job does not answer, so the "
+                f"process that keeps it (by default that of rank 0 of all) has ended or is out of reach: {first}"
+            ) from None
+        finally:
+            _attempts.discard(attempt)
+            with self._lock:
+                self._attempt = None
+
+    def _try(self, attempt: Attempt, slots: int, limit: float) -> Communicator:
         self._jobs += 1
         key = f"job {self._jobs}"
-        job = f"torch {self._name} {secrets.token_hex(8)}" if self._rank == 0 else self._told(key, limit)
+        if self._rank:
+            return self._follow(attempt, self._told(key, limit, attempt), slots, limit)
+        job = f"torch {self._name} {secrets.token_hex(8)}"
+        admitted = False
 
         def tell() -> None:
-            if self._rank == 0:
-                self._store.set(key, job)
+            nonlocal admitted
+            admitted = True
+            self._store.set(key, job)
 
-        options = {**asdict(self._options), "slots": slots}
+        def lead() -> Communicator:
+            if self._store.check([_GONE]):
+                raise JoinError(f"group {self._name!r}: {self._store.get(_GONE).decode()}")
+            return self._communicator_of(job, slots, limit, on_admitted=tell, attempt=attempt)
+
         try:
-            return Communicator(
-                job=job, rank=self._rank, world_size=self._size, timeout=limit, on_admitted=tell, **options
-            )
-        except SlotsExhausted as error:
-            if self._rank == 0:
-                self._store.set(key, f"{_NONE}{error}")
+            try:
+                return lead()
+            except SlotsExhausted:
+                if admitted or not departures.under_way():
+                    raise
+            departures.wait(limit)  # which free some
+            return lead()
+        except DistError:
             raise
-        except Exception:
-            tell()  # so that the others find out by themselves
+        except BaseException as error:
+            word = _NONE if isinstance(error, SlotsExhausted) else _FAILED
+            with contextlib.suppress(DistError):  # then nobody can be told
+                self._store.set(key, f"{word}{error}")
             raise
 
-    def _told(self, key: str, limit: float) -> str:
-        try:
-            self._store.wait([key], timedelta(seconds=limit))
-        except DistStoreError as error:
-            raise CollectiveTimeout(
-                f"rank 0 of group {self._name!r} has not begun the job of its first collective within {limit:g} s",
-                awaited=(0,),
-            ) from error
-        job: str = self._store.get(key).decode()
+    def _follow(self, attempt: Attempt, job: str, slots: int, limit: float) -> Communicator:
         if job.startswith(_NONE):
             raise SlotsExhausted(job.removeprefix(_NONE))
-        return job
+        if job.startswith(_FAILED):
+            raise JoinError(f"rank 0 of group {self._name!r} could not join its job: {job.removeprefix(_FAILED)}")
+        return self._communicator_of(job, slots, limit, attempt=attempt)
+
+    def _communicator_of(self, job: str, slots: int, limit: float, **how: Any) -> Communicator:
+        options = {**asdict(self._options), "slots": slots}
+        return Communicator(job=job, rank=self._rank, world_size=self._size, timeout=limit, **options, **how)
+
+    def _told(self, key: str, limit: float, attempt: Attempt) -> str:
+        """What rank 0 says. Looks, and does not wait in the store: whose clients serve one call at a time."""
+        store = with_own_client(self._store)
+        deadline, pause = time.monotonic() + limit, _SHORTEST_S
+        while not store.check([key]):
+            if attempt.given_up.wait(pause):
+                self._say_gone()
+            attempt.check()
+            if time.monotonic() >= deadline:
+                raise CollectiveTimeout(
+                    f"rank 0 of group {self._name!r} has not begun the job of its first collective within {limit:g} s"
+                    f"{_HINT}",
+                    awaited=(0,),
+                )
+            pause = min(2 * pause, _LONGEST_S)
+        told: str = store.get(key).decode()
+        return told
+
+    def _say_gone(self) -> None:
+        """To rank 0, which may begin a job later."""
+        if self._rank:
+            with contextlib.suppress(DistError):
+                self._store.set(_GONE, f"rank {self._rank} has ended the group on its side")
+
+
+def with_own_client(store: Any) -> Any:
+    """The same store, where nobody else's waiting holds up what is asked; itself where it cannot be had twice."""
+    try:
+        return store.clone()
+    except (AttributeError, NotImplementedError):
+        return store
 
 
 def _drain(communicator: Communicator) -> None:
@@ -146,3 +262,10 @@ def _drain(communicator: Communicator) -> None:
         raise
     except Exception as error:  # of one tensor, on this rank perhaps alone: its own work raises it
         log.debug("a collective ended badly before its group's next job: %s", error)
+
+
+@atexit.register
+def _at_exit() -> None:
+    """No session of a join under way may be left to the interpreter's end."""
+    for attempt in list(_attempts):
+        attempt.give_up()

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
+import os
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +16,8 @@ import torch
 from torch._C._distributed_c10d import Work
 from torch.distributed import DistBackendError
 
-from p4reduce.errors import JoinError
+from p4reduce.continuations import Continuations
+from p4reduce.errors import JoinError, P4ReduceError
 from p4reduce.futures import future_of
 from p4reduce.handle import Handle
 
@@ -71,6 +76,92 @@ class SwitchWork(Work):
             if self._future is None:
                 self._future = future_of(self._handle, self._settle, self._outputs)
             return self._future
+
+    def _settle(self) -> Tensors:
+        self.wait()
+        return self._outputs
+
+
+class QueuedWork(Work):
+    """A collective that begins, as a work of its own, when its group's ranks have joined a job."""
+
+    def __init__(self, name: str, outputs: Tensors, threads: Continuations) -> None:
+        """name: of the collective, for error messages. threads: for what follows its end."""
+        super().__init__()
+        self._name = name
+        self._outputs = outputs
+        self._threads = threads
+        self._pid = os.getpid()
+        self._begun: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        self._lock = threading.Lock()
+        self._future: torch.futures.Future[Tensors] | None = None
+
+    def begin(self, start: Callable[[], Any]) -> None:
+        """For the group's queue: it is the work that `start` returns. Raises nothing."""
+        try:
+            self._begun.set_result(start())
+        except BaseException as error:
+            self._begun.set_exception(error.with_traceback(None))
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        """As a `SwitchWork`'s, or Gloo's."""
+        if timeout <= NO_TIMEOUT:
+            return bool(self._work(None).wait())
+        deadline = time.monotonic() + timeout.total_seconds()
+        work = self._work(timeout.total_seconds())
+        left = max(0.001, deadline - time.monotonic())
+        return bool(work.wait(timedelta(seconds=left)))
+
+    def _work(self, timeout: float | None) -> Any:
+        """What it has become. Raises why it has not begun."""
+        if not self._begun.done() and os.getpid() != self._pid:
+            raise as_backend_error(P4ReduceError(f"{self._name} is another process's, from which this was forked"))
+        if not concurrent.futures.wait([self._begun], timeout).done:
+            error = TimeoutError(f"{self._name} has not begun after waiting {timeout:g} s: the ranks still join")
+            raise as_backend_error(error)
+        failure = self._begun.exception()
+        if failure is not None:
+            raise failure.with_traceback(None)
+        return self._begun.result()
+
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._begun.done() and (self._begun.exception() is not None or self._begun.result().is_completed())
+
+    def is_success(self) -> bool:
+        """Whether it has ended well."""
+        return self.is_completed() and self._begun.exception() is None and bool(self._begun.result().is_success())
+
+    def exception(self) -> Any:
+        """Why it ended badly; None if it did not."""
+        if not self.is_completed():
+            return None
+        return self._begun.exception() or self._begun.result().exception()
+
+    def result(self) -> Tensors:
+        """The tensors that hold the results. Raises RuntimeError while they do not."""
+        if not self.is_success():
+            raise RuntimeError("the collective has not ended well: call wait() first")
+        return self._outputs
+
+    def synchronize(self) -> None:
+        """As `wait`."""
+        self.wait()
+
+    def get_future(self) -> Any:
+        """A torch.futures.Future of `result()`, or of the error. What follows it may wait for other collectives."""
+        with self._lock:
+            if self._future is None:
+                devices: Any = list({output.device for output in self._outputs if output.is_cuda})
+                trigger: torch.futures.Future[None] = torch.futures.Future(devices=devices)
+                self._future = trigger.then(lambda _: self._settle())
+                self._threads.run(lambda: self._follow(trigger))
+            return self._future
+
+    def _follow(self, trigger: torch.futures.Future[None]) -> None:
+        with contextlib.suppress(Exception):  # which the future has from `_settle`
+            self.wait()
+        trigger.set_result(None)
 
     def _settle(self) -> Tensors:
         self.wait()

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A group's place in a job where the store that its ranks share fails them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch")
+
+from torch.distributed import DistNetworkError  # noqa: E402
+
+from p4reduce import CollectiveTimeout, JoinError  # noqa: E402
+from p4reduce.distributed.options import Options  # noqa: E402
+from p4reduce.distributed.seats import Seats  # noqa: E402
+
+
+class Store:
+    """Answers `check` so often, and then no more."""
+
+    def __init__(self, answers: int) -> None:
+        self.answers = answers
+        self.told: dict[str, Any] = {}
+
+    def check(self, keys: list[str]) -> bool:
+        self.answers -= 1
+        if self.answers < 0:
+            raise DistNetworkError("Connection was likely closed\nframe #0: ...")
+        return keys[0] in self.told
+
+    def get(self, key: str) -> bytes:
+        return str(self.told[key]).encode()
+
+    def set(self, key: str, value: str) -> None:
+        self.told[key] = value
+
+
+@pytest.mark.parametrize(("rank", "answers"), [(0, 0), (1, 0), (1, 3)])
+def test_a_store_that_has_gone_is_named_at_every_call(rank: int, answers: int) -> None:
+    seats = Seats(Store(answers), rank, 2, "both", Options(controller="127.0.0.1:9"))
+    for _ in range(2):
+        with pytest.raises(JoinError, match=r"group 'both': the store .* rank 0 .* ended.* likely closed$"):
+            seats.communicator(4, 5.0)
+        assert seats.at_hand(4)
+    assert not seats.without
+
+
+def test_rank_0_that_has_not_come_is_named_with_what_it_may_do_instead() -> None:
+    seats = Seats(Store(10**6), 1, 2, "both", Options())
+    with pytest.raises(
+        CollectiveTimeout, match=r"rank 0 of group 'both' has not begun .* within 0.1 s; .*Gloo"
+    ) as caught:
+        seats.communicator(4, 0.1)
+    assert caught.value.awaited == (0,)
+
+
+def test_why_rank_0_cannot_join_is_told_to_all() -> None:
+    store = Store(10**6)
+    with pytest.raises(ValueError, match="wire='int3'"):
+        Seats(store, 0, 2, "both", Options(wire="int3")).communicator(4, 5.0)  # type: ignore[arg-type]
+    with pytest.raises(JoinError, match="rank 0 of group 'both' could not join its job: wire='int3'"):
+        Seats(store, 1, 2, "both", Options()).communicator(4, 5.0)
+
+
+def test_a_rank_that_has_given_up_is_told_to_rank_0() -> None:
+    store = Store(10**6)
+    Seats(store, 1, 2, "both", Options()).abort()
+    with pytest.raises(JoinError, match="rank 1 has ended the group on its side"):
+        Seats(store, 0, 2, "both", Options(controller="127.0.0.1:9")).communicator(4, 5.0)

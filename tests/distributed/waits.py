@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Under torchrun: what a rank does while its group's ranks join a job, or leave it, holds up nothing else.
+
+Prints a JSON object for each check that passed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from saying import say
+
+SOON = 8.0  # seconds, and less than any time limit here
+LARGE = 100_000
+CHECKS: list[Callable[[int, int], None]] = []
+
+
+def check(function: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    CHECKS.append(function)
+    return function
+
+
+def pair(*ranks: int) -> Any:
+    return dist.new_group(list(ranks) or [0, 1], timeout=timedelta(seconds=30))
+
+
+@contextlib.contextmanager
+def soon() -> Iterator[None]:
+    begun = time.monotonic()
+    yield
+    assert time.monotonic() - begun < SOON
+
+
+def done(what: str) -> None:
+    """Tells the other rank, without a collective."""
+    dist.distributed_c10d._get_default_store().set(what, "done")
+
+
+def wait_for(what: str) -> None:
+    dist.distributed_c10d._get_default_store().wait([what], timedelta(seconds=60))
+
+
+def together(name: str) -> None:
+    """All ranks come here."""
+    done(f"{name} {dist.get_rank()}")
+    for rank in range(dist.get_world_size()):
+        wait_for(f"{name} {rank}")
+
+
+def refused(call: Callable[[], Any], kind: type[BaseException] = dist.DistBackendError) -> str:
+    try:
+        call()
+    except kind as error:
+        return str(error)
+    raise AssertionError("no error")
+
+
+@contextlib.contextmanager
+def interrupted(handler: Callable[..., None]) -> Iterator[None]:
+    """By a signal, a second from now."""
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 1)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def ctrl_c(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@check
+def asynchronous_calls_return_at_once(rank: int, size: int) -> None:
+    """Before other ranks come: of a group's first collective, and where it grows. The other rank receives first."""
+    group = pair()
+    for number in (4, LARGE):
+        tensors = [torch.ones(number), torch.ones(number), torch.ones(number, dtype=torch.float64)]
+        if rank == 0:
+            with soon():
+                works = [dist.all_reduce(tensor, group=group, async_op=True) for tensor in tensors]
+                future = works[1].get_future().then(lambda future: future.value()[0] * 2)
+            dist.send(torch.ones(1), 1)
+            for work in works:
+                assert work.wait()
+                assert work.is_success()
+            assert torch.equal(future.wait(), torch.full((number,), 2.0 * size))
+        else:
+            dist.recv(torch.ones(1), 0)
+            for tensor in tensors:
+                dist.all_reduce(tensor, group=group)
+        assert all(tensor.eq(size).all() for tensor in tensors)
+    sparse = torch.eye(3).to_sparse()
+    if rank == 0:
+        work = dist.all_reduce(sparse, group=group, async_op=True)
+        dist.send(torch.ones(1), 1)
+        work.wait()
+    else:
+        dist.recv(torch.ones(1), 0)
+        dist.all_reduce(sparse, group=group)
+    assert torch.equal(sparse.to_dense(), size * torch.eye(3))
+    dist.destroy_process_group(group)
+
+
+@check
+def an_interrupted_rank_goes_the_same_way(rank: int, size: int) -> None:
+    for number in (4, LARGE):
+        for who in range(size):
+            group = pair()
+            if number == LARGE:
+                dist.all_reduce(torch.ones(4), group=group)
+            tensor = torch.ones(number)
+            if rank == who:
+                with soon(), interrupted(ctrl_c):
+                    refused(lambda: dist.all_reduce(tensor, group=group), KeyboardInterrupt)  # noqa: B023
+                done(f"interrupted {number} {who}")
+                dist.barrier(group=group)  # behind what was begun
+            else:
+                wait_for(f"interrupted {number} {who}")
+                dist.all_reduce(tensor, group=group)
+                dist.barrier(group=group)
+            assert tensor.eq(size).all()
+            group.communicator()  # there is one
+            dist.destroy_process_group(group)
+
+
+@check
+def a_handler_destroys_a_group_that_joins(rank: int, size: int) -> None:
+    for who in range(size):
+        group = pair()
+        if rank == who:
+
+            def destroy(*_: object) -> None:
+                with soon():
+                    dist.destroy_process_group(group)  # noqa: B023
+
+            with soon(), interrupted(destroy):  # after which torch.distributed does not know the group
+                refused(lambda: dist.all_reduce(torch.ones(4), group=group), Exception)  # noqa: B023
+            done(f"destroyed {who}")
+        else:
+            wait_for(f"destroyed {who}")
+            with soon():
+                refused(lambda: dist.all_reduce(torch.ones(4), group=group))  # noqa: B023
+            dist.destroy_process_group(group)
+
+
+@check
+def abort_ends_a_job_for_all_at_once(rank: int, size: int) -> None:
+    for joined in (False, True):
+        for who in range(size):
+            group = pair()
+            if joined:
+                dist.all_reduce(torch.ones(4), group=group)
+            if rank == who:
+                watchdog = threading.Timer(1, group.abort)
+                watchdog.start()
+                with soon():
+                    refused(lambda: dist.all_reduce(torch.ones(4), group=group))  # noqa: B023
+                watchdog.join()
+                done(f"aborted {joined} {who}")
+            else:
+                wait_for(f"aborted {joined} {who}")
+                with soon():
+                    refused(lambda: dist.all_reduce(torch.ones(4), group=group))  # noqa: B023
+            together(f"aborted {joined} {who}")
+            with soon():
+                dist.destroy_process_group(group)
+
+
+@check
+def groups_wait_apart(rank: int, size: int) -> None:
+    both, alone = pair(), pair(1)
+    if rank:
+        work = dist.all_reduce(waits := torch.ones(4), group=both, async_op=True)
+        with soon():
+            dist.all_reduce(torch.ones(4), group=alone)
+        done("alone")
+        work.wait()
+    else:
+        wait_for("alone")
+        dist.all_reduce(waits := torch.ones(4), group=both)
+    assert waits.eq(size).all()
+
+
+@check
+def groups_are_destroyed_in_any_order(rank: int, size: int) -> None:
+    assert size == 2
+    groups = [pair(), pair()]
+    for group in groups:
+        dist.all_reduce(torch.ones(4), group=group)
+    with soon():
+        for group in groups if rank else reversed(groups):
+            dist.destroy_process_group(group)
+            together(f"destroyed in order {groups.index(group) ^ rank}")
+
+
+@check
+def a_list_that_is_refused_changes_nothing(_: int, __: int) -> None:
+    for others in ([torch.ones(4)], [torch.ones(4), torch.ones(4)]):
+        refused(lambda: dist.all_reduce_coalesced([*others, torch.ones(1).expand(4)]), ValueError)  # noqa: B023
+        time.sleep(0.3)
+        assert all(other.eq(1).all() for other in others)
+
+
+def main() -> None:
+    dist.init_process_group("p4reduce", timeout=timedelta(seconds=30))
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for function in CHECKS:
+        function(rank, size)
+        say({"rank": rank, "passed": function.__name__})
+        together(function.__name__)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
