@@ -88,9 +88,9 @@ def bmv2_on_wires() -> Iterator[Stack]:
         "native-udp",
         pytest.param("native-raw", marks=pytest.mark.root),
         pytest.param("sim-raw", marks=[pytest.mark.root, pytest.mark.slow]),
-        pytest.param("bmv2-udp", marks=[pytest.mark.root, pytest.mark.bmv2]),
+        pytest.param("bmv2-udp", marks=[pytest.mark.root, pytest.mark.bmv2, pytest.mark.slow]),
         pytest.param("bmv2-raw", marks=[pytest.mark.root, pytest.mark.bmv2]),
-        pytest.param("bmv2-scapy", marks=[pytest.mark.root, pytest.mark.bmv2]),
+        pytest.param("bmv2-scapy", marks=[pytest.mark.root, pytest.mark.bmv2, pytest.mark.slow]),
     ]
 )
 def setting(request: pytest.FixtureRequest) -> Setting:

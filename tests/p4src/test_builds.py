@@ -30,6 +30,7 @@ def test_what_is_shipped_is_a_fresh_build(build: Build, name: str) -> None:
     assert filecmp.cmp(build({}) / name, SHIPPED / name, shallow=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parameters", OTHERS, ids=str)
 def test_other_parameters(build: Build, parameters: dict[str, int]) -> None:
     """They compile, P4Info tells them, and jobs add up on them."""

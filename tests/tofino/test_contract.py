@@ -15,7 +15,7 @@ from .builds import ONLY_BMV2_TABLES, PROFILES, bmv2, build, tofino
 from .ir import Node, annotation, load
 from .translate import Translation, Translator
 
-pytestmark = pytest.mark.p4c
+pytestmark = [pytest.mark.p4c, pytest.mark.slow]
 
 MATCHES = {2: "exact", 3: "lpm", 4: "ternary"}  # p4info.proto
 

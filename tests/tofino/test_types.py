@@ -12,7 +12,9 @@ from .builds import PROFILES, tofino
 pytestmark = pytest.mark.p4c
 
 
-@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize(
+    "name", [name if name == PROFILES[0] else pytest.param(name, marks=pytest.mark.slow) for name in PROFILES]
+)
 def test_types(name: str) -> None:
     try:
         assert tofino.check(tofino.PROFILES[name]) == ""

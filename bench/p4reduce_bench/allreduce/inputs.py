@@ -47,14 +47,15 @@ def _masks(case: Case) -> Iterator[Mask]:
 
 
 def _tile(case: Case, worker: int) -> Values:
-    """Values of one sign or the other, none of them zero: shape (_TILE_BLOCKS, BLOCK)."""
+    """Values of one sign or the other, none of them zero: shape (blocks, BLOCK)."""
+    blocks = min(_TILE_BLOCKS, -(-case.numel // BLOCK))
     rng = np.random.default_rng([case.seed, _TILE, worker])
     most = min(127, _EXACT[case.dtype] // case.workers, 2 ** magnitude_bits(case.form, case.workers) - 1)
-    values = rng.integers(1, most + 1, (_TILE_BLOCKS, BLOCK)) * rng.choice([-1, 1], (_TILE_BLOCKS, BLOCK))
+    values = rng.integers(1, most + 1, (blocks, BLOCK)) * rng.choice([-1, 1], (blocks, BLOCK))
     # The same at all workers, for the sums to be exact, but different from block to block. Elements of several blocks
     # may come to stand in one.
     varied = case.dtype != "int32" and case.sparsity == "block"
-    scales = 2.0 ** (np.arange(_TILE_BLOCKS) // _LARGEST % 8 - 4) if varied else np.ones(_TILE_BLOCKS)
+    scales = 2.0 ** (np.arange(blocks) // _LARGEST % 8 - 4) if varied else np.ones(blocks)
     tile: Values = (values * scales[:, None]).astype(np.float32)
     return tile
 
