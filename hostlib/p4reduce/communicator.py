@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -92,6 +91,7 @@ class Communicator:
         timeout: float = settings.TIMEOUT,
         switch: str | None = None,
         wire: WireChoice | None = None,
+        link: str | None = None,
         on_admitted: Callable[[], None] = lambda: None,
         attempt: Attempt | None = None,
     ) -> None:
@@ -113,6 +113,8 @@ class Communicator:
             hears it.
         wire: how sums of floats travel where a call does not say, see `allreduce`; by default P4REDUCE_WIRE, else
             "auto".
+        link: the rate of this rank's link, such as "10gbit", by which `allreduce` chooses a layout; by default
+            P4REDUCE_LINK, else what the interface toward the switch says, if it does.
         on_admitted: called when the job has its slots, before the other ranks are waited for.
         attempt: for this library: with which another thread can give up joining.
         Raises ValueError for a wrong argument, JoinError when the job cannot be joined (SlotsExhausted where fewer
@@ -125,6 +127,7 @@ class Communicator:
         self._transport_kind = settings.transport(transport)
         self._timeout = settings.seconds("timeout", timeout)
         self._wire = settings.wire(wire)
+        rate = settings.link(link)
         self._seat = take_seat(
             self._controller,
             job=self._job,
@@ -143,6 +146,7 @@ class Communicator:
         self._engine = self._seat.engine
         self._line = Line(self._engine)
         self._choices = Choices()
+        self._link = rate or self._seat.rate
         self._under_way: set[Handle[Any]] = set()
         # Also at the interpreter's exit, so that the other ranks of a job that ended well see no rank vanish.
         self._finalizer = weakref.finalize(self, _leave_at_end, self._seat)
@@ -195,8 +199,8 @@ class Communicator:
             ranks. "auto": "int16" for float16 and bfloat16, "int32" for float32.
         layout: how zeros are left out of a dense tensor, the same on every rank: by "blocks", or by "elements", where
             each rank tells the places of its elements that are not zero, and then their values are added. "auto"
-            chooses what takes fewer bytes, by what all ranks know: blocks first; where a sum has many zeros within its
-            blocks, by what ranks tell of the next one of its size and dtype.
+            chooses what takes less time, by what all ranks know and nothing that is measured: blocks first; where a sum
+            has many zeros within its blocks, by what ranks tell of the next one of its size and dtype.
         residual: what this rank's values, times `factor`, lose on the wire is written here, for error feedback: float32
             in the host's memory, contiguous, of as many elements as `tensor`. What is not sent, as blocks of zeros, is
             left as it is. Of sums and averages of dense tensors of floats.
@@ -462,16 +466,12 @@ class Communicator:
         site = (op, math.prod(shape_of(tensor)), dtype_name(tensor), form)
         by_blocks = partial(reductions.allreduce, self._group, tensor, op, factor, form)
         self._engine.check()
-        received, started = self._engine.stats.bytes_received, time.perf_counter()
         if not self._choices.asks(site):
             result = self._submit(by_blocks(), limit).result()
-            taken = self._engine.stats.bytes_received - received
-            self._choices.took(site, False, time.perf_counter() - started, taken)
             per_block = self.values_per_block(tensor, form)
             self._choices.came(site, result, per_block, per_block // self.block_size)
             return result
-        rates = self._choices.rates(site)
-        reduction = Reduction(self._group, Elements(tensor), op, factor, form, self.block_size, rates)
+        reduction = Reduction(self._group, Elements(tensor), op, factor, form, self.block_size, self._link)
         instead: list[Plan[T]] = []
 
         def take_blocks() -> Plan[T]:
@@ -479,8 +479,6 @@ class Communicator:
             return instead[0]
 
         result = self._reduce(reduction, tensor, limit, take_blocks).result()
-        if not instead and reduction.costs is not None:
-            self._choices.took(site, True, time.perf_counter() - started, reduction.costs.elements)
         self._choices.chosen(site, not instead)
         return result
 

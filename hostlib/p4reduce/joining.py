@@ -16,6 +16,7 @@ from p4reduce.protocol import Membership, Worker
 from p4reduce.protocol.endings import gone_ahead
 from p4reduce.protocol.packet import Codec
 from p4reduce.transport import DealtTransport, Switch, Transport, open_transports
+from p4reduce.transport.rate import rate_toward
 
 # How long to wait for a controller that is only just starting.
 CONNECT_TIMEOUT_S = 10.0
@@ -80,6 +81,8 @@ class Seat:
     session: Session
     membership: Membership
     engine: Carrier
+    rate: int
+    """Bits a second of the link toward the switch; 0 where nobody knows."""
 
     def leave(self, *, well: bool = True, on_heard: Callable[[], None] | None = None) -> None:
         """Leaves the job, together with the other ranks. Operations under way fail.
@@ -209,7 +212,7 @@ def take_seat(
     engine.on_silence = place.session.ask
     if place.session.aborted is not None:  # before there was an engine to tell
         engine.fail(place.session.aborted)
-    return Seat(place.session, place.membership, engine)
+    return Seat(place.session, place.membership, engine, rate_toward(place.switches[0], interface))
 
 
 def membership(place: Assigned, world_size: int, peers: tuple[int, ...]) -> Membership:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 
 from p4reduce.control.channel import Tls
 from p4reduce.protocol.constants import MAX_RANKS
@@ -13,6 +14,7 @@ from p4reduce.transport import KINDS
 
 TIMEOUT = 1800.0  # seconds; torch.distributed's for Gloo
 MAX_SLOTS = 32768  # the packet's slot field counts 65,536 halves
+_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
 
 
 def text(argument: str, value: str | None, variable: str, default: str) -> str:
@@ -57,6 +59,17 @@ def wire(value: str | None) -> WireChoice:
         if chosen == known:
             return known
     raise ValueError(f"wire={chosen!r}: accepted are {', '.join(WIRE_CHOICES)}")
+
+
+def link(value: str | None) -> int:
+    """Bits a second, by default those of P4REDUCE_LINK; 0 where neither says."""
+    text = value if value is not None else os.environ.get("P4REDUCE_LINK", "")
+    if not text:
+        return 0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg])bit", text.strip().lower())
+    if match is None or (rate := round(float(match[1]) * _UNITS[match[2]])) < 1000:
+        raise ValueError(f"link={text!r}: accepted are rates such as 200mbit, 1gbit and 2.5gbit, from 1kbit on")
+    return rate
 
 
 def rank_of_world(rank: int | None, world_size: int | None) -> tuple[int, int]:

@@ -139,7 +139,7 @@ def test_scattered_zeros_go_by_elements_from_the_second_call_on(
     controller: FakeController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert controller is not None
-    monkeypatch.setattr(Choices, "took", lambda *_: None)  # bytes alone decide
+    monkeypatch.setenv("P4REDUCE_LINK", "1mbit")  # so that bytes decide
     trio = join(SIZE)
     try:
         few, many = scattered(0.02), scattered(1.0)
@@ -181,27 +181,33 @@ def test_who_is_wrong_asks_less_often() -> None:
 
 
 def test_what_takes_longer_is_not_chosen_though_it_has_fewer_bytes() -> None:
-    costs = Costs(elements=100.0, blocks=1000.0)
-    unknown, slow, fast = [0, 0], [9000, 8000], [1000, 700]
-    assert not costs.blocks_are_less(unknown, unknown)
-    assert not costs.blocks_are_less(fast, unknown)  # it has to be tried once
-    assert costs.blocks_are_less(fast, slow)
-    assert not costs.blocks_are_less(slow, slow)
-    assert not costs.blocks_are_less(fast, [0, 900])  # of the rank that knows
+    # 12 MiB of float32 at two ranks, of which every tenth element, or one in a thousand, is not zero.
+    tenth = Costs.of_counts(3 << 20, 64, 1, [314_573] * 2, [49_094] * 2)
+    few = Costs.of_counts(3 << 20, 64, 1, [3_146] * 2, [3_050] * 2)
+    assert tenth.elements < tenth.blocks / 3
+    for links in ([0, 0], [10**11, 10**11], [0, 10**10]):
+        assert tenth.blocks_take_less(links)
+    for links in ([10**9, 10**9], [10**11, 2 * 10**8], [0, 10**9]):
+        assert not tenth.blocks_take_less(links)
+    assert few.blocks_take_less([0, 0])
+    assert not few.blocks_take_less([10**8, 10**8])
 
 
-def test_rates_are_of_the_quickest_call_of_late_and_are_forgotten() -> None:
-    choices = Choices()
-    assert choices.rates("site") == (0, 0)
-    choices.took("site", False, 1e-3, 1e6)
-    choices.took("site", True, 5e-3, 1e6)
-    assert choices.rates("site") == (1000, 5000)
-    choices.took("site", True, 1.0, 1e6)
-    assert choices.rates("site") == (1000, 5556)
-    choices.took("site", True, 2e-3, 1e6)
-    choices.chosen("site", elements=False)
-    assert choices.rates("site") == (1000, 1800)
-    assert choices.rates("other") == (0, 0)
+def test_a_link_is_what_the_user_says_or_the_interface(
+    controller: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert controller is not None
+    [alone] = join(1)
+    with alone:
+        assert alone._link == 0  # loopback has no rate
+    monkeypatch.setenv("P4REDUCE_LINK", "200mbit")
+    for given_, expected in (None, 2 * 10**8), ("2.5Gbit", 25 * 10**8):
+        [alone] = join(1, link=given_)
+        with alone:
+            assert alone._link == expected
+    for wrong in ("fast", "100", "1bit", "-1gbit"):
+        with pytest.raises(ValueError, match=f"link='{wrong}': accepted are rates such as"):
+            join(1, link=wrong)
 
 
 def test_costs_are_bytes() -> None:
@@ -212,4 +218,4 @@ def test_costs_are_bytes() -> None:
     assert costs.blocks / count == pytest.approx(398, rel=0.01)
     narrow = Costs.of_counts(size, 128, 2, [count] * 8, [round(size / 128 * (1 - 0.99**128))] * 8)
     assert narrow.elements / count == pytest.approx(8 * 8.56 / 8 + 2 * 7.73, rel=0.01)
-    assert Costs.of_counts(0, 64, 1, [0], [0]) == Costs(0.0, 0.0)
+    assert Costs.of_counts(0, 64, 1, [0], [0]) == Costs(0.0, 0.0, 0, 0)

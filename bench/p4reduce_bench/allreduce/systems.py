@@ -76,6 +76,8 @@ def _run(system: str, cases: Sequence[Case], setup: Setup) -> Iterator[Figures]:
     workers = cases[0].workers
     with Family() as family:
         environment = {"WORLD_SIZE": str(workers), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        if setup.links is not None:
+            environment["P4REDUCE_LINK"] = f"{setup.links.rate / 1000:g}kbit"
         try:
             if system in OURS.values():
                 environment["P4REDUCE_CONTROLLER"] = start_switch(family, workers, setup)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a dense tensor's zeros are left out by blocks or by elements: whichever takes less time.
 
-That is the bytes of each way times what a byte took when this way was last gone, as on fast links it is not bytes that
-count. All is decided by what all ranks know alike: results, and the headers of `collectives.sparse`.
+That is the bytes of each way on the ranks' slowest link, and what hosts have to compute. All is decided by what all
+ranks know alike, results and the headers of `collectives.sparse`, and by nothing that is measured: so a program that
+runs again chooses the same, and has the same bits.
 """
 
 from __future__ import annotations
@@ -24,33 +25,41 @@ LEAST = 1 << 14
 """Elements of a tensor of which it is worth while to ask."""
 _SAMPLE = 1024  # blocks of a result that are looked at
 _LONGEST_PAUSE = 64  # calls
-_FORGETTING = 0.9
 _WORD = 4  # bytes
+# What a host takes for it, in seconds, by `p4reduce bench allreduce` on loopback: rough figures are enough here.
+_PER_BYTE = 1.2e-9  # that travels, in the kernel and in workers
+_PER_ELEMENT = 3e-9  # of a dense tensor that is looked through and written again
+_PER_NUMBER = 70e-9  # that any rank tells, to be coded, merged and looked up
+_HEADERS = 300e-6  # the operations before that of the values
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Bytes that each rank receives, of a tensor of so many elements; random places are taken for granted."""
+    """Of a tensor of `size` elements: the bytes that each rank receives, if places are random, and what ranks tell."""
 
     elements: float
     blocks: float
+    size: int
+    numbers: int
+    """Elements of all ranks."""
 
     @classmethod
     def of_counts(cls, size: int, block: int, per_word: int, elements: Sequence[int], blocks: Sequence[int]) -> Costs:
         """`elements`, `blocks`: of each rank, those that are not zero. block: elements of one."""
-        numbers = sum(Code(count, size).words for count in elements)
+        codes = sum(Code(count, size).words for count in elements)
         return cls(
-            elements=_WORD * (numbers + _union(size, elements) / per_word),
+            elements=_WORD * (codes + _union(size, elements) / per_word),
             blocks=_WORD * _union(-(-size // block), blocks) * block / per_word,
+            size=size,
+            numbers=sum(elements),
         )
 
-    def blocks_are_less(self, blocks: Sequence[int], elements: Sequence[int]) -> bool:
-        """By these rates of all ranks, 0 where one is not known. The rank that came last has waited for nobody."""
-        rate_blocks = min(filter(None, blocks), default=0)
-        rate_elements = min(filter(None, elements), default=0)
-        if rate_blocks and rate_elements:
-            return self.blocks * rate_blocks <= self.elements * rate_elements
-        return self.blocks <= self.elements
+    def blocks_take_less(self, links: Sequence[int]) -> bool:
+        """links: of all ranks, bits a second, 0 where one is not known."""
+        slowest = min(filter(None, links), default=0)
+        per_byte = max(_PER_BYTE, 8 / slowest if slowest > 0 else 0.0)
+        computed = _HEADERS + _PER_ELEMENT * self.size + _PER_NUMBER * self.numbers
+        return self.blocks * per_byte <= self.elements * per_byte + computed
 
 
 def _union(size: int, counts: Sequence[int]) -> float:
@@ -63,7 +72,6 @@ class Choices:
 
     A site's first calls go by blocks. When a result has many zeros within its blocks, the next call begins with a
     header, by which ranks choose. Where that says blocks, more and more calls go by before it is asked for again.
-    A rate is picoseconds a byte.
     """
 
     def __init__(self) -> None:
@@ -73,17 +81,9 @@ class Choices:
         """Whether the next call begins with a header."""
         return self._of(site).asks
 
-    def rates(self, site: Hashable) -> tuple[int, int]:
-        """Of blocks and elements, at this rank."""
-        return self._of(site).rates[False], self._of(site).rates[True]
-
     def chosen(self, site: Hashable, elements: bool) -> None:
         """What a header made ranks choose."""
         self._of(site).chosen(elements)
-
-    def took(self, site: Hashable, elements: bool, seconds: float, nbytes: float) -> None:
-        """How long a call took that went by elements or by blocks."""
-        self._of(site).took(elements, seconds, nbytes)
 
     def came(self, site: Hashable, result: Any, block: int, per_word: int) -> None:
         """What went by blocks of so many elements gave `result`."""
@@ -96,8 +96,6 @@ class Choices:
 class _Site:
     def __init__(self) -> None:
         self.asks = False
-        self.rates = {False: 0, True: 0}
-        """By whether it went by elements."""
         self._pause = 0  # calls until the next header at the earliest
         self._last_pause = 0
 
@@ -105,14 +103,6 @@ class _Site:
         self.asks = elements
         self._last_pause = 0 if elements else min(_LONGEST_PAUSE, 2 * self._last_pause or 1)
         self._pause = self._last_pause
-        if not elements:  # so that it is tried again some time, as links change
-            self.rates[True] = int(self.rates[True] * _FORGETTING)
-
-    def took(self, elements: bool, seconds: float, nbytes: float) -> None:
-        rate = max(1, round(seconds / max(nbytes, 1.0) * 1e12))
-        before = self.rates[elements]
-        # What others computed meanwhile is not the way's.
-        self.rates[elements] = min(rate, round(before / _FORGETTING)) if before else rate
 
     def came(self, result: Any, block: int, per_word: int) -> None:
         if self._pause:

@@ -51,9 +51,6 @@ class Alike(Exception):
 class Reduction:
     """A rank's rows while they are added up."""
 
-    costs: Costs | None = None
-    """Of a dense tensor that may go by blocks, once its header is there."""
-
     def __init__(
         self,
         group: Group,
@@ -62,9 +59,9 @@ class Reduction:
         factor: float,
         wire: WireChoice,
         block_size: int,
-        rates: tuple[int, int] = (0, 0),
+        link: int = 0,
     ) -> None:
-        """block_size: words. rates: of blocks and elements, as `Choices` has them of this rank."""
+        """block_size: words. link: bits a second of this rank's, 0 where it is not known."""
         if op not in ("sum", "average"):
             raise ValueError(f"op={op!r} of a sparse tensor: accepted are sum, average")
         integer = work_dtype(rows.dtype) is np.int32
@@ -76,7 +73,7 @@ class Reduction:
         self._divisor = group.size if op == "average" else 1
         factor = np.float32(settings.number("factor", factor))
         self._values = rows.values if factor == 1 else rows.values * factor
-        self._rates = rates
+        self._link = link
         self._name = f"allreduce ({op}) of rows of {rows.dtype}"
         self._block = block_size * values_per_word(self._wire)
 
@@ -90,9 +87,9 @@ class Reduction:
             finish = partial(self._write_sum, inline)
             return Plan(self._name, None, result, finish, crossings=self._rows.crossings)
         if by_blocks is not None:
-            per_word, (blocks, *rates) = values_per_word(self._wire), others
-            self.costs = Costs.of_counts(self._rows.bound, self._block, per_word, counts, blocks)
-            if self.costs.blocks_are_less(*rates):
+            blocks, links = others
+            costs = Costs.of_counts(self._rows.bound, self._block, values_per_word(self._wire), counts, blocks)
+            if costs.blocks_take_less(links):
                 return by_blocks()
         codes = [self._code(rank, count) for rank, count in enumerate(counts)]
         union = _union(self._numbers(run, codes), self._rows.bound)
@@ -149,7 +146,7 @@ class Reduction:
     def _described(self) -> list[int]:
         rows = self._rows
         blocks = rows.blocks(self._block) if isinstance(rows, Elements) else 0
-        return [*rows.description, rows.numbers.size, blocks, *self._rates]
+        return [*rows.description, rows.numbers.size, blocks, self._link]
 
     def _numbers(self, run: Run, codes: list[Code]) -> list[npt.NDArray[np.int64]]:
         """Of all ranks' rows."""

@@ -49,7 +49,7 @@ class RawTransport:
         self._switch = switch
         with contextlib.ExitStack() as undo:
             self._port_holder = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-            self._interface = interface or _interface_toward(self._port_holder, switch)
+            self._interface = interface or interface_toward(self._port_holder, switch)
             self._ip = _interface_ip(self._port_holder, self._interface)
             self._mac = _interface_mac(self._port_holder, self._interface)
             check_mtu(_interface_mtu(self._port_holder, self._interface), largest_payload, f"{self._interface!r}")
@@ -159,7 +159,7 @@ def _packet_socket() -> socket.socket:
         ) from error
 
 
-def _interface_toward(sock: socket.socket, switch: Switch) -> str:
+def interface_toward(sock: socket.socket, switch: Switch) -> str:
     """The interface whose address the kernel would send from to reach the switch."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
