@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.aborts import Aborts
 from p4reduce_controller.admission import DEFAULT_SLOTS, DEFAULT_TIMEOUT, LONGEST_NAME, problem_of, quarrel_with
 from p4reduce_controller.aggregator import Heard, Layout
-from p4reduce_controller.deadlines import LEAVE_GRACE, LONGEST_REJOIN_TIME, REJOIN_TIME, awaited, overdue
+from p4reduce_controller.deadlines import LEAVE_GRACE, REJOIN_TIME, awaited, overdue
+from p4reduce_controller.effects import Effect, Install, Look, Remove, Tell
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, Member, Session, State
 from p4reduce_controller.numbers import JobNumbers, NumbersExhausted
@@ -29,44 +29,7 @@ from p4reduce_controller.pools import PoolFull, SlotPool
 from p4reduce_controller.registry import Registry
 from p4reduce_controller.trees import Misplaced, Trees
 
-MOST_ABORTS = 1024  # whose reasons are kept for ranks that come back
-ABORT_KEPT = LONGEST_REJOIN_TIME  # seconds, and at most twice as long
 BROKEN = "was lost: its connection to the controller broke"
-
-
-@dataclass(frozen=True)
-class Tell:
-    """Send `message`. When `last`, end the stream after it."""
-
-    session: Session
-    message: pb.ServerMessage
-    last: bool = False
-
-
-@dataclass(frozen=True)
-class Install:
-    """Put the job on every switch, reset its slots, then call `installed` or `failed`."""
-
-    job: Job
-
-
-@dataclass(frozen=True)
-class Remove:
-    """Take the job off every switch, with an ABORT to its group where `abort` is given, then call `freed`."""
-
-    job: Job
-    abort: pb.Abort | None
-
-
-@dataclass(frozen=True)
-class Look:
-    """Ask the job's switches what they hold in that half of the job, then call `looked`."""
-
-    job: Job
-    half: int
-
-
-Effect = Tell | Install | Remove | Look
 
 
 class Jobs:
@@ -112,10 +75,7 @@ class Jobs:
         self._awaited: set[int] = set()  # nonces of ranks whose jobs gather
         self._effects: list[Effect] = []
         self._children: dict[int, Heard] = {}
-        # Why jobs have ended whose ranks may still come back: by number, the latest, with its generation.
-        self._aborts: dict[int, tuple[int, pb.Abort]] = {}
-        self._older_aborts: dict[int, tuple[int, pb.Abort]] = {}
-        self._aborts_age_at = -math.inf
+        self._aborts = Aborts()
 
     def __iter__(self) -> Iterator[Job]:
         """All that hold slots."""
@@ -302,7 +262,7 @@ class Jobs:
 
     def tick(self, now: float) -> None:
         """Ends what is over time, and tells ranks whom they wait for. Call it every tenth of a second or so."""
-        self._age_aborts(now)
+        self._aborts.age(now)
         for job in self.live:
             gathering = job.state is State.GATHERING
             if abort := overdue(job, self.site, now):
@@ -375,10 +335,8 @@ class Jobs:
         return None
 
     def _why_not(self, rejoin: pb.Rejoin, *, stranger: bool) -> pb.Abort:
-        for aborts in (self._aborts, self._older_aborts):
-            generation, abort = aborts.get(rejoin.job, (None, None))
-            if abort is not None and generation == rejoin.generation:
-                return abort
+        if abort := self._aborts.of(rejoin.job, rejoin.generation):
+            return abort
         what = f"rank {rejoin.rank} cannot come back to job {rejoin.job}, generation {rejoin.generation}"
         job = self._registry.numbered(rejoin.job, rejoin.generation)
         if job is None:
@@ -425,7 +383,8 @@ class Jobs:
         if job.over:
             return
         installed = job.state is not State.GATHERING
-        self._remember(job, abort)
+        if self._returns:  # else no rank has a key to come back with
+            self._aborts.add(job, abort)
         self.aborted += 1
         farewell = pb.ServerMessage(left=pb.Left())
         self._end(job, State.ABORTED, lambda member: farewell if member.leaving else pb.ServerMessage(abort=abort))
@@ -433,19 +392,6 @@ class Jobs:
             self._effects.append(Remove(job, abort))
         else:
             self.freed(job)
-
-    def _remember(self, job: Job, abort: pb.Abort) -> None:
-        """For ranks that come back to the job. Those that have no key do not."""
-        self._aborts.pop(job.number, None)
-        if self._returns:
-            self._aborts[job.number] = (job.generation, abort)
-            if len(self._aborts) > MOST_ABORTS:
-                del self._aborts[next(iter(self._aborts))]
-
-    def _age_aborts(self, now: float) -> None:
-        if now >= self._aborts_age_at:
-            self._older_aborts, self._aborts = self._aborts, {}
-            self._aborts_age_at = now + ABORT_KEPT
 
     def _finish(self, job: Job) -> None:
         self.finished += 1

@@ -17,9 +17,10 @@ from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce_controller.admission import LONGEST_NAME
 from p4reduce_controller.aggregator import Aggregator, Direction, Heard, Listener, SwitchError, SwitchUnavailable
 from p4reduce_controller.clock import Clock
+from p4reduce_controller.effects import Install, Look, Remove, Tell
 from p4reduce_controller.hosts import problem_of
 from p4reduce_controller.job import Job, State
-from p4reduce_controller.jobs import BROKEN, Install, Jobs, Look, Remove, Tell
+from p4reduce_controller.jobs import BROKEN, Jobs
 from p4reduce_controller.listening import ServiceConfig, bound_server
 from p4reduce_controller.looking import look
 from p4reduce_controller.state import StateError, StateFile

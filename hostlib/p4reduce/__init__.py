@@ -24,8 +24,9 @@ from p4reduce.errors import (
 
 if TYPE_CHECKING:
     from p4reduce.backends import Backend, backend
-    from p4reduce.communicator import Communicator, Stats
+    from p4reduce.communicator import Communicator
     from p4reduce.handle import Handle
+    from p4reduce.stats import Stats
 
     __version__: str
 
@@ -51,7 +52,7 @@ _LAZY = {
     "backend": "p4reduce.backends",
     "Communicator": "p4reduce.communicator",
     "Handle": "p4reduce.handle",
-    "Stats": "p4reduce.communicator",
+    "Stats": "p4reduce.stats",
 }
 
 

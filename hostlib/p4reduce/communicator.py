@@ -8,7 +8,6 @@ import math
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from functools import partial
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -18,14 +17,13 @@ from p4reduce.collectives import moves, reductions
 from p4reduce.collectives.choice import LAYOUTS, LEAST, Choices, Layout
 from p4reduce.collectives.plan import Group, Plan
 from p4reduce.collectives.reductions import ReduceOp
-from p4reduce.collectives.sparse import Alike, Reduction
+from p4reduce.collectives.sparse import Reduction
 from p4reduce.control.client import DEFAULT_CONTROLLER, Tls
-from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle, synchronous
 from p4reduce.joining import Attempt, Seat, take_seat
-from p4reduce.line import Line
-from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import values_per_word
+from p4reduce.stats import Stats
+from p4reduce.submission import Submission
 from p4reduce.tensors.dense import (
     WORK_DTYPES,
     WireChoice,
@@ -39,34 +37,6 @@ from p4reduce.tensors.sparse import Elements, Rows, SparseTensor
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-
-@dataclass(frozen=True)
-class Stats:
-    """What a communicator has done so far. Bytes are those of UDP payloads."""
-
-    seconds: float
-    """Time with at least one operation under way."""
-    operations: int
-    """Collectives that ended well."""
-    rounds: int
-    retransmissions: int
-    slowdowns: int
-    """Times that a queue in the network seemed to have overflowed, and packets were spread out more."""
-    packets_sent: int
-    packets_received: int
-    bytes_sent: int
-    bytes_received: int
-    blocks_sent: int
-    blocks_skipped: int
-    """Blocks of this rank that held only zeros, and so were not sent."""
-    blocks_received: int
-    foreign: int
-    """Packets that were ignored: malformed ones, those of other jobs, and ABORTs without this job's secret."""
-
-
-# Once: dataclasses.fields() leaks 100 bytes a call on CPython 3.11.7.
-_OF_WORKER = tuple(field.name for field in fields(Stats) if field.name != "seconds")
 
 
 class Communicator:
@@ -144,10 +114,9 @@ class Communicator:
             attempt=attempt,
         )
         self._engine = self._seat.engine
-        self._line = Line(self._engine)
+        self._submission = Submission(self._engine)
         self._choices = Choices()
         self._link = rate or self._seat.rate
-        self._under_way: set[Handle[Any]] = set()
         # Also at the interpreter's exit, so that the other ranks of a job that ended well see no rank vanish.
         self._finalizer = weakref.finalize(self, _leave_at_end, self._seat)
 
@@ -357,25 +326,20 @@ class Communicator:
         """For this library: starts the collective that `make_plan`, called with the ranks and `args`, has staged."""
         limit = self._time_limit(timeout)
         self._engine.check()
-        return self._submit(make_plan(self._group, *args, **kwargs), limit)
+        return self._submission.submit(make_plan(self._group, *args, **kwargs), limit)
 
     def carry(self, plan: Plan[T], timeout: float) -> Handle[T]:
         """For this library: starts a collective that is staged."""
         self._engine.check()
-        return self._submit(plan, timeout)
+        return self._submission.submit(plan, timeout)
 
     def stats(self) -> Stats:
         """What was done so far."""
-        worker = self._engine.stats
-        return Stats(seconds=self._engine.seconds, **{name: getattr(worker, name) for name in _OF_WORKER})
+        return Stats.of(self._engine)
 
     def drain(self) -> None:
         """Waits until no collective is under way. Then raises the error of one that failed meanwhile."""
-        handles = list(self._under_way)
-        for handle in handles:
-            handle.exception()
-        for handle in handles:
-            handle.wait()
+        self._submission.drain()
 
     def close(self) -> None:
         """Leaves the job, which ends when all ranks have. Collectives still under way fail. May be called repeatedly.
@@ -433,32 +397,7 @@ class Communicator:
         limit = self._time_limit(timeout)
         self._engine.check()
         reduction = Reduction(self._group, kind(tensor), op, factor, self._form(wire), self.block_size)
-        return self._reduce(reduction, tensor, limit)
-
-    def _reduce(
-        self, reduction: Reduction, tensor: T, limit: float, by_blocks: Callable[[], Plan[T]] | None = None
-    ) -> Handle[T]:
-        """Begins the last of the operations that it takes, after all before."""
-        begun: Handle[Any] | None = None
-
-        def run(plan: Plan[Any]) -> Any:
-            nonlocal begun
-            begun = self._submit(plan, limit)
-            try:
-                return begun.result()
-            except ValueError as error:  # what the job cannot carry
-                raise Alike(error) from None
-
-        try:
-            return self._submit(reduction.plan(tensor, run, by_blocks), limit)
-        except Alike as alike:
-            raise alike.error.with_traceback(None) from None
-        except BaseException as error:
-            if begun is not None and self._engine.failure is None:
-                # The other ranks go on with the next operation: they and this one no longer agree on which that is.
-                self._engine.fail(_as_failure(begun.name, "go on", error))
-                self.close()
-            raise
+        return self._submission.rows(reduction, tensor, limit, leave=self.close)
 
     def _choose(self, tensor: T, op: str, factor: float, wire: WireChoice | None, timeout: float | None) -> T:
         """By blocks or by elements, of a dense tensor."""
@@ -467,7 +406,7 @@ class Communicator:
         by_blocks = partial(reductions.allreduce, self._group, tensor, op, factor, form)
         self._engine.check()
         if not self._choices.asks(site):
-            result = self._submit(by_blocks(), limit).result()
+            result = self._submission.submit(by_blocks(), limit).result()
             per_block = self.values_per_block(tensor, form)
             self._choices.came(site, result, per_block, per_block // self.block_size)
             return result
@@ -478,7 +417,7 @@ class Communicator:
             instead.append(by_blocks())
             return instead[0]
 
-        result = self._reduce(reduction, tensor, limit, take_blocks).result()
+        result = self._submission.rows(reduction, tensor, limit, take_blocks, leave=self.close).result()
         self._choices.chosen(site, not instead)
         return result
 
@@ -487,43 +426,6 @@ class Communicator:
 
     def _form(self, wire: WireChoice | None) -> WireChoice:
         return self._wire if wire is None else settings.wire(wire)
-
-    def _submit(self, plan: Plan[T], limit: float) -> Handle[T]:
-        """Hands the plan's operation to the engine, whose thread then finishes the plan.
-
-        Where the tensor is still to come from a device, and behind such, that happens later, in another thread.
-        """
-        handle = Handle(plan.result, plan.name, self._engine, plan.crossings, self._line.progress)
-
-        def end(error: BaseException | None) -> None:
-            handle.complete(error or _error_of(plan.finish))
-            self._under_way.discard(handle)
-
-        def begin(operation: Operation) -> None:
-            plan.fetch(partial(self._line.wait, plan.name, limit))
-            self._engine.submit(operation, name=plan.name, timeout=limit, on_end=end)
-
-        def begin_later(operation: Operation) -> None:
-            try:
-                begin(operation)
-            except BaseException as error:
-                # The other ranks may have begun: they and this one no longer agree on which operation is next.
-                self._engine.fail(_as_failure(plan.name, "begin", error))
-                end(self._engine.failure)
-
-        if plan.operation is None:
-            end(None)
-            return handle
-        self._under_way.add(handle)
-        if plan.crossings or not self._line.empty():
-            self._line.add(partial(begin_later, plan.operation))
-            return handle
-        try:
-            begin(plan.operation)
-        except BaseException:
-            self._under_way.discard(handle)
-            raise
-        return handle
 
 
 def _leave_at_end(seat: Seat) -> None:
@@ -540,21 +442,3 @@ def _has_failed() -> bool:
 def _may_choose(tensor: Any) -> bool:
     """Whether a tensor can go by elements and is large enough: by what all ranks' tensors have in common."""
     return not is_sparse(tensor) and dtype_name(tensor) in WORK_DTYPES and math.prod(tensor.shape) >= LEAST
-
-
-def _as_failure(name: str, what: str, error: BaseException) -> BaseException:
-    """Of a communicator whose collective cannot begin, or go on."""
-    if isinstance(error, P4ReduceError):
-        return error.with_traceback(None)  # which would keep the tensor for as long as the communicator
-    failure = P4ReduceError(f"{name} cannot {what}: {type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure
-
-
-def _error_of(finish: Callable[[], None]) -> Exception | None:
-    """Runs in the carrier's thread, which an error in the user's tensor must not end."""
-    try:
-        finish()
-    except Exception as error:
-        return error
-    return None

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller import jobs as limits
+from p4reduce_controller import aborts
 from p4reduce_controller.aggregator import Heard, Layout
+from p4reduce_controller.effects import Install, Look, Remove, Tell
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, State
-from p4reduce_controller.jobs import Install, Jobs, Look, Remove, Tell, digest
+from p4reduce_controller.jobs import Jobs, digest
 
 ADDRESS = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 REJOIN_TIME = 10.0
@@ -282,7 +283,7 @@ def test_who_was_not_away_puts_off_nobodys_leaving() -> None:
 
 
 def test_why_a_job_has_ended_is_kept_for_a_while_and_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST_ABORTS", 2)
+    monkeypatch.setattr(aborts, "MOST", 2)
     desk = Desk(slots=64)
     desk.jobs._returns = True
     for name in ("one", "two", "three"):
@@ -295,10 +296,10 @@ def test_why_a_job_has_ended_is_kept_for_a_while_and_of_some(monkeypatch: pytest
     assert said[0].startswith("rank 0 cannot come back to job 1, ")
     assert said[1:] == ["job 'two': it ends", "job 'three': it ends"]
     desk.tick()
-    desk.tick(limits.ABORT_KEPT / 2)
+    desk.tick(aborts.KEPT / 2)
     assert desk.last(rejoin(desk, jobs[2], 0, 1)).message == "job 'three': it ends"
-    desk.tick(limits.ABORT_KEPT)
-    desk.tick(limits.ABORT_KEPT)
+    desk.tick(aborts.KEPT)
+    desk.tick(aborts.KEPT)
     assert "cannot come back" in desk.last(rejoin(desk, jobs[2], 0, 2)).message
 
 

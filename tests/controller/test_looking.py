@@ -7,8 +7,9 @@ import asyncio
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Heard, Layout
+from p4reduce_controller.effects import Install
 from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.jobs import Install, Jobs
+from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.looking import look
 from p4reduce_controller.trees import Trees, Uplink
 

@@ -17,15 +17,13 @@ from p4reduce.ddp.hooks import (
     int8_hook,
 )
 from p4reduce.ddp.recording import Recorder
-from p4reduce.ddp.states import (
-    AllreduceState,
+from p4reduce.ddp.sparsifiers import (
     BlockRandomKState,
     BlockThresholdState,
     BlockTopKState,
     ElementTopKState,
-    Int8State,
-    SparsifierStats,
 )
+from p4reduce.ddp.states import AllreduceState, Int8State, SparsifierStats
 
 __all__ = [
     "AllreduceState",

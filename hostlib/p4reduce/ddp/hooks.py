@@ -13,14 +13,13 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import GradBucket
 
-from p4reduce.ddp.states import (
-    AllreduceState,
+from p4reduce.ddp.sparsifiers import (
     BlockRandomKState,
     BlockThresholdState,
     BlockTopKState,
     ElementTopKState,
-    Int8State,
 )
+from p4reduce.ddp.states import AllreduceState, Int8State
 from p4reduce.futures import future_of
 
 

@@ -25,7 +25,6 @@ from torch._C._distributed_c10d import (
     PrefixStore,
     ProcessGroup,
     ProcessGroupGloo,
-    ReduceOp,
     ReduceScatterOptions,
 )
 from torch.distributed import DistBackendError
@@ -36,21 +35,14 @@ from p4reduce.collectives.plan import Group, Plan, nothing
 from p4reduce.communicator import Communicator
 from p4reduce.continuations import Continuations
 from p4reduce.distributed.options import NAME, Options
+from p4reduce.distributed.premultiplied import by_gloo, multiplied, summing
 from p4reduce.distributed.queue import Queue
 from p4reduce.distributed.seats import Seats, with_own_client
+from p4reduce.distributed.support import alike, as_list, can_move, can_reduce, how, reducing
 from p4reduce.distributed.work import QueuedWork, SwitchWork, Works, as_backend_error
 from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle
-from p4reduce.tensors.dense import WORK_DTYPES, WireChoice
-
-_OPS = [
-    (ReduceOp.SUM, "sum"),
-    (ReduceOp.PREMUL_SUM, "sum"),
-    (ReduceOp.AVG, "average"),
-    (ReduceOp.MAX, "max"),
-    (ReduceOp.MIN, "min"),
-]
-
+from p4reduce.tensors.dense import WireChoice
 
 _Base: Any = ProcessGroup  # whose overloads say less than what callers pass
 
@@ -162,20 +154,20 @@ class SwitchGroup(_Base):  # type: ignore[misc]
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         """Of dense or sparse tensors, each by itself."""
-        tensors, opts = _as_list(tensors), _reducing(opts, AllreduceOptions)
+        tensors, opts = as_list(tensors), reducing(opts, AllreduceOptions)
         return self._start([self._allreduce(tensor, opts) for tensor in tensors], tensors)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Of several tensors."""
-        given = _reducing(opts, AllreduceCoalescedOptions)
+        given = reducing(opts, AllreduceCoalescedOptions)
         options = AllreduceOptions()
         options.reduceOp, options.timeout = given.reduceOp, given.timeout
         return self.allreduce(tensors, options)
 
     def _allreduce(self, tensor: torch.Tensor, opts: Any) -> _Call:
-        call = self._call("all_reduce", _can_reduce(tensor, opts.reduceOp), [tensor], opts)
-        call.by_gloo = lambda gloo: _by_gloo(gloo.allreduce, tensor, opts)
-        op, factor = _how(opts)
+        call = self._call("all_reduce", can_reduce(tensor, opts.reduceOp), [tensor], opts)
+        call.by_gloo = lambda gloo: by_gloo(gloo.allreduce, tensor, opts)
+        op, factor = how(opts)
         if tensor.is_sparse:
             call.rows = lambda each: each.allreduce_async(tensor, op, factor=factor, timeout=call.limit)
         else:
@@ -184,17 +176,17 @@ class SwitchGroup(_Base):  # type: ignore[misc]
 
     def reduce(self, tensors: Any, opts: Any) -> Any:
         """To rank `opts.rootRank`."""
-        (tensor,) = tensors = _as_list(tensors)
-        can = _can_reduce(tensor, opts.reduceOp) and not tensor.is_sparse
-        call, root, (op, factor) = self._call("reduce", can, tensors, opts), opts.rootRank, _how(opts)
+        (tensor,) = tensors = as_list(tensors)
+        can = can_reduce(tensor, opts.reduceOp) and not tensor.is_sparse
+        call, root, (op, factor) = self._call("reduce", can, tensors, opts), opts.rootRank, how(opts)
         call.stage = lambda wire: reductions.reduce(self._members, tensor, root, op, factor, wire)
-        call.by_gloo = lambda gloo: _by_gloo(gloo.reduce, tensor, opts, result=self._rank == root)
+        call.by_gloo = lambda gloo: by_gloo(gloo.reduce, tensor, opts, result=self._rank == root)
         return self._start([call])
 
     def broadcast(self, tensors: Any, opts: Any) -> Any:
         """From rank `opts.rootRank`."""
-        (tensor,) = tensors = _as_list(tensors)
-        call, root = self._call("broadcast", _can_move(tensor), tensors, opts), opts.rootRank
+        (tensor,) = tensors = as_list(tensors)
+        call, root = self._call("broadcast", can_move(tensor), tensors, opts), opts.rootRank
         call.stage = lambda _: moves.broadcast(self._members, tensor, root)
         call.by_gloo = lambda gloo: gloo.broadcast(tensors, opts)
         return self._start([call])
@@ -203,16 +195,16 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         """Into a list of tensors, of which each has its rank's shape."""
         opts = opts or AllgatherOptions()
         (out,), (given,) = (outputs, inputs) if isinstance(inputs, list) else ([outputs], [inputs])
-        if len(out) != self._size or not _alike(out[self._rank], given):
+        if len(out) != self._size or not alike(out[self._rank], given):
             return self._gloo.allgather([out], [given], opts)  # which says what is wrong
-        can = all(_can_move(tensor) and tensor.dtype == given.dtype for tensor in (given, *out))
+        can = all(can_move(tensor) and tensor.dtype == given.dtype for tensor in (given, *out))
         call = self._call("all_gather", can, out, opts)
         call.stage = lambda _: moves.all_gather_apart(self._members, given, out)
         call.by_gloo = lambda gloo: self._gather_by_gloo(gloo, out, given, opts)
         return self._start([call])
 
     def _gather_by_gloo(self, gloo: Any, out: list[torch.Tensor], given: torch.Tensor, opts: Any) -> Any:
-        if all(_alike(each, given) for each in out):
+        if all(alike(each, given) for each in out):
             return gloo.allgather([out], [given], opts)
         out[self._rank].copy_(given)
         works = []
@@ -227,7 +219,7 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         return self._start([self._all_gather_single(output, given, opts or AllgatherOptions())])
 
     def _all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> _Call:
-        call = self._call("all_gather_single", _can_move(output) and _can_move(given), [output], opts)
+        call = self._call("all_gather_single", can_move(output) and can_move(given), [output], opts)
         call.stage = lambda _: moves.all_gather(self._members, given, output.view(self._size, *given.shape))
         call.by_gloo = lambda gloo: gloo._allgather_base(output, given, opts)
         return call
@@ -239,30 +231,30 @@ class SwitchGroup(_Base):  # type: ignore[misc]
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Of a list of tensors, one for each rank."""
-        opts = _reducing(opts, ReduceScatterOptions)
+        opts = reducing(opts, ReduceScatterOptions)
         (out,), (given,) = (outputs, inputs) if isinstance(outputs, list) else ([outputs], [inputs])
-        can = all(_can_reduce(tensor, opts.reduceOp) and _alike(tensor, out) for tensor in (out, *given))
-        call, (op, factor) = self._call("reduce_scatter", can, [*given, out], opts, [out]), _how(opts)
+        can = all(can_reduce(tensor, opts.reduceOp) and alike(tensor, out) for tensor in (out, *given))
+        call, (op, factor) = self._call("reduce_scatter", can, [*given, out], opts, [out]), how(opts)
         call.stage = lambda wire: reductions.reduce_scatter(self._members, torch.stack(given), out, op, factor, wire)
-        call.by_gloo = lambda gloo: gloo.reduce_scatter([out], [_multiplied(given, opts)], _summing(opts))
+        call.by_gloo = lambda gloo: gloo.reduce_scatter([out], [multiplied(given, opts)], summing(opts))
         return self._start([call])
 
     def reduce_scatter_single(self, output: Any, given: Any, opts: Any = None) -> Any:
         """Of one tensor of `size()` times as many elements."""
-        return self._start([self._reduce_scatter_single(output, given, _reducing(opts, ReduceScatterOptions))])
+        return self._start([self._reduce_scatter_single(output, given, reducing(opts, ReduceScatterOptions))])
 
     def _reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> _Call:
-        can, (op, factor) = _can_reduce(given, opts.reduceOp), _how(opts)
+        can, (op, factor) = can_reduce(given, opts.reduceOp), how(opts)
         call = self._call("reduce_scatter_single", can, [given], opts, [output])
         call.stage = lambda wire: reductions.reduce_scatter(
             self._members, given.reshape(self._size, *output.shape), output, op, factor, wire
         )
-        call.by_gloo = lambda gloo: gloo._reduce_scatter_base(output, *_multiplied([given], opts), _summing(opts))
+        call.by_gloo = lambda gloo: gloo._reduce_scatter_base(output, *multiplied([given], opts), summing(opts))
         return call
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Of one tensor for each output."""
-        opts, pairs = _reducing(opts, ReduceScatterOptions), zip(outputs, inputs, strict=True)
+        opts, pairs = reducing(opts, ReduceScatterOptions), zip(outputs, inputs, strict=True)
         calls = [self._reduce_scatter_single(output, given, opts) for output, given in pairs]
         return self._start(calls, list(outputs))
 
@@ -369,53 +361,9 @@ class _Call:
     plan: Plan[Any] | None = None
 
 
-def _how(opts: Any) -> tuple[Any, float]:
-    """The operation of a communicator's reductions, if it has that, and the factor."""
-    op = opts.reduceOp
-    return _op_name(op), float(op.factor) if op == ReduceOp.PREMUL_SUM else 1.0
-
-
 def _streams(tensors: list[torch.Tensor]) -> list[Any]:
     """Those that are current here, of the tensors' devices."""
     return [torch.cuda.current_stream(device) for device in {each.device for each in tensors if each.is_cuda}]
-
-
-# Gloo multiplies nothing: a premultiplied sum's tensors are multiplied here, and then it is a sum.
-
-
-def _by_gloo(begin: Callable[[Any, Any], Any], tensor: torch.Tensor, opts: Any, *, result: bool = True) -> Any:
-    """Begins a reduction in place. result: whether this rank's tensor becomes it; else it stays as it is."""
-    if opts.reduceOp != ReduceOp.PREMUL_SUM:
-        return begin([tensor], opts)
-    (product,) = _multiplied([tensor], opts)
-    if not result:
-        return begin([product], _summing(opts))
-    before = tensor.clone()
-    tensor.copy_(product)
-    try:
-        return begin([tensor], _summing(opts))
-    except BaseException:  # which Gloo raises before it begins
-        tensor.copy_(before)
-        raise
-
-
-def _multiplied(tensors: list[torch.Tensor], opts: Any) -> list[torch.Tensor]:
-    """What is to be added, in copies where it is multiplied: inputs stay as they are."""
-    if opts.reduceOp != ReduceOp.PREMUL_SUM:
-        return tensors
-    return [tensor.clone().mul_(opts.reduceOp.factor) for tensor in tensors]
-
-
-def _summing(opts: Any) -> Any:
-    """Options for what Gloo then adds: others than the caller's, which may be those of other tensors as well."""
-    if opts.reduceOp != ReduceOp.PREMUL_SUM:
-        return opts
-    sums = type(opts)()
-    for name in ("timeout", "asyncOp", "rootRank", "rootTensor"):
-        if hasattr(opts, name):
-            setattr(sums, name, getattr(opts, name))
-    sums.reduceOp = ReduceOp.SUM
-    return sums
 
 
 def _recorded(name: str) -> contextlib.AbstractContextManager[object]:
@@ -427,43 +375,3 @@ def _recorded(name: str) -> contextlib.AbstractContextManager[object]:
     if not torch._C._autograd._profiler_enabled():
         return contextlib.nullcontext()
     return torch.profiler.record_function(f"{NAME}:{name}")
-
-
-def _op_name(op: Any) -> str | None:
-    """The communicator's, None where it has none."""
-    return next((name for known, name in _OPS if op == known), None)
-
-
-def _can_reduce(tensor: torch.Tensor, op: Any) -> bool:
-    """Whether a communicator can: it adds the dtypes of `WORK_DTYPES`, and compares all that have an order."""
-    name, dtype = _op_name(op), str(tensor.dtype).removeprefix("torch.")
-    if tensor.is_sparse:
-        return name in ("sum", "average") and dtype in WORK_DTYPES
-    if not _can_move(tensor) or name is None:
-        return False
-    if name in ("max", "min"):
-        return not tensor.is_complex()
-    integers_as_they_are = op == ReduceOp.SUM or tensor.is_floating_point()
-    return dtype in WORK_DTYPES and integers_as_they_are
-
-
-def _can_move(tensor: torch.Tensor) -> bool:
-    return tensor.layout is torch.strided and not tensor.is_quantized
-
-
-def _alike(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    return tensor.shape == other.shape and tensor.dtype == other.dtype
-
-
-def _as_list(tensors: Any) -> list[torch.Tensor]:
-    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-
-
-def _reducing(opts: Any, kind: Any) -> Any:
-    """Options of a reduction: none, an operation alone, or all of them."""
-    if opts is not None and hasattr(opts, "reduceOp"):
-        return opts
-    options = kind()
-    if opts is not None:
-        options.reduceOp = opts
-    return options

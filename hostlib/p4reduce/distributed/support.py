@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of torch.distributed's calls the switch can carry, and as what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import ReduceOp
+
+from p4reduce.tensors.dense import WORK_DTYPES
+
+_OPS = [
+    (ReduceOp.SUM, "sum"),
+    (ReduceOp.PREMUL_SUM, "sum"),
+    (ReduceOp.AVG, "average"),
+    (ReduceOp.MAX, "max"),
+    (ReduceOp.MIN, "min"),
+]
+
+
+def how(opts: Any) -> tuple[Any, float]:
+    """The operation of a communicator's reductions, if it has that, and the factor."""
+    op = opts.reduceOp
+    return op_name(op), float(op.factor) if op == ReduceOp.PREMUL_SUM else 1.0
+
+
+def op_name(op: Any) -> str | None:
+    """The communicator's, None where it has none."""
+    return next((name for known, name in _OPS if op == known), None)
+
+
+def can_reduce(tensor: torch.Tensor, op: Any) -> bool:
+    """Whether a communicator can: it adds the dtypes of `WORK_DTYPES`, and compares all that have an order."""
+    name, dtype = op_name(op), str(tensor.dtype).removeprefix("torch.")
+    if tensor.is_sparse:
+        return name in ("sum", "average") and dtype in WORK_DTYPES
+    if not can_move(tensor) or name is None:
+        return False
+    if name in ("max", "min"):
+        return not tensor.is_complex()
+    integers_as_they_are = op == ReduceOp.SUM or tensor.is_floating_point()
+    return dtype in WORK_DTYPES and integers_as_they_are
+
+
+def can_move(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_quantized
+
+
+def alike(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    return tensor.shape == other.shape and tensor.dtype == other.dtype
+
+
+def as_list(tensors: Any) -> list[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def reducing(opts: Any, kind: Any) -> Any:
+    """Options of a reduction: none, an operation alone, or all of them."""
+    if opts is not None and hasattr(opts, "reduceOp"):
+        return opts
+    options = kind()
+    if opts is not None:
+        options.reduceOp = opts
+    return options

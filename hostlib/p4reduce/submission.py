@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How plans come to the engine, in the order in which a communicator's collectives are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from p4reduce.carrier import Carrier
+from p4reduce.collectives.plan import Plan
+from p4reduce.collectives.sparse import Alike, Reduction
+from p4reduce.errors import P4ReduceError
+from p4reduce.handle import Handle
+from p4reduce.line import Line
+from p4reduce.protocol import Operation
+
+T = TypeVar("T")
+
+
+class Submission:
+    """Of all collectives of one communicator, that are under way and to come."""
+
+    def __init__(self, engine: Carrier) -> None:
+        self._engine = engine
+        self._line = Line(engine)
+        self._under_way: set[Handle[Any]] = set()
+
+    def drain(self) -> None:
+        """Waits until no collective is under way. Then raises the error of one that failed meanwhile."""
+        handles = list(self._under_way)
+        for handle in handles:
+            handle.exception()
+        for handle in handles:
+            handle.wait()
+
+    def submit(self, plan: Plan[T], limit: float) -> Handle[T]:
+        """Hands the plan's operation to the engine, whose thread then finishes the plan.
+
+        Where the tensor is still to come from a device, and behind such, that happens later, in another thread.
+        """
+        handle = Handle(plan.result, plan.name, self._engine, plan.crossings, self._line.progress)
+
+        def end(error: BaseException | None) -> None:
+            handle.complete(error or _error_of(plan.finish))
+            self._under_way.discard(handle)
+
+        def begin(operation: Operation) -> None:
+            plan.fetch(partial(self._line.wait, plan.name, limit))
+            self._engine.submit(operation, name=plan.name, timeout=limit, on_end=end)
+
+        def begin_later(operation: Operation) -> None:
+            try:
+                begin(operation)
+            except BaseException as error:
+                # The other ranks may have begun: they and this one no longer agree on which operation is next.
+                self._engine.fail(_as_failure(plan.name, "begin", error))
+                end(self._engine.failure)
+
+        if plan.operation is None:
+            end(None)
+            return handle
+        self._under_way.add(handle)
+        if plan.crossings or not self._line.empty():
+            self._line.add(partial(begin_later, plan.operation))
+            return handle
+        try:
+            begin(plan.operation)
+        except BaseException:
+            self._under_way.discard(handle)
+            raise
+        return handle
+
+    def rows(
+        self,
+        reduction: Reduction,
+        result: T,
+        limit: float,
+        by_blocks: Callable[[], Plan[T]] | None = None,
+        *,
+        leave: Callable[[], None],
+    ) -> Handle[T]:
+        """Begins the last of the operations that the reduction takes, after all before.
+
+        by_blocks: as of `Reduction.plan`. leave: called where the ranks no longer agree on which operation is next.
+        """
+        begun: Handle[Any] | None = None
+
+        def run(plan: Plan[Any]) -> Any:
+            nonlocal begun
+            begun = self.submit(plan, limit)
+            try:
+                return begun.result()
+            except ValueError as error:  # what the job cannot carry
+                raise Alike(error) from None
+
+        try:
+            return self.submit(reduction.plan(result, run, by_blocks), limit)
+        except Alike as alike:
+            raise alike.error.with_traceback(None) from None
+        except BaseException as error:
+            if begun is not None and self._engine.failure is None:
+                self._engine.fail(_as_failure(begun.name, "go on", error))
+                leave()
+            raise
+
+
+def _as_failure(name: str, what: str, error: BaseException) -> BaseException:
+    """Of a communicator whose collective cannot begin, or go on."""
+    if isinstance(error, P4ReduceError):
+        return error.with_traceback(None)  # which would keep the tensor for as long as the communicator
+    failure = P4ReduceError(f"{name} cannot {what}: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+def _error_of(finish: Callable[[], None]) -> Exception | None:
+    """Runs in the carrier's thread, which an error in the user's tensor must not end."""
+    try:
+        finish()
+    except Exception as error:
+        return error
+    return None
