@@ -142,7 +142,8 @@ def test_never_another_sum(switch: Switch, tree: bool) -> None:
 
     def simulation(lane: int) -> Callable[[], Counter[str]]:
         workers = 4 if tree else 2 + lane % 3
-        numbers = range(1 + 3 * lane, 4 + 3 * lane)
+        jobs = 1 + len(RACKS) if tree else 1
+        numbers = range(1 + jobs * lane, 1 + jobs * (lane + 1))
         root = Share(steps, numbers[0], len(RACKS) if tree else workers)
         leaves = [Share(steps, numbers[1 + index], len(rack), index) for index, rack in enumerate(RACKS) if tree]
         membership = membership_of(workers, switch.lanes, switch.block_size, SLOTS)
