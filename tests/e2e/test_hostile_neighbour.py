@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -161,7 +162,7 @@ def test_jobs_go_on(stack: Stack, kinds: Sequence[str]) -> None:
                     last = neighbour.read()[-1]
                     sent = [sent[0] + last["sent"], sent[1] + last["seconds"]]
         probes.count()
-        speed, base = (sum(speeds[name]) / len(speeds[name]) for name in (NEIGHBOUR, "spare0"))
+        speed, base = (statistics.median(speeds[name]) for name in (NEIGHBOUR, "spare0"))
         print(
             f"{kinds}: {speed:.1f} calls a second, {base:.1f} without: {speed / base:.2f}; "
             f"{sent[0] / sent[1]:.0f} frames a second; {probes.arrived} of {probes.sent} probes came, "
