@@ -78,7 +78,7 @@ def difference(left: TofinoSwitch, right: Switch, frames: int, seed: int) -> str
 @pytest.mark.parametrize(
     ("frames", "seed"),
     [
-        (600, 1),
+        (200, 1),
         pytest.param(600, 2, marks=pytest.mark.slow),
         *(pytest.param(5000, seed, marks=pytest.mark.slow) for seed in range(3, 7)),
     ],

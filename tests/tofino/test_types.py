@@ -12,9 +12,8 @@ from .builds import PROFILES, tofino
 pytestmark = pytest.mark.p4c
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == PROFILES[0] else pytest.param(name, marks=pytest.mark.slow) for name in PROFILES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROFILES)
 def test_types(name: str) -> None:
     try:
         assert tofino.check(tofino.PROFILES[name]) == ""
