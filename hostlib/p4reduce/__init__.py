@@ -24,6 +24,7 @@ from p4reduce.errors import (
 
 if TYPE_CHECKING:
     from p4reduce.backends import Backend, backend
+    from p4reduce.collectives.sites import CallSite
     from p4reduce.communicator import Communicator
     from p4reduce.handle import Handle
     from p4reduce.stats import Stats
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backend",
+    "CallSite",
     "CollectiveTimeout",
     "Communicator",
     "Handle",
@@ -50,6 +52,7 @@ __all__ = [
 _LAZY = {
     "Backend": "p4reduce.backends",
     "backend": "p4reduce.backends",
+    "CallSite": "p4reduce.collectives.sites",
     "Communicator": "p4reduce.communicator",
     "Handle": "p4reduce.handle",
     "Stats": "p4reduce.stats",

@@ -14,9 +14,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from p4reduce import settings
 from p4reduce.collectives import moves, reductions
-from p4reduce.collectives.choice import LAYOUTS, LEAST, Choices, Layout
+from p4reduce.collectives.choice import LAYOUTS, LEAST, Choices, Layout, why_blocks
 from p4reduce.collectives.plan import Group, Plan
 from p4reduce.collectives.reductions import ReduceOp
+from p4reduce.collectives.sites import Key, Sites
 from p4reduce.collectives.sparse import Reduction
 from p4reduce.control.client import DEFAULT_CONTROLLER, Tls
 from p4reduce.handle import Handle, synchronous
@@ -115,7 +116,7 @@ class Communicator:
         )
         self._engine = self._seat.engine
         self._submission = Submission(self._engine)
-        self._choices = Choices()
+        self._choices, self._sites = Choices(), Sites()
         self._link = rate or self._seat.rate
         # Also at the interpreter's exit, so that the other ranks of a job that ended well see no rank vanish.
         self._finalizer = weakref.finalize(self, _leave_at_end, self._seat)
@@ -211,9 +212,12 @@ class Communicator:
         if is_sparse(tensor) or layout == "elements":
             if residual is not None:
                 raise ValueError("residual of what goes by elements: accepted is that of a dense tensor by blocks")
-            kind = SparseTensor if is_sparse(tensor) else Elements
-            return self._reduce_rows(kind, tensor, op, factor, wire, timeout)
-        return self.start(timeout, reductions.allreduce, tensor, op, factor, self._form(wire), residual)
+            return self._reduce_rows(tensor, op, factor, wire, timeout)
+        handle = self.start(timeout, reductions.allreduce, tensor, op, factor, self._form(wire), residual)
+        if op in ("sum", "average"):
+            key, form = self._site(tensor, op, wire)
+            self._sites.went(key, form, "blocks", why_blocks(layout, key.size, residual=residual is not None))
+        return handle
 
     @synchronous
     def reduce(
@@ -335,7 +339,7 @@ class Communicator:
 
     def stats(self) -> Stats:
         """What was done so far."""
-        return Stats.of(self._engine)
+        return Stats.of(self._engine, self._sites.all())
 
     def drain(self) -> None:
         """Waits until no collective is under way. Then raises the error of one that failed meanwhile."""
@@ -386,40 +390,46 @@ class Communicator:
         )
 
     def _reduce_rows(
-        self,
-        kind: Callable[[T], Rows],
-        tensor: T,
-        op: str,
-        factor: float,
-        wire: WireChoice | None,
-        timeout: float | None,
+        self, tensor: T, op: str, factor: float, wire: WireChoice | None, timeout: float | None
     ) -> Handle[T]:
+        """Of a sparse tensor, or of a dense one by elements."""
         limit = self._time_limit(timeout)
         self._engine.check()
-        reduction = Reduction(self._group, kind(tensor), op, factor, self._form(wire), self.block_size)
-        return self._submission.rows(reduction, tensor, limit, leave=self.close)
+        sparse = is_sparse(tensor)
+        rows: Rows = SparseTensor(tensor) if sparse else Elements(tensor)
+        reduction = Reduction(self._group, rows, op, factor, self._form(wire), self.block_size, self._link)
+        handle = self._submission.rows(reduction, tensor, limit, leave=self.close)
+        if not sparse:
+            self._sites.went(*self._site(tensor, op, wire), "elements", "asked for", reduction.estimate)
+        return handle
 
     def _choose(self, tensor: T, op: str, factor: float, wire: WireChoice | None, timeout: float | None) -> T:
         """By blocks or by elements, of a dense tensor."""
-        form, limit = self._form(wire), self._time_limit(timeout)
-        site = (op, math.prod(shape_of(tensor)), dtype_name(tensor), form)
+        limit = self._time_limit(timeout)
+        site, form = self._site(tensor, op, wire)
         by_blocks = partial(reductions.allreduce, self._group, tensor, op, factor, form)
         self._engine.check()
         if not self._choices.asks(site):
+            why = self._choices.why_blocks(site)
             result = self._submission.submit(by_blocks(), limit).result()
             per_block = self.values_per_block(tensor, form)
             self._choices.came(site, result, per_block, per_block // self.block_size)
+            self._sites.went(site, form, "blocks", why)
             return result
         reduction = Reduction(self._group, Elements(tensor), op, factor, form, self.block_size, self._link)
-        instead: list[Plan[T]] = []
-
-        def take_blocks() -> Plan[T]:
-            instead.append(by_blocks())
-            return instead[0]
-
-        result = self._submission.rows(reduction, tensor, limit, take_blocks, leave=self.close).result()
-        self._choices.chosen(site, not instead)
+        result = self._submission.rows(reduction, tensor, limit, by_blocks, leave=self.close).result()
+        estimate = reduction.estimate
+        assert estimate is not None
+        layout = "elements" if reduction.inline else estimate.layout
+        self._choices.chosen(site, layout, estimate)
+        why = "so few that all came with the header" if reduction.inline else ""
+        self._sites.went(site, form, layout, why, estimate)
         return result
+
+    def _site(self, tensor: Any, op: str, wire: WireChoice | None) -> tuple[Key, WireChoice]:
+        """Of a dense tensor that can be added, and how its sums travel."""
+        form = self._form(wire)
+        return Key.of(op, math.prod(shape_of(tensor)), dtype_name(tensor), form), form
 
     def _time_limit(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else settings.seconds("timeout", timeout)

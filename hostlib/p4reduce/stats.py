@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from p4reduce.carrier import Carrier
+from p4reduce.collectives.sites import CallSite
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,15 @@ class Stats:
     blocks_received: int
     foreign: int
     """Packets that were ignored: malformed ones, those of other jobs, and ABORTs without this job's secret."""
+    sites: tuple[CallSite, ...]
+    """How sums of dense tensors went and why, of the 64 latest sizes, dtypes and operations; the last call's last."""
 
     @classmethod
-    def of(cls, engine: Carrier) -> Stats:
-        """What this engine and its worker have done."""
-        return cls(seconds=engine.seconds, **{name: getattr(engine.stats, name) for name in _OF_WORKER})
+    def of(cls, engine: Carrier, sites: tuple[CallSite, ...]) -> Stats:
+        """What this engine and its worker have done, for calls at these sites."""
+        counts = {name: getattr(engine.stats, name) for name in _OF_WORKER}
+        return cls(seconds=engine.seconds, sites=sites, **counts)
 
 
 # Once: dataclasses.fields() leaks 100 bytes a call on CPython 3.11.7.
-_OF_WORKER = tuple(field.name for field in fields(Stats) if field.name != "seconds")
+_OF_WORKER = tuple(field.name for field in fields(Stats) if field.name not in ("seconds", "sites"))

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,13 @@ from in_process import error_of, join, together
 
 from p4reduce import Communicator, MismatchError
 from p4reduce.collectives import sparse
-from p4reduce.collectives.choice import Choices, Costs
+from p4reduce.collectives.choice import LEAST, Choices, Costs, Estimate, Way
+from p4reduce.collectives.sites import MOST, Key, Sites
 from p4reduce.protocol.numbers import reference_allreduce
 
 SIZE = 3
 NUMEL = 40_000
+BLOCKS_COST_LESS = Estimate(Way(100, 4e6, 0.16), Way(1000, 5e6, 0.2), 200_000_000)
 
 
 @pytest.fixture(params=[sparse.INLINE, 0], ids=["inline", "three operations"])
@@ -171,7 +175,7 @@ def test_who_is_wrong_asks_less_often() -> None:
     for call in range(300):
         if choices.asks("site"):
             asked.append(call)
-            choices.chosen("site", elements=False)
+            choices.chosen("site", "blocks", BLOCKS_COST_LESS)
         else:
             choices.came("site", scattered_sum, 64, 1)
     gaps = np.diff(asked)
@@ -186,11 +190,11 @@ def test_what_takes_longer_is_not_chosen_though_it_has_fewer_bytes() -> None:
     few = Costs.of_counts(3 << 20, 64, 1, [3_146] * 2, [3_050] * 2)
     assert tenth.elements < tenth.blocks / 3
     for links in ([0, 0], [10**11, 10**11], [0, 10**10]):
-        assert tenth.blocks_take_less(links)
+        assert tenth.estimate(links).layout == "blocks"
     for links in ([10**9, 10**9], [10**11, 2 * 10**8], [0, 10**9]):
-        assert not tenth.blocks_take_less(links)
-    assert few.blocks_take_less([0, 0])
-    assert not few.blocks_take_less([10**8, 10**8])
+        assert tenth.estimate(links).layout == "elements"
+    assert few.estimate([0, 0]).layout == "blocks"
+    assert few.estimate([10**8, 10**8]).layout == "elements"
 
 
 def test_a_link_is_what_the_user_says_or_the_interface(
@@ -218,4 +222,99 @@ def test_costs_are_bytes() -> None:
     assert costs.blocks / count == pytest.approx(398, rel=0.01)
     narrow = Costs.of_counts(size, 128, 2, [count] * 8, [round(size / 128 * (1 - 0.99**128))] * 8)
     assert narrow.elements / count == pytest.approx(8 * 8.56 / 8 + 2 * 7.73, rel=0.01)
-    assert Costs.of_counts(0, 64, 1, [0], [0]) == Costs(0.0, 0.0, 0, 0)
+    assert Costs.of_counts(0, 64, 1, [0], [0]) == Costs(0.0, 0.0, 0, 0, 0)
+
+
+def test_stats_say_how_sums_went_and_why(controller: FakeController, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert controller is not None
+    monkeypatch.setenv("P4REDUCE_LINK", "1mbit")
+    trio = join(SIZE)
+    few, many = scattered(0.02), scattered(1.0)
+
+    def after(tensors: list[torch.Tensor], **options: Any) -> list[Any]:
+        """The last call's site, at each rank."""
+        together(trio, lambda each: each.allreduce(tensors[each.rank].clone(), **options))
+        return [each.stats().sites[-1] for each in trio]
+
+    try:
+        assert all(not each.stats().sites for each in trio)
+        for site in after(few):
+            assert (site.op, site.size, site.dtype, site.wire) == ("sum", NUMEL, "float32", "int32")
+            assert (site.blocks, site.elements, site.layout, site.estimate) == (1, 0, "blocks", None)
+            assert site.reason == "blocks: the first call, before which nothing is known"
+            assert site.wire_reason == "the default of float32"
+        costs = Costs.of_counts(
+            NUMEL, 64, 1, [int(each.count_nonzero()) for each in few], [int(_blocks(each)) for each in few]
+        )
+        for site in after(few):
+            assert (site.blocks, site.elements, site.layout) == (1, 1, "elements")
+            assert site.estimate == costs.estimate([10**6] * SIZE)
+            assert site.estimate.elements.count == sum(int(each.count_nonzero()) for each in few)
+            assert site.reason == f"elements: {site.estimate}"
+        for site in after(many):
+            assert (site.blocks, site.elements, site.layout) == (2, 1, "blocks")
+            assert site.reason == f"blocks: {site.estimate}"
+        chosen = site.reason.removeprefix("blocks: ")
+        for site in after(many):
+            assert (site.blocks, site.elements) == (3, 1)
+            assert site.reason == f"blocks: as ranks chose when they last asked each other: {chosen}"
+        after(many)
+        [site] = {site.reason for site in after(many)}
+        assert site.endswith("elements save nothing: 100% of its blocks' elements were not zero")
+        [site] = {(site.reason, site.blocks, site.elements) for site in after(few, layout="elements", op="average")}
+        assert site == ("elements: asked for", 0, 1)
+        [site] = {(site.reason, site.wire_reason, str(site)) for site in after(few, layout="blocks", wire="int16")}
+        assert site[:2] == ("blocks: asked for", "asked for")
+        assert site[2] == "sum of 40000 float32, blocks: asked for; int16: asked for"
+        [site] = {site.reason for site in after([each[:100] for each in few])}
+        assert site == f"blocks: fewer than {LEAST} elements"
+        for each in together(trio, lambda each: each.allreduce_async(torch.ones(LEAST, dtype=torch.float16)).result()):
+            assert each.eq(SIZE).all()
+        last = trio[0].stats().sites[-1]
+        assert (last.reason, last.wire) == ("blocks: what is asynchronous does not choose", "int16")
+        assert last.wire_reason == "the default of float16"
+        assert len(trio[0].stats().sites) == 5
+        json.dumps(asdict(trio[0].stats()))
+    finally:
+        for each in trio:
+            each.close()
+
+
+def _blocks(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(-1, 64).ne(0).any(1).sum()
+
+
+def test_so_few_that_the_header_has_them(controller: FakeController) -> None:
+    assert controller is not None
+    trio = join(SIZE)
+    try:
+        tensor = np.zeros(NUMEL, np.float32)
+        tensor[::4000] = 1
+        together(trio, lambda each: [each.allreduce(tensor.copy()) for _ in range(3)])
+        [site] = trio[1].stats().sites
+        assert (site.blocks, site.elements) == (1, 2)
+        assert site.reason == "elements: so few that all came with the header"
+        assert site.estimate is not None
+        assert site.estimate.link == 0
+        assert "on links of no known rate" in str(site.estimate)
+    finally:
+        for each in trio:
+            each.close()
+
+
+def test_a_reason_is_in_words() -> None:
+    assert str(BLOCKS_COST_LESS) == (
+        "4 MB a rank in place of 5 MB by elements, at 200 Mbit/s: 160 ms in place of 200 ms"
+    )
+    assert "at 2.5 Gbit/s" in str(replace(BLOCKS_COST_LESS, link=2_500_000_000))
+
+
+def test_sites_are_those_of_the_latest_calls() -> None:
+    sites = Sites()
+    keys = [Key.of("sum", size, "float32", "auto") for size in range(MOST + 2)]
+    for key in keys:
+        sites.went(key, "auto", "blocks", "asked for")
+        sites.went(keys[0], "auto", "blocks", "asked for")
+    found = sites.all()
+    assert [site.size for site in found] == [*range(3, MOST + 2), 0]
+    assert found[-1].blocks == MOST + 3

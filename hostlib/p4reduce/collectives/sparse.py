@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce import settings
-from p4reduce.collectives.choice import Costs
+from p4reduce.collectives.choice import Costs, Estimate
 from p4reduce.collectives.plan import Group, Plan
 from p4reduce.errors import MismatchError, P4ReduceError, UnsupportedDtype
 from p4reduce.protocol import Operation
@@ -50,6 +50,11 @@ class Alike(Exception):
 
 class Reduction:
     """A rank's rows while they are added up."""
+
+    estimate: Estimate | None = None
+    """Of a dense tensor, what ranks have told of it comes to: known when there is a plan."""
+    inline = False
+    """Whether all went with the header."""
 
     def __init__(
         self,
@@ -83,14 +88,16 @@ class Reduction:
         by_blocks: of a dense tensor, what is taken in the place of it where that is cheaper.
         """
         inline, counts, others = self._header(run)
+        if isinstance(self._rows, Elements):
+            blocks, links = others
+            per_word = values_per_word(self._wire)
+            self.estimate = Costs.of_counts(self._rows.bound, self._block, per_word, counts, blocks).estimate(links)
         if inline is not None:
+            self.inline = True
             finish = partial(self._write_sum, inline)
             return Plan(self._name, None, result, finish, crossings=self._rows.crossings)
-        if by_blocks is not None:
-            blocks, links = others
-            costs = Costs.of_counts(self._rows.bound, self._block, values_per_word(self._wire), counts, blocks)
-            if costs.blocks_take_less(links):
-                return by_blocks()
+        if by_blocks is not None and self.estimate is not None and self.estimate.layout == "blocks":
+            return by_blocks()
         codes = [self._code(rank, count) for rank, count in enumerate(counts)]
         union = _union(self._numbers(run, codes), self._rows.bound)
         packed = _packed(union, self._rows.numbers, self._values)

@@ -97,6 +97,13 @@ def wire_for(name: str, choice: WireChoice) -> Wire:
     return "int16" if name.endswith("16") else "int32"
 
 
+def why_wire(name: str, choice: WireChoice) -> str:
+    """Why `wire_for` gives what it gives."""
+    if WORK_DTYPES[name] is np.int32:
+        return "int32 travels as it is"
+    return "asked for" if choice != "auto" else f"the default of {name}"
+
+
 def check_movable(tensor: Any) -> None:
     """Raises UnsupportedDtype for what is more than the bits of its elements."""
     check_dense(tensor)
