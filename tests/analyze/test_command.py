@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from p4reduce.tensors.recordings import Facts, path_of, write
+from p4reduce_bench.analyze.forms import forms
 from p4reduce_bench.analyze.measures import block_mask, expected, measure
 
 RANKS, ITERATIONS = 2, (100, 200, 300)
@@ -80,6 +81,37 @@ def test_figures_are_the_averaged_measures(folder: Path) -> None:
     assert by_name["odd"]["blocks"]["overlap"] is None
 
 
+def test_forms_are_those_that_allreduce_chooses_from(folder: Path) -> None:
+    fast, slow = (figures(folder, "--link", link, "--block-sizes", "64") for link in ("10gbit", "1mbit"))
+    for found, rate in ((fast, 10**10), (slow, 10**6)):
+        assert [one["parameters"] for one in found["buckets"]] == [["head"], ["rows", "odd"], ["odd", "rows"]]
+        assert [one["iterations"] for one in found["buckets"]] == [3, 1, 2]
+        for one, iterations in zip(found["buckets"], (ITERATIONS, [100], [200, 300]), strict=True):
+            made = [forms(masks([(i, 0), (i, 1)], one["parameters"]), rate) for i in iterations]
+            for wire in ("int32", "int16"):
+                for name in ("blocks_bytes", "elements_bytes", "blocks_s", "elements_s", "by_elements"):
+                    expected_ = np.mean([getattr(each[wire], name) for each in made])
+                    assert one["forms"][wire][name] == pytest.approx(expected_), (one, name)
+        rows = next(one for one in found["parameters"] if one["name"] == "rows")
+        # Two ranks have 40 rows of 64 each, most of them other ones.
+        assert 60 * 64 * 4 < rows["forms"]["int32"]["blocks_bytes"] <= 80 * 64 * 4
+        assert rows["forms"]["int32"]["by_elements"] == 0  # which are whole blocks
+
+
+def test_what_auto_takes_follows_from_the_link(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    for rank in range(RANKS):
+        values = (random.random(200_000) < 0.02).astype(np.float32)
+        write(path_of(tmp_path, 0, rank), Facts(rank, RANKS, 0, [["scattered"]]), {"scattered": values})
+    said = {}
+    for link in ("1mbit", "100gbit"):
+        done = analyze(tmp_path, "--link", link)
+        assert done.returncode == 0, done.stderr
+        said[link] = [" ".join(line.split()) for line in done.stdout.splitlines() if "bucket: scattered" in line]
+    assert [line.count("elements") for line in said["1mbit"]] == [2]
+    assert [line.count("blocks") for line in said["100gbit"]] == [2]
+
+
 def test_other_iterations_stand_in_for_more_workers(folder: Path) -> None:
     found = figures(folder, "--workers", "3")
     pools = [
@@ -98,9 +130,10 @@ def test_other_iterations_stand_in_for_more_workers(folder: Path) -> None:
 def test_tables_say_what_the_figures_say(folder: Path) -> None:
     done = analyze(folder, "--parameters", 2)
     assert done.returncode == 0, done.stderr
-    for said in ("blocks of 64", "densification", "speed-up", "10gbit", "rows", "head"):
+    for said in ("blocks of 64", "densification", "speed-up", "10gbit", "│ rows", "│ head", "bucket: odd and 1 more"):
         assert said in done.stdout
-    assert "odd" not in done.stdout
+    assert "│ odd" not in done.stdout
+    assert done.stdout.count("int16 auto") == 1
 
 
 def test_an_iteration_that_a_rank_lacks_is_left_out_and_named(folder: Path) -> None:

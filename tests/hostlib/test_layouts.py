@@ -21,6 +21,7 @@ from p4reduce.collectives import sparse
 from p4reduce.collectives.choice import LEAST, Choices, Costs, Estimate, Way
 from p4reduce.collectives.sites import MOST, Key, Sites
 from p4reduce.protocol.numbers import reference_allreduce
+from p4reduce_bench.analyze.forms import forms
 
 SIZE = 3
 NUMEL = 40_000
@@ -300,6 +301,34 @@ def test_so_few_that_the_header_has_them(controller: FakeController) -> None:
     finally:
         for each in trio:
             each.close()
+
+
+@pytest.mark.parametrize("link", [10**6, 10**10])
+def test_analyze_says_what_is_taken(controller: FakeController, link: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert controller is not None
+    monkeypatch.setenv("P4REDUCE_LINK", f"{link // 1000}kbit")
+    trio = join(SIZE)
+    taken = set()
+    try:
+        for number, density in enumerate((0.0, 0.001, 0.02, 0.3, 0.7, 1.0)):
+            for numel in (LEAST - 1, NUMEL + number):
+                tensors = scattered(density, numel)
+                made = forms(np.stack([(each != 0).numpy() for each in tensors]), link)
+                for wire, form in made.items():
+                    options: dict[str, Any] = {"wire": wire}
+                    for _ in range(2):
+                        sent(trio, tensors, **options)
+                    site = trio[0].stats().sites[-1]
+                    assert (site.layout == "elements") == form.by_elements, (density, numel, site.reason)
+                    if site.estimate is not None:
+                        assert site.estimate.blocks.bytes == form.blocks_bytes
+                        assert site.estimate.elements.bytes == form.elements_bytes
+                    taken.add((site.layout, site.reason.endswith("with the header")))
+    finally:
+        for each in trio:
+            each.close()
+    assert taken >= {("blocks", False), ("elements", True)}
+    assert (("elements", False) in taken) == (link == 10**6)
 
 
 def test_a_reason_is_in_words() -> None:

@@ -13,9 +13,10 @@ import numpy as np
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
 from p4reduce.tensors.recordings import Mask, Recording
+from p4reduce_bench.analyze.forms import WIRES, Form, Forms, forms
 from p4reduce_bench.analyze.measures import Expected, Measures, block_mask, expected, measure
 
-Figures = TypeVar("Figures", Measures, Expected)
+Figures = TypeVar("Figures", Measures, Expected, Form)
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,19 @@ class ParameterRow:
     elements: Measures
     blocks: Measures
     """Of the block size that the shipped program has."""
+    forms: Forms
+    """Reduced by itself."""
+
+
+@dataclass(frozen=True)
+class BucketRow:
+    """Of one bucket of DDP's: a tensor that hooks reduce."""
+
+    parameters: list[str]
+    numel: int
+    iterations: int
+    """That had this bucket: DDP forms others after the first."""
+    forms: Forms
 
 
 @dataclass(frozen=True)
@@ -51,6 +65,7 @@ class Analysis:
     workers: int
     """More than `ranks` where other iterations' gradients stand in."""
     rows: list[Row]
+    buckets: list[BucketRow]
     parameters: list[ParameterRow]
 
 
@@ -85,18 +100,22 @@ def analyze(
         )
     names = [name for bucket in complete[iterations[0]][0].facts.buckets for name in bucket]
     by_size: dict[int, list[tuple[Measures, Expected | None]]] = {size: [] for size in block_sizes}
-    by_name: dict[str, list[tuple[Measures, Measures]]] = {name: [] for name in names}
+    by_name: dict[str, list[tuple[Measures, Measures, Forms]]] = {name: [] for name in names}
+    by_bucket: dict[tuple[str, ...], list[tuple[int, Forms]]] = {}
     for place, iteration in enumerate(iterations):
         following = iterations[place:] + iterations[:place]
         pool = [recording for each in following for recording in complete[each]][:count]
         masks = _together(pool)
         buckets = [np.concatenate([masks[name] for name in bucket], axis=1)
                    for bucket in complete[iteration][0].facts.buckets]  # fmt: skip
+        for bucket, parameters in zip(buckets, complete[iteration][0].facts.buckets, strict=True):
+            by_bucket.setdefault(tuple(parameters), []).append((bucket.shape[1], forms(bucket, bits_per_second)))
         for size in block_sizes:
             by_block = np.concatenate([block_mask(bucket, size) for bucket in buckets], axis=1)
             by_size[size].append((measure(by_block), expected(buckets, size, bits_per_second) if size > 1 else None))
         for name in names:
-            by_name[name].append((measure(masks[name]), measure(block_mask(masks[name], DEFAULT_BLOCK_SIZE))))
+            by_block = block_mask(masks[name], DEFAULT_BLOCK_SIZE)
+            by_name[name].append((measure(masks[name]), measure(by_block), forms(masks[name], bits_per_second)))
         step()
     return Analysis(
         iterations=iterations,
@@ -111,12 +130,22 @@ def analyze(
             )
             for size, measured in by_size.items()
         ],
+        buckets=[
+            BucketRow(
+                parameters=list(parameters),
+                numel=sent[0][0],
+                iterations=len(sent),
+                forms=_average_forms([one for _, one in sent]),
+            )
+            for parameters, sent in by_bucket.items()
+        ],
         parameters=[
             ParameterRow(
                 name=name,
                 numel=measured[0][0].units,
-                elements=_average([elements for elements, _ in measured]),
-                blocks=_average([blocks for _, blocks in measured]),
+                elements=_average([elements for elements, _, _ in measured]),
+                blocks=_average([blocks for _, blocks, _ in measured]),
+                forms=_average_forms([one for _, _, one in measured]),
             )
             for name, measured in by_name.items()
         ],
@@ -132,6 +161,10 @@ def _together(pool: Sequence[Recording]) -> dict[str, Mask]:
                 f"{pool[0].path} and {recording.path} do not hold the same parameters: recordings of one training do"
             )
     return {name: np.stack([mask, *(other[name] for other in others)]) for name, mask in first.items()}
+
+
+def _average_forms(made: Sequence[Forms]) -> Forms:
+    return {wire: _average([one[wire] for one in made]) for wire in WIRES}
 
 
 def _average(measured: Sequence[Figures]) -> Figures:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -18,8 +19,9 @@ from p4reduce.protocol.constants import BLOCK_SIZES_ACCEPTED, DEFAULT_BLOCK_SIZE
 from p4reduce.tensors import recordings
 from p4reduce_bench.allreduce import grid
 from p4reduce_bench.allreduce.report import show
-from p4reduce_bench.analyze.analysis import Analysis
+from p4reduce_bench.analyze.analysis import Analysis, ParameterRow
 from p4reduce_bench.analyze.analysis import analyze as analyze_recordings
+from p4reduce_bench.analyze.forms import WIRES, Forms
 from p4reduce_bench.processes.endings import command
 
 VERSION = 1
@@ -67,7 +69,7 @@ def analyze(
 
 
 def _print(console: Console, analysis: Analysis, link: str, most: int) -> None:
-    """Two tables: of all parameters together, and of the largest."""
+    """Three tables: of all parameters together, of the largest, and of how buckets and these are sent."""
     for iteration in analysis.incomplete:
         console.print(f"iteration {iteration} is left out: not all {analysis.ranks} ranks recorded it")
     elements = sum(one.numel for one in analysis.parameters)
@@ -94,17 +96,55 @@ def _print(console: Console, analysis: Analysis, link: str, most: int) -> None:
             _number(times.speed_up if times else None),
         )
     show(together, console)
-    if not most:
-        return
+    largest = sorted(analysis.parameters, key=lambda one: -one.numel)[:most]
+    if largest:
+        _print_parameters(console, largest)
+    _print_forms(console, analysis, largest, link)
+
+
+def _print_parameters(console: Console, largest: Sequence[ParameterRow]) -> None:
     single = Table(title="by parameter", caption=f"blocks of {DEFAULT_BLOCK_SIZE}, from the parameter's first element")
     single.add_column("parameter", overflow="fold")
     for name in ("elements", "density %", "blocks %", "of sum %", "overlap"):
         single.add_column(name, justify="right", no_wrap=True)
-    largest = sorted(analysis.parameters, key=lambda one: -one.numel)
-    for one in largest[:most]:
+    for one in largest:
         single.add_row(one.name, str(one.numel), _number(one.elements.density, 100), _number(one.blocks.density, 100),
                        _number(one.blocks.union, 100), _number(one.blocks.overlap))  # fmt: skip
     show(single, console)
+
+
+def _print_forms(console: Console, analysis: Analysis, largest: Sequence[ParameterRow], link: str) -> None:
+    """Buckets, and parameters by themselves."""
+    table = Table(
+        title='what layout="auto" takes, and MB that a worker receives by either layout',
+        caption=f"on {link} links, by the estimates that allreduce has; hooks and the backend take blocks unless they "
+        "are asked",
+    )
+    table.add_column("reduced", overflow="fold")
+    table.add_column("elements", justify="right", no_wrap=True)
+    for wire in WIRES:
+        for name in (f"{wire} blocks", f"{wire} elements"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(f"{wire} auto", no_wrap=True)
+    for bucket in analysis.buckets:
+        others = len(bucket.parameters) - 1
+        name = bucket.parameters[0] + (f" and {others} more" if others else "")
+        table.add_row(f"bucket: {name}", str(bucket.numel), *_forms(bucket.forms, bucket.iterations))
+    table.add_section()
+    for one in largest:
+        table.add_row(one.name, str(one.numel), *_forms(one.forms, len(analysis.iterations)))
+    show(table, console)
+
+
+def _forms(forms: Forms, iterations: int) -> list[str]:
+    cells = []
+    for wire in WIRES:
+        form = forms[wire]
+        times = round(form.by_elements * iterations)
+        both = f"elements in {times} of {iterations}"
+        auto = {0: "blocks", iterations: "elements"}.get(times, both)
+        cells += [_number(form.blocks_bytes, 1e-6), _number(form.elements_bytes, 1e-6), auto]
+    return cells
 
 
 def _number(value: float | None, factor: float = 1.0) -> str:

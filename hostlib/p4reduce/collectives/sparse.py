@@ -40,6 +40,11 @@ Run = Callable[[Plan[Any]], Any]
 """Carries out a plan, and gives its result when it has ended."""
 
 
+def fits_header(code: Code, width: int = 1) -> bool:
+    """Whether a rank's rows of so many values travel with the header."""
+    return code.words + code.count * width <= INLINE
+
+
 class Alike(Exception):
     """Holds an error that all ranks raise, and which of the communicator's operations is next, they agree on."""
 
@@ -120,7 +125,7 @@ class Reduction:
         sent = np.zeros((self._group.size, said.size + INLINE), np.int32)
         sent[rank, : said.size] = said
         code = Code(rows.numbers.size, rows.bound)
-        if code.words + self._values.size <= INLINE:
+        if fits_header(code, rows.width):
             words = np.concatenate([code.encode(rows.numbers), self._values.reshape(-1).view(np.int32)])
             sent[rank, said.size : said.size + words.size] = words
         own = sent[rank].copy()
@@ -141,7 +146,7 @@ class Reduction:
         for of, count in enumerate(counts):
             self._check_size(of, count, others[0][of])
         codes = [self._code(of, count) for of, count in enumerate(counts)]
-        if any(code.words + code.count * rows.width > INLINE for code in codes):
+        if not all(fits_header(code, rows.width) for code in codes):
             return None, counts, others
         all_rows = []
         for of, code in enumerate(codes):

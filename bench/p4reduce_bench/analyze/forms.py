@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How `Communicator.allreduce` sends a tensor: by blocks or by elements, in words of which form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from p4reduce.collectives.choice import LEAST, Costs
+from p4reduce.collectives.sparse import fits_header
+from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
+from p4reduce.protocol.numbers import Wire, values_per_word
+from p4reduce.tensors.places import Code
+from p4reduce.tensors.recordings import Mask
+from p4reduce_bench.analyze.measures import block_mask
+
+WIRES: tuple[Wire, ...] = ("int32", "int16")
+"""The defaults of float32, and of float16 and bfloat16."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a tensor takes in words of one form, by the estimates that ranks choose by.
+
+    They know counts alone, and take places to be random: where workers have the same ones, there are fewer bytes.
+    """
+
+    blocks_bytes: float
+    """That each worker receives by blocks."""
+    elements_bytes: float
+    """That each worker receives by elements."""
+    blocks_s: float
+    elements_s: float
+    by_elements: float
+    """1 where `layout="auto"` takes elements, once it knows the sum of such a tensor, 0 where it takes blocks; of
+    several iterations their mean."""
+
+
+Forms: TypeAlias = Mapping[Wire, Form]
+
+
+def forms(mask: Mask, bits_per_second: float) -> Forms:
+    """Of a tensor in words of each of `WIRES`; `mask`: which elements are not zero, shape (workers, numel)."""
+    return {wire: _form(mask, wire, round(bits_per_second)) for wire in WIRES}
+
+
+def _form(mask: Mask, wire: Wire, bits_per_second: int) -> Form:
+    estimate = _costs(mask, wire).estimate([bits_per_second] * len(mask))
+    return Form(
+        blocks_bytes=estimate.blocks.bytes,
+        elements_bytes=estimate.elements.bytes,
+        blocks_s=estimate.blocks.seconds,
+        elements_s=estimate.elements.seconds,
+        by_elements=float(_asks(mask, wire) and (_fit_header(mask) or estimate.layout == "elements")),
+    )
+
+
+def _asks(mask: Mask, wire: Wire) -> bool:
+    """Whether ranks that know the sum of such a tensor tell each other of the next one."""
+    union: Mask = np.any(mask, axis=0, keepdims=True)
+    return mask.shape[1] >= LEAST and _costs(union, wire).worth_asking
+
+
+def _fit_header(mask: Mask) -> bool:
+    return all(fits_header(Code(count, mask.shape[1])) for count in _counts(mask))
+
+
+def _costs(mask: Mask, wire: Wire) -> Costs:
+    per_word = values_per_word(wire)
+    block = DEFAULT_BLOCK_SIZE * per_word
+    return Costs.of_counts(mask.shape[1], block, per_word, _counts(mask), _counts(block_mask(mask, block)))
+
+
+def _counts(mask: Mask) -> list[int]:
+    counts: list[int] = np.count_nonzero(mask, axis=1).tolist()
+    return counts
