@@ -30,12 +30,15 @@ static p4reduce_status check(const p4reduce_request *request, p4reduce_error *er
                           "wire is %" PRIu32 ": supported are int32 (%d), and of float32 int16 (%d) and int8 (%d)",
                           request->wire, P4REDUCE_WIRE_INT32, P4REDUCE_WIRE_INT16, P4REDUCE_WIRE_INT8);
     if (request->residual != NULL && (request->type == P4REDUCE_INT32 || (uintptr_t)request->residual % 4 != 0))
-        return error_fill(error, P4REDUCE_INVALID,
-                          "residual is at %p: it must be a multiple of 4, and of float32 data",
+        return error_fill(error, P4REDUCE_INVALID, "residual is at %p: it must be a multiple of 4, and of float32 data",
                           (void *)request->residual);
     if (request->type == P4REDUCE_INT32 && request->divisor != 0 && request->divisor != 1)
         return error_fill(error, P4REDUCE_INVALID, "divisor is %g: int32 sums are not divided",
                           (double)request->divisor);
+    if (request->zeros > P4REDUCE_ZEROS_SENT)
+        return error_fill(error, P4REDUCE_INVALID,
+                          "zeros is %" PRIu32 ": supported are skipped (%d), first (%d) and sent (%d)", request->zeros,
+                          P4REDUCE_ZEROS_SKIPPED, P4REDUCE_ZEROS_FIRST, P4REDUCE_ZEROS_SENT);
     if (!(request->timeout >= 0))
         return error_fill(error, P4REDUCE_INVALID, "timeout is %g: it must be 0 or more seconds", request->timeout);
     return P4REDUCE_OK;
@@ -116,7 +119,7 @@ void task_free(struct task *task) {
     }
 }
 
-// Writes +0 to a block of zeros, so that it keeps no -0. Blocks without one are not written to.
+// Writes +0 to a block of zeros that is not sent, so that it keeps no -0. Blocks without one are not written to.
 static void clear(struct task *task, uint64_t block) {
     size_t count;
     uint32_t *words = task_block(task, block, &count), any = 0;
@@ -124,6 +127,17 @@ static void clear(struct task *task, uint64_t block) {
         any |= words[i];
     if (any)
         memset(words, 0, 4 * count);
+}
+
+// Blocks of zeros that are sent all the same have the least exponent of those that are not zero.
+static void announce_zeros(const struct task *task, uint8_t *row, uint32_t blocks) {
+    const uint32_t zeros = task->request.zeros;
+    const uint8_t least = task->request.type == P4REDUCE_FLOAT32 ? 1 : BLOCK_NOT_FINITE;
+    if (zeros == P4REDUCE_ZEROS_SKIPPED || (zeros == P4REDUCE_ZEROS_FIRST && task->scanned > 0))
+        return;
+    for (uint32_t stream = 0; stream < blocks; stream++)
+        if (row[stream] == BLOCK_ZERO)
+            row[stream] = least;
 }
 
 static void scan_row(struct task *task) {
@@ -134,6 +148,7 @@ static void scan_row(struct task *task) {
     uint8_t *row = task->exponents + task->scanned * task->width;
     bool negative_zeros = numbers_scan(&task->numbers, (const uint8_t *)task->request.data + 4 * first_value,
                                        values_left < row_values ? values_left : row_values, task->block_size, row);
+    announce_zeros(task, row, blocks);
     memset(row + blocks, BLOCK_ZERO, task->streams - blocks);
     for (uint32_t stream = 0; stream < blocks; stream++)
         task->zeros += row[stream] == BLOCK_ZERO;

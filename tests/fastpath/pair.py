@@ -43,6 +43,7 @@ class Pair:
             wire=operation.wire,
             residual=residual,
             read_only=operation.read_only,
+            zeros=operation.zeros,
         )
         self._twins.append((operation, twin))
         self.python.submit(twin, now)

@@ -73,6 +73,7 @@ def test_a_shorter_error_is_filled_as_far_as_it_goes(worker: Any) -> None:
         ({"data": 2}, "data is at 0x2: it must be a multiple of 4"),
         ({"data": None}, "data is at"),
         ({"type": 2, "divisor": 2.0}, "divisor is 2: int32 sums are not divided"),
+        ({"zeros": 3}, r"zeros is 3: supported are skipped \(0\), first \(1\) and sent \(2\)"),
         ({"timeout": -1.0}, "timeout is -1: it must be 0 or more seconds"),
         ({"timeout": float("nan")}, "timeout is -?nan"),
         ({"dtype": b"x" * 32}, "too long: accepted are up to 31 characters"),

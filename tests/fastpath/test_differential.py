@@ -11,12 +11,14 @@ import simulator
 import test_disagreement
 import test_pacing
 import test_schedules
+import test_traffic
 from pair import Pair
 from scenarios import random_calls, random_membership
 from test_schedules import run_schedule
 
 from p4reduce.protocol import Membership
 from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce.protocol.operation import Zeros
 from p4reduce.protocol.packet import Codec, Packet
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -42,6 +44,11 @@ def test_same_packets_in_any_schedule(batch: int) -> None:
 @pytest.mark.parametrize("case", test_disagreement.CASES)
 def test_same_errors(case: str, racks: tuple[tuple[int, ...], ...]) -> None:
     test_disagreement.test_every_rank_is_told(case, racks)
+
+
+@pytest.mark.parametrize("zeros", ["first", "sent"])
+def test_same_blocks_of_zeros_are_sent(zeros: Zeros) -> None:
+    test_traffic.test_blocks_of_zeros_that_are_sent(zeros, all_ranks=True)
 
 
 @pytest.mark.slow

@@ -72,5 +72,6 @@ def test_codes() -> None:
     there = {name.removeprefix("P4REDUCE_"): value for name, value in constants(*HEADERS).items()}
     types = {name.upper(): value for name, value in c.TYPES.items()}
     types |= {f"WIRE_{name.upper()}": value for name, value in c.WIRES.items()}
+    types |= {f"ZEROS_{name.upper()}": value for name, value in c.ZEROS.items()}
     assert there == {name: types[name] if name in types else getattr(c, name) for name in there}
-    assert len(there) == 18
+    assert len(there) == 21

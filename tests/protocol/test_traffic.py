@@ -18,13 +18,17 @@ from simulator import Network, Simulation
 
 from p4reduce.protocol import Membership
 from p4reduce.protocol.numbers import values_per_word
+from p4reduce.protocol.operation import Zeros
 from p4reduce.protocol.packet import Codec
 
 
-def nonzero_blocks(array: npt.NDArray[Any], block_size: int) -> npt.NDArray[np.bool_]:
+def sent_blocks(
+    array: npt.NDArray[Any], block_size: int, zeros: Zeros = "skipped", streams: int = 0
+) -> npt.NDArray[np.bool_]:
     padded = np.zeros(-(-array.size // block_size) * block_size, array.dtype)
     padded[: array.size] = array
     flags: npt.NDArray[np.bool_] = (padded.reshape(-1, block_size) != 0).any(axis=1)
+    flags[: {"skipped": 0, "first": streams, "sent": flags.size}[zeros]] = True
     return flags
 
 
@@ -40,7 +44,15 @@ def check_traffic(simulation: Simulation, membership: Membership, calls: list[Ca
     codec = Codec(membership.lanes, membership.block_size)
     header = 18 + 4 * membership.lanes
     flags = [
-        [nonzero_blocks(array, membership.block_size * values_per_word(one.wire)) for array in one.inputs]
+        [
+            sent_blocks(
+                array,
+                membership.block_size * values_per_word(one.wire),
+                operation.zeros,
+                membership.slots * membership.lanes,
+            )
+            for array, operation in zip(one.inputs, one.operations, strict=True)
+        ]
         for one in calls
     ]
     unions = [np.any(own, axis=0) for own in flags]
@@ -79,6 +91,24 @@ def test_random_tensors(network: Network) -> None:
         calls = random_calls(random, membership)
         simulation = Simulation(membership, seed=seed, network=network)
         simulation.reduce(list(zip(*(one.operations for one in calls), strict=True)))
+        check_traffic(simulation, membership, calls, lossless=network == Network())
+
+
+@pytest.mark.parametrize("all_ranks", [True, False], ids=["all ranks", "one rank"])
+@pytest.mark.parametrize("zeros", ["first", "sent"])
+def test_blocks_of_zeros_that_are_sent(zeros: Zeros, all_ranks: bool) -> None:
+    for seed in range(60):
+        random = Random(seed)
+        membership = random_membership(random)
+        calls = random_calls(random, membership)
+        for one in calls:
+            for operation in one.operations[: None if all_ranks else 1]:
+                operation.zeros = zeros
+        network = random.choice([Network(), Network(loss=0.1, duplicates=0.1, delay=0.01, duplicate_delay=0.1)])
+        simulation = Simulation(membership, seed=seed, network=network)
+        simulation.reduce(list(zip(*(one.operations for one in calls), strict=True)))
+        for one in calls:
+            one.check()
         check_traffic(simulation, membership, calls, lossless=network == Network())
 
 

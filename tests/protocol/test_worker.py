@@ -429,6 +429,8 @@ def test_operations_refuse_what_they_cannot_reduce() -> None:
         Operation(np.ones((3, 2), np.float32))
     with pytest.raises(ValueError, match=r"strides \(8,\)"):
         Operation(np.ones(6, np.float32)[::2])
+    with pytest.raises(ValueError, match="zeros='kept': accepted are skipped, first, sent"):
+        Operation(np.ones(3, np.float32), zeros="kept")  # type: ignore[arg-type]
     fixed = np.ones(3, np.float32)
     fixed.flags.writeable = False
     with pytest.raises(ValueError, match="writable False"):

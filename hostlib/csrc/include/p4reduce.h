@@ -113,6 +113,13 @@ typedef enum p4reduce_wire {
     P4REDUCE_WIRE_INT8 = 2 /* rounded up or down by chance; up to 127 ranks */
 } p4reduce_wire;
 
+/* What becomes of a rank's blocks of zeros. Sums are the same, and ranks need not agree on it. */
+typedef enum p4reduce_zeros {
+    P4REDUCE_ZEROS_SKIPPED = 0,
+    P4REDUCE_ZEROS_FIRST = 1, /* skipped, but for the first block of each stream */
+    P4REDUCE_ZEROS_SENT = 2   /* sent as if they were not zero */
+} p4reduce_zeros;
+
 /* One allreduce: the array's contents are replaced by the sum over all ranks, bit for bit the same on each.
  *
  * Ranks must call with the same `count`, `dtype`, `reduce_op` and `wire`, in the same order. float32 sums are exact to
@@ -134,7 +141,7 @@ typedef struct p4reduce_request {
     float *residual; /* of float32, `count` zeros: becomes what of this rank's values the wire has no digits for; NULL
                         for none. As for `data` */
     uint32_t read_only; /* not 0: `data` is what this rank adds, and stays as it is; the sum goes to the others alone */
-    uint32_t reserved;  /* 0 */
+    uint32_t zeros;     /* p4reduce_zeros */
 } p4reduce_request;
 
 typedef struct p4reduce_engine p4reduce_engine;

@@ -126,6 +126,7 @@ def numbers_of(operation: Operation) -> dict[str, Any]:
         "residual": None if residual is None else residual.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
         "count": operation.data.size,
         "read_only": operation.read_only,
+        "zeros": c.ZEROS[operation.zeros],
         "dtype": operation.dtype.encode(),
         "reduce_op": operation.reduce_op.encode(),
     }

@@ -12,6 +12,7 @@ ABI = 3
 OK, INVALID, MISMATCH, ABORTED, TIMEOUT, FAILED, CLOSED, SYSTEM, NO_MEMORY, NETWORK = range(10)
 TYPES = {"float32": 1, "int32": 2}
 WIRES = {"int32": 0, "int16": 1, "int8": 2}
+ZEROS = {"skipped": 0, "first": 1, "sent": 2}
 LINK_UDP, LINK_PACKET = 1, 2
 
 Ranks = c_uint32 * 8  # a bitmap
@@ -114,7 +115,7 @@ class Request(Sized):
         ("context", c_void_p),
         ("residual", ctypes.POINTER(c_float)),
         ("read_only", c_uint32),
-        ("reserved", c_uint32),
+        ("zeros", c_uint32),
     ]
 
 

@@ -55,6 +55,11 @@ class Blocks:
     def _values(self, block: int) -> npt.NDArray[Any]:
         return self.data[block * self.block_size : (block + 1) * self.block_size]
 
+    @property
+    def least(self) -> int:
+        """The least exponent of a block that is not zero."""
+        return 1 if self.data.dtype == np.float32 else NOT_FINITE
+
     def scan(self) -> npt.NDArray[np.uint8]:
         """The largest biased exponent in each block, ZERO for a block of zeros.
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ from p4reduce.protocol.blocks import NOT_FINITE, ZERO, Blocks, Dealing
 from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.membership import Membership
 from p4reduce.protocol.numbers import WIRES, Numbers, Wire
+
+Zeros: TypeAlias = Literal["skipped", "first", "sent"]
+ZEROS: tuple[Zeros, ...] = get_args(Zeros)
 
 
 class Operation:
@@ -32,6 +35,9 @@ class Operation:
 
     `read_only`: `data` is what this rank adds, and is never written to, for its memory may allow none: the sum goes to
     the other ranks alone.
+
+    `zeros`: what becomes of this rank's blocks of zeros: "skipped"; "first": the first block of each stream is sent as
+    if it were not zero; "sent": all are. Sums are the same, and ranks need not agree on it.
     """
 
     def __init__(
@@ -44,6 +50,7 @@ class Operation:
         wire: Wire = "int32",
         residual: npt.NDArray[np.float32] | None = None,
         read_only: bool = False,
+        zeros: Zeros = "skipped",
     ) -> None:
         if data.dtype != np.float32 and data.dtype != np.int32:
             raise UnsupportedDtype(f"data has dtype {data.dtype}: supported are native float32 and int32")
@@ -61,6 +68,8 @@ class Operation:
                 f"residual has dtype {residual.dtype} and shape {residual.shape}: accepted is a writable C-contiguous "
                 f"float32 array of shape {data.shape}, for float32 data"
             )
+        if zeros not in ZEROS:
+            raise ValueError(f"zeros={zeros!r}: accepted are {', '.join(ZEROS)}")
         self.data = data
         self.dtype = dtype or data.dtype.name
         self.reduce_op = reduce_op
@@ -68,6 +77,7 @@ class Operation:
         self.wire = wire
         self.residual = residual
         self.read_only = read_only
+        self.zeros = zeros
         self.divided = False
         self.done = False
         self.error: BaseException | None = None
@@ -101,7 +111,10 @@ class Task:
         self.blocks = Blocks(operation.data, membership.block_size * numbers.per_word)
         self.residual = None if operation.residual is None else Blocks(operation.residual, self.blocks.block_size)
         exponents = self.blocks.scan()
-        self.dealing = Dealing(exponents, membership.slots * membership.lanes)
+        streams = membership.slots * membership.lanes
+        sent = exponents[: {"skipped": 0, "first": streams, "sent": exponents.size}[operation.zeros]]
+        sent[sent == ZERO] = self.blocks.least
+        self.dealing = Dealing(exponents, streams)
         if not operation.read_only:
             self.blocks.clear(exponents == ZERO)
         # At least one slot, so that an empty tensor is announced too and ranks of different shapes meet.

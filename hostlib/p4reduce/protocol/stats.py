@@ -17,11 +17,12 @@ class Stats:
     packets_received: int = 0
     bytes_received: int = 0
     blocks_sent: int = 0
-    """Non-zero blocks whose values were sent, each counted once, however often it was sent again."""
+    """Non-zero blocks whose values were sent, and those of zeros that an operation sends: each counted once, however
+    often it was sent again."""
     blocks_filled: int = 0
     """Zero blocks that were sent all the same, to give the switch room for its answer."""
     blocks_skipped: int = 0
-    """Zero blocks of the operations: not to be sent."""
+    """Zero blocks of the operations that are not to be sent."""
     blocks_received: int = 0
     """Blocks whose sums were taken from a RESULT."""
     retransmissions: int = 0
