@@ -53,9 +53,7 @@ def allreduce(
     target: Annotated[str, typer.Option(help="The switch: native, sim or bmv2 (needs root).")] = "native",
     systems: Annotated[
         str | None,
-        typer.Option(
-            help=f"Some of {','.join((*grid.SYSTEMS, *grid.PEERS))}; by default the first 4, where installed."
-        ),
+        typer.Option(help=f"Some of {','.join(grid.ALL_SYSTEMS)}; by default the first 4, where installed."),
     ] = None,
     workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "2,4,8",
     numel: Annotated[str, typer.Option(help="Elements, or a size such as 25MiB.")] = "26214400",
@@ -114,7 +112,7 @@ def allreduce(
             made = None
             if rate is not None:
                 made = links.Links(family, most, rate)
-            elif target == "bmv2" and set(names) & set(grid.OURS.values()):
+            elif target == "bmv2" and set(names) & set(grid.SWITCHED):
                 network.enter()
                 network.star(most)
             setup = Setup(target=target, slots=slots, threads=threads, repeat=repeat, warm_up=warm_up, timeout=timeout,
@@ -227,7 +225,7 @@ def _systems(wanted: str | None, console: Console) -> list[str]:
         if missing:
             console.print(f"without mpi: {missing}")
         return [name for name in grid.SYSTEMS if name != "mpi" or not missing]
-    names = grid.choices("--systems", wanted, (*grid.SYSTEMS, *grid.PEERS))
+    names = grid.choices("--systems", wanted, grid.ALL_SYSTEMS)
     if "mpi" in names and missing:
         raise P4ReduceError(f"--systems {wanted}: {missing}")
     return names

@@ -61,6 +61,21 @@ def test_sums_are_right_beside_gloo(tmp_path: Path, target: str) -> None:
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+def test_modes_send_what_their_systems_send(tmp_path: Path) -> None:
+    """Over 4 slots of 4 lanes, of 64 blocks, 16 are the first of their streams."""
+    rows = bench(tmp_path, *SMALL, "--systems", "p4reduce,omnireduce,switchml", "--overlap", "all", "--sparsity",
+                 "block", "--slots", "4", "--wire", "int16")  # fmt: skip
+    assert [row["wire"] for row in rows] == ["int16", "int32", "int32"] * 3
+    assert all((row["error"], row["wrong"], row["target"]) == (None, 0, "native") for row in rows)
+    block, packet = 64 * 4, 100
+    least = {("omnireduce", 0): 16, ("omnireduce", 1): 64, **{("switchml", density): 64 for density in (1, 0.1, 0)}}
+    for row in rows:
+        blocks = least.get((row["system"], row["density"]))
+        if blocks is not None and row["retransmissions"] == 0:
+            assert row["tx_bytes"] == blocks * block + (4 + blocks // 4) * packet, row
+            assert row["rx_bytes"] == row["tx_bytes"], row
+
+
 @pytest.mark.slow
 def test_several_aggregators(tmp_path: Path) -> None:
     rows = bench(tmp_path, *SMALL, "--systems", "p4reduce", "--aggregators", "3", "--overlap", "random",

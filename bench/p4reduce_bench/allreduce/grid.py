@@ -22,8 +22,13 @@ PEERS = (
     "gloo-fp16", "gloo-bf16", "gloo-int8",
 )  # fmt: skip
 """Others' systems, written for this comparison: see `p4reduce_bench.peers`."""
+MODES = ("omnireduce", "switchml")
+"""Others' systems as modes of ours: see `p4reduce_bench.peers.streaming`."""
 OURS = {"dense": "p4reduce", "coo": "p4reduce-coo"}
 """The system's name by what it is given: dense tensors, or COO tensors."""
+ALL_SYSTEMS = (*SYSTEMS, *MODES, *PEERS)
+SWITCHED = (*OURS.values(), *MODES)
+"""Systems that the switch adds up for."""
 TARGETS = ("native", "sim", "bmv2")
 DENSITIES = "1,0.8,0.4,0.2,0.1,0.08,0.04,0.02,0.01,0"
 """Those of OmniReduce's published artifact, and 0."""
@@ -53,6 +58,12 @@ class Case:
     def form(self) -> Wire:
         """What `wire` comes to."""
         return wire_for(self.dtype, self.wire)
+
+    def form_of(self, system: str) -> Wire | None:
+        """In which form a system's values travel; None where the switch does not carry them."""
+        if system in MODES:
+            return "int32"
+        return self.form if system in SWITCHED else None
 
     def __str__(self) -> str:
         return f"{self.workers} workers, density {self.density:g}, overlap {self.overlap}, by {self.sparsity}"

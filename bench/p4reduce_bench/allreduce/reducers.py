@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from p4reduce.errors import P4ReduceError
 from p4reduce.tensors.dense import WireChoice
-from p4reduce_bench.allreduce.grid import OURS, PEERS, Case
+from p4reduce_bench.allreduce.grid import MODES, OURS, PEERS, SWITCHED, Case
 from p4reduce_bench.allreduce.inputs import BLOCK, Values, tensors
 from p4reduce_bench.allreduce.limit import AROUND_PAYLOAD
-from p4reduce_bench.peers import compressed, gtopk
+from p4reduce_bench.peers import compressed, gtopk, streaming
 from p4reduce_bench.peers.algorithms import ALGORITHMS
 from p4reduce_bench.peers.vectors import Exchange, Vector
 
@@ -51,13 +51,13 @@ class Reducer(Protocol):
 @contextmanager
 def open_reducer(options: argparse.Namespace) -> Iterator[Reducer]:
     """Join; torchrun's variables say as which rank."""
-    if options.system in OURS.values():
+    if options.system in SWITCHED:
         from p4reduce import Communicator
 
         with Communicator(
             job="bench", slots=options.slots, interface=options.interface, timeout=options.timeout
         ) as communicator:
-            yield (P4Reduce if options.system == OURS["dense"] else P4ReduceSparse)(communicator)
+            yield _through_switch(options.system, communicator)
     elif options.system == "mpi":
         yield Mpi(options.counted)
     else:
@@ -68,6 +68,12 @@ def open_reducer(options: argparse.Namespace) -> Iterator[Reducer]:
             yield _of_torch(options.system, options.counted)
         finally:
             dist.destroy_process_group()
+
+
+def _through_switch(system: str, communicator: Any) -> Reducer:
+    if system in MODES:
+        return Mode(communicator, system)
+    return (P4Reduce if system == OURS["dense"] else P4ReduceSparse)(communicator)
 
 
 def _of_torch(system: str, counted: str | None) -> Reducer:
@@ -162,6 +168,22 @@ class P4ReduceSparse(P4Reduce):
 
     def values(self, result: Any) -> npt.NDArray[Any]:
         return _of_coo(result)
+
+
+class Mode(P4Reduce):
+    """What another system sends, through the switch."""
+
+    def __init__(self, communicator: Any, system: str) -> None:
+        super().__init__(communicator)
+        self._system = system
+
+    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:  # noqa: ARG002
+        if dtype not in ("float32", "int32"):
+            raise P4ReduceError(f"{self._system} of {dtype}: accepted are float32 and int32")
+        return _as_dtype(own, dtype)
+
+    def reduce(self, work: Any) -> Any:
+        return self._communicator.start(None, streaming.allreduce, work, self._system).result()
 
 
 def interface_counts(name: str) -> tuple[int, int, int, int]:

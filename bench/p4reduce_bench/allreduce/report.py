@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from p4reduce_bench.allreduce.grid import DTYPES, OURS, Case
+from p4reduce_bench.allreduce.grid import DTYPES, SWITCHED, Case
 from p4reduce_bench.allreduce.systems import Failed, Figures
 
 VERSION = 1
@@ -60,8 +60,8 @@ def row(
     made = {
         **what,
         "system": system,
-        "target": target if system in OURS.values() else None,
-        "wire": case.form if system in OURS.values() else None,
+        "target": target if system in SWITCHED else None,
+        "wire": case.form_of(system),
         "link_gbps": bits_per_second / 1e9 if bits_per_second else None,
         "limit_s": limit_s,
     }

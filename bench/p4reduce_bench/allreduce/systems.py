@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from p4reduce_bench.allreduce.grid import OURS, Case
+from p4reduce_bench.allreduce.grid import SWITCHED, Case
 from p4reduce_bench.allreduce.links import CONTROL, INTERFACE, SWITCH, Links
 from p4reduce_bench.allreduce.reducers import mpi_environment
 from p4reduce_bench.processes.children import Child, ChildFailed, Family
@@ -79,7 +79,7 @@ def _run(system: str, cases: Sequence[Case], setup: Setup) -> Iterator[Figures]:
         if setup.links is not None:
             environment["P4REDUCE_LINK"] = f"{setup.links.rate / 1000:g}kbit"
         try:
-            if system in OURS.values():
+            if system in SWITCHED:
                 environment["P4REDUCE_CONTROLLER"] = start_switch(family, workers, setup)
             else:
                 environment |= rendezvous(setup.links)
@@ -133,7 +133,7 @@ def _start_ranks(
     family: Family, system: str, cases: Sequence[Case], setup: Setup, environment: dict[str, str]
 ) -> list[Child]:
     workers = cases[0].workers
-    bmv2 = system in OURS.values() and setup.target == "bmv2"
+    bmv2 = system in SWITCHED and setup.target == "bmv2"
     commands, environments = [], []
     for rank in range(workers):
         command = rank_command(system, cases, setup)
