@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
+
+from p4reduce.protocol.numbers import WIRES
 
 from .conftest import Setting, over_udp
 from .rank import Call
@@ -29,6 +32,19 @@ SHAPES = [
 ]
 
 
+# Every form in which values of every dtype travel, by blocks and by elements.
+FORMS = [
+    Call((size,), dtype=dtype, wire=wire, layout=layout, op=op, scattered=layout == "elements", density=0.3, seed=seed)
+    for seed, (dtype, wire) in enumerate(
+        [("int32", "int32"), *((dtype, wire) for dtype in ("float32", "float16", "bfloat16") for wire in WIRES)], 20
+    )
+    for layout, size, op in (
+        ("blocks", 1500, "sum"),
+        ("elements", 2500, "sum" if dtype == "int32" else "average"),
+    )
+]
+
+
 def finish(setting: Setting, calls: list[Call], job: str, **options: object) -> None:
     """Runs a job whose ranks must all end well."""
     with setting.stack.ranks(calls, job=job, **setting.options, **options) as ranks:  # type: ignore[arg-type]
@@ -42,9 +58,11 @@ def test_every_shape_and_dtype(setting: Setting) -> None:
 
 
 @pytest.mark.slow
-def test_bfloat16(udp_stack: Stack) -> None:
-    pytest.importorskip("torch", reason="needs torch")
-    finish(Setting(udp_stack), [Call((33, 100), dtype="bfloat16")], "bfloat16", world_size=2)
+@pytest.mark.parametrize("loss", [0, 0.02])
+def test_every_form_of_every_dtype(setting: Setting, loss: float) -> None:
+    pytest.importorskip("torch", reason="needs torch, for bfloat16")
+    with setting.stack.losing(loss) if loss else contextlib.nullcontext():
+        finish(setting, FORMS, "forms", world_size=3)
 
 
 @pytest.mark.parametrize("world_size", [1, 3])

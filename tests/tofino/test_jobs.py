@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.dataplane.targets import Unavailable
 from tests.e2e.conftest import Setting
 from tests.e2e.rank import Call
 from tests.e2e.stack import Stack
-from tests.e2e.test_stack import finish
+from tests.e2e.test_stack import FORMS, finish
 
 from .builds import PROFILES, build
 
@@ -33,12 +34,31 @@ class TofinoStack(Stack):
         return super().start(name, "tests.tofino" if name == "switch" else module, *arguments, environment=environment)
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("loss", [0, 0.02])
-def test_a_job(profile: str, loss: float) -> None:
+@contextmanager
+def setting(profile: str, loss: float) -> Iterator[Setting]:
+    """A switch that runs the profile's program, and loses this share of packets."""
     try:
         program = build(profile)
     except Unavailable as missing:
         pytest.skip(str(missing))
-    with TofinoStack("sim", ["1=udp:127.0.0.1:0"], options=["--pipeline", str(program)]) as stack, stack.losing(loss):
-        finish(Setting(stack), CALLS, "tofino", world_size=3, slots=8)
+    with (
+        TofinoStack("sim", ["1=udp:127.0.0.1:0"], options=["--pipeline", str(program)]) as stack,
+        stack.losing(loss) if loss else nullcontext(),
+    ):
+        yield Setting(stack)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("loss", [0, 0.02])
+def test_a_job(profile: str, loss: float) -> None:
+    with setting(profile, loss) as lossy:
+        finish(lossy, CALLS, "tofino", world_size=3, slots=8)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("loss", [0, 0.02])
+def test_every_form_of_every_dtype(profile: str, loss: float) -> None:
+    """As tests/e2e/test_stack.py has it of the other targets."""
+    with setting(profile, loss) as lossy:
+        pytest.importorskip("torch", reason="needs torch, for bfloat16")
+        finish(lossy, FORMS, "forms", world_size=3, slots=8)
