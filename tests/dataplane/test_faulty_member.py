@@ -130,8 +130,11 @@ class Share:
         return answer
 
 
-def _renumbered(payload: bytes, old: int, new: int) -> bytes:
-    return payload[:4] + new.to_bytes(2, "big") + payload[6:] if payload[4:6] == old.to_bytes(2, "big") else payload
+def _renumbered(payload: bytes, one: int, other: int) -> bytes:
+    """With these jobs' numbers exchanged, so that what names another job than its own still does."""
+    numbers = {one.to_bytes(2, "big"): other, other.to_bytes(2, "big"): one}
+    named = numbers.get(payload[4:6])
+    return payload if named is None else payload[:4] + named.to_bytes(2, "big") + payload[6:]
 
 
 @pytest.mark.parametrize("tree", [False, True], ids=["one switch", "tree"])
