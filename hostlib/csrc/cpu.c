@@ -5,13 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+// AVX2 with float16's conversions, which not all compilers' checks know.
+static bool has_avx2(void) {
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
 // Best first. The compiler's check includes whether the operating system saves the registers.
 static const struct kernels *supported(size_t index) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && index-- == 0)
+    if (has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && index-- == 0)
         return &kernels_avx512;
-    if (__builtin_cpu_supports("avx2") && index-- == 0)
+    if (has_avx2() && index-- == 0)
         return &kernels_avx2;
 #elif defined(__aarch64__) && !defined(__AARCH64EB__)
     if (index-- == 0)

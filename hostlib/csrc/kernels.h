@@ -11,6 +11,29 @@
 #define BLOCK_NOT_FINITE 255 // of float32: a value is NaN or infinite; of int32: any block that is not zero
 #define NAN_BITS UINT32_C(0x7FC00000)
 
+// One of the types of 16-bit floats.
+struct half {
+    // As float32.
+    void (*widen)(const uint16_t *halves, size_t count, float *values);
+    // Of float32, rounded to nearest, ties to even. NaNs become quiet, and keep the bits that there is room for.
+    void (*narrow)(const float *values, size_t count, uint16_t *halves);
+};
+
+// kernels_halves.c's.
+struct halves {
+    struct half float16, bfloat16;
+    // The largest of both types' words, turned by one bit so that their order is that of magnitudes and the sign comes
+    // last: 1 is a -0 among zeros.
+    uint16_t (*largest)(const uint16_t *halves, size_t count);
+};
+
+extern const struct halves halves_portable;
+#if defined(__x86_64__)
+extern const struct halves halves_avx2;
+#elif defined(__aarch64__) && !defined(__AARCH64EB__)
+extern const struct halves halves_neon;
+#endif
+
 struct kernels {
     const char *name;
     // The largest biased exponent in each block of float32: BLOCK_ZERO for zeros, 1 also for subnormals. Returns
@@ -32,6 +55,7 @@ struct kernels {
     void (*dequantise_8)(const uint8_t *wire, size_t count, int up, void *values);
     // Between big-endian int32 and the host's.
     void (*swap)(const void *from, size_t count, void *to);
+    const struct halves *halves;
 };
 
 extern const struct kernels kernels_portable;

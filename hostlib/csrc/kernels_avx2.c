@@ -251,6 +251,7 @@ const struct kernels kernels_avx2 = {
     .dequantise_16 = dequantise_16,
     .dequantise_8 = dequantise_8,
     .swap = swap,
+    .halves = &halves_avx2,
 };
 #else
 typedef int no_avx2; // an empty file is not C

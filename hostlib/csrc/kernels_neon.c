@@ -199,6 +199,7 @@ const struct kernels kernels_neon = {
     .dequantise_16 = dequantise_16,
     .dequantise_8 = dequantise_8,
     .swap = swap,
+    .halves = &halves_neon,
 };
 #else
 typedef int no_neon; // an empty file is not C

@@ -127,4 +127,5 @@ const struct kernels kernels_portable = {
     .dequantise_16 = dequantise_16,
     .dequantise_8 = dequantise_8,
     .swap = swap,
+    .halves = &halves_portable,
 };

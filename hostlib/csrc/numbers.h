@@ -12,6 +12,8 @@ struct numbers {
     uint32_t type;     // p4reduce_type
     uint32_t wire;     // p4reduce_wire
     unsigned per_word; // values
+    size_t value_bytes;
+    const struct half *half; // of 16-bit floats, which are worked on as float32; else NULL
     int magnitude;     // bits of a value on the wire, such that the sum of all ranks' has room
     uint32_t seed;     // of what is random in rounding: the operation's fingerprint and the rank
     float divisor;     // of the sums; 0 for none

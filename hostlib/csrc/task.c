@@ -10,9 +10,12 @@
 
 enum { CACHE_LINE_BYTES = 64 };
 
-static const char *type_name(uint32_t type) {
-    return type == P4REDUCE_FLOAT32 ? "float32" : "int32";
-}
+static const char *const TYPE_NAMES[] = {
+    [P4REDUCE_FLOAT32] = "float32",
+    [P4REDUCE_INT32] = "int32",
+    [P4REDUCE_FLOAT16] = "float16",
+    [P4REDUCE_BFLOAT16] = "bfloat16",
+};
 
 static bool take_name(char *to, const char *from, const char *otherwise) {
     const char *name = from != NULL ? from : otherwise;
@@ -20,16 +23,18 @@ static bool take_name(char *to, const char *from, const char *otherwise) {
 }
 
 static p4reduce_status check(const p4reduce_request *request, p4reduce_error *error) {
-    if (request->type != P4REDUCE_FLOAT32 && request->type != P4REDUCE_INT32)
-        return error_fill(error, P4REDUCE_INVALID, "type is %" PRIu32 ": supported are float32 (%d) and int32 (%d)",
-                          request->type, P4REDUCE_FLOAT32, P4REDUCE_INT32);
-    if (request->count > 0 && (request->data == NULL || (uintptr_t)request->data % 4 != 0))
-        return error_fill(error, P4REDUCE_INVALID, "data is at %p: it must be a multiple of 4", request->data);
+    if (request->type < P4REDUCE_FLOAT32 || request->type > P4REDUCE_BFLOAT16)
+        return error_fill(error, P4REDUCE_INVALID,
+                          "type is %" PRIu32 ": supported are float32 (%d), int32 (%d), float16 (%d) and bfloat16 (%d)",
+                          request->type, P4REDUCE_FLOAT32, P4REDUCE_INT32, P4REDUCE_FLOAT16, P4REDUCE_BFLOAT16);
+    const unsigned bytes = request->type == P4REDUCE_FLOAT32 || request->type == P4REDUCE_INT32 ? 4 : 2;
+    if (request->count > 0 && (request->data == NULL || (uintptr_t)request->data % bytes != 0))
+        return error_fill(error, P4REDUCE_INVALID, "data is at %p: it must be a multiple of %u", request->data, bytes);
     if (request->wire > P4REDUCE_WIRE_INT8 || (request->type == P4REDUCE_INT32 && request->wire != P4REDUCE_WIRE_INT32))
         return error_fill(error, P4REDUCE_INVALID,
-                          "wire is %" PRIu32 ": supported are int32 (%d), and of float32 int16 (%d) and int8 (%d)",
+                          "wire is %" PRIu32 ": supported are int32 (%d), and of floats int16 (%d) and int8 (%d)",
                           request->wire, P4REDUCE_WIRE_INT32, P4REDUCE_WIRE_INT16, P4REDUCE_WIRE_INT8);
-    if (request->residual != NULL && (request->type == P4REDUCE_INT32 || (uintptr_t)request->residual % 4 != 0))
+    if (request->residual != NULL && (request->type != P4REDUCE_FLOAT32 || (uintptr_t)request->residual % 4 != 0))
         return error_fill(error, P4REDUCE_INVALID, "residual is at %p: it must be a multiple of 4, and of float32 data",
                           (void *)request->residual);
     if (request->type == P4REDUCE_INT32 && request->divisor != 0 && request->divisor != 1)
@@ -75,7 +80,7 @@ struct task *task_new(const p4reduce_membership *membership, const p4reduce_requ
     if (task == NULL)
         goto no_memory;
     task->request = request;
-    if (!take_name(task->dtype, request.dtype, type_name(request.type)) ||
+    if (!take_name(task->dtype, request.dtype, TYPE_NAMES[request.type]) ||
         !take_name(task->reduce_op, request.reduce_op, "sum")) {
         error_fill(error, P4REDUCE_INVALID, "dtype or reduce_op is too long: accepted are up to %d characters",
                    NAME_BYTES - 1);
@@ -122,17 +127,18 @@ void task_free(struct task *task) {
 // Writes +0 to a block of zeros that is not sent, so that it keeps no -0. Blocks without one are not written to.
 static void clear(struct task *task, uint64_t block) {
     size_t count;
-    uint32_t *words = task_block(task, block, &count), any = 0;
+    uint8_t *bytes = task_block(task, block, &count), any = 0;
+    count *= task->numbers.value_bytes;
     for (size_t i = 0; i < count; i++)
-        any |= words[i];
+        any |= bytes[i];
     if (any)
-        memset(words, 0, 4 * count);
+        memset(bytes, 0, count);
 }
 
 // Blocks of zeros that are sent all the same have the least exponent of those that are not zero.
 static void announce_zeros(const struct task *task, uint8_t *row, uint32_t blocks) {
     const uint32_t zeros = task->request.zeros;
-    const uint8_t least = task->request.type == P4REDUCE_FLOAT32 ? 1 : BLOCK_NOT_FINITE;
+    const uint8_t least = task->request.type == P4REDUCE_INT32 ? BLOCK_NOT_FINITE : 1;
     if (zeros == P4REDUCE_ZEROS_SKIPPED || (zeros == P4REDUCE_ZEROS_FIRST && task->scanned > 0))
         return;
     for (uint32_t stream = 0; stream < blocks; stream++)
@@ -146,8 +152,9 @@ static void scan_row(struct task *task) {
     const uint64_t first_value = begin * task->block_size, values_left = task->request.count - first_value;
     const uint64_t row_values = (uint64_t)blocks * task->block_size;
     uint8_t *row = task->exponents + task->scanned * task->width;
-    bool negative_zeros = numbers_scan(&task->numbers, (const uint8_t *)task->request.data + 4 * first_value,
-                                       values_left < row_values ? values_left : row_values, task->block_size, row);
+    const uint8_t *values = (const uint8_t *)task->request.data + task->numbers.value_bytes * first_value;
+    bool negative_zeros = numbers_scan(&task->numbers, values, values_left < row_values ? values_left : row_values,
+                                       task->block_size, row);
     announce_zeros(task, row, blocks);
     memset(row + blocks, BLOCK_ZERO, task->streams - blocks);
     for (uint32_t stream = 0; stream < blocks; stream++)

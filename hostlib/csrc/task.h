@@ -49,7 +49,7 @@ size_t task_quantise(const struct task *task, uint64_t block, unsigned exponent,
 static inline void *task_block(const struct task *task, uint64_t block, size_t *count) {
     uint64_t begin = block * task->block_size, left = task->request.count - begin;
     *count = left < task->block_size ? left : task->block_size;
-    return (uint8_t *)task->request.data + 4 * begin;
+    return (uint8_t *)task->request.data + task->numbers.value_bytes * begin;
 }
 
 #endif

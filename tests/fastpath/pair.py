@@ -40,6 +40,7 @@ class Pair:
             operation.data.copy(),
             dtype=operation.dtype,
             reduce_op=operation.reduce_op,
+            divisor=operation.divisor,
             wire=operation.wire,
             residual=residual,
             read_only=operation.read_only,

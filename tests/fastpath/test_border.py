@@ -17,6 +17,7 @@ from p4reduce.fastpath.worker import Worker, to_c
 from p4reduce.protocol import Membership, Operation, Timing
 from p4reduce.transport import Switch, open_transport
 
+RESIDUAL = (ctypes.c_float * 64)()
 MEMBERSHIP = Membership(job=1, generation=1, rank=0, world_size=2, slots=1, lanes=1, block_size=64, first_seq=0)
 
 
@@ -69,8 +70,12 @@ def test_a_shorter_error_is_filled_as_far_as_it_goes(worker: Any) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"type": 3}, r"type is 3: supported are float32 \(1\) and int32 \(2\)"),
+        ({"type": 0}, r"type is 0: supported are float32 \(1\), int32 \(2\), float16 \(3\) and bfloat16 \(4\)"),
+        ({"type": 5}, "type is 5: supported are"),
         ({"data": 2}, "data is at 0x2: it must be a multiple of 4"),
+        ({"type": 4, "data": 1}, "data is at 0x1: it must be a multiple of 2"),
+        ({"type": 2, "wire": 1}, r"wire is 1: supported are int32 \(0\), and of floats int16 \(1\) and int8 \(2\)"),
+        ({"type": 3, "residual": RESIDUAL}, "residual is at .*: it must be a multiple of 4, and of float32 data"),
         ({"data": None}, "data is at"),
         ({"type": 2, "divisor": 2.0}, "divisor is 2: int32 sums are not divided"),
         ({"zeros": 3}, r"zeros is 3: supported are skipped \(0\), first \(1\) and sent \(2\)"),

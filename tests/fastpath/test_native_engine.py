@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import test_engine as python_engine
 from udp_switch import UdpSwitch, members, udp_switch
@@ -21,6 +22,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.engine import NativeEngine
 from p4reduce.protocol import Membership, Operation, Stats, Worker
+from p4reduce.protocol.halves import BFLOAT16, narrowed
 from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.transport import Transport, open_transport
 
@@ -259,7 +261,8 @@ def test_no_memory_for_an_operation_is_a_failure(switch: UdpSwitch) -> None:
         rank.engine.close(P4ReduceError("closed"))
 
 
-def test_averages_have_the_references_bits(switch: UdpSwitch) -> None:
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, BFLOAT16], ids=["float32", "float16", "bfloat16"])
+def test_averages_have_the_references_bits(switch: UdpSwitch, dtype: npt.DTypeLike) -> None:
     with python_engine.ranks(switch, 3) as everyone:
         generator = np.random.default_rng(5)
         arrays = [generator.standard_normal(3000).astype(np.float32) for _ in everyone]
@@ -267,6 +270,7 @@ def test_averages_have_the_references_bits(switch: UdpSwitch) -> None:
             array[100:900] *= np.float32(size)
             array[1000] = np.nan if size == 1 else 1
             array[2000:2300] = 0
+        arrays = [narrowed(array, np.dtype(dtype)) for array in arrays]
         expected = reference_allreduce(arrays, "avg")
         ended: list[BaseException | None] = []
         operations = [Operation(array, reduce_op="average", divisor=3) for array in arrays]
@@ -275,8 +279,7 @@ def test_averages_have_the_references_bits(switch: UdpSwitch) -> None:
         wait_until(lambda: len(ended) == 3, "the operations to end", 30)
         assert ended == [None] * 3
         for operation in operations:
-            assert operation.divided
-            np.testing.assert_array_equal(operation.data.view(np.uint32), expected.view(np.uint32))
+            assert operation.data.tobytes() == expected.tobytes()
 
 
 def peak_memory() -> int:

@@ -385,10 +385,10 @@ def test_a_forked_child_neither_uses_nor_ends_its_parents_place(pair: list[Commu
 
 
 def test_an_error_of_the_users_tensor_is_its_own(pair: list[Communicator]) -> None:
-    """The engine lives on: the tensor's memory was taken away between call and result."""
+    """The engine lives on: the memory of a tensor that is copied was taken away between call and result."""
     torch = pytest.importorskip("torch", reason="needs torch")
     tensors = [torch.ones(6, dtype=torch.float16) for _ in pair]
-    handle = pair[0].allreduce_async(tensors[0])
+    handle = pair[0].allreduce_async(tensors[0], factor=2)
     tensors[0].untyped_storage().resize_(0)
     pair[1].allreduce(tensors[1])
     with pytest.raises(RuntimeError):

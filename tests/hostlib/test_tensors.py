@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
 from p4reduce.errors import UnsupportedDtype
+from p4reduce.protocol.halves import narrowed, widened
+from p4reduce.protocol.numbers import SUPPORTED
 from p4reduce.tensors import staging as stagings
-from p4reduce.tensors.dense import assign, check_writable, dtype_name, work_dtype
+from p4reduce.tensors.dense import HALVES, assign, check_writable, dtype_name, work_dtype
 from p4reduce.tensors.staging import Buffer, Staging, View, gathered, words, zeros
 
 torch = pytest.importorskip("torch", reason="needs torch")
@@ -26,19 +28,21 @@ NUMPY_DTYPES = ["float32", "float16", "int32", ">f4", ">i4", ">f2"]
 TORCH_DTYPES = ["float32", "float16", "bfloat16", "int32"]
 
 
-def numbers(tensor: Any, *, copy: bool = False) -> Staging:
-    """What a sum makes of the tensor."""
-    return stagings.numbers(tensor, work_dtype(dtype_name(tensor)), copy=copy)
+def numbers(tensor: Any, *, copy: bool = False, halves: bool = False) -> Staging:
+    """What a sum makes of the tensor. halves: of 16-bit floats as they are."""
+    name = dtype_name(tensor)
+    wide = work_dtype(name)
+    return stagings.numbers(tensor, HALVES.get(name, wide) if halves else wide, copy=copy)
 
 
-def reduce(tensor: object) -> npt.NDArray[Any]:
-    """As if `FACTOR` ranks had reduced the same tensor. Returns what the protocol was given."""
-    staging = numbers(tensor)
-    given_work = staging.work.copy()
+def reduce(tensor: object, *, halves: bool = False) -> npt.NDArray[Any]:
+    """As if `FACTOR` ranks had reduced the same tensor. Returns what the protocol was given, floats as float32."""
+    staging = numbers(tensor, halves=halves)
+    given_work = widened(staging.work).copy()
     assert staging.work.ndim == 1
     assert staging.work.flags.c_contiguous
-    assert staging.work.dtype in (np.float32, np.int32)
-    staging.work *= FACTOR
+    assert staging.work.dtype in (SUPPORTED if halves else (np.float32, np.int32))
+    staging.work[:] = narrowed(given_work * given_work.dtype.type(FACTOR), staging.work.dtype)
     staging.write_back()
     return given_work
 
@@ -55,8 +59,10 @@ def views(draw: st.DrawFn) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     return base, view if isinstance(view, np.ndarray) else base
 
 
-@given(views())
-def test_any_numpy_view_is_reduced_in_place(base_and_view: tuple[npt.NDArray[Any], npt.NDArray[Any]]) -> None:
+@given(views(), st.booleans())
+def test_any_numpy_view_is_reduced_in_place(
+    base_and_view: tuple[npt.NDArray[Any], npt.NDArray[Any]], halves: bool
+) -> None:
     base, view = base_and_view
     before = view.copy()
     expected = base.copy()
@@ -66,15 +72,15 @@ def test_any_numpy_view_is_reduced_in_place(base_and_view: tuple[npt.NDArray[Any
     view[...] = 100
     untouched = base != 100
     base[...] = marks
-    given_work = reduce(view)
+    given_work = reduce(view, halves=halves)
     np.testing.assert_array_equal(given_work, before.reshape(-1).astype(given_work.dtype))
     np.testing.assert_array_equal(view, before * FACTOR)
     np.testing.assert_array_equal(base[untouched], expected[untouched])
 
 
-@given(views(), st.sampled_from(TORCH_DTYPES), st.booleans())
+@given(views(), st.sampled_from(TORCH_DTYPES), st.booleans(), st.booleans())
 def test_any_torch_view_is_reduced_in_place(
-    base_and_view: tuple[npt.NDArray[Any], npt.NDArray[Any]], dtype: str, requires_grad: bool
+    base_and_view: tuple[npt.NDArray[Any], npt.NDArray[Any]], dtype: str, requires_grad: bool, halves: bool
 ) -> None:
     _, view = base_and_view
     # Of the same shape, and with the same order of strides where those are positive.
@@ -84,19 +90,25 @@ def test_any_torch_view_is_reduced_in_place(
     if requires_grad and tensor.is_floating_point():
         tensor.requires_grad_()
     before = tensor.detach().clone()
-    given_work = reduce(tensor)
+    given_work = reduce(tensor, halves=halves)
     np.testing.assert_array_equal(given_work, before.reshape(-1).to(torch.float32).numpy())
     assert torch.equal(tensor.detach(), before * FACTOR)
     assert tensor.dtype == before.dtype
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
 def test_contiguous_memory_is_reduced_where_it_is(dtype: str) -> None:
     array = np.arange(6, dtype=dtype).reshape(2, 3)
-    assert np.shares_memory(numbers(array).work, array)
+    assert np.shares_memory(numbers(array, halves=True).work, array)
     tensor = torch.from_numpy(array)
-    assert np.shares_memory(numbers(tensor).work, array)
-    assert not np.shares_memory(numbers(array.T).work, array), "column-major is another order of elements"
+    assert np.shares_memory(numbers(tensor, halves=True).work, array)
+    assert not np.shares_memory(numbers(array.T, halves=True).work, array), "column-major is another order of elements"
+
+
+def test_contiguous_bfloat16_is_reduced_where_it_is() -> None:
+    tensor = torch.tensor([1.0, -2.5], dtype=torch.bfloat16)
+    assert numbers(tensor, halves=True).work.ctypes.data == tensor.data_ptr()
+    assert widened(numbers(tensor, halves=True).work).tolist() == [1.0, -2.5]
 
 
 @given(st.lists(st.floats(width=16), min_size=1))
@@ -125,6 +137,9 @@ def test_bfloat16_of_numpy_is_carried() -> None:
     array = np.array([1, 2, 3], ml_dtypes.bfloat16)
     reduce(array)
     assert array.astype(np.float32).tolist() == [3, 6, 9]
+    assert np.shares_memory(numbers(array, halves=True).work, array)
+    reduce(array[::-1], halves=True)
+    assert array.astype(np.float32).tolist() == [9, 18, 27]
 
 
 def test_results_are_rounded_to_nearest_even() -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,11 @@ from in_process import error_of, join, together
 
 from p4reduce import Communicator, MismatchError
 from p4reduce.backends import NAMES
+from p4reduce.collectives import reductions
+from p4reduce.collectives.plan import Group
+from p4reduce.protocol import Operation
 from p4reduce.protocol.blocks import Blocks
+from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.numbers import WIRES, Wire, error_bound, reference_allreduce, values_per_word
 
 SIZE = 3
@@ -61,6 +65,63 @@ def test_sums_are_as_close_as_their_form_allows(trio: list[Communicator], wire: 
     assert np.all(np.abs(results[0].double().numpy() - exact) <= bound + rounding)
     if wire != "int8":  # whose rounding depends on the number of the operation
         assert torch.equal(results[0], torch.from_numpy(reference_allreduce(float32, wire=wire)).to(dtype))
+
+
+def awkward(dtype: torch.dtype) -> list[torch.Tensor]:
+    """One a rank: sums beyond float16, subnormals, blocks of -0 and some that are not finite, and a ragged end."""
+    tensors = [(each / 1e3).to(dtype) for each in gradients(3001)]
+    tensors[0][700], tensors[1][1300], tensors[2][2000] = float("nan"), float("inf"), float("-inf")
+    for tensor in tensors:
+        tensor[4 * BLOCK : 8 * BLOCK] = -0.0
+        tensor[2400:2450] = 30000
+        tensor[2700:] *= torch.finfo(dtype).smallest_normal
+    return tensors
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("wire", WIRES)
+def test_sixteen_bits_are_reduced_as_float32_and_rounded(
+    trio: list[Communicator], wire: Wire, dtype: torch.dtype
+) -> None:
+    """Where they are, in a copy if they are strided, or as float32 where there is a residual: the same bits."""
+    given = awkward(dtype)
+    float32 = [each.float().numpy() for each in given]
+    name = f"{str(dtype).removeprefix('torch.')}{'' if wire == 'int32' else f':{wire}'}"
+    ways: list[tuple[str, Callable[[Communicator], torch.Tensor]]] = [
+        ("sum", lambda each: each.allreduce(given[each.rank].clone(), wire=wire)),
+        ("average", lambda each: each.allreduce(given[each.rank].clone(), "average", wire=wire)),
+        ("average", lambda each: each.allreduce(given[each.rank].repeat(2, 1).t()[:, 0], "average", wire=wire)),
+        ("average", lambda each: each.allreduce(given[each.rank].clone(), "average", wire=wire,
+                                                residual=torch.zeros(3001))),
+        ("reduce to 1 sum", lambda each: each.reduce(given[each.rank].clone(), 1, wire=wire)),
+    ]  # fmt: skip
+    for counter, (op, way) in enumerate(ways):
+        result = together(trio, way)[1]
+        number = fingerprint(counter, name, op, 3001)
+        with np.errstate(over="ignore"):
+            expected = torch.from_numpy(
+                reference_allreduce(float32, "avg" if op == "average" else "sum", wire=wire, operation=number)
+            ).to(dtype)
+        assert result.dtype == dtype
+        numbers = ~expected.isnan()
+        assert torch.equal(~result.isnan(), numbers)
+        assert not numbers.all()
+        assert torch.equal(result.view(torch.int16)[numbers], expected.view(torch.int16)[numbers]), op
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_sixteen_bits_are_reduced_where_they_are(dtype: torch.dtype) -> None:
+    def plan_of(tensor: torch.Tensor, factor: float = 1.0) -> Operation:
+        operation = reductions.allreduce(Group(0, 2), tensor, "sum", factor, "auto").operation
+        assert operation is not None
+        return operation
+
+    tensor = torch.ones(6, dtype=dtype)
+    operation = plan_of(tensor)
+    assert operation.data.ctypes.data == tensor.data_ptr()
+    assert operation.numbers == f"{dtype}:int16".removeprefix("torch.")
+    assert plan_of(tensor[::2]).data.dtype.itemsize == 2
+    assert plan_of(tensor, 3.0).data.dtype == np.float32
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,11 @@ from simulator import Network
 
 from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.fingerprint import fingerprint
+from p4reduce.protocol.halves import BFLOAT16, narrowed
 from p4reduce.protocol.numbers import WIRES, Wire, reference_allreduce, values_per_word
 
-Dtype: TypeAlias = "type[np.float32] | type[np.int32]"
+FLOATS = [np.dtype(np.float32), np.dtype(np.float16), BFLOAT16]
+INT32 = np.dtype(np.int32)
 
 SPECIAL_FLOATS = np.array(
     [-0.0, np.nan, np.inf, -np.inf, 1e-45, -1e-45, 1e-38, np.finfo(np.float32).max, np.finfo(np.float32).min],
@@ -57,16 +59,13 @@ def random_network(random: Random) -> Network:
     )
 
 
-def random_array(
-    random: Random, size: int, block_size: int, dtype: type[np.float32] | type[np.int32]
-) -> npt.NDArray[Any]:
+def random_array(random: Random, size: int, block_size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Some blocks zero, some values zero in others, and now and then a value that is awkward."""
     rng = np.random.default_rng(random.getrandbits(64))
     special: npt.NDArray[Any]
-    if dtype is np.float32:
-        values: npt.NDArray[Any] = (rng.standard_normal(size) * 10.0 ** random.choice([0, 0, -30, 30])).astype(
-            np.float32
-        )
+    if dtype != np.int32:
+        size_of_values = 10.0 ** random.choice([0, 0, -6, 4] if dtype == np.float16 else [0, 0, -30, 30])
+        values: npt.NDArray[Any] = (rng.standard_normal(size) * size_of_values).astype(np.float32)
         special, zero = SPECIAL_FLOATS, random.choice([0.0, -0.0])
     else:
         values, special, zero = rng.integers(-1000, 1000, size, np.int32), SPECIAL_INTS, 0.0
@@ -76,7 +75,7 @@ def random_array(
     kept = rng.random(size // block_size + 1) < random.choice([0, 0.1, 0.5, 1, 1])
     values[~np.repeat(kept, block_size)[:size]] = zero
     values[rng.random(size) < random.choice([0, 0, 0.5])] = zero
-    return values
+    return narrowed(values, np.dtype(dtype))
 
 
 @dataclass
@@ -116,12 +115,14 @@ def call(
     counter: int = 0,
     residual: bool = False,
     reader: int = -1,
+    average: bool = False,
 ) -> Call:
     """counter: the operation's of the job. reader: the rank whose array stays as it is."""
     operations = [
         Operation(
             array.copy(),
             wire=wire,
+            divisor=len(arrays) if average else 1,
             residual=np.zeros_like(array) if residual else None,
             read_only=rank == reader,
         )
@@ -130,7 +131,8 @@ def call(
     for operation in operations:
         operation.data.flags.writeable = not operation.read_only
     number = fingerprint(counter, operations[0].numbers, "sum", arrays[0].size)
-    expected = reference_allreduce(arrays, block_size=block_size, wire=wire, operation=number)
+    op = "avg" if average else "sum"
+    expected = reference_allreduce(arrays, op, block_size=block_size, wire=wire, operation=number)
     return Call(operations, arrays, expected, wire)
 
 
@@ -140,12 +142,22 @@ def random_calls(random: Random, membership: Membership) -> list[Call]:
     calls = []
     for counter in range(random.choice([1, 1, 2, 4])):
         size = random.choice([0, 1, random.randint(0, most), most])
-        dtype: Dtype = np.float32 if random.random() < 0.7 else np.int32
-        wire: Wire = random.choice(WIRES) if dtype is np.float32 else "int32"
-        residual = dtype is np.float32 and random.random() < 0.3
+        dtype = random.choice([FLOATS[0], *FLOATS]) if random.random() < 0.7 else INT32
+        wire: Wire = random.choice(WIRES) if dtype != np.int32 else "int32"
+        residual = dtype == np.float32 and random.random() < 0.3
+        average = dtype != np.int32 and not residual and random.random() < 0.3
         values = membership.block_size * values_per_word(wire)
         arrays = [random_array(random, size, values, dtype) for _ in range(membership.world_size)]
         reader = random.choice([-1, -1, random.randrange(membership.world_size)])
-        one = call(arrays, membership.block_size, wire, counter=counter, residual=residual, reader=reader)
-        calls.append(one)
+        calls.append(
+            call(
+                arrays,
+                membership.block_size,
+                wire,
+                counter=counter,
+                residual=residual,
+                reader=reader,
+                average=average,
+            )
+        )
     return calls

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 from typing import Any
@@ -16,7 +17,9 @@ from hypothesis.extra import numpy as hnp
 
 from p4reduce.errors import UnsupportedDtype
 from p4reduce.protocol.blocks import Blocks
+from p4reduce.protocol.halves import widened
 from p4reduce.protocol.numbers import (
+    WIRES,
     FloatNumbers,
     Wire,
     error_bound,
@@ -224,8 +227,19 @@ def test_no_sum_overflows_at_any_size() -> None:
 def test_average() -> None:
     rows = [np.array([1, 2, 4], np.float32)] * 3
     np.testing.assert_array_equal(reference_allreduce(rows, "avg"), rows[0])
-    with pytest.raises(ValueError, match="op 'avg' of int32: accepted are 'sum', and 'avg' of float32"):
+    with pytest.raises(ValueError, match="op 'avg' of int32: accepted are 'sum', and 'avg' of floats"):
         reference_allreduce([np.ones(2, np.int32)], "avg")
+
+
+def test_halves_are_added_and_divided_as_float32() -> None:
+    rows = [np.array([60000, 0.1, -0.0, 1], np.float16), np.array([60000, 0.3, 0, 2**-24], np.float16)]
+    for op, wire in itertools.product(("sum", "avg"), WIRES):
+        with np.errstate(over="ignore"):
+            expected = reference_allreduce([widened(row) for row in rows], op, 2, wire).astype(np.float16)
+        result = reference_allreduce(rows, op, 2, wire)
+        assert result.dtype == np.float16
+        assert result.tobytes() == expected.tobytes()
+        assert math.isinf(result[0]) == (op == "sum")
 
 
 def test_shapes() -> None:
@@ -253,5 +267,5 @@ def test_order_of_ranks_does_not_matter() -> None:
 
 
 def test_unsupported_dtype() -> None:
-    with pytest.raises(UnsupportedDtype, match="dtype float64 cannot be aggregated: supported are float32 and int32"):
+    with pytest.raises(UnsupportedDtype, match="dtype float64 cannot be aggregated: supported are native float32, int"):
         numbers_for(np.dtype(np.float64), 2)

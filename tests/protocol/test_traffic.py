@@ -17,6 +17,7 @@ from scenarios import Call, call, random_calls, random_membership
 from simulator import Network, Simulation
 
 from p4reduce.protocol import Membership
+from p4reduce.protocol.halves import widened
 from p4reduce.protocol.numbers import values_per_word
 from p4reduce.protocol.operation import Zeros
 from p4reduce.protocol.packet import Codec
@@ -27,7 +28,7 @@ def sent_blocks(
 ) -> npt.NDArray[np.bool_]:
     padded = np.zeros(-(-array.size // block_size) * block_size, array.dtype)
     padded[: array.size] = array
-    flags: npt.NDArray[np.bool_] = (padded.reshape(-1, block_size) != 0).any(axis=1)
+    flags: npt.NDArray[np.bool_] = (widened(padded).reshape(-1, block_size) != 0).any(axis=1)
     flags[: {"skipped": 0, "first": streams, "sent": flags.size}[zeros]] = True
     return flags
 

@@ -421,7 +421,9 @@ def test_senseless_memberships(changes: dict[str, int], message: str) -> None:
 
 
 def test_operations_refuse_what_they_cannot_reduce() -> None:
-    with pytest.raises(UnsupportedDtype, match="data has dtype float64: supported are native float32 and int32"):
+    with pytest.raises(
+        UnsupportedDtype, match="data has dtype float64: supported are native float32, int32, float16, and"
+    ):
         Operation(np.ones(3))
     with pytest.raises(UnsupportedDtype, match="data has dtype >f4"):
         Operation(np.ones(3, ">f4"))
@@ -435,6 +437,10 @@ def test_operations_refuse_what_they_cannot_reduce() -> None:
     fixed.flags.writeable = False
     with pytest.raises(ValueError, match="writable False"):
         Operation(fixed)
+    with pytest.raises(ValueError, match="divisor=2 of int32, whose sums are not divided: accepted is 1"):
+        Operation(np.ones(3, np.int32), divisor=2)
+    with pytest.raises(ValueError, match=r"residual has dtype float32 and shape .*, for float32 data"):
+        Operation(np.ones(3, np.float16), residual=np.zeros(3, np.float32))
 
 
 def test_too_large_a_tensor_is_refused_and_harms_nothing() -> None:

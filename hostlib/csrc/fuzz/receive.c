@@ -40,17 +40,18 @@ static void submit(struct job *job, struct input *input) {
     if (job->operations == MOST_OPERATIONS)
         return;
     const size_t count = (size_t)take(input, 256) * take(input, 16) % MOST_VALUES;
-    const unsigned zeros = take(input, 8), dtype = take(input, 3), sent = take(input, 3);
+    const unsigned zeros = take(input, 8), type = P4REDUCE_FLOAT32 + take(input, 4), sent = take(input, 3);
     uint32_t *values = malloc(4 * count + (count == 0));
     for (size_t i = 0; i < count; i++)
         values[i] = i / job->block_size % 8 < zeros ? (uint32_t)(i & 1) << 31 : (uint32_t)(i * 2654435761u);
     job->arrays[job->operations++] = values;
     const p4reduce_request request = {
         .size = sizeof request,
-        .type = dtype == 2 ? P4REDUCE_INT32 : P4REDUCE_FLOAT32,
+        .type = type,
         .data = values,
         .count = count,
-        .divisor = dtype == 1 ? 3 : 0,
+        .divisor = type != P4REDUCE_INT32 && take(input, 2) ? 3 : 0,
+        .wire = type != P4REDUCE_INT32 ? take(input, 3) : P4REDUCE_WIRE_INT32,
         .zeros = sent,
     };
     p4reduce_worker_submit(job->worker, &request, job->now, NULL);

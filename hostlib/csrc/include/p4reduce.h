@@ -104,9 +104,14 @@ typedef struct p4reduce_stats {
     uint64_t slowdowns; /* times that a queue seemed to have overflowed, and packets were spread out more */
 } p4reduce_stats;
 
-typedef enum p4reduce_type { P4REDUCE_FLOAT32 = 1, P4REDUCE_INT32 = 2 } p4reduce_type;
+typedef enum p4reduce_type {
+    P4REDUCE_FLOAT32 = 1,
+    P4REDUCE_INT32 = 2,
+    P4REDUCE_FLOAT16 = 3, /* added up as float32, of which the sum is rounded to nearest, ties to even */
+    P4REDUCE_BFLOAT16 = 4 /* the same */
+} p4reduce_type;
 
-/* The integers that stand for float32 on the wire: one, two or four in each word of a block. */
+/* The integers that stand for floats on the wire: one, two or four in each word of a block. */
 typedef enum p4reduce_wire {
     P4REDUCE_WIRE_INT32 = 0,
     P4REDUCE_WIRE_INT16 = 1,
@@ -130,9 +135,9 @@ typedef struct p4reduce_request {
     uint32_t type;         /* p4reduce_type of the data */
     void *data;            /* nobody else may touch it until the operation has ended; undefined after an error */
     uint64_t count;        /* of values */
-    const char *dtype;     /* what the caller has, if it is not `type`'s name, say "bfloat16"; at most 31 characters */
+    const char *dtype;     /* what the caller has, if it is not `type`'s name, say "float64"; at most 31 characters */
     const char *reduce_op; /* NULL for "sum"; at most 31 characters. Only compared with the other ranks' */
-    float divisor;         /* not 0 or 1: float32 sums are divided by it, as for an average */
+    float divisor;         /* not 0 or 1: sums of floats are divided by it, as float32, as for an average */
     uint32_t wire;         /* p4reduce_wire; of int32 data, P4REDUCE_WIRE_INT32 */
     double timeout;        /* from when no earlier operation is under way any more; 0 for 30 minutes */
     const char *name;      /* for error messages; NULL for "allreduce (<reduce_op>) of <count> <dtype>" */

@@ -32,6 +32,13 @@ P4REDUCE_API p4reduce_status p4reduce_quantise(const char *simd, uint32_t type, 
 P4REDUCE_API p4reduce_status p4reduce_dequantise(const char *simd, uint32_t type, uint32_t wire, const uint8_t *words,
                                                  uint64_t count, uint32_t world_size, uint32_t exponent, void *values);
 
+/* 16-bit floats, of FLOAT16 or BFLOAT16, as float32; and float32 rounded to them, to nearest, ties to even. NaNs become
+ * quiet, and keep the bits that there is room for. */
+P4REDUCE_API p4reduce_status p4reduce_widen(const char *simd, uint32_t type, const void *values, uint64_t count,
+                                            void *wide);
+P4REDUCE_API p4reduce_status p4reduce_narrow(const char *simd, uint32_t type, const void *wide, uint64_t count,
+                                             void *values);
+
 /* 32 bits, of which the lower 8 are 0, that identify a job's `counter`-th operation; names are at most 31 characters. */
 P4REDUCE_API uint32_t p4reduce_fingerprint(uint32_t counter, const char *dtype, const char *reduce_op, uint64_t count);
 

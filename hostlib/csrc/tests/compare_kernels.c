@@ -92,6 +92,39 @@ static void compare_scan(const struct kernels *kernels) {
         }
 }
 
+static void compare_half(const struct half *half, const struct half *portable, const char *what) {
+    static uint16_t halves[1 << 16], expected_halves[1 << 16];
+    static float values[1 << 16], expected[1 << 16];
+    for (size_t i = 0; i < 1 << 16; i++)
+        halves[i] = (uint16_t)i;
+    half->widen(halves, 1 << 16, values);
+    portable->widen(halves, 1 << 16, expected);
+    check(memcmp(values, expected, sizeof values) == 0, what, 1, 0);
+    for (int round = 0; round < 100; round++) {
+        uint32_t bits[1 << 10];
+        for (size_t i = 0; i < 1 << 10; i++) {
+            const uint32_t near = next_random() % 3 - 1; // ties, and what is beside them
+            memcpy(bits + i, expected + next_random() % (1 << 16), 4);
+            bits[i] = round % 2 ? next_random() : bits[i] + (next_random() % 2 << (round % 4 ? 12 : 15)) + near;
+        }
+        const size_t count = (1 << 10) - (size_t)round;
+        half->narrow((const float *)memcpy(values, bits, sizeof bits), count, halves);
+        portable->narrow(values, count, expected_halves);
+        check(memcmp(halves, expected_halves, 2 * count) == 0, what, 2, count);
+    }
+}
+
+static void compare_largest(const struct kernels *kernels) {
+    uint16_t halves[100];
+    for (size_t count = 0; count <= 100; count++)
+        for (int round = 0; round < 100; round++) {
+            for (size_t i = 0; i < count; i++)
+                halves[i] = (uint16_t)(round % 10 ? next_random() >> next_random() % 32 : next_random() << 15);
+            const uint16_t largest = kernels->halves->largest(halves, count);
+            check(largest == kernels_portable.halves->largest(halves, count), "largest", round, count);
+        }
+}
+
 int main(int count, char **arguments) {
     const struct kernels *kernels = count > 1 ? kernels_named(arguments[1]) : kernels_chosen();
     if (kernels == NULL) {
@@ -103,6 +136,9 @@ int main(int count, char **arguments) {
         compare_dequantise(kernels, headroom);
     }
     compare_scan(kernels);
+    compare_half(&kernels->halves->float16, &kernels_portable.halves->float16, "float16");
+    compare_half(&kernels->halves->bfloat16, &kernels_portable.halves->bfloat16, "bfloat16");
+    compare_largest(kernels);
     printf("%s: as portable\n", kernels->name);
     return 0;
 }

@@ -111,12 +111,8 @@ class Reduction:
             packed.reshape(-1), dtype=dtype, reduce_op=self._op, divisor=self._divisor, wire=self._wire
         )
 
-        def divide_and_finish() -> None:
-            if self._divisor != 1 and not operation.divided:
-                np.divide(packed, np.float32(self._divisor), out=packed)
-            self._rows.write_back(union, packed)
-
-        return Plan(self._name, operation, result, divide_and_finish, crossings=self._rows.crossings)
+        finish = partial(self._rows.write_back, union, packed)
+        return Plan(self._name, operation, result, finish, crossings=self._rows.crossings)
 
     def _header(self, run: Run) -> tuple[list[tuple[npt.NDArray[np.int64], Values]] | None, list[int], list[list[int]]]:
         """All ranks' rows, where they fit into it; how many they are; and what else `_described` says of each."""

@@ -13,8 +13,8 @@ from p4reduce.collectives.plan import Group, Plan
 from p4reduce.errors import UnsupportedDtype
 from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import check_ranks
-from p4reduce.tensors.dense import WireChoice, check_writable, dtype_name, flat_float32, wire_for, work_dtype
-from p4reduce.tensors.staging import Target, crossings, numbers
+from p4reduce.tensors.dense import HALVES, WireChoice, check_writable, dtype_name, flat_float32, wire_for, work_dtype
+from p4reduce.tensors.staging import Number, Target, crossings, numbers, on_device
 
 if TYPE_CHECKING:
     from p4reduce.tensors.cuda import Wait
@@ -39,7 +39,7 @@ class Sum:
     ) -> None:
         """in_place: the result goes into the tensor, which must be writable. residual: for what the wire loses."""
         dtype = dtype_name(tensor)
-        carried = work_dtype(dtype)
+        carried: Number = work_dtype(dtype)
         if carried is np.int32 and op == "average":
             raise UnsupportedDtype("op='average' of int32, whose average is no integer: use op='sum' and divide")
         if carried is np.int32 and factor != 1:
@@ -51,32 +51,27 @@ class Sum:
         if in_place:
             check_writable(tensor)
         self._factor = np.float32(settings.number("factor", factor))
+        if factor == 1 and residual is None and not on_device(tensor):
+            carried = HALVES.get(dtype, carried)
         # A product never in the tensor's own memory, which would keep it where the plan cannot be submitted.
         self._staging = numbers(tensor, carried, copy=not in_place or factor != 1)
         work = self._staging.work
-        self._divisor = group.size if op == "average" else 1
         self._name = f"{collective} ({op}) of {work.size} {dtype}"
         what = op if collective == "allreduce" else f"{collective} {op}"
         lost = None if residual is None else flat_float32("residual", residual, work.size)
-        self._operation = Operation(work, dtype=dtype, reduce_op=what, divisor=self._divisor, wire=form, residual=lost)
+        divisor = group.size if op == "average" else 1
+        self._operation = Operation(work, dtype=dtype, reduce_op=what, divisor=divisor, wire=form, residual=lost)
 
     def plan(self, result: T, finish: Callable[[], None], *targets: Target) -> Plan[T]:
         return Plan(self._name, self._operation, result, finish, self._fetch, crossings(self._staging, *targets))
 
     def write_back(self) -> None:
-        self._divide()
         self._staging.write_back()
 
     def write_part(self, index: int, out: Target) -> None:
-        self._divide()
         out.write(self._staging.host[index, ...])
 
     def _fetch(self, wait: Wait) -> None:
         self._staging.fetch(wait)
         if self._factor != 1:
             np.multiply(self._staging.work, self._factor, out=self._staging.work)
-
-    def _divide(self) -> None:
-        # In float32, so that a float16 average need not have a float16 sum.
-        if self._divisor != 1 and not self._operation.divided:
-            np.divide(self._staging.work, np.float32(self._divisor), out=self._staging.work)

@@ -127,12 +127,10 @@ class NativeEngine(Carrier):
         number = next(self._numbers)
         request = c.Request.make(
             **numbers_of(operation),
-            divisor=operation.divisor,
             timeout=timeout,
             name=name.encode(),
             context=number,
         )
-        operation.divided = True
         self._under_way[number] = _UnderWay(operation, name, on_end, time.monotonic())
         error = c.Error.make()
         status = self._library.p4reduce_submit(self._handle, request, None, error)

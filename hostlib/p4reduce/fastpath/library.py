@@ -22,6 +22,7 @@ import p4reduce
 from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError, P4ReduceError
 from p4reduce.fastpath import structures as c
 from p4reduce.protocol import Operation
+from p4reduce.protocol.halves import type_name
 from p4reduce.transport import TransportError
 
 NAME = "libp4reduce.so"
@@ -66,6 +67,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         c_int,
         [c_char_p, c_uint32, c_uint32, c_void_p, c_uint64, c_uint32, c_uint32, c_void_p],
     ),
+    "p4reduce_widen": (c_int, [c_char_p, c_uint32, c_void_p, c_uint64, c_void_p]),
+    "p4reduce_narrow": (c_int, [c_char_p, c_uint32, c_void_p, c_uint64, c_void_p]),
     "p4reduce_fingerprint": (c_uint32, [c_uint32, c_char_p, c_char_p, c_uint64]),
 }
 
@@ -125,6 +128,7 @@ def numbers_of(operation: Operation) -> dict[str, Any]:
         "data": address(operation.data),
         "residual": None if residual is None else residual.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
         "count": operation.data.size,
+        "divisor": operation.divisor,
         "read_only": operation.read_only,
         "zeros": c.ZEROS[operation.zeros],
         "dtype": operation.dtype.encode(),
@@ -162,4 +166,4 @@ def check(status: int, error: c.Error) -> None:
 
 
 def type_code(dtype: np.dtype[Any]) -> int:
-    return c.TYPES[dtype.name]
+    return c.TYPES[type_name(dtype)]

@@ -93,6 +93,22 @@ def dequantise(
     return values
 
 
+def widened(halves: npt.NDArray[Any], simd: str | None = None) -> npt.NDArray[np.float32]:
+    """What `protocol.halves.widened` gives for a flat array of 16-bit floats."""
+    values = np.empty(halves.size, np.float32)
+    type_ = type_code(halves.dtype)
+    _check(library().p4reduce_widen(_name(simd), type_, address(halves), halves.size, address(values)), simd)
+    return values
+
+
+def narrowed(values: npt.NDArray[np.float32], dtype: npt.DTypeLike, simd: str | None = None) -> npt.NDArray[Any]:
+    """What `protocol.halves.narrowed` gives for a flat array."""
+    halves = np.empty(values.size, dtype)
+    type_ = type_code(halves.dtype)
+    _check(library().p4reduce_narrow(_name(simd), type_, address(values), values.size, address(halves)), simd)
+    return halves
+
+
 def fingerprint(counter: int, dtype: str, reduce_op: str, numel: int) -> int:
     """What `protocol.fingerprint.fingerprint` gives."""
     result: int = library().p4reduce_fingerprint(counter & 0xFFFFFFFF, dtype.encode(), reduce_op.encode(), numel)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 ABI = 3
 
 OK, INVALID, MISMATCH, ABORTED, TIMEOUT, FAILED, CLOSED, SYSTEM, NO_MEMORY, NETWORK = range(10)
-TYPES = {"float32": 1, "int32": 2}
+TYPES = {"float32": 1, "int32": 2, "float16": 3, "bfloat16": 4}
 WIRES = {"int32": 0, "int16": 1, "int8": 2}
 ZEROS = {"skipped": 0, "first": 1, "sent": 2}
 LINK_UDP, LINK_PACKET = 1, 2

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.protocol.constants import NO_KEY
+from p4reduce.protocol.halves import narrowed, widened
 
 ZERO = 0
 """As a block's exponent: all its values are +0 or -0."""
 NOT_FINITE = 255
-"""As a float32 block's exponent: one of its values is NaN or infinite. Also the exponent of any int32 block."""
+"""As a block of floats' exponent: one of its values is NaN or infinite. Also the exponent of any int32 block."""
 
 MAX_STREAM_LENGTH = 1 << 24
 
@@ -24,7 +25,10 @@ _SCAN_ROWS = 1024  # blocks scanned at once, so that the magnitudes stay in the 
 
 
 class Blocks:
-    """Reads and writes a flat array by block. A ragged last block reads as padded with zeros."""
+    """Reads and writes a flat array by block: float32, int32, or 16-bit floats, whose blocks are float32.
+
+    A ragged last block reads as padded with zeros.
+    """
 
     def __init__(self, data: npt.NDArray[Any], block_size: int) -> None:
         self.data = data
@@ -36,15 +40,16 @@ class Blocks:
     def gather(self, blocks: list[int]) -> npt.NDArray[Any]:
         """A copy of some blocks, at least one: shape (number of blocks, block size)."""
         if max(blocks) < self._whole_count:
-            return self._whole.take(blocks, axis=0)
+            return widened(self._whole.take(blocks, axis=0))
         rows = np.zeros((len(blocks), self.block_size), self.data.dtype)
         for block, row in zip(blocks, rows, strict=True):
             values = self._values(block)
             row[: values.size] = values
-        return rows
+        return widened(rows)
 
     def scatter(self, blocks: list[int], rows: npt.NDArray[Any]) -> None:
         """Writes some blocks, at least one; `rows` has shape (number of blocks, block size)."""
+        rows = narrowed(rows, self.data.dtype)
         if max(blocks) < self._whole_count:
             self._whole[blocks] = rows
         else:
@@ -58,24 +63,23 @@ class Blocks:
     @property
     def least(self) -> int:
         """The least exponent of a block that is not zero."""
-        return 1 if self.data.dtype == np.float32 else NOT_FINITE
+        return NOT_FINITE if self.data.dtype == np.int32 else 1
 
     def scan(self) -> npt.NDArray[np.uint8]:
         """The largest biased exponent in each block, ZERO for a block of zeros.
 
-        float32: 1 also stands for a block of subnormals only, NOT_FINITE for one with a NaN or an infinity.
+        Floats, as float32: 1 also stands for a block of subnormals only, NOT_FINITE for one with a NaN or an infinity.
         int32: NOT_FINITE for every block that is not zero, as integers are not scaled.
         """
-        is_float = self.data.dtype == np.float32
+        is_float = self.data.dtype != np.int32
         # As integers, the magnitudes of IEEE numbers are in the order of their values. -0 is the magnitude 0.
         magnitude = np.uint32(0x7FFFFFFF if is_float else 0xFFFFFFFF)
-        bits = self._whole.view(np.uint32)
         largest = np.zeros(self.count, np.uint32)
         for start in range(0, self._whole_count, _SCAN_ROWS):
-            rows = bits[start : start + _SCAN_ROWS]
+            rows = widened(self._whole[start : start + _SCAN_ROWS]).view(np.uint32)
             np.max(rows & magnitude, axis=1, out=largest[start : start + len(rows)])
         if self.count > self._whole_count:
-            largest[-1] = np.max(self._values(self._whole_count).view(np.uint32) & magnitude)
+            largest[-1] = np.max(widened(self._values(self._whole_count)).view(np.uint32) & magnitude)
         exponents = np.maximum(largest >> 23, 1).astype(np.uint8) if is_float else np.uint8(NOT_FINITE)
         result: npt.NDArray[np.uint8] = np.where(largest != 0, exponents, np.uint8(ZERO))
         return result

@@ -20,6 +20,8 @@ With the largest p such that N * (2^p - 1) <= 2^(w - 1) - 1,
 
 so that int8, whose quanta are large, errs to both sides alike. r follows from the operation, the rank and the value's
 place alone, so a rank does the same whatever computes it. A block of B words then has 2B or 4B values.
+
+16-bit floats are worked on as float32, and y is rounded to them in the end, ties to even.
 """
 
 from __future__ import annotations
@@ -33,9 +35,13 @@ import numpy.typing as npt
 from p4reduce.errors import UnsupportedDtype
 from p4reduce.protocol.blocks import NOT_FINITE, ZERO, Blocks
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
+from p4reduce.protocol.halves import BFLOAT16
 
 Wire: TypeAlias = Literal["int32", "int16", "int8"]
 WIRES: tuple[Wire, ...] = get_args(Wire)
+
+SUPPORTED = (np.float32, np.int32, np.float16, BFLOAT16)
+"""Dtypes of arrays that are added up."""
 
 _ROWS_AT_ONCE = 4096  # of the reference, which takes 8 bytes a value besides its arrays
 _NOISE_BITS = 23
@@ -174,13 +180,15 @@ def _unpack(words: npt.NDArray[Any], per_word: int) -> npt.NDArray[Any]:
 
 def numbers_for(dtype: np.dtype[Any], world_size: int, wire: Wire = "int32") -> Numbers:
     """What adds arrays of `dtype` in words of that form. Raises UnsupportedDtype or ValueError."""
-    if dtype not in (np.float32, np.int32):
-        raise UnsupportedDtype(f"dtype {dtype} cannot be aggregated: supported are float32 and int32")
+    if dtype not in SUPPORTED:
+        raise UnsupportedDtype(
+            f"dtype {dtype} cannot be aggregated: supported are native float32, int32, float16, and uint16 for bfloat16"
+        )
     if wire not in WIRES or (dtype == np.int32 and wire != "int32"):
-        accepted = WIRES if dtype == np.float32 else WIRES[:1]
+        accepted = WIRES[:1] if dtype == np.int32 else WIRES
         raise ValueError(f"wire {wire!r} of {dtype}: accepted are {', '.join(accepted)}")
     check_ranks(wire, world_size)
-    return FloatNumbers(world_size, wire) if dtype == np.float32 else Int32Numbers()
+    return Int32Numbers() if dtype == np.int32 else FloatNumbers(world_size, wire)
 
 
 def check_ranks(wire: Wire, world_size: int) -> None:
@@ -209,15 +217,15 @@ def reference_allreduce(
 ) -> npt.NDArray[Any]:
     """The answer that the switch must give, bit for bit, to ranks that reduce `arrays`: one a rank, equal in shape.
 
-    dtype float32 or int32; the result has the shape and dtype of one of them. `op`: "sum", or "avg", which divides
-    the sum by the number of ranks (float32 only). `block_size`: words. `operation`: its fingerprint, where int8's
+    dtype one of `SUPPORTED`; the result has the shape and dtype of one of them. `op`: "sum", or "avg", which divides
+    the sum by the number of ranks (floats only). `block_size`: words. `operation`: its fingerprint, where int8's
     rounding depends on it.
     """
     first = arrays[0]
     if any(array.shape != first.shape or array.dtype != first.dtype for array in arrays):
         raise ValueError(f"arrays differ in shape or dtype: {[(array.shape, str(array.dtype)) for array in arrays]}")
-    if op not in ("sum", "avg") or (op == "avg" and first.dtype != np.float32):
-        raise ValueError(f"op {op!r} of {first.dtype}: accepted are 'sum', and 'avg' of float32")
+    if op not in ("sum", "avg") or (op == "avg" and first.dtype == np.int32):
+        raise ValueError(f"op {op!r} of {first.dtype}: accepted are 'sum', and 'avg' of floats")
     numbers = numbers_for(first.dtype, len(arrays), wire)
     values = block_size * numbers.per_word
     flat = [Blocks(np.ascontiguousarray(array).reshape(-1), values) for array in arrays]
@@ -231,7 +239,6 @@ def reference_allreduce(
         sums = np.zeros((len(ids), block_size), np.int32)
         for rank, blocks in enumerate(flat):
             sums += numbers.quantise(blocks.gather(ids), agreed, ids, operation | rank)
-        result.scatter(ids, numbers.dequantise(sums, agreed))
-    if op == "avg":
-        result.data /= np.float32(len(arrays))
+        totals = numbers.dequantise(sums, agreed)
+        result.scatter(ids, totals / np.float32(len(arrays)) if op == "avg" else totals)
     return result.data.reshape(first.shape)

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from p4reduce.errors import UnsupportedDtype
 from p4reduce.protocol.blocks import NOT_FINITE, ZERO, Blocks, Dealing
 from p4reduce.protocol.fingerprint import fingerprint
+from p4reduce.protocol.halves import type_name
 from p4reduce.protocol.membership import Membership
-from p4reduce.protocol.numbers import WIRES, Numbers, Wire
+from p4reduce.protocol.numbers import SUPPORTED, WIRES, Numbers, Wire
 
 Zeros: TypeAlias = Literal["skipped", "first", "sent"]
 ZEROS: tuple[Zeros, ...] = get_args(Zeros)
@@ -22,13 +23,13 @@ ZEROS: tuple[Zeros, ...] = get_args(Zeros)
 class Operation:
     """One allreduce of a flat array, whose contents are replaced by the sum over all ranks.
 
-    `data`: 1-d, C-contiguous, writable unless `read_only`, float32 or int32; nobody else may touch it until `done`, and
-    after an error its contents are undefined. `dtype` names what the caller has, say "bfloat16" that is carried as
-    float32 (None: that of `data`), and `reduce_op` what it wants; `wire` says how words carry values, int32 values as
-    they are. Ranks must agree on all three and on the number of elements.
+    `data`: 1-d, C-contiguous, writable unless `read_only`, float32, int32, float16, or uint16 that has the bits of
+    bfloat16; nobody else may touch it until `done`, and after an error its contents are undefined. `dtype` names what
+    the caller has, say "bfloat16" that is carried as float32 (None: that of `data`), and `reduce_op` what it wants;
+    `wire` says how words carry values, int32 values as they are. Ranks must agree on all three and on the number of
+    elements.
 
-    `divisor`: for an average of float32. What carries the operation divides by it if that costs no pass over the data,
-    and says so in `divided`; otherwise it is the caller's to do.
+    `divisor`: of the sums of floats, for an average; they are divided as float32.
 
     `residual`: float32 like `data`, into which goes, block by block as they are sent, what of this rank's values the
     wire has no digits for; what is not sent is left as it is.
@@ -52,8 +53,10 @@ class Operation:
         read_only: bool = False,
         zeros: Zeros = "skipped",
     ) -> None:
-        if data.dtype != np.float32 and data.dtype != np.int32:
-            raise UnsupportedDtype(f"data has dtype {data.dtype}: supported are native float32 and int32")
+        if data.dtype not in SUPPORTED:
+            raise UnsupportedDtype(
+                f"data has dtype {data.dtype}: supported are native float32, int32, float16, and uint16 for bfloat16"
+            )
         if data.ndim != 1 or not data.flags.c_contiguous or not (read_only or data.flags.writeable):
             raise ValueError(
                 f"data has shape {data.shape}, strides {data.strides}, writable {data.flags.writeable}: accepted is a "
@@ -61,6 +64,8 @@ class Operation:
             )
         if wire not in WIRES or (data.dtype == np.int32 and wire != "int32"):
             raise ValueError(f"wire={wire!r} of {data.dtype}: accepted are {', '.join(WIRES)}, of int32 only int32")
+        if data.dtype == np.int32 and divisor != 1:
+            raise ValueError(f"divisor={divisor!r} of int32, whose sums are not divided: accepted is 1")
         if residual is not None and not (
             data.dtype == residual.dtype == np.float32 and data.shape == residual.shape and residual.flags.carray
         ):
@@ -71,14 +76,13 @@ class Operation:
         if zeros not in ZEROS:
             raise ValueError(f"zeros={zeros!r}: accepted are {', '.join(ZEROS)}")
         self.data = data
-        self.dtype = dtype or data.dtype.name
+        self.dtype = dtype or type_name(data.dtype)
         self.reduce_op = reduce_op
         self.divisor = divisor
         self.wire = wire
         self.residual = residual
         self.read_only = read_only
         self.zeros = zeros
-        self.divided = False
         self.done = False
         self.error: BaseException | None = None
         self.on_done: Callable[[Operation], None] | None = None
@@ -130,3 +134,12 @@ class Task:
             left[np.equal(exponents, NOT_FINITE)] = 0
             self.residual.scatter(blocks, left)
         return words
+
+    def dequantise(self, blocks: list[int], exponents: list[int], sums: npt.NDArray[np.int32]) -> None:
+        """Takes the sums of some blocks."""
+        if self.operation.read_only:
+            return
+        values = self.numbers.dequantise(sums, exponents)
+        if self.operation.divisor != 1:
+            values = values / np.float32(self.operation.divisor)
+        self.blocks.scatter(blocks, values)

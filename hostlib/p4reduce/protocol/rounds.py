@@ -57,8 +57,7 @@ class Rounds:
     def take_result(self, slot: Slot, task: Task, packet: Packet) -> bytes | None:
         """Takes the sums of the round. Returns the packet of the next one; None when the slot has done its part."""
         if slot.active:
-            if not task.operation.read_only:
-                task.blocks.scatter(slot.agreed, task.numbers.dequantise(packet.values, slot.agreed_exponents))
+            task.dequantise(slot.agreed, slot.agreed_exponents, packet.values)
             self._stats.blocks_received += len(slot.agreed)
         slot.seq = slot.seq + 1 & _SEQ_MASK
         own = self._agree(slot, task, packet.keys)

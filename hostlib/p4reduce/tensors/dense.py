@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.errors import UnsupportedDtype
+from p4reduce.protocol.halves import BFLOAT16
 from p4reduce.protocol.numbers import WIRES, Wire
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ WORK_DTYPES: dict[str, type[np.float32] | type[np.int32]] = {
     "int32": np.int32,
 }
 
+Half: TypeAlias = "type[np.float16] | type[np.uint16]"
+
+# That of 16-bit floats' memory, which the protocol reads and writes where no other step of a collective is in float32.
+HALVES: dict[str, Half] = {"float16": np.float16, "bfloat16": BFLOAT16.type}
 
 WireChoice: TypeAlias = Literal["auto", Wire]
 WIRE_CHOICES: tuple[WireChoice, ...] = ("auto", *WIRES)

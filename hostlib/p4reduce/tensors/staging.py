@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a tensor stands while it is reduced or moved: a flat array in the host's memory, and the way back.
 
-The protocol adds float32 and int32 values of one flat, contiguous array. A tensor is either reduced, as numbers, or
-moved, as the int32 words of its memory, of which the last is padded with zero bytes: integers are added as they are, so
-what all but one rank add zeros to arrives with every bit as it was, whatever its dtype.
+The protocol adds the values of one flat, contiguous array of float32, int32 or 16-bit floats. A tensor is either
+reduced, as numbers, or moved, as the int32 words of its memory, of which the last is padded with zero bytes: integers
+are added as they are, so what all but one rank add zeros to arrives with every bit as it was, whatever its dtype.
 
 A tensor whose memory is such an array already is a `View`, and what is done there is done to the tensor. Of all others
 there is a copy, a `Buffer`, and the tensor stays as it is until `write_back`. What is on a CUDA device is fetched when
@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.tensors.dense import assign, host_copy, is_torch
+from p4reduce.tensors.dense import HALVES, Half, assign, host_copy, is_torch
 
 if TYPE_CHECKING:
     import torch
 
     from p4reduce.tensors.cuda import Crossing, Wait
 
-WorkArray: TypeAlias = "npt.NDArray[np.float32] | npt.NDArray[np.int32]"
-WorkDtype: TypeAlias = "type[np.float32] | type[np.int32] | None"
+Number: TypeAlias = "type[np.float32] | type[np.int32] | Half"
+WorkDtype: TypeAlias = "Number | None"
 """What elements are carried as; None for the words of what they are."""
 
 
@@ -35,7 +35,7 @@ class Staging:
 
     host: Any
     """Its elements: an array or tensor of its shape in the host's memory."""
-    work: WorkArray
+    work: npt.NDArray[Any]
     """The same memory, as the protocol has it: 1-d, in row-major order, to be reduced in place."""
     read_only = False
     """Whether `work` is never to be written to."""
@@ -53,7 +53,7 @@ class Staging:
 class View(Staging):
     """A tensor's own memory."""
 
-    def __init__(self, tensor: Any, work: WorkArray, *, read_only: bool = False) -> None:
+    def __init__(self, tensor: Any, work: npt.NDArray[Any], *, read_only: bool = False) -> None:
         self.host = tensor
         self.work = work
         self.read_only = read_only
@@ -74,7 +74,7 @@ class Buffer(Staging):
         self.crossings = self._target.crossings
         kind: Any
         if isinstance(tensor, np.ndarray):
-            kind = tensor.dtype.newbyteorder("=") if dtype is None else np.dtype(dtype)
+            kind = _numpy_dtype(tensor, dtype)
             words = np.empty(_count(tensor.shape, kind), np.int32)
             self.host = np.ndarray(tensor.shape, kind, buffer=words)
         else:
@@ -125,7 +125,7 @@ Target: TypeAlias = "Here | Crossing"
 
 def target(tensor: Any) -> Target:
     """Into what results are written: to be asked for where a collective is called."""
-    if not _on_device(tensor):
+    if not on_device(tensor):
         return Here(tensor)
     from p4reduce.tensors.cuda import Crossing
 
@@ -137,7 +137,7 @@ def crossings(*ways: Staging | Target) -> tuple[Crossing, ...]:
     return tuple(dict.fromkeys(crossing for way in ways for crossing in way.crossings))
 
 
-def numbers(tensor: Any, dtype: type[np.float32] | type[np.int32], *, copy: bool = False) -> Staging:
+def numbers(tensor: Any, dtype: Number, *, copy: bool = False) -> Staging:
     """A tensor's elements as `dtype`, in which the protocol adds them; `copy`: never in its own memory."""
     return (None if copy else _view(tensor, dtype)) or _read(tensor, dtype)
 
@@ -157,7 +157,7 @@ def zeros(tensor: Any) -> Staging:
 def gathered(tensor: Any, place: Any, own: Any) -> Staging:
     """A tensor's words, which become `own` at the index `place` and zeros elsewhere. `own` may be a part of it."""
     staging = _view(tensor, None) or Buffer(tensor, None)
-    if _on_device(own):
+    if on_device(own):
         from p4reduce.tensors.cuda import Crossing
 
         return Fetched(staging, place, Crossing(own), bits=True)
@@ -180,11 +180,11 @@ def _view(tensor: Any, dtype: WorkDtype, *, read_only: bool = False) -> View | N
 
 
 def _flat_array(array: npt.NDArray[Any], dtype: WorkDtype) -> npt.NDArray[Any] | None:
-    # Only row-major memory is in the order that all ranks agree on, and only native numbers equal `native`.
-    native = array.dtype.newbyteorder("=") if dtype is None else dtype
-    if array.dtype != native or not array.flags.c_contiguous or not array.flags.aligned:
+    # Only row-major memory is in the order that all ranks agree on, and only native numbers equal native ones.
+    if array.dtype != _numpy_dtype(array, dtype) or not array.flags.c_contiguous or not array.flags.aligned:
         return None
-    return np.asarray(array).reshape(-1)  # np.matrix would not become 1-d
+    flat = np.asarray(array).reshape(-1)  # np.matrix would not become 1-d
+    return flat if dtype is None else flat.view(dtype)
 
 
 def _flat_tensor(tensor: torch.Tensor, dtype: WorkDtype) -> npt.NDArray[Any] | None:
@@ -195,19 +195,24 @@ def _flat_tensor(tensor: torch.Tensor, dtype: WorkDtype) -> npt.NDArray[Any] | N
     import torch
 
     flat = tensor.as_strided((tensor.numel(),), (1,))  # view(-1) of one element keeps its stride, whatever that is
-    array: npt.NDArray[Any] = (flat.view(torch.uint8) if dtype is None else flat).numpy()
-    return array
+    if dtype is None:
+        flat = flat.view(torch.uint8)
+    elif _is_half(dtype):
+        flat = flat.view(torch.int16)
+    array: npt.NDArray[Any] = flat.numpy()
+    return array if dtype is None else array.view(dtype)
 
 
 def _read(tensor: Any, dtype: WorkDtype) -> Staging:
     staging = Buffer(tensor, dtype)
-    if _on_device(tensor):
+    if on_device(tensor):
         return Fetched(staging, ..., staging.crossings[0], bits=dtype is None)
     assign(staging.host, tensor)
     return staging
 
 
-def _on_device(tensor: Any) -> bool:
+def on_device(tensor: Any) -> bool:
+    """Whether it is in a CUDA device's memory."""
     return is_torch(tensor) and tensor.is_cuda
 
 
@@ -216,16 +221,28 @@ def _count(shape: tuple[int, ...], kind: np.dtype[Any] | torch.dtype) -> int:
     return max(1, -(-math.prod(shape) * kind.itemsize // 4))
 
 
-def _work(words: npt.NDArray[np.int32], host: Any, dtype: WorkDtype) -> WorkArray:
+def _work(words: npt.NDArray[np.int32], host: Any, dtype: WorkDtype) -> npt.NDArray[Any]:
     """What of `words` holds the elements."""
-    work = words[: -(-host.nbytes // 4)]
-    return work.view(np.float32) if dtype is np.float32 else work
+    work = words.view(dtype or np.int32)
+    return work[: -(-host.nbytes // work.itemsize)]
+
+
+def _is_half(dtype: WorkDtype) -> bool:
+    """Whether elements are carried as the 16-bit floats that they are."""
+    return dtype in HALVES.values()
+
+
+def _numpy_dtype(array: npt.NDArray[Any], dtype: WorkDtype) -> np.dtype[Any]:
+    """Of elements that are carried so."""
+    return array.dtype.newbyteorder("=") if dtype is None or _is_half(dtype) else np.dtype(dtype)
 
 
 def _torch_dtype(tensor: torch.Tensor, dtype: WorkDtype) -> torch.dtype:
     import torch
 
-    return tensor.dtype if dtype is None else torch.int32 if dtype is np.int32 else torch.float32
+    if dtype is None or _is_half(dtype):
+        return tensor.dtype
+    return torch.int32 if dtype is np.int32 else torch.float32
 
 
 def _words_for(tensor: torch.Tensor, count: int) -> torch.Tensor:
