@@ -29,8 +29,9 @@ from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Family
 from p4reduce_bench.processes.endings import command
 from p4reduce_bench.processes.switches import check_aggregators, describe
+from p4reduce_bench.training import curves, trainings
+from p4reduce_bench.training import plot as train_plot
 from p4reduce_bench.training import report as train_report
-from p4reduce_bench.training import trainings
 
 # Options of both commands.
 Link = Annotated[str | None, typer.Option(help="Rate of each worker's link, such as 200mbit: needs root.")]
@@ -132,12 +133,20 @@ def allreduce(
 @bench.command()
 def train(
     model: Annotated[str, typer.Option(help=f"Some of {','.join(trainings.MODELS)}.")] = ",".join(trainings.MODELS),
-    systems: Annotated[str, typer.Option(help=f"Some of {','.join(trainings.HOOKS)}.")] = ",".join(trainings.HOOKS),
+    systems: Annotated[str, typer.Option(help=f"Some of {','.join(trainings.HOOKS)}.")] = ",".join(trainings.QUICK),
     workers: Annotated[int, typer.Option(min=2, max=MAX_WORKERS, help="How many train together.")] = 2,
     steps: Annotated[int, typer.Option(min=2, help="Of each training.")] = 50,
     warm_up: Annotated[int, typer.Option(min=0, help="Steps that are trained, but not timed.")] = 2,
     repeat: Annotated[int, typer.Option(min=1, help="Trainings of each model and system, with seeds 1, 2, ...")] = 1,
-    ratio: Annotated[float, typer.Option(help="Share of blocks that p4reduce-topk sends.")] = 0.01,
+    ratio: Annotated[
+        float, typer.Option(help="Share of blocks or elements that p4reduce-topk, p4reduce-element-topk, oktopk send.")
+    ] = 0.01,
+    start_iteration: Annotated[
+        int, typer.Option(min=0, help="Steps in which these and p4reduce-int8 send all, as they are.")
+    ] = 0,
+    evaluations: Annotated[
+        int, typer.Option(min=1, help="Of the loss on held-out samples, for its curve: at the end, half of it, ...")
+    ] = 5,
     link: Link = None,
     target: Annotated[str, typer.Option(help="The switch: native or sim.")] = "native",
     slots: Slots = 0,
@@ -145,7 +154,10 @@ def train(
     json_file: JsonFile = None,
     plot: Plot = None,
 ) -> None:
-    """Train small models in the shape of OmniReduce's with DDP, on synthetic data: throughput, loss and sparsity."""
+    """Train small models in the shape of OmniReduce's with DDP, on synthetic data: throughput, loss and sparsity.
+
+    The same seed gives the same parameters and batches to all systems, so that losses are compared in pairs.
+    """
     console = Console()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with command(console):
@@ -164,16 +176,17 @@ def train(
             made = links.Links(family, workers, rate) if rate is not None else None
             setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=warm_up, timeout=timeout,
                           links=made)  # fmt: skip
-            training = trainings.Training(workers, steps, warm_up, ratio, Path(folder))
+            training = trainings.Training(workers, steps, warm_up, ratio, start_iteration, evaluations, Path(folder))
             rows = _train(runs, training, setup, rate, console)
             analyses = _analyses(runs, training, rate)
     report.show(train_report.table(rows), console)
+    report.show(curves.table(rows), console)
     if analyses:
         report.show(train_report.sparsity_table(analyses), console)
     if json_file is not None:
         train_report.write_json(json_file, rows, analyses, sys.argv[1:])
     if plot is not None:
-        train_report.plot(plot, rows)
+        train_plot.plot(plot, rows)
         console.print(f"plot: {plot}")
 
 

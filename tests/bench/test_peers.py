@@ -36,13 +36,18 @@ class Threads(Exchange):
         return {rank: self._queues[rank, self.rank].get(timeout=20) for rank in of}
 
 
-def run(name: str, inputs: list[np.ndarray]) -> tuple[list[np.ndarray], list[int]]:
-    """All ranks' results, dense, and how many words each has sent."""
-    size, numel = len(inputs), inputs[0].size
+def threads(size: int) -> list[Threads]:
+    """The exchanges of ranks that are threads."""
     queues: dict[tuple[int, int], SimpleQueue[Words]] = {
         (one, other): SimpleQueue() for one in range(size) for other in range(size)
     }
-    exchanges = [Threads(rank, queues) for rank in range(size)]
+    return [Threads(rank, queues) for rank in range(size)]
+
+
+def run(name: str, inputs: list[np.ndarray]) -> tuple[list[np.ndarray], list[int]]:
+    """All ranks' results, dense, and how many words each has sent."""
+    size, numel = len(inputs), inputs[0].size
+    exchanges = threads(size)
     with ThreadPoolExecutor(size) as pool:
         results = list(
             pool.map(lambda each: ALGORITHMS[name](each, Vector.of(inputs[each.rank]), numel).dense(numel), exchanges)

@@ -18,7 +18,7 @@ from p4reduce_bench.training import trainings, workloads
 from tests.interruption import MARK, interrupt
 
 FIELDS = {"model", "system", "hook", "workers", "link_gbps", "seed", "steps_per_s", "samples_per_s", "final_loss",
-          "tx_bytes", "losses", "ends"}  # fmt: skip
+          "tx_bytes", "counted", "losses", "ends", "sent", "evaluated", "held_out"}  # fmt: skip
 STEPS = 6
 TABLES = {"recommender", "ncf", "lstm"}
 """Models whose gradients are mostly those of tables."""
@@ -39,7 +39,7 @@ def train(folder: Path, *arguments: str) -> dict[str, Any]:
     output, _ = process.communicate(timeout=280)
     assert process.returncode == 0, output
     made: dict[str, Any] = json.loads(file.read_text())
-    assert made["version"] == 1
+    assert made["version"] == 2
     return made
 
 
@@ -52,23 +52,36 @@ def test_the_models_are_those_of_the_command() -> None:
 )
 def test_all_systems_train_it(tmp_path: Path, model: str) -> None:
     plot = tmp_path / "made" / "plot.png"
-    made = train(tmp_path, "--model", model, "--steps", str(STEPS), "--plot", str(plot))
+    names = ",".join(trainings.HOOKS)
+    made = train(tmp_path, "--model", model, "--systems", names, "--steps", str(STEPS), "--plot", str(plot))
     rows = {row["system"]: row for row in made["rows"]}
     assert list(rows) == list(trainings.HOOKS)
     for system, row in rows.items():
         assert row.keys() >= FIELDS
         assert (row["model"], row["hook"], row["workers"]) == (model, trainings.HOOKS[system], 2)
-        assert len(row["losses"]) == len(row["ends"]) == STEPS
+        assert len(row["losses"]) == len(row["ends"]) == len(row["sent"]) == STEPS
         assert row["ends"] == sorted(row["ends"])
+        assert row["sent"] == sorted(row["sent"])
         assert row["steps_per_s"] > 0
-    gloo, ours, sparse, noop = rows.values()
+        if system != "noop":
+            assert row["evaluated"] == [0, 1, 3, 6]
+            assert len(row["held_out"]) == 4
+            assert row["held_out"][-1] == row["final_loss"]
+            assert row["held_out"][0] == rows["gloo"]["held_out"][0]
+    gloo, ours, sparse, noop = (rows[name] for name in trainings.QUICK)
     assert ours["losses"] == pytest.approx(gloo["losses"], rel=1e-4)
     assert ours["final_loss"] == pytest.approx(gloo["final_loss"], rel=1e-4)
     assert noop["final_loss"] is None
+    for system, near in (("p4reduce-int16", 2e-3), ("gloo-bf16", 2e-3), ("gloo-fp16", 2e-3), ("p4reduce-int8", 2e-2)):
+        assert rows[system]["held_out"][1] == pytest.approx(ours["held_out"][1], rel=near), system
+        assert rows[system]["losses"] != ours["losses"]
     # On a busy machine packets are sent again that were late.
     assert 0 < ours["tx_bytes"] < 8 * ours["parameters"]
+    assert gloo["tx_bytes"] == 2 * rows["gloo-bf16"]["tx_bytes"] == 4 * gloo["parameters"]
+    assert 0 < rows["oktopk"]["tx_bytes"] < 4 * 0.06 * ours["parameters"]
     if model not in TABLES:
         assert 0 < sparse["tx_bytes"] < ours["tx_bytes"] / 4
+        assert rows["p4reduce-element-topk"]["tx_bytes"] < ours["tx_bytes"] / 4
     by_size = {one["block_size"]: one for one in made["gradients"]}
     assert 0 < by_size[1]["density"] <= by_size[64]["density"] <= 1
     assert (by_size[64]["density"] < 0.25) == (model in TABLES)
@@ -128,7 +141,7 @@ def test_nothing_is_left_when_it_is_interrupted() -> None:
     ("arguments", "message"),
     [
         (("--model", "vgg"), "accepted are recommender, ncf, lstm, bert, resnet"),
-        (("--systems", "nccl"), "accepted are gloo, p4reduce, p4reduce-topk, noop"),
+        (("--systems", "nccl"), ", ".join(trainings.HOOKS)),
         (("--target", "bmv2"), "accepted are native, sim"),
         (("--ratio", "0"), "must be above 0 and up to 1"),
         (("--steps", "2", "--warm-up", "2"), "must be less than --steps 2"),

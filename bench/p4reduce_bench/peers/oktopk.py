@@ -2,15 +2,17 @@
 """Ok-Topk's sparse allreduce (Li and Hoefler, PPoPP 2022): split and reduce, then balance and allgatherv.
 
 Faithful: boundaries of the parts that all ranks agree on, so that each part has as many elements; destinations that
-rotate; the balance ahead of the gathering where a rank has more than four times the average. Not here: the selection of
-the sum's own top-k by a threshold (all of it is gathered, so that sums are exact), reuse of boundaries between
-iterations, and its buckets of several messages.
+rotate; the balance ahead of the gathering where a rank has more than four times the average. Not here: its buckets of
+several messages. `oktopk` gathers all of the sum, so that sums are exact, with boundaries of its own in each call: the
+selection of the sum's own top-k by a threshold, and the reuse of boundaries and thresholds between iterations, are in
+the DDP hook that trains with it, `p4reduce_bench.training.oktopk`.
 
 A rank sends up to 2k(P - 1)/P words to split, as much to balance, and 2k(P - 1)/P to gather a sum of k elements.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -21,24 +23,36 @@ _UNBALANCED = 4
 
 
 def oktopk(exchange: Exchange, own: Vector, numel: int) -> Vector:
-    size = exchange.size
-    bounds = _agreed_bounds(exchange, own, numel)
-    parts = [own.between(start, end).words() for start, end in pairwise(bounds)]
-    part = added([Vector.from_words(words) for words in exchange.all_to_all(parts)])
-    counts = [int(words[0]) for words in exchange.all_gather(np.array([part.places.size], np.int32))]
-    if max(counts) * size > _UNBALANCED * sum(counts):
-        part = _balanced(exchange, part, counts)
-    gathered = [Vector.from_words(words) for words in exchange.all_gather(part.words())]
-    return chained(gathered)
+    part = split_and_reduce(exchange, own, space_repartition(exchange, own, numel))
+    return balance_and_allgatherv(exchange, part)
 
 
-def _agreed_bounds(exchange: Exchange, own: Vector, numel: int) -> list[int]:
-    """Where parts begin: the mean of where each rank would have them, to have as many elements in each."""
+def space_repartition(exchange: Exchange, own: Vector, numel: int) -> list[int]:
+    """Where parts begin, and the end: the mean of where each rank would have them, to have as many elements in each."""
     size = exchange.size
     at = np.arange(1, size) * own.places.size // size
     wanted = own.places[at] if own.places.size else np.arange(1, size) * numel // size
     every = exchange.all_gather(wanted.astype(np.int32))
     return [0, *(int(np.mean(places)) for places in zip(*every, strict=True)), numel]
+
+
+def split_and_reduce(exchange: Exchange, own: Vector, bounds: Sequence[int]) -> Vector:
+    """The sum of this rank's part."""
+    parts = [own.between(start, end).words() for start, end in pairwise(bounds)]
+    return added([Vector.from_words(words) for words in exchange.all_to_all(parts)])
+
+
+def balance_and_allgatherv(exchange: Exchange, part: Vector) -> Vector:
+    """The parts of all ranks."""
+    counts = [int(words[0]) for words in exchange.all_gather(np.array([part.places.size], np.int32))]
+    if max(counts) * exchange.size > _UNBALANCED * sum(counts):
+        part = _balanced(exchange, part, counts)
+    return allgatherv(exchange, part)
+
+
+def allgatherv(exchange: Exchange, part: Vector) -> Vector:
+    """The parts of all ranks, as they are."""
+    return chained([Vector.from_words(words) for words in exchange.all_gather(part.words())])
 
 
 def _balanced(exchange: Exchange, part: Vector, counts: list[int]) -> Vector:

@@ -47,6 +47,11 @@ class Vector:
         some = slice(*np.searchsorted(self.places, (start, end)))
         return Vector(self.places[some], self.values[some])
 
+    def reaching(self, magnitude: float) -> Vector:
+        """The elements of at least that magnitude."""
+        kept = np.abs(self.values) >= magnitude
+        return Vector(self.places[kept], self.values[kept])
+
     def largest(self, count: int) -> Vector:
         """The elements of the largest magnitude; of equals, those at the lower places."""
         if self.places.size <= count:

@@ -23,74 +23,55 @@ from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce import Communicator
 from p4reduce.backends import backend
-from p4reduce.ddp import AllreduceState, BlockTopKState, Recorder, allreduce_hook, block_topk_hook, noop_hook
+from p4reduce.ddp import Recorder
 from p4reduce.ddp.recording import Hook
-from p4reduce_bench.allreduce.reducers import Gloo, P4Reduce, Reducer
-from p4reduce_bench.training.trainings import HOOKS, RECORDED, Run
+from p4reduce_bench.training.hooks import Systems
+from p4reduce_bench.training.trainings import RECORDED, Run, evaluated_after
 from p4reduce_bench.training.workloads import Workload, make
 
 
 class Ranks:
-    """What all runs share: the communicator, where a system needs one, and who counts the traffic."""
+    """What all runs share."""
 
     def __init__(self, communicator: Communicator | None, options: argparse.Namespace) -> None:
         self.options = options
-        self._communicator = communicator
-        self._interface = Gloo(options.counted)
+        self.systems = Systems(communicator, options)
         self.rank = dist.get_rank()
 
-    def counter(self, system: str) -> Reducer:
-        """With links the interface counts for all systems alike; without, p4reduce counts its own."""
-        own = self._communicator is not None and self.options.counted is None and system.startswith("p4reduce")
-        return P4Reduce(self._communicator) if own else self._interface
-
-    def hook(self, system: str, ddp: DistributedDataParallel) -> tuple[Any, Hook | None]:
-        """A hook with its state; no hook is DDP's own allreduce."""
-        if HOOKS[system] == "allreduce":
-            return None, None
-        if HOOKS[system] == "noop_hook":
-            return None, noop_hook
-        assert self._communicator is not None
-        if HOOKS[system] == "allreduce_hook":
-            return AllreduceState(self._communicator), allreduce_hook
-        return BlockTopKState(self._communicator, ddp, ratio=self.options.ratio), block_topk_hook
-
     def train(self, run: Run, workload: Workload) -> dict[str, Any]:
-        """Losses and seconds of each step, what a step sent on average, and the loss on held-out samples in the end."""
+        """Losses, seconds and bytes sent by the end of each step, and losses on held-out samples."""
         options = self.options
         torch.manual_seed(run.seed)
         model = workload.model()
         ddp = DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
         optimizer = workload.optimizer(model)
         recording = _Recording(options.folder / run.model, ddp) if run.recorded else None
-        state, hook = self.hook(run.system, ddp)
-        if hook is not None:
-            ddp.register_comm_hook(state, recording.wrap(hook) if recording else hook)
+        system = self.systems.make(run.system, ddp)
+        if system.hook is not None:
+            ddp.register_comm_hook(system.state, recording.wrap(system.hook) if recording else system.hook)
         generator = torch.Generator().manual_seed(1000 * run.seed + self.rank)
         extra = 1 + RECORDED if recording else 0
         batches = [workload.draw(workload.batch, generator) for _ in range(options.steps + extra)]
-        counter = self.counter(run.system)
-        losses, ends, before = [], [], counter.traffic()
+        evaluated = evaluated_after(options.steps, options.evaluations)
+        held_out = [self._held_out_loss(model, workload)]
+        losses, ends, traffic = [], [], [system.traffic(0)]
         dist.barrier()
         started = time.perf_counter()
-        for step, batch in enumerate(batches[: options.steps]):
-            if step == options.warm_up:
-                before = counter.traffic()
+        for step, batch in enumerate(batches[: options.steps], start=1):
             loss = ddp(*batch)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
             losses.append(float(loss))
             ends.append(time.perf_counter() - started)
+            traffic.append(system.traffic(step))
             if self.rank == 0:
                 report({"step": step, "loss": losses[-1]})
-        after = counter.traffic()
-        counted = options.steps - options.warm_up
-        held_out = None
-        if self.rank == 0:
-            with torch.no_grad():
-                held_out = float(model(*workload.draw_held_out(workload.held_out, torch.Generator().manual_seed(0))))
-        dist.barrier()
+            if step in evaluated:
+                stopped = time.perf_counter()
+                held_out.append(self._held_out_loss(model, workload))
+                dist.barrier()
+                started += time.perf_counter() - stopped
         if recording:
             recording.active = True
             for batch in batches[options.steps :]:
@@ -101,12 +82,19 @@ class Ranks:
         return {
             "losses": losses,
             "ends": ends,
-            "held_out_loss": held_out,
-            "traffic": {name: (after[name] - before[name]) / counted for name in after},
+            "held_out": held_out,
+            "traffic": {name: [after[name] - traffic[0][name] for after in traffic[1:]] for name in traffic[0]},
             "batch": workload.batch,
             "backend": backend().name,
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
         }
+
+    def _held_out_loss(self, model: torch.nn.Module, workload: Workload) -> float | None:
+        """Of rank 0 alone, on the same samples each time; the others wait for it."""
+        if self.rank:
+            return None
+        with torch.no_grad():
+            return float(model(*workload.draw_held_out(workload.held_out, torch.Generator().manual_seed(0))))
 
 
 class _Recording:
@@ -136,8 +124,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=json.loads, required=True)
     parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--warm-up", type=int, required=True)
     parser.add_argument("--ratio", type=float, required=True)
+    parser.add_argument("--start-iteration", type=int, required=True)
+    parser.add_argument("--evaluations", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--timeout", type=float, required=True)
     parser.add_argument("--slots", type=int, required=True)

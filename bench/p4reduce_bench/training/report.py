@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trainings came to: as rows, as tables, as JSON and as a plot. MB = 1e6 bytes."""
+"""What trainings came to: as rows, as tables and as JSON. MB = 1e6 bytes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 from rich.table import Table
 
 from p4reduce_bench.analyze.analysis import Analysis
-from p4reduce_bench.training.trainings import HOOKS, Run, Training
+from p4reduce_bench.training.trainings import HOOKS, Run, Training, counted, evaluated_after
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,23 @@ class Row:
     samples_per_s: float
     final_loss: float | None
     """On held-out samples, after the last step. None where ranks do not train together (noop)."""
-    tx_bytes: int | None
-    """A step, on average, on the wire, of the rank that has most. None: not known, as Gloo's without a link."""
+    tx_bytes: int
+    """A step, on average, of the rank that has most."""
+    counted: str
+    """What these bytes are: on the wire, counted by the "interface" or in p4reduce's own "packets"; or, of Gloo without
+    a link, the "payload" that the algorithm sends, to which TCP adds its headers."""
     retransmissions: int | None
     """As tx_bytes; known only where p4reduce counts its own packets, without a link."""
     losses: list[float]
     """Of each step, the mean over the ranks."""
     ends: list[float]
-    """Seconds from the start of the first step to the end of each."""
+    """Seconds from the start of the first step to the end of each, without evaluations."""
+    sent: list[int]
+    """Bytes from the start of the first step to the end of each, of the rank that has most."""
+    evaluated: list[int]
+    """Steps after which `held_out` was taken; the first is 0."""
+    held_out: list[float]
+    """Losses on held-out samples. Empty where ranks do not train together."""
 
 
 def row(run: Run, figures: Mapping[int, Mapping[str, Any]], training: Training, target: str, link: int | None) -> Row:
@@ -57,10 +66,10 @@ def row(run: Run, figures: Mapping[int, Mapping[str, Any]], training: Training, 
     ranks = list(figures.values())
     ends = [max(turn) for turn in zip(*(rank["ends"] for rank in ranks), strict=True)]
     losses = [fmean(turn) for turn in zip(*(rank["losses"] for rank in ranks), strict=True)]
-    counted = training.steps - training.warm_up
-    steps_per_s = counted / (ends[-1] - (ends[training.warm_up - 1] if training.warm_up else 0.0))
-    traffic = {name: round(max(rank["traffic"][name] for rank in ranks)) for name in ranks[0]["traffic"]}
+    sent = [max(turn) for turn in zip(*(rank["traffic"]["tx_bytes"] for rank in ranks), strict=True)]
+    resent = [rank["traffic"]["retransmissions"] for rank in ranks if "retransmissions" in rank["traffic"]]
     together = HOOKS[run.system] != "noop_hook"
+    steps_per_s = 1 / _a_step(ends, training.warm_up)
     return Row(
         model=run.model,
         system=run.system,
@@ -75,37 +84,47 @@ def row(run: Run, figures: Mapping[int, Mapping[str, Any]], training: Training, 
         parameters=ranks[0]["parameters"],
         steps_per_s=steps_per_s,
         samples_per_s=steps_per_s * training.workers * ranks[0]["batch"],
-        final_loss=figures[0]["held_out_loss"] if together else None,
-        tx_bytes=traffic.get("tx_bytes") if together else 0,
-        retransmissions=traffic.get("retransmissions"),
+        final_loss=figures[0]["held_out"][-1] if together else None,
+        tx_bytes=round(_a_step(sent, training.warm_up)),
+        counted=counted(run.system, link),
+        retransmissions=round(max(_a_step(each, training.warm_up) for each in resent)) if resent else None,
         losses=losses,
         ends=ends,
+        sent=sent,
+        evaluated=evaluated_after(training.steps, training.evaluations) if together else [],
+        held_out=figures[0]["held_out"] if together else [],
     )
+
+
+def _a_step(passed: Sequence[float], warm_up: int) -> float:
+    """On average, of what had passed by the end of each step."""
+    before = passed[warm_up - 1] if warm_up else 0
+    return (passed[-1] - before) / (len(passed) - warm_up)
 
 
 def table(rows: Sequence[Row]) -> Table:
     """A line for each model and system: means over the seeds."""
-    made = Table(title="training", caption="MB: 1e6 bytes, on the wire, a worker and a step; loss: on held-out samples")
+    made = Table(
+        title="training",
+        caption="MB: 1e6 bytes, a worker and a step, on the wire; ≥: the payload alone, which is all that is known of"
+        " Gloo without a link",
+    )
     for name in ("model", "system", "hook"):
         made.add_column(name)
-    for name in ("workers", "seeds", "steps/s", "samples/s", "to gloo", "tx MB", "final loss", "to gloo %"):
+    for name in ("workers", "seeds", "steps/s", "samples/s", "to gloo", "tx MB"):
         made.add_column(name, justify="right", no_wrap=True)
     for model in dict.fromkeys(one.model for one in rows):
         made.add_section()
-        for system, some in _by_system(rows, model).items():
-            base = _by_system(rows, model).get("gloo")
-            speed, loss = _mean(some, lambda one: one.steps_per_s), _mean(some, lambda one: one.final_loss)
-            sent = _mean(some, lambda one: one.tx_bytes)
-            base_speed = _mean(base, lambda one: one.steps_per_s) if base else None
-            base_loss = _mean(base, lambda one: one.final_loss) if base else None
+        systems = by_system(rows, model)
+        base_speed = mean(systems.get("gloo", []), lambda one: one.steps_per_s)
+        for system, some in systems.items():
+            speed, sent = mean(some, lambda one: one.steps_per_s), mean(some, lambda one: one.tx_bytes / 1e6)
             name = f"{system} ({some[0].target}, {some[0].backend})" if some[0].target else system
             made.add_row(
                 model, name, some[0].hook, str(some[0].workers), str(len(some)), _number(speed),
-                _number(_mean(some, lambda one: one.samples_per_s)),
+                _number(mean(some, lambda one: one.samples_per_s)),
                 _number(speed / base_speed if speed and base_speed else None),
-                _number(sent / 1e6 if sent is not None else None),
-                "-" if loss is None else f"{loss:.4f}",
-                f"{100 * (loss / base_loss - 1):+.2f}" if loss is not None and base_loss else "-",
+                ("≥ " if some[0].counted == "payload" and sent else "") + _number(sent),
             )  # fmt: skip
     return made
 
@@ -130,7 +149,8 @@ def sparsity_table(analyses: Mapping[str, Analysis]) -> Table:
     return made
 
 
-def _by_system(rows: Sequence[Row], model: str) -> dict[str, list[Row]]:
+def by_system(rows: Sequence[Row], model: str) -> dict[str, list[Row]]:
+    """The rows of a model."""
     found: dict[str, list[Row]] = {}
     for one in rows:
         if one.model == model:
@@ -138,7 +158,8 @@ def _by_system(rows: Sequence[Row], model: str) -> dict[str, list[Row]]:
     return found
 
 
-def _mean(rows: Sequence[Row], value: Callable[[Row], float | None]) -> float | None:
+def mean(rows: Sequence[Row], value: Callable[[Row], float | None]) -> float | None:
+    """Over the rows where the value is known; None where it is nowhere."""
     known = [found for one in rows if (found := value(one)) is not None]
     return fmean(known) if known else None
 
@@ -163,36 +184,3 @@ def write_json(path: Path, rows: Sequence[Row], analyses: Mapping[str, Analysis]
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(made, indent=1) + "\n")
-
-
-def plot(path: Path, rows: Sequence[Row]) -> None:
-    """For each model the loss over steps, the loss over time, and the throughput. Losses are smoothed a little."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    models = list(dict.fromkeys(one.model for one in rows))
-    figure, axes = plt.subplots(len(models), 3, figsize=(15, 4 * len(models)), squeeze=False, layout="constrained")
-    for (over_steps, over_time, speed), model in zip(axes, models, strict=True):
-        by_system = _by_system(rows, model)
-        for color, (system, some) in enumerate(by_system.items()):
-            for place, one in enumerate(some if system != "noop" else []):
-                losses, style = _smooth(one.losses), {"color": f"C{color}", "label": None if place else system}
-                over_steps.plot(losses, **style)
-                over_time.plot(one.ends, losses, **style)
-        over_steps.set(title=f"{model}, {rows[0].workers} workers", xlabel="step", ylabel="training loss")
-        over_time.set(xlabel="seconds", ylabel="training loss")
-        speeds = [_mean(some, lambda one: one.samples_per_s) or 0.0 for some in by_system.values()]
-        speed.bar(list(by_system), speeds, color=[f"C{color}" for color in range(len(by_system))])
-        speed.set(ylabel="samples/s")
-        over_steps.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-
-
-def _smooth(losses: Sequence[float], share: float = 0.05) -> list[float]:
-    """Means of up to so large a share of the steps, each up to its own."""
-    width = max(1, round(len(losses) * share))
-    return [fmean(losses[max(0, step + 1 - width) : step + 1]) for step in range(len(losses))]

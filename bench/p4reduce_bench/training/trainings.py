@@ -22,8 +22,17 @@ HOOKS = {
     "p4reduce": "allreduce_hook",
     "p4reduce-topk": "block_topk_hook",
     "noop": "noop_hook",
+    "p4reduce-int16": "allreduce_hook",
+    "p4reduce-int8": "int8_hook",
+    "p4reduce-element-topk": "element_topk_hook",
+    "oktopk": "oktopk_hook",
+    "gloo-bf16": "bf16_compress_hook",
+    "gloo-fp16": "fp16_compress_hook",
 }
 """The DDP hook of each system; "allreduce" is DDP's own, without a hook."""
+
+QUICK = tuple(HOOKS)[:4]
+"""Those that are trained where nobody asks for others."""
 
 RECORDED = 2
 """Iterations whose gradients are recorded for the measures of sparsity."""
@@ -53,7 +62,11 @@ class Training:
     warm_up: int
     """Steps before traffic and throughput are counted."""
     ratio: float
-    """Of `block_topk_hook`."""
+    """Of the hooks that send the largest blocks or elements only."""
+    start_iteration: int
+    """The first step in which hooks leave out or round what they can: earlier ones send all."""
+    evaluations: int
+    """Of the loss on held-out samples, besides that before the first step."""
     folder: Path
     """For recordings."""
 
@@ -84,6 +97,21 @@ def plan(models: Sequence[str], systems: Sequence[str], seeds: Sequence[int]) ->
             for system in systems:
                 runs.append(Run(model, system, seed, recorded=seed == seeds[0] and system == recording))
     return runs
+
+
+def evaluated_after(steps: int, evaluations: int) -> list[int]:
+    """After how many steps the loss is taken on held-out samples: none, and ever twice as many up to the last.
+
+    So distances are those of loss curves, which fall fast and then slowly.
+    """
+    return sorted({0, *(max(1, steps >> halved) for halved in range(evaluations))})
+
+
+def counted(system: str, link: object | None) -> str:
+    """Which bytes of a run are known: the interface's, those of p4reduce's packets, or the algorithm's payload."""
+    if link is not None:
+        return "interface"
+    return "packets" if system.startswith("p4reduce") else "payload"
 
 
 def train(runs: Sequence[Run], training: Training, setup: Setup) -> Iterator[Step | Done]:
@@ -117,7 +145,8 @@ def _start_ranks(
     for rank in range(training.workers):
         command = [
             sys.executable, "-m", "p4reduce_bench.training.rank", "--runs", json.dumps([asdict(run) for run in runs]),
-            "--steps", str(training.steps), "--warm-up", str(training.warm_up), "--ratio", str(training.ratio),
+            "--steps", str(training.steps), "--ratio", str(training.ratio),
+            "--start-iteration", str(training.start_iteration), "--evaluations", str(training.evaluations),
             "--folder", str(training.folder), "--timeout", str(setup.timeout),
             "--slots", str(setup.slots_used),
         ]  # fmt: skip

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ok-Topk as a DDP hook (Li and Hoefler, PPoPP 2022): its sparse allreduce with the error feedback of its SGD.
+
+Faithful: Algorithm 1, with local and global thresholds that are evaluated exactly every `reevaluate_every` iterations
+and reused in between, and boundaries that are every `repartition_every`; of Algorithm 2 the residuals, which lose an
+element only where it was both among the rank's own and among the sum's largest. Not here: one vector of the whole
+model, as DDP's buckets are reduced each by itself, k of each; the learning rate in the residuals, as hooks see
+gradients ahead of the optimizer, which makes a difference where it changes; and its overlap with the backward pass,
+as each bucket is done before the next.
+
+No `from __future__ import annotations` here: DDP inspects the hooks' annotations as objects.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch._C._distributed_c10d import GradBucket
+
+from p4reduce.ddp.parameters import Parameters
+from p4reduce.ddp.residuals import Residuals
+from p4reduce_bench.peers.oktopk import allgatherv, balance_and_allgatherv, space_repartition, split_and_reduce
+from p4reduce_bench.peers.vectors import Exchange, Vector
+
+
+@dataclass
+class _Reused:
+    """What is kept of a bucket between iterations."""
+
+    iterations: int = 0
+    local_threshold: float = 0.0
+    global_threshold: float = 0.0
+    boundaries: list[int] = field(default_factory=list)
+
+
+class OkTopkState:
+    """What `oktopk_hook` works with. Gradients are float32 in the memory of the host, and finite.
+
+    ratio: k as a share of a bucket's elements, above 0 and up to 1.
+    start_iteration: the first that leaves elements out; earlier ones apply all of the sum.
+    reevaluate_every, repartition_every: the paper's tau' and tau, in iterations, from 1 on.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        model: torch.nn.Module,
+        *,
+        ratio: float,
+        start_iteration: int = 0,
+        reevaluate_every: int = 32,
+        repartition_every: int = 64,
+    ) -> None:
+        self.exchange = exchange
+        self.residuals = Residuals()
+        self.residuals.parameters = Parameters(model)
+        self._ratio = ratio
+        self._start_iteration = start_iteration
+        self._iteration = 0
+        self._reevaluate_every = reevaluate_every
+        self._repartition_every = repartition_every
+        self._reused: dict[tuple[int, ...], _Reused] = {}  # by bucket's parameters: DDP forms others after a while
+
+    def average(self, bucket: GradBucket) -> torch.Tensor:
+        """Algorithm 2, but for the step itself: the bucket's buffer, with what is to be applied."""
+        buffer, parameters = bucket.buffer(), bucket.parameters()
+        self.residuals.add_to(buffer, parameters)
+        accumulated: npt.NDArray[np.float32] = buffer.numpy()
+        if self._iteration < self._start_iteration:
+            update, indexes = self._sparse_allreduce(accumulated, accumulated.size, _Reused())
+        else:
+            k = math.ceil(self._ratio * accumulated.size)
+            reused = self._reused.setdefault(tuple(map(id, parameters)), _Reused())
+            update, indexes = self._sparse_allreduce(accumulated, k, reused)
+        contributed = np.zeros_like(accumulated)
+        contributed[indexes] = accumulated[indexes]
+        self.residuals.take(torch.from_numpy(contributed), parameters, finite=True)
+        accumulated[:] = update.dense(accumulated.size) / self.exchange.size
+        self._iteration += bucket.is_last()
+        return buffer
+
+    def _sparse_allreduce(
+        self, accumulated: npt.NDArray[np.float32], k: int, reused: _Reused
+    ) -> tuple[Vector, npt.NDArray[np.int32]]:
+        """Algorithm 1: the sum's largest elements, and which of their places this rank contributed to."""
+        reevaluated = reused.iterations % self._reevaluate_every == 0
+        if reevaluated:
+            reused.local_threshold = threshold(accumulated, k)
+        local = Vector.of(accumulated).reaching(reused.local_threshold)
+        if reused.iterations % self._repartition_every == 0:
+            reused.boundaries = space_repartition(self.exchange, local, accumulated.size)
+        reduced = split_and_reduce(self.exchange, local, reused.boundaries)
+        if reevaluated:
+            reused.global_threshold = threshold(allgatherv(self.exchange, reduced).values, k)
+        update = balance_and_allgatherv(self.exchange, reduced.reaching(reused.global_threshold))
+        reused.iterations += 1
+        return update, np.intersect1d(local.places, update.places, assume_unique=True)
+
+
+def threshold(values: npt.NDArray[np.float32], k: int) -> float:
+    """The magnitude of the k-th largest; 0 where there are no more than k."""
+    return float(np.partition(np.abs(values), values.size - k)[values.size - k]) if values.size > k else 0.0
+
+
+def oktopk_hook(state: OkTopkState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average what is left of the bucket when the largest elements of the largest elements' sum are applied only.
+
+    Use: `ddp.register_comm_hook(OkTopkState(Exchange(), ddp, ratio=0.01), oktopk_hook)`.
+    """
+    done: Any = torch.futures.Future()
+    done.set_result(state.average(bucket))
+    future: torch.futures.Future[torch.Tensor] = done
+    return future
