@@ -133,11 +133,23 @@ def allreduce(
 @bench.command()
 def train(
     model: Annotated[str, typer.Option(help=f"Some of {','.join(trainings.MODELS)}.")] = ",".join(trainings.MODELS),
-    systems: Annotated[str, typer.Option(help=f"Some of {','.join(trainings.HOOKS)}.")] = ",".join(trainings.QUICK),
+    systems: Annotated[
+        str | None, typer.Option(help=f"Some of {','.join(trainings.HOOKS)}; by default the first {trainings.QUICK}.")
+    ] = None,
     workers: Annotated[int, typer.Option(min=2, max=MAX_WORKERS, help="How many train together.")] = 2,
-    steps: Annotated[int, typer.Option(min=2, help="Of each training.")] = 50,
+    steps: Annotated[int | None, typer.Option(min=2, help=f"Of each training: by default {trainings.STEPS}.")] = None,
     warm_up: Annotated[int, typer.Option(min=0, help="Steps that are trained, but not timed.")] = 2,
-    repeat: Annotated[int, typer.Option(min=1, help="Trainings of each model and system, with seeds 1, 2, ...")] = 1,
+    repeat: Annotated[
+        int | None, typer.Option(min=1, help="Trainings of each model and system, with seeds 1, 2, ...: by default 1.")
+    ] = None,
+    losses: Annotated[
+        bool,
+        typer.Option(
+            "--losses",
+            help="What comparing losses takes: all systems but noop,"
+            f" {trainings.LOSSES_STEPS} steps, {trainings.LOSSES_SEEDS} seeds, where nothing else is said.",
+        ),
+    ] = False,
     ratio: Annotated[
         float, typer.Option(help="Share of blocks or elements that p4reduce-topk, p4reduce-element-topk, oktopk send.")
     ] = 0.01,
@@ -163,12 +175,15 @@ def train(
     with command(console):
         if target not in (accepted := ("native", "sim")):
             raise P4ReduceError(f"--target {target}: accepted are {', '.join(accepted)}")
+        names = trainings.systems(losses) if systems is None else grid.choices("--systems", systems, trainings.HOOKS)
+        steps = steps or (trainings.LOSSES_STEPS if losses else trainings.STEPS)
+        repeat = repeat or (trainings.LOSSES_SEEDS if losses else 1)
         if warm_up >= steps:
             raise P4ReduceError(f"--warm-up {warm_up}: must be less than --steps {steps}")
         if not 0 < ratio <= 1:
             raise P4ReduceError(f"--ratio {ratio:g}: must be above 0 and up to 1")
         models = grid.choices("--model", model, trainings.MODELS)
-        runs = trainings.plan(models, grid.choices("--systems", systems, trainings.HOOKS), range(1, repeat + 1))
+        runs = trainings.plan(models, names, range(1, repeat + 1))
         rate = grid.bits_per_second(link) if link is not None else None
         if rate is not None:
             links.enter()

@@ -47,6 +47,11 @@ def test_the_models_are_those_of_the_command() -> None:
     assert tuple(workloads.WORKLOADS) == trainings.MODELS
 
 
+def test_the_systems_that_are_trained_by_default() -> None:
+    assert trainings.systems(losses=False) == ["gloo", "p4reduce", "p4reduce-topk", "noop"]
+    assert set(trainings.systems(losses=True)) == set(trainings.HOOKS) - {"noop"}
+
+
 @pytest.mark.parametrize(
     "model", [model if model == "ncf" else pytest.param(model, marks=pytest.mark.slow) for model in trainings.MODELS]
 )
@@ -68,7 +73,7 @@ def test_all_systems_train_it(tmp_path: Path, model: str) -> None:
             assert len(row["held_out"]) == 4
             assert row["held_out"][-1] == row["final_loss"]
             assert row["held_out"][0] == rows["gloo"]["held_out"][0]
-    gloo, ours, sparse, noop = (rows[name] for name in trainings.QUICK)
+    gloo, ours, sparse, noop = (rows[name] for name in trainings.systems(losses=False))
     assert ours["losses"] == pytest.approx(gloo["losses"], rel=1e-4)
     assert ours["final_loss"] == pytest.approx(gloo["final_loss"], rel=1e-4)
     assert noop["final_loss"] is None

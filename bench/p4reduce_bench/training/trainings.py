@@ -31,8 +31,14 @@ HOOKS = {
 }
 """The DDP hook of each system; "allreduce" is DDP's own, without a hook."""
 
-QUICK = tuple(HOOKS)[:4]
-"""Those that are trained where nobody asks for others."""
+QUICK = 4
+"""How many of them, the first, are trained where nobody asks for others."""
+
+STEPS, LOSSES_STEPS = 50, 100
+"""Of a training; and so that most of what each model's loss can fall is behind it."""
+
+LOSSES_SEEDS = 3
+"""So that what differs by chance shows."""
 
 RECORDED = 2
 """Iterations whose gradients are recorded for the measures of sparsity."""
@@ -86,6 +92,11 @@ class Done:
 
     run: Run
     figures: dict[int, dict[str, Any]]
+
+
+def systems(losses: bool) -> list[str]:
+    """Those that are trained where nobody asks for others; `losses`: all whose losses mean something."""
+    return [name for name in HOOKS if HOOKS[name] != "noop_hook"] if losses else list(HOOKS)[:QUICK]
 
 
 def plan(models: Sequence[str], systems: Sequence[str], seeds: Sequence[int]) -> list[Run]:
