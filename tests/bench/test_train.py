@@ -95,6 +95,18 @@ def test_all_systems_train_it(tmp_path: Path, model: str) -> None:
 
 
 @pytest.mark.slow
+def test_before_the_start_iteration_all_is_sent(tmp_path: Path) -> None:
+    names = ("p4reduce", "p4reduce-int8", "p4reduce-topk", "p4reduce-element-topk", "oktopk")
+    options = ("--systems", ",".join(names), "--steps", "5", "--start-iteration", "4")
+    made = train(tmp_path, "--model", "bert", *options)
+    exact, *others = (row["losses"] for row in made["rows"])
+    for name, losses in zip(names[1:], others, strict=True):
+        assert losses == pytest.approx(exact, rel=1e-5), name
+    whole, *fewer = (row["sent"][4] - row["sent"][3] for row in made["rows"])
+    assert max(fewer) < whole / 2
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("model", trainings.MODELS)
 def test_it_learns(model: str) -> None:
     """One rank alone, on batches that it has not seen before."""

@@ -129,6 +129,30 @@ def test_what_the_wire_has_no_digits_for_is_added_to_the_next_gradient(make: Any
     made.continuations.close(10)
 
 
+def test_what_int8_has_no_digits_for_waits_until_its_block_has_a_gradient_again() -> None:
+    """Else every row of a table that ever had one would be sent in each iteration from then on."""
+    made = Rounding()
+    module = model(a=(3 * 256,))
+    state = Int8State(made, module)  # type: ignore[arg-type]
+
+    def sent(*blocks: float) -> list[list[float]]:
+        gradient = torch.tensor(blocks)[:, None].repeat(1, 256)
+        future = int8_hook(state, Bucket(gradient.view(-1), list(module.parameters())))  # type: ignore[arg-type]
+        made.handles[-1].complete()
+        return future.wait().view(3, 256).tolist()
+
+    def blocks(*values: float) -> list[list[float]]:
+        return [[value] * 256 for value in values]
+
+    assert sent(1.25, 2.4, 0.0) == blocks(1, 2, 0)
+    assert sent(0.0, 2.4, 0.25) == blocks(0, 3, 0)  # of the first block, the 0.25 that are kept stay where they are
+    assert state.stats().blocks_sent == 2 + 2
+    kept = state.state_dict()["residuals"]["a"].view(3, 256)
+    assert torch.allclose(kept, torch.tensor(blocks(0.25, -0.2, 0.25)))
+    assert sent(0.5, 0.0, 0.0) == blocks(1, 0, 0)
+    made.continuations.close(10)
+
+
 def test_without_error_feedback_and_in_wide_words_there_are_no_residuals() -> None:
     made = Rounding()
     module = model(a=(3,))

@@ -222,7 +222,8 @@ class Int8State(SparsifierState):
 
     start_iteration: of the backward passes that reduce, the first that goes as int8; earlier ones go as int32.
     error_feedback: keep what rounding loses. Without it, it is lost, though to both sides alike: int8 rounds by chance.
-    The rest is as of `SparsifierState`, but that every block is sent which is not zero.
+    The rest is as of `SparsifierState`, but that every block is sent whose gradient is not zero. What is kept of others
+    waits until they have one again: a table's gradient stays as sparse as it is.
     """
 
     def __init__(
@@ -237,8 +238,15 @@ class Int8State(SparsifierState):
             communicator, model, start_iteration=start_iteration, error_feedback=error_feedback, wire="int8"
         )
 
+        self._fresh = torch.empty(0, dtype=torch.bool, device="cpu")
+
+    def sparsify(self, bucket: GradBucket) -> torch.Tensor:
+        buffer = bucket.buffer()
+        self._fresh = block_norms(buffer, self._block_size(buffer)) != 0
+        return super().sparsify(bucket)
+
     def choose(self, norms: torch.Tensor, bucket: GradBucket) -> torch.Tensor:  # noqa: ARG002
-        return torch.ones_like(norms, dtype=torch.bool)
+        return self._fresh
 
     def _form(self) -> WireChoice | None:
         return "int32" if self.iteration < self.start_iteration else self.wire
