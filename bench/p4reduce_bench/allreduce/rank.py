@@ -20,7 +20,7 @@ from p4reduce_bench.allreduce.inputs import tensors
 from p4reduce_bench.allreduce.reducers import Reducer, open_reducer
 
 _AHEAD_S = 0.1  # by when the slowest rank knows
-_BASE = 4096  # digits that each system adds up exactly
+_BITS = 48  # which every system adds up well enough, also those that round
 
 
 def agree_on_start(reducer: Reducer) -> float:
@@ -28,11 +28,10 @@ def agree_on_start(reducer: Reducer) -> float:
 
     Leaving a barrier at the same time is not possible where ranks wait for each other's processor.
     """
-    ahead = int(1000 * (time.monotonic() + _AHEAD_S))
-    digits = [ahead // _BASE**2, ahead // _BASE % _BASE, ahead % _BASE] if reducer.rank == 0 else [0, 0, 0]
-    work = reducer.prepare(np.array(digits, np.float32), "float32")
-    high, middle, low = (int(digit) for digit in reducer.values(reducer.reduce(work)))
-    return ((high * _BASE + middle) * _BASE + low) / 1000
+    ahead = int(1000 * (time.monotonic() + _AHEAD_S)) if reducer.rank == 0 else 0
+    bits = np.array([ahead >> place & 1 for place in range(_BITS)], np.float32)
+    sums = reducer.values(reducer.reduce(reducer.prepare(bits, "float32")))
+    return sum(round(float(bit)) << place for place, bit in enumerate(sums)) / 1000
 
 
 def measure(reducer: Reducer, case: Case, repeat: int, warm_up: int, late: float = 0.0) -> dict[str, Any]:
