@@ -7,7 +7,6 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -20,15 +19,13 @@ from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, MAX_AGGREGATORS, MAX
 from p4reduce.tensors import recordings
 from p4reduce.tensors.dense import WIRE_CHOICES, WireChoice
 from p4reduce_bench.allreduce import grid, links, report
-from p4reduce_bench.allreduce.inputs import block_masks
-from p4reduce_bench.allreduce.limit import read_bandwidth, traffic
-from p4reduce_bench.allreduce.reducers import why_no_mpi
-from p4reduce_bench.allreduce.systems import Setup, measure
+from p4reduce_bench.allreduce.measuring import chosen_systems, measure_all
+from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_bench.analyze.analysis import Analysis, analyze
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Family
 from p4reduce_bench.processes.endings import command
-from p4reduce_bench.processes.switches import check_aggregators, describe
+from p4reduce_bench.processes.switches import check_aggregators
 from p4reduce_bench.training import curves, trainings
 from p4reduce_bench.training import plot as train_plot
 from p4reduce_bench.training import report as train_report
@@ -95,7 +92,7 @@ def allreduce(
         if rate is not None:
             links.enter()
         inputs = grid.choices("--input", given, grid.OURS)
-        names = _systems(systems, console)
+        names = chosen_systems(systems, console)
         if "p4reduce" in names:
             here = names.index("p4reduce")
             names[here : here + 1] = [grid.OURS[kind] for kind in inputs]
@@ -118,7 +115,7 @@ def allreduce(
                 network.star(most)
             setup = Setup(target=target, slots=slots, threads=threads, repeat=repeat, warm_up=warm_up, timeout=timeout,
                           links=made, aggregators=aggregators)  # fmt: skip
-            rows, read = _measure(cases, names, setup, rate, console)
+            rows, read = measure_all(cases, names, setup, rate, console)
     report.show(report.table(rows), console)
     if json_file is not None:
         report.write_json(json_file, rows, read, sys.argv[1:])
@@ -245,49 +242,3 @@ def _wire(text: str) -> WireChoice:
         if text == choice:
             return choice
     raise P4ReduceError(f"--wire {text}: accepted are {', '.join(WIRE_CHOICES)}")
-
-
-def _systems(wanted: str | None, console: Console) -> list[str]:
-    missing = why_no_mpi()
-    if wanted is None:
-        if missing:
-            console.print(f"without mpi: {missing}")
-        return [name for name in grid.SYSTEMS if name != "mpi" or not missing]
-    names = grid.choices("--systems", wanted, grid.ALL_SYSTEMS)
-    if "mpi" in names and missing:
-        raise P4ReduceError(f"--systems {wanted}: {missing}")
-    return names
-
-
-def _measure(
-    cases: Sequence[grid.Case], systems: Sequence[str], setup: Setup, rate: int | None, console: Console
-) -> tuple[list[report.Row], float | None]:
-    """Rows in the order of the grid, and the bytes a second at which memory was read where that is the limit."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    found: dict[tuple[grid.Case, str], report.Row] = {}
-    read = None
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("limits", total=len(cases) * len(systems))
-        for workers, some in groupby(cases, lambda case: case.workers):
-            group = list(some)
-            progress.update(bar, description=f"{workers} workers: limits")
-            if rate is None:
-                read = read_bandwidth(workers)
-            limits = {case: _limit(case, setup, rate, read) for case in group}
-            for system in systems:
-                progress.update(bar, description=f"{workers} workers: starting {system}")
-                for case, figures in measure(system, group, setup):
-                    target = describe(setup.target, setup.aggregators)
-                    row = report.row(system, target, case, figures, limits[case], rate)
-                    found[case, system] = row
-                    said = row.error.splitlines()[0] if row.error else f"{row.median_s or 0:.4g} s"
-                    progress.console.print(f"{system}, {case}: {said}", highlight=False, markup=False)
-                    progress.update(bar, advance=1, description=f"{workers} workers: {system}")
-    return [found[case, system] for case in cases for system in systems], read and read / 1e9
-
-
-def _limit(case: grid.Case, setup: Setup, rate: int | None, read: float | None) -> float:
-    """Seconds: on its link, or, where there is none, to read every worker's tensor once from the common memory."""
-    if rate is not None:
-        return traffic(block_masks(case), setup.slots_used).seconds(rate)
-    return case.workers * case.numel * grid.DTYPES[case.dtype] / (read or 1.0)

@@ -2,13 +2,14 @@
 """The inputs are as sparse as they say, and their sum is exact."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from p4reduce.protocol.numbers import Wire, reference_allreduce, values_per_word
 from p4reduce_bench.allreduce.grid import OVERLAPS, SPARSITIES, Case
-from p4reduce_bench.allreduce.inputs import BLOCK, block_masks, tensors
+from p4reduce_bench.allreduce.inputs import BLOCK, block_masks, largest, tensors
 
 CASE = Case(workers=4, numel=64 * 2000 + 5, dtype="float32", density=0.2, overlap="random", sparsity="block")
 
@@ -75,3 +76,20 @@ def test_density_and_overlap_are_as_asked() -> None:
 @pytest.mark.parametrize("density", [0.0, 1.0])
 def test_all_and_nothing(density: float) -> None:
     assert (block_masks(replace(CASE, density=density)) == bool(density)).all()
+
+
+def test_tensors_of_a_file_are_taken_as_they_are(tmp_path: Path) -> None:
+    stored = np.zeros((4, CASE.numel), np.float32)
+    stored[1, 70] = stored[3, 70] = 0.5
+    stored[2, -1] = -3
+    np.save(tmp_path / "stored.npy", stored)
+    case = replace(CASE, file=str(tmp_path / "stored.npy"))
+    for rank in range(4):
+        own, total = tensors(case, rank)
+        assert np.array_equal(own, stored[rank])
+        assert np.array_equal(np.flatnonzero(total), [70, CASE.numel - 1])
+        assert total[70] == 1
+        own[:] = 0  # a copy
+    assert [list(np.flatnonzero(mask)) for mask in block_masks(case)] == [[], [1], [2000], [1]]
+    assert largest(case) == 3
+    assert largest(CASE) >= np.abs(tensors(CASE, 0)[0]).max()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from p4reduce.errors import P4ReduceError
@@ -53,6 +54,9 @@ class Case:
     seed: int = 1
     wire: WireChoice = "auto"
     """How the switch's sums of floats travel."""
+    file: str = ""
+    """Where the tensors come from a file: a .npy of float32, shape (workers, numel), whose sums are exact in any order.
+    Density, overlap and sparsity then only say what is in it."""
 
     @property
     def form(self) -> Wire:
@@ -66,6 +70,8 @@ class Case:
         return self.form if system in SWITCHED else None
 
     def __str__(self) -> str:
+        if self.file:
+            return f"{self.workers} workers, {Path(self.file).stem}"
         return f"{self.workers} workers, density {self.density:g}, overlap {self.overlap}, by {self.sparsity}"
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors whose sum is known exactly: small integers times powers of two, zero where the case wants zeros.
 
-All workers' values are functions of the case, so each rank knows what the sum must be without being told.
+All workers' values are functions of the case, or in its file, so each rank knows what the sum must be without being
+told.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ def _masks(case: Case) -> Iterator[Mask]:
 
     Overlap all: the same at every worker; none: disjoint, or as little in common as the density leaves.
     """
+    if case.file:
+        yield from (own != 0 for own in np.load(case.file, mmap_mode="r"))
+        return
     units = case.numel if case.sparsity == "element" else -(-case.numel // BLOCK)
     drawn = None
     for worker in range(case.workers):
@@ -75,6 +79,9 @@ def _masked(case: Case, worker: int, mask: Mask) -> Values:
 
 def tensors(case: Case, rank: int) -> tuple[Values, Values]:
     """The tensor of one rank, and the sum over all: both exact in the case's dtype, and given as float32."""
+    if case.file:
+        stored = np.load(case.file, mmap_mode="r")
+        return np.array(stored[rank]), np.sum(stored, axis=0, dtype=np.float32)
     total = np.zeros(case.numel, np.float32)
     own = total
     for worker, mask in enumerate(_masks(case)):
@@ -87,8 +94,16 @@ def tensors(case: Case, rank: int) -> tuple[Values, Values]:
 
 def block_masks(case: Case) -> Mask:
     """Which blocks of the form that travels are not zero: shape (workers, blocks)."""
-    per_block = values_per_word(case.form) * (BLOCK if case.sparsity == "element" else 1)
+    by_element = case.sparsity == "element" or case.file
+    per_block = values_per_word(case.form) * (BLOCK if by_element else 1)
     return np.stack([_any(mask, per_block) for mask in _masks(case)])
+
+
+def largest(case: Case) -> float:
+    """No element of any worker's tensor has a larger magnitude."""
+    if case.file:
+        return float(np.abs(np.load(case.file, mmap_mode="r")).max(initial=0))
+    return 127 * 2.0**3
 
 
 def _any(mask: Mask, together: int) -> Mask:

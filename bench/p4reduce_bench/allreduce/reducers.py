@@ -17,7 +17,7 @@ import numpy.typing as npt
 from p4reduce.errors import P4ReduceError
 from p4reduce.tensors.dense import WireChoice
 from p4reduce_bench.allreduce.grid import MODES, OURS, PEERS, SWITCHED, Case
-from p4reduce_bench.allreduce.inputs import BLOCK, Values, tensors
+from p4reduce_bench.allreduce.inputs import BLOCK, Values, largest, tensors
 from p4reduce_bench.allreduce.limit import AROUND_PAYLOAD
 from p4reduce_bench.peers import compressed, gtopk, streaming
 from p4reduce_bench.peers.algorithms import ALGORITHMS
@@ -293,8 +293,7 @@ class Compressed(Gloo):
 
     def wrong(self, case: Case, values: npt.NDArray[Any], exact: Values) -> int:
         unit = {"fp16": 2.0**-10, "bf16": 2.0**-7, "int8": 2.0 / compressed.LEVELS}[self._kind]
-        largest = 127 * 2.0**3  # of any element of `inputs`
-        return int(np.count_nonzero(np.abs(values - exact) > unit * case.workers * largest))
+        return int(np.count_nonzero(np.abs(values - exact) > unit * case.workers * largest(case)))
 
 
 class Server(Gloo):

@@ -56,7 +56,7 @@ def row(
 ) -> Row:
     """A repetition takes as long as its slowest rank. Bandwidths are nccl-tests', in GB/s."""
     what = asdict(case)
-    del what["seed"]
+    del what["seed"], what["file"]
     made = {
         **what,
         "system": system,

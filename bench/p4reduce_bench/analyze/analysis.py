@@ -105,7 +105,7 @@ def analyze(
     for place, iteration in enumerate(iterations):
         following = iterations[place:] + iterations[:place]
         pool = [recording for each in following for recording in complete[each]][:count]
-        masks = _together(pool)
+        masks = together(pool)
         buckets = [np.concatenate([masks[name] for name in bucket], axis=1)
                    for bucket in complete[iteration][0].facts.buckets]  # fmt: skip
         for bucket, parameters in zip(buckets, complete[iteration][0].facts.buckets, strict=True):
@@ -125,8 +125,8 @@ def analyze(
         rows=[
             Row(
                 block_size=size,
-                measures=_average([measures for measures, _ in measured]),
-                expected=_average([times for _, times in measured if times is not None]) if size > 1 else None,
+                measures=average([measures for measures, _ in measured]),
+                expected=average([times for _, times in measured if times is not None]) if size > 1 else None,
             )
             for size, measured in by_size.items()
         ],
@@ -143,8 +143,8 @@ def analyze(
             ParameterRow(
                 name=name,
                 numel=measured[0][0].units,
-                elements=_average([elements for elements, _, _ in measured]),
-                blocks=_average([blocks for _, blocks, _ in measured]),
+                elements=average([elements for elements, _, _ in measured]),
+                blocks=average([blocks for _, blocks, _ in measured]),
                 forms=_average_forms([one for _, _, one in measured]),
             )
             for name, measured in by_name.items()
@@ -152,7 +152,7 @@ def analyze(
     )
 
 
-def _together(pool: Sequence[Recording]) -> dict[str, Mask]:
+def together(pool: Sequence[Recording]) -> dict[str, Mask]:
     """Of each parameter, the masks of some recordings: shape (recordings, numel)."""
     first, *others = (recording.masks() for recording in pool)
     for recording, masks in zip(pool[1:], others, strict=True):
@@ -164,10 +164,10 @@ def _together(pool: Sequence[Recording]) -> dict[str, Mask]:
 
 
 def _average_forms(made: Sequence[Forms]) -> Forms:
-    return {wire: _average([one[wire] for one in made]) for wire in WIRES}
+    return {wire: average([one[wire] for one in made]) for wire in WIRES}
 
 
-def _average(measured: Sequence[Figures]) -> Figures:
+def average(measured: Sequence[Figures]) -> Figures:
     """Field by field, of those that are known; counts are the same in all."""
     values: dict[str, Any] = {}
     for field in fields(measured[0]):

@@ -78,7 +78,11 @@ class Recording:
 
     def masks(self) -> dict[str, Mask]:
         """Which elements of each parameter's gradient are not zero, in the order of the file."""
-        return {name: element_mask(array) for name, array in _arrays(self.path).items() if name != FACTS}
+        return {name: element_mask(array) for name, array in self.gradients().items()}
+
+    def gradients(self) -> dict[str, npt.NDArray[Any]]:
+        """Each parameter's gradient, in the order of the file."""
+        return {name: array for name, array in _arrays(self.path).items() if name != FACTS}
 
 
 def find(paths: Sequence[Path]) -> dict[int, list[Recording]]:

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All cases through all systems, with progress, beside the least time that each can take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from p4reduce.errors import P4ReduceError
+from p4reduce_bench.allreduce import grid, report
+from p4reduce_bench.allreduce.inputs import block_masks
+from p4reduce_bench.allreduce.limit import read_bandwidth, traffic
+from p4reduce_bench.allreduce.reducers import why_no_mpi
+from p4reduce_bench.allreduce.systems import Setup, measure
+from p4reduce_bench.processes.switches import describe
+
+
+def chosen_systems(wanted: str | None, console: Console, also: Sequence[str] = ()) -> list[str]:
+    """Those of the option --systems, by default `grid.SYSTEMS` where installed; `also`: names accepted beside them."""
+    missing = why_no_mpi()
+    if wanted is None:
+        if missing:
+            console.print(f"without mpi: {missing}")
+        return [name for name in grid.SYSTEMS if name != "mpi" or not missing]
+    names = grid.choices("--systems", wanted, (*grid.ALL_SYSTEMS, *also))
+    if "mpi" in names and missing:
+        raise P4ReduceError(f"--systems {wanted}: {missing}")
+    return names
+
+
+def measure_all(
+    cases: Sequence[grid.Case], systems: Sequence[str], setup: Setup, rate: int | None, console: Console
+) -> tuple[list[report.Row], float | None]:
+    """Rows in the order of the cases, and the GB a second at which memory was read where that is the limit.
+
+    cases: those of the same number of workers stand together.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    found: dict[tuple[grid.Case, str], report.Row] = {}
+    read = None
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("limits", total=len(cases) * len(systems))
+        for workers, some in groupby(cases, lambda case: case.workers):
+            group = list(some)
+            progress.update(bar, description=f"{workers} workers: limits")
+            if rate is None:
+                read = read_bandwidth(workers)
+            limits = {case: _limit(case, setup, rate, read) for case in group}
+            for system in systems:
+                progress.update(bar, description=f"{workers} workers: starting {system}")
+                for case, figures in measure(system, group, setup):
+                    target = describe(setup.target, setup.aggregators)
+                    row = report.row(system, target, case, figures, limits[case], rate)
+                    found[case, system] = row
+                    said = row.error.splitlines()[0] if row.error else f"{row.median_s or 0:.4g} s"
+                    progress.console.print(f"{system}, {case}: {said}", highlight=False, markup=False)
+                    progress.update(bar, advance=1, description=f"{workers} workers: {system}")
+    return [found[case, system] for case in cases for system in systems], read and read / 1e9
+
+
+def _limit(case: grid.Case, setup: Setup, rate: int | None, read: float | None) -> float:
+    """Seconds: on its link, or, where there is none, to read every worker's tensor once from the common memory."""
+    if rate is not None:
+        return traffic(block_masks(case), setup.slots_used).seconds(rate)
+    return case.workers * case.numel * grid.DTYPES[case.dtype] / (read or 1.0)
