@@ -22,6 +22,7 @@ from p4reduce_bench.allreduce import grid, links, report
 from p4reduce_bench.allreduce.measuring import chosen_systems, measure_all
 from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_bench.analyze.analysis import Analysis, analyze
+from p4reduce_bench.gradients.cli import gradients
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Family
 from p4reduce_bench.processes.endings import command
@@ -125,6 +126,9 @@ def allreduce(
     if any(row.wrong for row in rows):
         console.print("[red]some sums are wrong: see #wrong above[/]")
         raise typer.Exit(1)
+
+
+bench.command()(gradients)
 
 
 @bench.command()

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data that packages carry, so that nothing is downloaded: handwritten digits, and the source text of Python itself.
+
+The text is the standard library's top-level modules and the language reference in `pydoc_data`: some 5 MB of English
+and Python, whose words follow a skewed distribution as words do. It is the same on every machine that has the same
+version of Python, and somewhat different with another.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sysconfig
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from p4reduce_bench.gradients.packages import package
+
+UNKNOWN, MASK = 0, 1
+"""Numbers of no word: what stands for rare words, and what hides a word."""
+_SPECIAL = 2
+_WORD = re.compile(r"[a-z_]+|[0-9]+|[^\sa-z0-9_]")
+
+
+@dataclass(frozen=True)
+class Text:
+    """words: int64, shape (words,). documents: of each word, the number of the file that it is from."""
+
+    words: Tensor
+    documents: Tensor
+    vocabulary: int
+    """Numbers are below it."""
+
+
+@functools.cache
+def _sources() -> tuple[tuple[str, ...], ...]:
+    """The words of each file, in the order of their names."""
+    library = Path(sysconfig.get_path("stdlib"))
+    files = [library / "pydoc_data" / "topics.py", *sorted(library.glob("*.py"))]
+    texts = (file.read_text("utf-8", "replace") for file in files if file.is_file())
+    return tuple(tuple(_WORD.findall(text.lower())) for text in texts)
+
+
+@functools.cache
+def text(vocabulary: int) -> Text:
+    """The text as numbers below `vocabulary`, frequent words numbered low; rarer ones are UNKNOWN."""
+    sources = _sources()
+    counts = Counter(word for words in sources for word in words)
+    # Ties are broken by the word itself, so that words are numbered alike everywhere.
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    number = {word: index for index, (word, _) in enumerate(ranked[: vocabulary - _SPECIAL], start=_SPECIAL)}
+    return Text(
+        words=torch.tensor([number.get(word, UNKNOWN) for words in sources for word in words]),
+        documents=torch.tensor([place for place, words in enumerate(sources) for _ in words]),
+        vocabulary=vocabulary,
+    )
+
+
+def documents() -> int:
+    """How many files the text is of."""
+    return len(_sources())
+
+
+@functools.cache
+def digits(side: int) -> tuple[Tensor, Tensor]:
+    """scikit-learn's digits, 1,797 handwritten ones of 8 by 8 pixels (Alpaydin and Kaynak, UCI), enlarged.
+
+    Gives float32, shape (1797, 3, side, side), with mean 0 and deviation 1, and what they are: int64, shape (1797,).
+    """
+    package("sklearn")
+    loaded = package("sklearn.datasets").load_digits()
+    images = torch.from_numpy(loaded.images).float()[:, None]
+    images = functional.interpolate((images - images.mean()) / images.std(), size=(side, side), mode="bilinear")
+    return images.expand(-1, 3, -1, -1), torch.from_numpy(loaded.target).long()
+
+
+def shard(count: int, rank: int, workers: int, samples: int, seed: int) -> Tensor:
+    """Which of `count` samples a rank takes first, second, ...: int64, shape (samples,).
+
+    In each epoch all samples are shuffled, alike at all ranks, and dealt out, as torch's DistributedSampler does.
+    """
+    own: list[Tensor] = []
+    epoch = 0
+    while sum(part.numel() for part in own) < samples:
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(1000 * seed + epoch))
+        own.append(order[: count // workers * workers][rank::workers])
+        epoch += 1
+    return torch.cat(own)[:samples]

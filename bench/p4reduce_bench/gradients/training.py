@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data-parallel training of some ranks, one after the other in this process, and their gradients in files.
+
+All ranks have the same parameters, so one module stands for all of them: each rank's gradient is taken of its own
+samples, and the parameters follow the average, as with DDP. What normalisation layers keep besides parameters sees all
+ranks' samples, where each rank would keep its own; no gradient of a training depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import torch
+from torch import Tensor, nn
+
+from p4reduce.tensors.recordings import Facts, path_of, write
+from p4reduce_bench.gradients.datasets import shard
+from p4reduce_bench.gradients.models import Task
+from p4reduce_bench.gradients.sparsify import Sparsifier
+
+FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20
+"""Bytes from which a bucket takes no more parameters: DDP's."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How models are trained."""
+
+    workers: int
+    steps: int
+    record_at: Collection[int]
+    """Steps, counted from 1."""
+    ratio: float
+    batch: int
+    """Samples of a rank and a step; 0: what suits the model."""
+    seed: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """What has been done: a step, counted from 1, and its mean loss over the ranks."""
+
+    number: int
+    loss: float
+
+
+def buckets(module: nn.Module) -> list[list[tuple[str, nn.Parameter]]]:
+    """The parameters that DDP would reduce together, the last ones first, as their gradients are there first."""
+    made: list[list[tuple[str, nn.Parameter]]] = [[]]
+    size = 0
+    for name, parameter in reversed([one for one in module.named_parameters() if one[1].requires_grad]):
+        if size >= (FIRST_BUCKET if len(made) == 1 else BUCKET):
+            made.append([])
+            size = 0
+        made[-1].append((name, parameter))
+        size += parameter.numel() * parameter.element_size()
+    return made
+
+
+def train(task: Task, sparsifier: str, plan: Plan, folder: Path) -> Iterator[Step]:
+    """Train, and write what each rank hands to the allreduce in the steps to record: one file a rank and step."""
+    torch.manual_seed(plan.seed)
+    task.module.train()
+    optimizer = task.optimizer()
+    parts = buckets(task.module)
+    batch = plan.batch or task.batch
+    own = [shard(task.samples, rank, plan.workers, batch * plan.steps, plan.seed) for rank in range(plan.workers)]
+    ranks = [Sparsifier(sparsifier, plan.ratio) for _ in range(plan.workers)]
+    for step in range(1, plan.steps + 1):
+        sums = [torch.zeros(sum(parameter.numel() for _, parameter in part)) for part in parts]
+        losses = []
+        for rank, sparse in enumerate(ranks):
+            task.module.zero_grad()
+            loss = task.loss(own[rank][(step - 1) * batch : step * batch])
+            loss.backward()  # type: ignore[no-untyped-call]
+            losses.append(float(loss.detach()))
+            sent = [sparse.sent(index, _flat(part)) for index, part in enumerate(parts)]
+            for total, one in zip(sums, sent, strict=True):
+                total += one
+            if step in plan.record_at:
+                _record(folder, Facts(rank, plan.workers, step, [[name for name, _ in part] for part in parts]),
+                        parts, sent)  # fmt: skip
+        for part, total in zip(parts, sums, strict=True):
+            _put(part, total / plan.workers)
+        optimizer.step()
+        yield Step(step, fmean(losses))
+
+
+def _flat(part: Sequence[tuple[str, nn.Parameter]]) -> Tensor:
+    """The gradients of a bucket in one, shape (numel,); zeros where a parameter has none."""
+    return torch.cat([(torch.zeros_like(one) if one.grad is None else one.grad).flatten() for _, one in part]).detach()
+
+
+def _split(part: Sequence[tuple[str, nn.Parameter]], flat: Tensor) -> Sequence[Tensor]:
+    return torch.split_with_sizes(flat, [parameter.numel() for _, parameter in part])
+
+
+def _put(part: Sequence[tuple[str, nn.Parameter]], flat: Tensor) -> None:
+    for (_, parameter), gradient in zip(part, _split(part, flat), strict=True):
+        parameter.grad = gradient.view_as(parameter)
+
+
+def _record(
+    folder: Path, facts: Facts, parts: Sequence[Sequence[tuple[str, nn.Parameter]]], sent: Sequence[Tensor]
+) -> None:
+    gradients = {
+        name: values.numpy()
+        for part, flat in zip(parts, sent, strict=True)
+        for (name, _), values in zip(part, _split(part, flat), strict=True)
+    }
+    write(path_of(folder, facts.iteration, facts.rank), facts, gradients)
