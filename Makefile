@@ -15,7 +15,7 @@ C_SOURCES   := CMakeLists.txt $(wildcard hostlib/csrc/CMakeLists.txt hostlib/csr
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench fuzz figures pictures test test-all lint p4 p4-tofino proto clean
+.PHONY: help setup gradients demo bench fuzz figures pictures test test-all lint p4 p4-tofino proto clean
 
 help:  ## list what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -38,6 +38,10 @@ $(VENV)/.tools: Makefile
 	        || echo "not installed:$$missing; tests that need them are skipped"; \
 	elif [ -n "$$missing" ]; then echo "not here, and tests that need them are skipped:$$missing"; fi
 	@touch $@
+
+# Some 100 MB more. With torch named, pip takes the torchvision that fits it.
+gradients: setup  ## install what `p4reduce bench gradients` trains real architectures with
+	$(PIP) --no-build-isolation '$(TORCH)' -e './bench[gradients]'
 
 demo: setup  ## train a language model whose gradients the P4 program adds up
 	$(BIN)/p4reduce demo $(ARGS)
