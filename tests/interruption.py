@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Telling whether a command that is interrupted leaves processes behind."""
 
+import contextlib
+import os
 import signal
 import subprocess
 import time
@@ -25,16 +27,23 @@ def marked(mark: str) -> list[int]:
 
 def interrupt(process: "subprocess.Popen[str]", mark: str, how: signal.Signals, processes: int = 5) -> str:
     """Waits until so many processes run, sends `how`, and requires all to end. Gives what the command had to say."""
+    try:
+        return _interrupt(process, mark, how, processes)
+    finally:
+        process.kill()
+        for left in marked(mark):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)
+
+
+def _interrupt(process: "subprocess.Popen[str]", mark: str, how: signal.Signals, processes: int) -> str:
     deadline = time.monotonic() + 100
     while len(marked(mark)) < processes:
         assert time.monotonic() < deadline, f"processes: {marked(mark)}"
         assert process.poll() is None, process.communicate()
         time.sleep(0.1)
     process.send_signal(how)
-    try:
-        output, _ = process.communicate(timeout=30)
-    finally:
-        process.kill()
+    output, _ = process.communicate(timeout=30)
     assert process.returncode == 128 + how
     deadline = time.monotonic() + 5
     while marked(mark):
