@@ -28,6 +28,11 @@ def test_never_another_sum(tree: bool) -> None:
     check_ends(run_cases(lambda seed: some_case(seed, tree=tree), FAULTS or 3000))
 
 
+def test_what_it_sends_last_is_not_what_is_known() -> None:
+    """Far ahead, and then what it sent long ago, which is newer: the others' next packets are newer than that."""
+    assert run_case(3732, membership_of(2, 4, 64, 2)).outcome == "ended"
+
+
 class WrongLanes(Simulation):
     """Rank 2's first packet of the second round with values names one lane too few; sent again, it is right."""
 
