@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from p4reduce_bench.processes.children import ChildFailed
 from p4reduce_bench.training import trainings, workloads
 from tests.interruption import MARK, interrupt
 
@@ -170,3 +171,20 @@ def test_wrong_options_say_what_is_accepted(arguments: tuple[str, ...], message:
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert message in " ".join(output.split())
+
+
+def test_figures_are_those_of_their_run_whichever_rank_is_read_first() -> None:
+    """As where we had no time to read before rank 0 had done two runs."""
+    runs = [trainings.Run("ncf", system, 1) for system in ("gloo", "p4reduce")]
+    child: Any = None  # nobody asks which it was
+    ends = [{"run": number, "rank": rank, "loss": 10 * number + rank} for rank in range(2) for number in range(2)]
+    said = [{"step": 0, "loss": 1.0}, ends[0], {"step": 0, "loss": 2.0}, *ends[1:]]
+    got = list(trainings.collect(runs, 2, iter([(child, event) for event in said])))
+    assert got == [
+        trainings.Step(runs[0], 0, 1.0),
+        trainings.Step(runs[1], 0, 2.0),
+        trainings.Done(runs[0], {0: ends[0], 1: ends[2]}),
+        trainings.Done(runs[1], {0: ends[1], 1: ends[3]}),
+    ]
+    with pytest.raises(ChildFailed, match="ended early"):
+        list(trainings.collect(runs, 2, iter([(child, event) for event in ends[:3]])))

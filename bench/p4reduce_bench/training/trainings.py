@@ -132,21 +132,25 @@ def train(runs: Sequence[Run], training: Training, setup: Setup) -> Iterator[Ste
         if any(run.system.startswith("p4reduce") for run in runs):
             environment["P4REDUCE_CONTROLLER"] = start_switch(family, training.workers, setup)
         ranks = _start_ranks(family, runs, training, setup, environment)
-        figures: dict[int, dict[str, Any]] = {}
-        done = 0
-        for _, event in family.events(ranks, START_UP_S + setup.timeout):
-            if "error" in event:
-                raise ChildFailed(f"{runs[done]}: {event['error']}")
-            if "step" in event:
-                yield Step(runs[done], event["step"], event["loss"])
-                continue
-            figures[event["rank"]] = event
-            if len(figures) == training.workers:
-                yield Done(runs[done], figures)
-                figures = {}
-                done += 1
-        if done < len(runs):
-            raise ChildFailed("the ranks ended early")
+        yield from collect(runs, training.workers, family.events(ranks, START_UP_S + setup.timeout))
+
+
+def collect(runs: Sequence[Run], workers: int, events: Iterator[tuple[Child, dict[str, Any]]]) -> Iterator[Step | Done]:
+    """What the ranks report: one of them may be read before another that is as far. Raises ChildFailed."""
+    figures: list[dict[int, dict[str, Any]]] = [{} for _ in runs]
+    done = 0
+    for _, event in events:
+        if "error" in event:
+            raise ChildFailed(f"{runs[done]}: {event['error']}")
+        if "step" in event:  # rank 0's, after what it has reported of the runs before
+            yield Step(runs[sum(0 in reported for reported in figures)], event["step"], event["loss"])
+            continue
+        figures[event["run"]][event["rank"]] = event
+        while done < len(runs) and len(figures[done]) == workers:
+            yield Done(runs[done], figures[done])
+            done += 1
+    if done < len(runs):
+        raise ChildFailed("the ranks ended early")
 
 
 def _start_ranks(
