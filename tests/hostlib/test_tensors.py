@@ -151,6 +151,19 @@ def test_results_are_rounded_to_nearest_even() -> None:
         assert tensor.tolist() == [ties[0] - 1, ties[1] + 1]
 
 
+@pytest.mark.parametrize("halves", [False, True])
+def test_a_bfloat16_nan_has_the_same_bits_whatever_the_memory(halves: bool) -> None:
+    """And whatever it was added up as, in which ranks may differ."""
+    for tensor in (torch.zeros(70, dtype=torch.bfloat16), torch.zeros(70, 2, dtype=torch.bfloat16)[:, 0]):
+        tensor[::3] = math.nan
+        staging = numbers(tensor, halves=halves)
+        staging.work[:] = narrowed(np.where(np.arange(70) % 3, np.float32(1), np.float32(math.nan)), staging.work.dtype)
+        staging.write_back()
+        bits = tensor.contiguous().view(torch.int16)
+        assert bits[::3].unique().tolist() == [0x7FC0]
+        assert tensor.nan_to_num(1.0).unique().tolist() == [1]
+
+
 def test_a_sum_beyond_float16_is_infinite() -> None:
     for tensor in (np.array([60000], np.float16), torch.tensor([60000], dtype=torch.float16)):
         reduce(tensor)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
 
@@ -181,9 +182,18 @@ def assign(tensor: Any, values: Any) -> None:
         import torch
 
         with torch.inference_mode():  # a thread of its own may not be in it
-            tensor.copy_(values)
+            _copy(tensor, values)
     else:
-        tensor.detach().copy_(values.detach())
+        _copy(tensor.detach(), values.detach())
+
+
+def _copy(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """float32 that becomes bfloat16 has one NaN on all ranks: of torch's, bits depend on the strides."""
+    tensor.copy_(values)
+    if str(tensor.dtype) == "torch.bfloat16" != str(values.dtype):
+        nan = tensor.isnan()
+        if nan.any():
+            tensor.masked_fill_(nan, math.nan)
 
 
 def host_empty(tensor: Any, shape: tuple[int, ...]) -> Any:
