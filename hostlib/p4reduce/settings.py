@@ -14,6 +14,7 @@ from p4reduce.transport import KINDS
 
 TIMEOUT = 1800.0  # seconds; torch.distributed's for Gloo
 MAX_SLOTS = 32768  # the packet's slot field counts 65,536 halves
+MAX_LINK = 10**18  # bits a second, which ranks tell each other in 64 bits
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
 
 
@@ -67,9 +68,12 @@ def link(value: str | None) -> int:
     if not text:
         return 0
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg])bit", text.strip().lower())
-    if match is None or (rate := round(float(match[1]) * _UNITS[match[2]])) < 1000:
-        raise ValueError(f"link={text!r}: accepted are rates such as 200mbit, 1gbit and 2.5gbit, from 1kbit on")
-    return rate
+    if match is None or not 1000 <= (rate := float(match[1]) * _UNITS[match[2]]) <= MAX_LINK:
+        raise ValueError(
+            f"link={text!r}: accepted are rates such as 200mbit, 1gbit and 2.5gbit, from 1kbit to "
+            f"{MAX_LINK // 10**9}gbit"
+        )
+    return round(rate)
 
 
 def rank_of_world(rank: int | None, world_size: int | None) -> tuple[int, int]:

@@ -210,7 +210,7 @@ def test_a_link_is_what_the_user_says_or_the_interface(
         [alone] = join(1, link=given_)
         with alone:
             assert alone._link == expected
-    for wrong in ("fast", "100", "1bit", "-1gbit"):
+    for wrong in ("fast", "100", "1bit", "-1gbit", "10000000000gbit", f"{'9' * 400}gbit"):
         with pytest.raises(ValueError, match=f"link='{wrong}': accepted are rates such as"):
             join(1, link=wrong)
 
