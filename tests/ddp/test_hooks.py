@@ -153,6 +153,16 @@ def test_what_int8_has_no_digits_for_waits_until_its_block_has_a_gradient_again(
     made.continuations.close(10)
 
 
+@pytest.mark.parametrize("value", [1e-23, 1e-44])
+def test_int8_sends_gradients_whose_squares_are_zero(value: float) -> None:
+    made = Rounding()
+    module = model(a=(300,))
+    state = Int8State(made, module, error_feedback=False)  # type: ignore[arg-type]
+    gradient = torch.full((300,), value)
+    given: Any = Bucket(gradient.clone(), list(module.parameters()))
+    assert torch.equal(state.sparsify(given), gradient)
+
+
 def test_without_error_feedback_and_in_wide_words_there_are_no_residuals() -> None:
     made = Rounding()
     module = model(a=(3,))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -242,7 +243,7 @@ class Int8State(SparsifierState):
 
     def sparsify(self, bucket: GradBucket) -> torch.Tensor:
         buffer = bucket.buffer()
-        self._fresh = block_norms(buffer, self._block_size(buffer)) != 0
+        self._fresh = block_norms(buffer, self._block_size(buffer), math.inf) != 0
         return super().sparsify(bucket)
 
     def choose(self, norms: torch.Tensor, bucket: GradBucket) -> torch.Tensor:  # noqa: ARG002
@@ -252,15 +253,20 @@ class Int8State(SparsifierState):
         return "int32" if self.iteration < self.start_iteration else self.wire
 
 
-def block_norms(buffer: torch.Tensor, block_size: int) -> torch.Tensor:
-    """l2 norms of the blocks of a 1-d buffer, the last of which may be shorter: float32, shape (blocks,)."""
+def block_norms(buffer: torch.Tensor, block_size: int, order: float = 2.0) -> torch.Tensor:
+    """l2 norms of the blocks of a 1-d buffer, the last of which may be shorter: float32, shape (blocks,).
+
+    order: math.inf for the largest magnitudes, which are not 0 where squares are, as of values below 1e-23.
+    """
     if block_size == 1:
         return buffer.abs().float()
     whole = buffer.numel() // block_size
     rows = buffer[: whole * block_size].view(whole, block_size)
-    norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float32)
+    norms = torch.linalg.vector_norm(rows, order, dim=1, dtype=torch.float32)
     rest = buffer[whole * block_size :]
-    return torch.cat([norms, torch.linalg.vector_norm(rest, dtype=torch.float32)[None]]) if rest.numel() else norms
+    if not rest.numel():
+        return norms
+    return torch.cat([norms, torch.linalg.vector_norm(rest, order, dtype=torch.float32)[None]])
 
 
 def clear_blocks(buffer: torch.Tensor, mask: torch.Tensor, block_size: int) -> None:
