@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from in_process import error_of, join, together
 
 from p4reduce import Communicator, MismatchError
-from p4reduce.collectives import sparse
+from p4reduce.collectives import choice, sparse
 from p4reduce.collectives.choice import LEAST, Choices, Costs, Estimate, Way
 from p4reduce.collectives.sites import MOST, Key, Sites
 from p4reduce.protocol.numbers import reference_allreduce
@@ -183,6 +183,19 @@ def test_who_is_wrong_asks_less_often() -> None:
     assert asked[0] == 1
     assert gaps.tolist() == sorted(gaps.tolist())
     assert gaps[-1] >= 64
+
+
+def test_sites_of_long_ago_are_forgotten() -> None:
+    choices = Choices()
+    scattered_sum = np.zeros(1 << 10, np.float32)
+    scattered_sum[::32] = 1.0
+    for site in ("early", "late"):
+        choices.came(site, scattered_sum, 64, 1)
+    for size in range(choice.MOST - 1):
+        assert not choices.asks(size)
+        assert choices.asks("late")
+    assert not choices.asks("early")
+    assert len(choices._sites) == choice.MOST
 
 
 def test_what_takes_longer_is_not_chosen_though_it_has_fewer_bytes() -> None:

@@ -9,6 +9,7 @@ runs again chooses the same, and has the same bits.
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
@@ -24,6 +25,8 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 LEAST = 1 << 14
 """Elements of a tensor of which it is worth while to ask."""
+MOST = 1 << 12
+"""Sites that are remembered."""
 _SAMPLE = 1024  # blocks of a result that are looked at
 _LONGEST_PAUSE = 64  # calls
 _WORD = 4  # bytes
@@ -132,10 +135,12 @@ class Choices:
 
     A site's first calls go by blocks. When a result has many zeros within its blocks, the next call begins with a
     header, by which ranks choose. Where that says blocks, more and more calls go by before it is asked for again.
+
+    The sites of the latest calls are remembered, `MOST` of them: all ranks make the same calls, so forget the same.
     """
 
     def __init__(self) -> None:
-        self._sites: dict[Hashable, _Site] = {}
+        self._sites: OrderedDict[Hashable, _Site] = OrderedDict()
 
     def asks(self, site: Hashable) -> bool:
         """Whether the next call begins with a header."""
@@ -154,7 +159,11 @@ class Choices:
         self._of(site).came(result, block, per_word)
 
     def _of(self, site: Hashable) -> _Site:
-        return self._sites.setdefault(site, _Site())
+        found = self._sites.setdefault(site, _Site())
+        self._sites.move_to_end(site)
+        if len(self._sites) > MOST:
+            self._sites.popitem(last=False)
+        return found
 
 
 class _Site:

@@ -262,7 +262,7 @@ def block_norms(buffer: torch.Tensor, block_size: int, order: float = 2.0) -> to
         return buffer.abs().float()
     whole = buffer.numel() // block_size
     rows = buffer[: whole * block_size].view(whole, block_size)
-    norms = torch.linalg.vector_norm(rows, order, dim=1, dtype=torch.float32)
+    norms: torch.Tensor = torch.linalg.vector_norm(rows, order, dim=1, dtype=torch.float32)
     rest = buffer[whole * block_size :]
     if not rest.numel():
         return norms
