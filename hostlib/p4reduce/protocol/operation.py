@@ -125,14 +125,14 @@ class Task:
         self.slots = max(1, min(membership.slots, -(-self.blocks.count // membership.lanes)))
         self.slots_left = self.slots
 
-    def quantise(self, blocks: list[int], exponents: list[int]) -> npt.NDArray[np.int32]:
-        """What of some blocks goes into a packet."""
+    def quantise(self, blocks: list[int], exponents: list[int], announced: list[int]) -> npt.NDArray[np.int32]:
+        """What of some blocks goes into a packet. announced: places of those that are not there as zeros to fill it."""
         values = self.blocks.gather(blocks)
         words = self.numbers.quantise(values, exponents, blocks, self.seed)
-        if self.residual is not None:
+        if self.residual is not None and announced:
             left = values - self.numbers.dequantise(words, exponents)
             left[np.equal(exponents, NOT_FINITE)] = 0
-            self.residual.scatter(blocks, left)
+            self.residual.scatter([blocks[place] for place in announced], left[announced])
         return words
 
     def dequantise(self, blocks: list[int], exponents: list[int], sums: npt.NDArray[np.int32]) -> None:

@@ -102,7 +102,8 @@ class Rounds:
             places = [place for place, lane in enumerate(LANES_OF[slot.active]) if present >> lane & 1]
             blocks = [blocks[place] for place in places]
             exponents = [exponents[place] for place in places]
-        return present, task.quantise(blocks, exponents)
+        announced = [place for place, lane in enumerate(LANES_OF[present]) if own >> lane & 1]
+        return present, task.quantise(blocks, exponents, announced)
 
     def _packet(self, slot: Slot, task: Task, present: int, values: npt.NDArray[Any]) -> bytes:
         m = self._membership
