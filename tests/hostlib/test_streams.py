@@ -183,8 +183,11 @@ def test_a_tensor_that_cannot_be_copied_ends_the_communicator(cuda: Cuda, pair: 
         raise RuntimeError("the device is broken")
 
     tensor = cuda.tensor(torch.ones(70))
+    cuda.running.clear()  # until both are started: then neither finds an ended communicator
     cuda.current().give(break_down)
-    for handle in (pair[0].allreduce_async(tensor), pair[0].allreduce_async(np.ones(3, np.float32))):
+    handles = [pair[0].allreduce_async(each) for each in (tensor, np.ones(3, np.float32))]
+    cuda.running.set()
+    for handle in handles:
         error = handle.exception(20)
         assert str(error) == "allreduce (sum) of 70 float32 cannot begin: RuntimeError: the device is broken"
     assert isinstance(error_of(lambda: pair[0].barrier()), P4ReduceError)
