@@ -18,6 +18,7 @@ from p4reduce.protocol.halves import narrowed, widened
 from p4reduce.protocol.numbers import SUPPORTED
 from p4reduce.tensors import staging as stagings
 from p4reduce.tensors.dense import HALVES, assign, check_writable, dtype_name, work_dtype
+from p4reduce.tensors.sparse import SparseTensor
 from p4reduce.tensors.staging import Buffer, Staging, View, gathered, words, zeros
 
 torch = pytest.importorskip("torch", reason="needs torch")
@@ -162,6 +163,17 @@ def test_a_bfloat16_nan_has_the_same_bits_whatever_the_memory(halves: bool) -> N
         bits = tensor.contiguous().view(torch.int16)
         assert bits[::3].unique().tolist() == [0x7FC0]
         assert tensor.nan_to_num(1.0).unique().tolist() == [1]
+
+
+@pytest.mark.parametrize("width", [1, 70])
+def test_a_bfloat16_nan_has_the_same_bits_in_a_sparse_tensor(width: int) -> None:
+    tensor = torch.zeros(70, width, dtype=torch.bfloat16).to_sparse(1)
+    values = np.full((70, width), math.nan, np.float32)
+    values[::3] = 1
+    SparseTensor(tensor).write_back(np.arange(70), values)
+    bits = tensor.to_dense().view(torch.int16)
+    assert bits[1::3].unique().tolist() == bits[2::3].unique().tolist() == [0x7FC0]
+    assert tensor.to_dense()[::3].unique().tolist() == [1]
 
 
 def test_a_sum_beyond_float16_is_infinite() -> None:

@@ -98,7 +98,6 @@ def gradients(
         else:
             trainings = _train(chosen, size, kinds, plan, keep or folder / "recordings", single, console)
         show(report.layers_table(trainings), console)
-        show(report.published_table(), console)
         rows: list[Replayed] = []
         read = None
         if names:

@@ -14,7 +14,6 @@ from rich.table import Table
 
 from p4reduce_bench.allreduce import report
 from p4reduce_bench.gradients.layers import ALL, BLOCK_SIZES, Group
-from p4reduce_bench.gradients.published import FIGURES
 from p4reduce_bench.gradients.replay import Recorded
 
 VERSION = 1
@@ -72,17 +71,6 @@ def layers_table(trainings: Sequence[Training]) -> Table:
     return made
 
 
-def published_table() -> Table:
-    """What papers say of such models."""
-    made = Table(title="published, of other sizes and data")
-    for name in ("model", "task", "source"):
-        made.add_column(name)
-    made.add_column("density %", justify="right")
-    for one in FIGURES:
-        made.add_row(one.model, one.task, one.source, _number(100 * (1 - one.zero)))
-    return made
-
-
 def replay_table(rows: Sequence[Replayed]) -> Table:
     """A line for each iteration and system."""
     made = Table(
@@ -124,7 +112,7 @@ def write_json(
     read_gb_per_s: float | None,
     command: Sequence[str],
 ) -> None:
-    """One object: version, command, machine, settings, trainings, gradients' measures, published figures, rows."""
+    """One object: version, command, machine, settings, trainings, gradients' measures, rows."""
     made = {
         "version": VERSION,
         "command": list(command),
@@ -136,7 +124,6 @@ def write_json(
             {**_whose(one), "layers": group.name, "numel": group.numel, "block_size": size, **asdict(measures)}
             for one in trainings for group in one.groups for size, measures in group.by_size.items()
         ],
-        "published": [asdict(one) for one in FIGURES],
         "rows": [{**_whose(one.training), "iteration": one.iteration, "to_gloo": one.to_gloo, **asdict(one.row)}
                  for one in rows],
     }  # fmt: skip

@@ -9,13 +9,13 @@ runs again chooses the same, and has the same bits.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from p4reduce.collectives.latest import Latest
 from p4reduce.tensors.dense import is_torch
 from p4reduce.tensors.places import Code
 
@@ -140,30 +140,23 @@ class Choices:
     """
 
     def __init__(self) -> None:
-        self._sites: OrderedDict[Hashable, _Site] = OrderedDict()
+        self._sites: Latest[Hashable, _Site] = Latest(_Site, MOST)
 
     def asks(self, site: Hashable) -> bool:
         """Whether the next call begins with a header."""
-        return self._of(site).asks
+        return self._sites[site].asks
 
     def why_blocks(self, site: Hashable) -> str:
         """Why the next call goes by blocks, where it does not ask."""
-        return self._of(site).why
+        return self._sites[site].why
 
     def chosen(self, site: Hashable, layout: Taken, estimate: Estimate) -> None:
         """What a header made ranks choose."""
-        self._of(site).chosen(layout, estimate)
+        self._sites[site].chosen(layout, estimate)
 
     def came(self, site: Hashable, result: Any, block: int, per_word: int) -> None:
         """What went by blocks of so many elements gave `result`."""
-        self._of(site).came(result, block, per_word)
-
-    def _of(self, site: Hashable) -> _Site:
-        found = self._sites.setdefault(site, _Site())
-        self._sites.move_to_end(site)
-        if len(self._sites) > MOST:
-            self._sites.popitem(last=False)
-        return found
+        self._sites[site].came(result, block, per_word)
 
 
 class _Site:

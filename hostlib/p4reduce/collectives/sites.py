@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from p4reduce.collectives.choice import Estimate, Taken
+from p4reduce.collectives.latest import Latest
 from p4reduce.protocol.numbers import Wire
 from p4reduce.tensors.dense import WireChoice, why_wire, wire_for
 
@@ -63,15 +63,12 @@ class Sites:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sites: OrderedDict[Key, _Calls] = OrderedDict()
+        self._sites: Latest[Key, _Calls] = Latest(_Calls, MOST)
 
     def went(self, key: Key, choice: WireChoice, layout: Taken, why: str, estimate: Estimate | None = None) -> None:
         """One more call. choice: of the wire. why: "" for what the estimate says."""
         with self._lock:
-            calls = self._sites.setdefault(key, _Calls())
-            self._sites.move_to_end(key)
-            if len(self._sites) > MOST:
-                self._sites.popitem(last=False)
+            calls = self._sites[key]
             calls.counts[layout] += 1
             calls.last = _Last(choice, layout, why, estimate)
 

@@ -10,6 +10,7 @@ what all have received, all find (`Alike`); any other between two operations lea
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -36,6 +37,8 @@ LARGEST = 1 << 31
 """Values a rank, so that what one tells of its rows makes no other ask for memory that there is not."""
 _BITMAP = 64  # rows there could be for each that there is, up to which the union is found by a bitmap
 
+_Inline = tuple[list[tuple[npt.NDArray[np.int64], Values]], int]
+"""All ranks' rows, and where int8's noise begins: made of all that ranks sent, it is another for other values."""
 Run = Callable[[Plan[Any]], Any]
 """Carries out a plan, and gives its result when it has ended."""
 
@@ -99,7 +102,7 @@ class Reduction:
             self.estimate = Costs.of_counts(self._rows.bound, self._block, per_word, counts, blocks).estimate(links)
         if inline is not None:
             self.inline = True
-            finish = partial(self._write_sum, inline)
+            finish = partial(self._write_sum, *inline)
             return Plan(self._name, None, result, finish, crossings=self._rows.crossings)
         if by_blocks is not None and self.estimate is not None and self.estimate.layout == "blocks":
             return by_blocks()
@@ -114,7 +117,7 @@ class Reduction:
         finish = partial(self._rows.write_back, union, packed)
         return Plan(self._name, operation, result, finish, crossings=self._rows.crossings)
 
-    def _header(self, run: Run) -> tuple[list[tuple[npt.NDArray[np.int64], Values]] | None, list[int], list[list[int]]]:
+    def _header(self, run: Run) -> tuple[_Inline | None, list[int], list[list[int]]]:
         """All ranks' rows, where they fit into it; how many they are; and what else `_described` says of each."""
         rows, rank = self._rows, self._group.rank
         said = np.array(self._described(), np.int64).view(np.int32)
@@ -149,7 +152,7 @@ class Reduction:
             words = sent[of, said.size :]
             values = words[code.words : code.words + code.count * rows.width].view(self._values.dtype)
             all_rows.append((self._decoded(of, code, words[: code.words]), values.reshape(code.count, rows.width)))
-        return all_rows, counts, others
+        return (all_rows, zlib.crc32(sent.data) & ~0xFF), counts, others
 
     def _described(self) -> list[int]:
         rows = self._rows
@@ -208,15 +211,12 @@ class Reduction:
         except ValueError as error:
             raise Alike(P4ReduceError(f"rank {rank} has told of rows that cannot be: {error}")) from None
 
-    def _write_sum(self, rows: list[tuple[npt.NDArray[np.int64], Values]]) -> None:
-        self._rows.write_back(*self._summed(rows))
-
-    def _summed(self, rows: list[tuple[npt.NDArray[np.int64], Values]]) -> tuple[npt.NDArray[np.int64], Values]:
-        """The reduction of all ranks' rows, with the bits that switches would give it."""
+    def _write_sum(self, rows: list[tuple[npt.NDArray[np.int64], Values]], noise: int) -> None:
+        """The reduction of all ranks' rows, with the bits that a switch would give it. noise: where int8's begins."""
         union = _union([numbers for numbers, _ in rows], self._rows.bound)
         packed = [_packed(union, numbers, values) for numbers, values in rows]
         op = "avg" if self._op == "average" else "sum"
-        return union, reference_allreduce(packed, op, self._block_size, self._wire)
+        self._rows.write_back(union, reference_allreduce(packed, op, self._block_size, self._wire, noise))
 
 
 def _union(numbers: list[npt.NDArray[np.int64]], bound: int) -> npt.NDArray[np.int64]:

@@ -122,6 +122,8 @@ class SparsifierState(AllreduceState):
 
     _by_elements = False
     """Whether elements are chosen, each a block of its own."""
+    _order = 2.0
+    """Of the norms by which blocks are chosen; math.inf tells the smallest values from zero, too."""
 
     def start(self, bucket: GradBucket) -> tuple[Handle[torch.Tensor], Callable[[], None]]:
         communicator, wire = self._joined(), self._form()
@@ -141,7 +143,7 @@ class SparsifierState(AllreduceState):
         size = self._block_size(buffer)
         if self.error_feedback:
             self._residuals.add_to(buffer, parameters)
-        norms = block_norms(buffer, size)
+        norms = block_norms(buffer, size, self._order)
         finite, nonzero = norms.isfinite(), norms != 0
         if self.iteration >= self.start_iteration:
             chosen = self.choose(norms, bucket) | ~finite
@@ -157,7 +159,7 @@ class SparsifierState(AllreduceState):
         return buffer
 
     def choose(self, norms: torch.Tensor, bucket: GradBucket) -> torch.Tensor:
-        """Which blocks to send: bool, shape (blocks,). `norms`: of each block, float32, l2."""
+        """Which blocks to send: bool, shape (blocks,). `norms`: of each block, float32."""
         raise NotImplementedError
 
     def stats(self) -> SparsifierStats:
@@ -227,6 +229,8 @@ class Int8State(SparsifierState):
     waits until they have one again: a table's gradient stays as sparse as it is.
     """
 
+    _order = math.inf
+
     def __init__(
         self,
         communicator: Communicator,
@@ -238,15 +242,15 @@ class Int8State(SparsifierState):
         super().__init__(
             communicator, model, start_iteration=start_iteration, error_feedback=error_feedback, wire="int8"
         )
-
-        self._fresh = torch.empty(0, dtype=torch.bool, device="cpu")
+        self._fresh: torch.Tensor | None = None  # the blocks of the bucket at hand whose gradient is not zero
 
     def sparsify(self, bucket: GradBucket) -> torch.Tensor:
         buffer = bucket.buffer()
-        self._fresh = block_norms(buffer, self._block_size(buffer), math.inf) != 0
+        self._fresh = block_norms(buffer, self._block_size(buffer), self._order) != 0
         return super().sparsify(bucket)
 
     def choose(self, norms: torch.Tensor, bucket: GradBucket) -> torch.Tensor:  # noqa: ARG002
+        assert self._fresh is not None
         return self._fresh
 
     def _form(self) -> WireChoice | None:
@@ -254,9 +258,9 @@ class Int8State(SparsifierState):
 
 
 def block_norms(buffer: torch.Tensor, block_size: int, order: float = 2.0) -> torch.Tensor:
-    """l2 norms of the blocks of a 1-d buffer, the last of which may be shorter: float32, shape (blocks,).
+    """Norms of the blocks of a 1-d buffer, the last of which may be shorter: float32, shape (blocks,).
 
-    order: math.inf for the largest magnitudes, which are not 0 where squares are, as of values below 1e-23.
+    order: 2 or math.inf, the largest magnitude, which is not 0 where squares are, as of values below 1e-23.
     """
     if block_size == 1:
         return buffer.abs().float()

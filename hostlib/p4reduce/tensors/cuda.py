@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import torch
 
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
+from p4reduce.tensors.dense import copy_values
 
 Wait: TypeAlias = Callable[[Callable[[], bool]], None]
 """Waits until a condition holds, or raises."""
@@ -57,7 +58,7 @@ class Crossing:
         stream = _stream(self._tensor.device, "to the device")
         stream.wait_event(self._before)
         with torch.cuda.stream(stream), torch.inference_mode(self._tensor.is_inference()), torch.no_grad():
-            self._tensor.copy_(values, non_blocking=True)
+            copy_values(self._tensor, values, non_blocking=True)
         if not self._tensor.is_sparse:
             self._tensor.record_stream(stream)
         self._arrived = stream.record_event()

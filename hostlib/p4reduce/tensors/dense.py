@@ -182,18 +182,19 @@ def assign(tensor: Any, values: Any) -> None:
         import torch
 
         with torch.inference_mode():  # a thread of its own may not be in it
-            _copy(tensor, values)
+            copy_values(tensor, values)
     else:
-        _copy(tensor.detach(), values.detach())
+        copy_values(tensor.detach(), values.detach())
 
 
-def _copy(tensor: torch.Tensor, values: torch.Tensor) -> None:
-    """float32 that becomes bfloat16 has one NaN on all ranks: of torch's, bits depend on the strides."""
-    tensor.copy_(values)
-    if str(tensor.dtype) == "torch.bfloat16" != str(values.dtype):
-        nan = tensor.isnan()
-        if nan.any():
-            tensor.masked_fill_(nan, math.nan)
+def copy_values(tensor: torch.Tensor, values: torch.Tensor, *, non_blocking: bool = False) -> None:
+    """Writes `values` into a torch tensor. What becomes bfloat16 has one NaN on all ranks: of torch's, the bits depend
+    on strides, processor and device."""
+    import torch
+
+    tensor.copy_(values, non_blocking=non_blocking)
+    if tensor.dtype == torch.bfloat16 != values.dtype:
+        tensor.masked_fill_(tensor.isnan(), math.nan)
 
 
 def host_empty(tensor: Any, shape: tuple[int, ...]) -> Any:

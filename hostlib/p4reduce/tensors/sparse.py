@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.tensors.dense import check_writable, dtype_name, is_torch, work_dtype
+from p4reduce.tensors.dense import check_writable, copy_values, dtype_name, is_torch, work_dtype
 from p4reduce.tensors.staging import numbers
 
 if TYPE_CHECKING:
@@ -77,10 +77,12 @@ class SparseTensor:
         for dimension in reversed(range(1, len(self._sparse_shape))):
             rest, indices[dimension] = np.divmod(rest, max(1, self._sparse_shape[dimension]))
         indices[:1] = rest
-        dense = self._tensor.shape[len(self._sparse_shape) :]
+        shape = (places.size, *self._tensor.shape[len(self._sparse_shape) :])
+        rows = torch.empty(shape, dtype=self._tensor.dtype, device="cpu")
+        copy_values(rows, torch.from_numpy(values).reshape(shape))
         result = torch.sparse_coo_tensor(
             torch.from_numpy(indices),
-            torch.from_numpy(values).reshape(places.size, *dense).to(self._tensor.dtype),
+            rows,
             self._tensor.shape,
             device="cpu",
             is_coalesced=True,
