@@ -76,6 +76,15 @@ def test_modes_send_what_their_systems_send(tmp_path: Path) -> None:
             assert row["rx_bytes"] == row["tx_bytes"], row
 
 
+def test_each_layout_is_a_system_of_its_own(tmp_path: Path) -> None:
+    rows = bench(tmp_path, *SMALL, "--systems", "p4reduce-blocks,p4reduce-elements", "--overlap", "none",
+                 "--sparsity", "element")  # fmt: skip
+    assert all((row["error"], row["wrong"], row["target"]) == (None, 0, "native") for row in rows)
+    sent = {(row["system"], row["density"]): row["tx_bytes"] for row in rows}
+    assert sent["p4reduce-elements", 0.1] < sent["p4reduce-blocks", 0.1]
+    assert sent["p4reduce-elements", 1] > sent["p4reduce-blocks", 1]
+
+
 @pytest.mark.slow
 def test_several_aggregators(tmp_path: Path) -> None:
     rows = bench(tmp_path, *SMALL, "--systems", "p4reduce", "--aggregators", "3", "--overlap", "random",

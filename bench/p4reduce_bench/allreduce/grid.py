@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from p4reduce.collectives.choice import Layout
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.numbers import Wire
 from p4reduce.tensors.dense import WireChoice, wire_for
@@ -25,10 +26,12 @@ PEERS = (
 """Others' systems, written for this comparison: see `p4reduce_bench.peers`."""
 MODES = ("omnireduce", "switchml")
 """Others' systems as modes of ours: see `p4reduce_bench.peers.streaming`."""
+ALWAYS: dict[str, Layout] = {"p4reduce-blocks": "blocks", "p4reduce-elements": "elements"}
+"""Layouts of ours, between which p4reduce chooses, by the names under which each is a system of its own."""
 OURS = {"dense": "p4reduce", "coo": "p4reduce-coo"}
 """The system's name by what it is given: dense tensors, or COO tensors."""
-ALL_SYSTEMS = (*SYSTEMS, *MODES, *PEERS)
-SWITCHED = (*OURS.values(), *MODES)
+ALL_SYSTEMS = (*SYSTEMS, *ALWAYS, *MODES, *PEERS)
+SWITCHED = (*OURS.values(), *ALWAYS, *MODES)
 """Systems that the switch adds up for."""
 TARGETS = ("native", "sim", "bmv2")
 DENSITIES = "1,0.8,0.4,0.2,0.1,0.08,0.04,0.02,0.01,0"

@@ -14,9 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from p4reduce.collectives.choice import Layout
 from p4reduce.errors import P4ReduceError
 from p4reduce.tensors.dense import WireChoice
-from p4reduce_bench.allreduce.grid import MODES, OURS, PEERS, SWITCHED, Case
+from p4reduce_bench.allreduce.grid import ALWAYS, MODES, OURS, PEERS, SWITCHED, Case
 from p4reduce_bench.allreduce.inputs import BLOCK, Values, largest, tensors
 from p4reduce_bench.allreduce.limit import AROUND_PAYLOAD
 from p4reduce_bench.peers import compressed, gtopk, streaming
@@ -73,7 +74,9 @@ def open_reducer(options: argparse.Namespace) -> Iterator[Reducer]:
 def _through_switch(system: str, communicator: Any) -> Reducer:
     if system in MODES:
         return Mode(communicator, system)
-    return (P4Reduce if system == OURS["dense"] else P4ReduceSparse)(communicator)
+    if system == OURS["coo"]:
+        return P4ReduceSparse(communicator)
+    return P4Reduce(communicator, ALWAYS.get(system, "auto"))
 
 
 def _of_torch(system: str, counted: str | None) -> Reducer:
@@ -135,17 +138,18 @@ class _Exact:
 class P4Reduce(_Exact):
     """Through the switch."""
 
-    def __init__(self, communicator: Any) -> None:
+    def __init__(self, communicator: Any, layout: Layout = "auto") -> None:
         self.rank = communicator.rank
         self.slots = communicator._seat.membership.slots  # what the controller gave
         self._communicator = communicator
+        self._layout = layout
 
     def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:
         return _as_dtype(own, dtype), wire
 
     def reduce(self, work: Any) -> Any:
         tensor, wire = work
-        return self._communicator.allreduce(tensor, wire=wire)
+        return self._communicator.allreduce(tensor, wire=wire, layout=self._layout)
 
     def values(self, result: Any) -> npt.NDArray[Any]:
         return _as_array(result)
