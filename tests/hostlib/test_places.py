@@ -5,13 +5,23 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from p4reduce.tensors import places as module
 from p4reduce.tensors.places import Code
+
+
+@pytest.fixture(autouse=True, scope="module")
+def in_numpy() -> Iterator[None]:
+    """tests/fastpath/test_places_in_c.py compares C with this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_in_c", lambda: None)
+        yield
 
 
 @st.composite

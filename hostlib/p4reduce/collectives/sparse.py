@@ -25,7 +25,7 @@ from p4reduce.errors import MismatchError, P4ReduceError, UnsupportedDtype
 from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import check_ranks, reference_allreduce, values_per_word
 from p4reduce.tensors.dense import WireChoice, wire_for, work_dtype
-from p4reduce.tensors.places import Code
+from p4reduce.tensors.places import Code, locate, union
 from p4reduce.tensors.sparse import Elements, Rows, Values
 
 T = TypeVar("T")
@@ -35,7 +35,6 @@ INLINE = 512
 """Words a rank."""
 LARGEST = 1 << 31
 """Values a rank, so that what one tells of its rows makes no other ask for memory that there is not."""
-_BITMAP = 64  # rows there could be for each that there is, up to which the union is found by a bitmap
 
 _Inline = tuple[list[tuple[npt.NDArray[np.int64], Values]], int]
 """All ranks' rows, and where int8's noise begins: made of all that ranks sent, it is another for other values."""
@@ -107,14 +106,14 @@ class Reduction:
         if by_blocks is not None and self.estimate is not None and self.estimate.layout == "blocks":
             return by_blocks()
         codes = [self._code(rank, count) for rank, count in enumerate(counts)]
-        union = _union(self._numbers(run, codes), self._rows.bound)
-        packed = _packed(union, self._rows.numbers, self._values)
+        places = union(self._numbers(run, codes), self._rows.bound)
+        packed = _packed(places, self._rows.numbers, self._values)
         dtype = self._rows.dtype
         operation = Operation(
             packed.reshape(-1), dtype=dtype, reduce_op=self._op, divisor=self._divisor, wire=self._wire
         )
 
-        finish = partial(self._rows.write_back, union, packed)
+        finish = partial(self._rows.write_back, places, packed)
         return Plan(self._name, operation, result, finish, crossings=self._rows.crossings)
 
     def _header(self, run: Run) -> tuple[_Inline | None, list[int], list[list[int]]]:
@@ -213,23 +212,14 @@ class Reduction:
 
     def _write_sum(self, rows: list[tuple[npt.NDArray[np.int64], Values]], noise: int) -> None:
         """The reduction of all ranks' rows, with the bits that a switch would give it. noise: where int8's begins."""
-        union = _union([numbers for numbers, _ in rows], self._rows.bound)
-        packed = [_packed(union, numbers, values) for numbers, values in rows]
+        places = union([numbers for numbers, _ in rows], self._rows.bound)
+        packed = [_packed(places, numbers, values) for numbers, values in rows]
         op = "avg" if self._op == "average" else "sum"
-        self._rows.write_back(union, reference_allreduce(packed, op, self._block_size, self._wire, noise))
+        self._rows.write_back(places, reference_allreduce(packed, op, self._block_size, self._wire, noise))
 
 
-def _union(numbers: list[npt.NDArray[np.int64]], bound: int) -> npt.NDArray[np.int64]:
-    if bound > _BITMAP * sum(some.size for some in numbers):
-        return np.unique(np.concatenate(numbers))
-    there = np.zeros(bound, np.bool_)
-    for some in numbers:
-        there[some] = True
-    return np.flatnonzero(there)
-
-
-def _packed(union: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], values: Values) -> Values:
-    """The rows of the union, zeros where `numbers` are not: shape (rows, width)."""
-    packed = np.zeros((union.size, values.shape[1]), values.dtype)
-    packed[np.searchsorted(union, numbers)] = values
+def _packed(all_: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], values: Values) -> Values:
+    """The rows of `all_`, zeros where `numbers` are not: shape (rows, width)."""
+    packed = np.zeros((all_.size, values.shape[1]), values.dtype)
+    packed[locate(all_, numbers)] = values
     return packed

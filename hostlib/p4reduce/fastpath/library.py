@@ -69,6 +69,11 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     ),
     "p4reduce_widen": (c_int, [c_char_p, c_uint32, c_void_p, c_uint64, c_void_p]),
     "p4reduce_narrow": (c_int, [c_char_p, c_uint32, c_void_p, c_uint64, c_void_p]),
+    "p4reduce_find_places": (c_uint64, [c_void_p, c_uint64, c_uint32, c_void_p]),
+    "p4reduce_encode_places": (None, [c_void_p, c_uint64, c_uint32, c_void_p]),
+    "p4reduce_decode_places": (c_int, [c_void_p, c_uint64, c_uint64, c_uint32, c_uint64, c_void_p]),
+    "p4reduce_union_places": (c_uint64, [c_void_p, c_void_p, c_uint32, c_void_p, c_uint64, c_void_p]),
+    "p4reduce_locate_places": (None, [c_void_p, c_void_p, c_uint64, c_void_p]),
     "p4reduce_fingerprint": (c_uint32, [c_uint32, c_char_p, c_char_p, c_uint64]),
 }
 

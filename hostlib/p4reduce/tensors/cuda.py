@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import torch
 
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE
-from p4reduce.tensors.dense import copy_values
+from p4reduce.tensors.copies import copy_values
 
 Wait: TypeAlias = Callable[[Callable[[], bool]], None]
 """Waits until a condition holds, or raises."""

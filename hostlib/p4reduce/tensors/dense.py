@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from p4reduce.errors import UnsupportedDtype
 from p4reduce.protocol.halves import BFLOAT16
 from p4reduce.protocol.numbers import WIRES, Wire
+from p4reduce.tensors.copies import copy_values
 
 if TYPE_CHECKING:
     import torch
@@ -185,16 +185,6 @@ def assign(tensor: Any, values: Any) -> None:
             copy_values(tensor, values)
     else:
         copy_values(tensor.detach(), values.detach())
-
-
-def copy_values(tensor: torch.Tensor, values: torch.Tensor, *, non_blocking: bool = False) -> None:
-    """Writes `values` into a torch tensor. What becomes bfloat16 has one NaN on all ranks: of torch's, the bits depend
-    on strides, processor and device."""
-    import torch
-
-    tensor.copy_(values, non_blocking=non_blocking)
-    if tensor.dtype == torch.bfloat16 != values.dtype:
-        tensor.masked_fill_(tensor.isnan(), math.nan)
 
 
 def host_empty(tensor: Any, shape: tuple[int, ...]) -> Any:

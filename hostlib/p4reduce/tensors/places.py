@@ -5,11 +5,15 @@
 l = floor(log2(bound / count)) bits of each number as they are, and the rest in unary, as one bitmap in which the i-th
 number has the bit (number >> l) + i. That is 2 to 3 bits a number more than l, within half a bit a number of the least
 of any code of random numbers (Elias, JACM 1974; Fano, MIT 1971; Vigna, "Quasi-succinct indices", WSDM 2013).
+
+C does all this where the library is installed, and NumPy elsewhere, to the same result.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +23,7 @@ Words = npt.NDArray[np.int32]
 Places = npt.NDArray[np.int64]
 
 _WORD = 32  # bits
+_BYTES = 64  # of a bitmap, for each number that it may have, up to which it takes less time than sorting them
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,11 @@ class Code:
 
     def encode(self, places: npt.NDArray[Any]) -> Words:
         """The code of `places`, which increase: shape (words,)."""
+        c = _in_c()
+        if c is not None and self._bits:
+            low = c.BITMAP if self._is_bitmap else self._low
+            encoded: Words = c.encode(np.ascontiguousarray(places, np.int64), low, self.words)
+            return encoded
         bits = np.zeros(self.words * _WORD, np.uint8)
         if not self._bits:
             pass
@@ -72,16 +82,22 @@ class Code:
         """The numbers, from `words` of shape (words,). Raises ValueError for what is no code of so many numbers."""
         if not self._bits:
             return np.arange(self.count)
+        c = _in_c()
+        if c is not None:
+            low = c.BITMAP if self._is_bitmap else self._low
+            return self._checked(c.decode(np.ascontiguousarray(words), self._bits, self.count, low, self.bound))
         bits = np.unpackbits(words.astype("<i4", copy=False).view(np.uint8), bitorder="little")[: self._bits]
         if self._is_bitmap:
-            return self._checked(np.flatnonzero(bits))
+            places = np.flatnonzero(bits)
+            return self._checked(places if places.size == self.count else None)
         high = np.flatnonzero(bits[self._low * self.count :])
         if high.size != self.count:
-            raise ValueError(f"the code of {self.count} numbers below {self.bound} has {high.size}")
+            return self._checked(None)
         places = high - np.arange(self.count) << self._low
         for bit, plane in enumerate(self._planes(bits)):
             places |= plane.astype(np.int64) << bit
-        return self._checked(places)
+        increase = places[-1] < self.bound and (np.diff(places) > 0).all()
+        return self._checked(places if increase else None)
 
     def _planes(self, bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         """Of each lower bit, one of each number: shape (lower bits, count)."""
@@ -91,7 +107,52 @@ class Code:
     def _is_bitmap(self) -> bool:
         return self.bound <= self._elias_fano
 
-    def _checked(self, places: Places) -> Places:
-        if places.size != self.count or places[-1] >= self.bound or (np.diff(places) <= 0).any():
-            raise ValueError(f"the code of {self.count} numbers below {self.bound} has others")
+    def _checked(self, places: Places | None) -> Places:
+        if places is None:
+            raise ValueError(f"what should be the code of {self.count} numbers below {self.bound} is none")
         return places
+
+
+def find(values: npt.NDArray[Any]) -> Places:
+    """The numbers of those of a flat array of float32 or int32 that are not zero."""
+    c = _in_c()
+    found: Places = np.flatnonzero(values != 0) if c is None else c.find(values)
+    return found
+
+
+def union(lists: Sequence[Places], bound: int) -> Places:
+    """The numbers that any of the lists has, each of which increase and are below `bound`."""
+    c = _in_c()
+    bitmap = bound if c is None else bound // 8  # bytes
+    if bitmap > _BYTES * sum(some.size for some in lists):
+        return np.unique(np.concatenate(lists))
+    if c is not None:
+        found: Places = c.union([np.ascontiguousarray(some, np.int64) for some in lists], bound)
+        return found
+    there = np.zeros(bound, np.bool_)
+    for some in lists:
+        there[some] = True
+    return np.flatnonzero(there)
+
+
+def locate(all_: Places, places: Places) -> Places:
+    """Where each of `places` stands among `all_`, which has all of them; both increase."""
+    c = _in_c()
+    if c is None:
+        return np.searchsorted(all_, places)
+    where: Places = c.locate(np.ascontiguousarray(all_, np.int64), np.ascontiguousarray(places, np.int64))
+    return where
+
+
+@cache
+def _in_c() -> Any:
+    """`fastpath.places`; None where there is no library."""
+    from p4reduce.fastpath import library
+
+    try:
+        library.library()
+    except library.LibraryError:
+        return None
+    from p4reduce.fastpath import places
+
+    return places

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.tensors.dense import check_writable, copy_values, dtype_name, is_torch, work_dtype
+from p4reduce.tensors.copies import copy_values
+from p4reduce.tensors.dense import check_writable, dtype_name, is_torch, work_dtype
+from p4reduce.tensors.places import find
 from p4reduce.tensors.staging import numbers
 
 if TYPE_CHECKING:
@@ -109,7 +111,7 @@ class Elements:
         self._host = numbers(tensor.detach().cpu() if self.crossings else tensor, carried)
         self.bound = self._host.work.size
         self.description = [0, self.bound]
-        self.numbers = np.flatnonzero(self._host.work != 0)
+        self.numbers = find(self._host.work)
         self.values = self._host.work[self.numbers][:, np.newaxis]
 
     def blocks(self, size: int) -> int:

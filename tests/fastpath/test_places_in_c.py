@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places in C: what NumPy gives, of any places, of any words, and of tensors of any length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from p4reduce.tensors import places
+from p4reduce.tensors.places import Code, find, locate, union
+
+
+def both(work: Callable[[], Any]) -> tuple[Any, Any]:
+    """What it gives in C and in NumPy; an error's text in the place of a result."""
+    assert places._in_c() is not None
+    results = []
+    for in_c in (places._in_c(), None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(places, "_in_c", lambda in_c=in_c: in_c)
+            try:
+                results.append(work().tolist())
+            except ValueError as error:
+                results.append(str(error))
+    return results[0], results[1]
+
+
+@st.composite
+def increasing(draw: st.DrawFn) -> tuple[np.ndarray, int]:
+    bound = draw(st.one_of(st.integers(1, 300), st.integers(1, 2**20), st.integers(2**31, 2**62)))
+    some = draw(st.one_of(st.sets(st.integers(0, bound - 1), max_size=200), st.just(set(range(min(bound, 200))))))
+    return np.array(sorted(some), np.int64), bound
+
+
+@given(given_=increasing())
+@example((np.arange(0, 2**62, 2**56), 2**62))
+def test_codes_and_numbers(given_: tuple[np.ndarray, int]) -> None:
+    numbers, bound = given_
+    code = Code(numbers.size, bound)
+    in_c, in_numpy = both(lambda: code.encode(numbers))
+    assert in_c == in_numpy
+    words = np.array(in_c, np.int32)
+    assert both(lambda: code.decode(words)) == (numbers.tolist(), numbers.tolist())
+
+
+@given(given_=increasing(), data=st.data())
+def test_words_that_are_no_code(given_: tuple[np.ndarray, int], data: st.DataObject) -> None:
+    numbers, bound = given_
+    code = Code(numbers.size, bound)
+    words = code.encode(numbers).copy()
+    if words.size:
+        for _ in range(data.draw(st.integers(1, 3))):
+            words[data.draw(st.integers(0, words.size - 1))] ^= np.int32(1 << data.draw(st.integers(0, 30)))
+    in_c, in_numpy = both(lambda: code.decode(words))
+    assert in_c == in_numpy
+
+
+@given(
+    size=st.integers(0, 300), density=st.floats(0, 1), dtype=st.sampled_from(["float32", "int32"]), seed=st.integers(0)
+)
+def test_elements_that_are_not_zero(size: int, density: float, dtype: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    odd = rng.choice(np.array([1, 1 << 31, 0x7FC00000, 0x7F800000, 0xFFFFFFFF], np.uint32), size)
+    values = np.where(rng.random(size) < density, odd, 0).astype(np.uint32).view(dtype)
+    in_c, in_numpy = both(lambda: find(values))
+    assert in_c == in_numpy
+
+
+@given(bound=st.sampled_from([1, 64, 65, 1000, 1 << 40]), sizes=st.lists(st.integers(0, 100), min_size=1, max_size=5),
+       seed=st.integers(0))  # fmt: skip
+def test_unions_and_where_numbers_stand_in_them(bound: int, sizes: list[int], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    lists = [np.unique(rng.integers(0, bound, size)) for size in sizes]
+    in_c, in_numpy = both(lambda: union(lists, bound))
+    assert in_c == in_numpy == sorted(set(np.concatenate(lists).tolist()))
+    all_ = np.array(in_c, np.int64)
+    for some in lists:
+        in_c, in_numpy = both(lambda some=some: locate(all_, some))
+        assert in_c == in_numpy == [all_.tolist().index(number) for number in some.tolist()]
