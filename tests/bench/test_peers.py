@@ -49,10 +49,9 @@ def run(name: str, inputs: list[np.ndarray]) -> tuple[list[np.ndarray], list[int
     size, numel = len(inputs), inputs[0].size
     exchanges = threads(size)
     with ThreadPoolExecutor(size) as pool:
-        results = list(
-            pool.map(lambda each: ALGORITHMS[name](each, Vector.of(inputs[each.rank]), numel).dense(numel), exchanges)
-        )
-    return results, [exchange.words for exchange in exchanges]
+        results = list(pool.map(lambda each: ALGORITHMS[name](each, Vector.of(inputs[each.rank]), numel), exchanges))
+    dense = [result.dense(numel) if isinstance(result, Vector) else result for result in results]
+    return dense, [exchange.words for exchange in exchanges]
 
 
 def scattered(size: int, density: float, seed: int, numel: int = NUMEL) -> list[np.ndarray]:

@@ -271,8 +271,8 @@ class Peer(Gloo):
         return ALGORITHMS[self._system](self._exchange, vector, numel), numel
 
     def values(self, result: Any) -> npt.NDArray[Any]:
-        vector, numel = result
-        dense: Values = vector.dense(numel)
+        summed, numel = result
+        dense: Values = summed.dense(numel) if isinstance(summed, Vector) else summed
         return dense
 
     def wrong(self, case: Case, values: npt.NDArray[Any], exact: Values) -> int:

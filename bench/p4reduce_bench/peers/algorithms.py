@@ -9,10 +9,10 @@ from p4reduce_bench.peers import sparcml
 from p4reduce_bench.peers.agsparse import agsparse
 from p4reduce_bench.peers.gtopk import gtopk
 from p4reduce_bench.peers.oktopk import oktopk
-from p4reduce_bench.peers.vectors import Exchange, Vector
+from p4reduce_bench.peers.vectors import Dense, Exchange, Vector
 from p4reduce_bench.peers.zen import zen
 
-ALGORITHMS: Mapping[str, Callable[[Exchange, Vector, int], Vector]] = {
+ALGORITHMS: Mapping[str, Callable[[Exchange, Vector, int], Vector | Dense]] = {
     "agsparse": agsparse,
     "sparcml": sparcml.recursive_doubling,
     "sparcml-split": sparcml.split_allgather,

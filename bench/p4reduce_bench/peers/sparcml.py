@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from p4reduce_bench.peers.vectors import Exchange, Vector, Words, added, chained, power_of_two
+from p4reduce_bench.peers.vectors import Dense, Exchange, Vector, added, chained, power_of_two
 
 
-def recursive_doubling(exchange: Exchange, own: Vector, numel: int) -> Vector:
+def recursive_doubling(exchange: Exchange, own: Vector, numel: int) -> Vector | Dense:
     """SSAR_Recursive_double: in step t, ranks at distance 2^t exchange all that they have.
 
     A rank sends 2k log2 P words where all have the same places, and 2k(P - 1) where none have.
     """
+    have = _least(own, numel)
     for step in range(power_of_two(exchange.size)):
         partner = exchange.rank ^ 1 << step
-        come = exchange.swap({partner: _least(own, numel)}, [partner])[partner]
-        own = added([own, _of_least(come, numel)])
-    return own
+        words = have.words() if isinstance(have, Vector) else have.view(np.int32)
+        come = exchange.swap({partner: words}, [partner])[partner]
+        have = _both(have, come.view(np.float32) if come.size == numel else Vector.from_words(come), numel)
+    return have
 
 
 def split_allgather(exchange: Exchange, own: Vector, numel: int) -> Vector:
@@ -33,12 +35,12 @@ def split_allgather(exchange: Exchange, own: Vector, numel: int) -> Vector:
     return chained([Vector.from_words(words) for words in exchange.all_gather(part.words())])
 
 
-def dense_split_allgather(exchange: Exchange, own: Vector, numel: int) -> Vector:
+def dense_split_allgather(exchange: Exchange, own: Vector, numel: int) -> Dense:
     """DSAR_Split_allgather: the same, but sums are gathered dense, for those that are no longer sparse."""
     start, end = _bounds(exchange, numel)[exchange.rank]
     part = _own_part(exchange, own, numel)
     dense = Vector(part.places - start, part.values).dense(end - start)
-    return Vector.of(np.concatenate(exchange.all_gather(dense.view(np.int32))).view(np.float32))
+    return np.concatenate(exchange.all_gather(dense.view(np.int32))).view(np.float32)
 
 
 def _own_part(exchange: Exchange, own: Vector, numel: int) -> Vector:
@@ -51,9 +53,19 @@ def _bounds(exchange: Exchange, numel: int) -> list[tuple[int, int]]:
     return [(numel * rank // size, numel * (rank + 1) // size) for rank in range(size)]
 
 
-def _least(vector: Vector, numel: int) -> Words:
-    return vector.words() if 2 * vector.places.size < numel else vector.dense(numel).view(np.int32)
+def _least(vector: Vector, numel: int) -> Vector | Dense:
+    """In the form of fewer words; what is dense stays so."""
+    return vector if 2 * vector.places.size < numel else vector.dense(numel)
 
 
-def _of_least(words: Words, numel: int) -> Vector:
-    return Vector.of(words.view(np.float32)) if words.size == numel else Vector.from_words(words)
+def _both(one: Vector | Dense, other: Vector | Dense, numel: int) -> Vector | Dense:
+    """Their sum."""
+    if isinstance(one, Vector) and isinstance(other, Vector):
+        return _least(added([one, other]), numel)
+    if isinstance(one, Vector):
+        one, other = other, one
+    assert not isinstance(one, Vector)
+    if isinstance(other, Vector):
+        one[other.places] += other.values
+        return one
+    return one + other

@@ -11,6 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 Words = npt.NDArray[np.int32]
+Dense = npt.NDArray[np.float32]
+
+_DENSE = 8  # places there may be for each that there is, up to which a dense array adds faster than sorting does
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,13 @@ def added(vectors: Sequence[Vector]) -> Vector:
     places = np.concatenate([vector.places for vector in vectors])
     if not places.size:
         return vectors[0]
+    first, last = int(places.min()), int(places.max())
+    if places.size * _DENSE > last - first:
+        dense = np.zeros(last - first + 1, np.float32)
+        for vector in vectors:
+            dense[vector.places - first] += vector.values
+        some = Vector.of(dense)
+        return Vector(some.places + np.int32(first), some.values)
     values = np.concatenate([vector.values for vector in vectors])
     order = np.argsort(places, kind="stable")  # which merges runs that are in order
     places, values = places[order], values[order]
@@ -73,7 +83,7 @@ def added(vectors: Sequence[Vector]) -> Vector:
 
 
 def chained(vectors: Sequence[Vector]) -> Vector:
-    """One of all their elements, whose places follow each other."""
+    """One of all their elements, each of which only one has: in order if their places follow each other."""
     places = np.concatenate([vector.places for vector in vectors])
     return Vector(places, np.concatenate([vector.values for vector in vectors]))
 
@@ -100,12 +110,10 @@ class Exchange:
         return {rank: tensor.numpy() for rank, tensor in come.items()}
 
     def all_to_all(self, parts: Sequence[Words]) -> list[Words]:
-        """Part i to rank i, one rank after the other, each rank beginning behind itself."""
-        come = {self.rank: parts[self.rank]}
-        for step in range(1, self.size):
-            to, of = (self.rank + step) % self.size, (self.rank - step) % self.size
-            come |= self.swap({to: parts[to]}, [of])
-        return [come[rank] for rank in range(self.size)]
+        """Part i to rank i, all at a time, each rank beginning behind itself."""
+        others = [(self.rank + step) % self.size for step in range(1, self.size)]
+        come = self.swap({to: parts[to] for to in others}, others)
+        return [come.get(rank, parts[rank]) for rank in range(self.size)]
 
     def all_gather(self, own: Words) -> list[Words]:
         """Of all ranks: by recursive doubling where their number is a power of two, else each to each."""

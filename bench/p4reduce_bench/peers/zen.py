@@ -15,7 +15,7 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce_bench.peers.vectors import Exchange, Vector, Words, added
+from p4reduce_bench.peers.vectors import Exchange, Vector, Words, added, chained
 
 
 def zen(exchange: Exchange, own: Vector, numel: int) -> Vector:
@@ -25,7 +25,7 @@ def zen(exchange: Exchange, own: Vector, numel: int) -> Vector:
     mine = added([Vector.from_words(words) for words in exchange.all_to_all(parts)])
     come = exchange.all_to_all([_as_bitmap(mine, owned(numel, size)[exchange.rank])] * size)
     sums = [_of_bitmap(words, places) for words, places in zip(come, owned(numel, size), strict=True)]
-    return added(sums)
+    return chained(sums)
 
 
 @functools.cache
