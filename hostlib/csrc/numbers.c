@@ -4,6 +4,7 @@
 #include "fingerprint.h"
 #include "structures.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { WIDEST = 32, AT_ONCE = 1024 }; // AT_ONCE: 16-bit floats that are float32 in between, in whole words
@@ -140,8 +141,10 @@ void numbers_residual(const struct numbers *numbers, const void *values, const u
     }
     const float *wanted = values;
     values_of(numbers, wire, count, exponent, residual);
-    for (size_t i = 0; i < count; i++)
-        residual[i] = wanted[i] - residual[i];
+    for (size_t i = 0; i < count; i++) {
+        const float left = wanted[i] - residual[i];
+        residual[i] = isfinite(left) ? left : 0; // of what is infinite for all
+    }
 }
 
 static void dequantise_floats(const struct numbers *numbers, const uint8_t *wire, size_t count, unsigned exponent,

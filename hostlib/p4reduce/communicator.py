@@ -4,37 +4,25 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import weakref
 from collections.abc import Callable
-from functools import partial
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from p4reduce import settings
 from p4reduce.collectives import moves, reductions
-from p4reduce.collectives.choice import LAYOUTS, LEAST, Choices, Layout, why_blocks
+from p4reduce.collectives.choice import LAYOUTS, Layout
 from p4reduce.collectives.plan import Group, Plan
 from p4reduce.collectives.reductions import ReduceOp
-from p4reduce.collectives.sites import Key, Sites
-from p4reduce.collectives.sparse import Reduction
 from p4reduce.control.client import DEFAULT_CONTROLLER, Tls
 from p4reduce.handle import Handle, synchronous
 from p4reduce.joining import Attempt, Seat, take_seat
+from p4reduce.layouts import Layouts, may_choose
 from p4reduce.protocol.numbers import values_per_word
 from p4reduce.stats import Stats
 from p4reduce.submission import Submission
-from p4reduce.tensors.dense import (
-    WORK_DTYPES,
-    WireChoice,
-    dtype_name,
-    is_sparse,
-    shape_of,
-    wire_for,
-    work_dtype,
-)
-from p4reduce.tensors.sparse import Elements, Rows, SparseTensor
+from p4reduce.tensors.dense import WireChoice, dtype_name, is_sparse, wire_for, work_dtype
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -116,8 +104,7 @@ class Communicator:
         )
         self._engine = self._seat.engine
         self._submission = Submission(self._engine)
-        self._choices, self._sites = Choices(), Sites()
-        self._link = rate or self._seat.rate
+        self._layouts = Layouts(self._group, self._submission, self.block_size, rate or self._seat.rate)
         # Also at the interpreter's exit, so that the other ranks of a job that ended well see no rank vanish.
         self._finalizer = weakref.finalize(self, _leave_at_end, self._seat)
 
@@ -173,7 +160,8 @@ class Communicator:
             has many zeros within its blocks, by what ranks tell of the next one of its size and dtype.
         residual: what this rank's values, times `factor`, lose on the wire is written here, for error feedback: float32
             in the host's memory, contiguous, of as many elements as `tensor`. What is not sent, as blocks of zeros, is
-            left as it is. Of sums and averages of dense tensors of floats.
+            left as it is. Of sums and averages of dense tensors of floats, at all ranks or at none, for what has a
+            residual goes by blocks.
         timeout: seconds; by default the communicator's.
         A torch.sparse_coo tensor of the dtypes that can be added becomes the coalesced sum, of all rows that any rank
         has; its dense form is never made. It takes three operations: how many rows each rank has, the numbers of these
@@ -182,8 +170,10 @@ class Communicator:
         memory of the host.
         Raises CollectiveTimeout, MismatchError if ranks called different things, JobAborted if one went.
         """
-        if layout == "auto" and residual is None and op in ("sum", "average") and _may_choose(tensor):
-            return self._choose(tensor, op, factor, wire, timeout)
+        if layout == "auto" and residual is None and op in ("sum", "average") and may_choose(tensor):
+            limit = self._time_limit(timeout)
+            self._engine.check()
+            return self._layouts.by_what_takes_less(tensor, op, factor, self._form(wire), limit, self.close)
         return self.allreduce_async(
             tensor, op, factor=factor, wire=wire, layout=layout, residual=residual, timeout=timeout
         ).result()
@@ -202,7 +192,8 @@ class Communicator:
         """Starts what `allreduce` does and returns at once. The tensor must not be touched until the handle is done.
 
         Of a sparse tensor, and of one that goes by elements, it returns when the ranks know each other's rows; "auto"
-        is "blocks" here, as ranks may differ in which results they have when they call. A CUDA tensor is reduced when
+        is "blocks" here, as ranks may differ in which results they have when they call: what one rank begins so, no
+        other may begin with `allreduce`, but with the same `layout`. A CUDA tensor is reduced when
         the stream that is current has come here; the handle's `wait` makes the stream that is current there wait for
         the result.
         timeout: seconds from when no earlier collective is under way any more.
@@ -212,11 +203,12 @@ class Communicator:
         if is_sparse(tensor) or layout == "elements":
             if residual is not None:
                 raise ValueError("residual of what goes by elements: accepted is that of a dense tensor by blocks")
-            return self._reduce_rows(tensor, op, factor, wire, timeout)
+            limit = self._time_limit(timeout)
+            self._engine.check()
+            return self._layouts.by_elements(tensor, op, factor, self._form(wire), limit, self.close)
         handle = self.start(timeout, reductions.allreduce, tensor, op, factor, self._form(wire), residual)
         if op in ("sum", "average"):
-            key, form = self._site(tensor, op, wire)
-            self._sites.went(key, form, "blocks", why_blocks(layout, key.size, residual=residual is not None))
+            self._layouts.went_by_blocks(tensor, op, self._form(wire), layout, residual=residual is not None)
         return handle
 
     @synchronous
@@ -339,7 +331,7 @@ class Communicator:
 
     def stats(self) -> Stats:
         """What was done so far."""
-        return Stats.of(self._engine, self._sites.all())
+        return Stats.of(self._engine, self._layouts.sites.all())
 
     def drain(self) -> None:
         """Waits until no collective is under way. Then raises the error of one that failed meanwhile."""
@@ -389,48 +381,6 @@ class Communicator:
             f"{self._transport_kind}{state}>"
         )
 
-    def _reduce_rows(
-        self, tensor: T, op: str, factor: float, wire: WireChoice | None, timeout: float | None
-    ) -> Handle[T]:
-        """Of a sparse tensor, or of a dense one by elements."""
-        limit = self._time_limit(timeout)
-        self._engine.check()
-        sparse = is_sparse(tensor)
-        rows: Rows = SparseTensor(tensor) if sparse else Elements(tensor)
-        reduction = Reduction(self._group, rows, op, factor, self._form(wire), self.block_size, self._link)
-        handle = self._submission.rows(reduction, tensor, limit, leave=self.close)
-        if not sparse:
-            self._sites.went(*self._site(tensor, op, wire), "elements", "asked for", reduction.estimate)
-        return handle
-
-    def _choose(self, tensor: T, op: str, factor: float, wire: WireChoice | None, timeout: float | None) -> T:
-        """By blocks or by elements, of a dense tensor."""
-        limit = self._time_limit(timeout)
-        site, form = self._site(tensor, op, wire)
-        by_blocks = partial(reductions.allreduce, self._group, tensor, op, factor, form)
-        self._engine.check()
-        if not self._choices.asks(site):
-            why = self._choices.why_blocks(site)
-            result = self._submission.submit(by_blocks(), limit).result()
-            per_block = self.values_per_block(tensor, form)
-            self._choices.came(site, result, per_block, per_block // self.block_size)
-            self._sites.went(site, form, "blocks", why)
-            return result
-        reduction = Reduction(self._group, Elements(tensor), op, factor, form, self.block_size, self._link)
-        result = self._submission.rows(reduction, tensor, limit, by_blocks, leave=self.close).result()
-        estimate = reduction.estimate
-        assert estimate is not None
-        layout = "elements" if reduction.inline else estimate.layout
-        self._choices.chosen(site, layout, estimate)
-        why = "so few that all came with the header" if reduction.inline else ""
-        self._sites.went(site, form, layout, why, estimate)
-        return result
-
-    def _site(self, tensor: Any, op: str, wire: WireChoice | None) -> tuple[Key, WireChoice]:
-        """Of a dense tensor that can be added, and how its sums travel."""
-        form = self._form(wire)
-        return Key.of(op, math.prod(shape_of(tensor)), dtype_name(tensor), form), form
-
     def _time_limit(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else settings.seconds("timeout", timeout)
 
@@ -447,8 +397,3 @@ def _has_failed() -> bool:
     """Whether an exception has ended the program; at a prompt, the last one is no end."""
     interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
     return not interactive and getattr(sys, "last_value", None) is not None
-
-
-def _may_choose(tensor: Any) -> bool:
-    """Whether a tensor can go by elements and is large enough: by what all ranks' tensors have in common."""
-    return not is_sparse(tensor) and dtype_name(tensor) in WORK_DTYPES and math.prod(tensor.shape) >= LEAST

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from p4reduce import carrier
 from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd
 from p4reduce.errors import CollectiveTimeout, P4ReduceError
-from p4reduce.protocol import Operation, Stats, Worker
+from p4reduce.protocol import Operation, Stats, Worker, float_mode
 from p4reduce.transport import Transport
 
 
@@ -119,6 +119,7 @@ class Engine(Carrier):
     # For the engine's thread.
 
     def _run(self, wake_fd: int) -> None:
+        float_mode.set_default()
         try:
             with select.epoll() as poll:
                 poll.register(wake_fd, select.EPOLLIN)

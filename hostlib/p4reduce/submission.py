@@ -13,7 +13,7 @@ from p4reduce.collectives.sparse import Alike, Reduction
 from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle
 from p4reduce.line import Line
-from p4reduce.protocol import Operation
+from p4reduce.protocol import Operation, float_mode
 
 T = TypeVar("T")
 
@@ -58,7 +58,8 @@ class Submission:
                 end(self._engine.failure)
 
         if plan.operation is None:
-            end(None)
+            with float_mode.default():
+                end(None)
             return handle
         self._under_way.add(handle)
         if plan.crossings or not self._line.empty():

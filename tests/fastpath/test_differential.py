@@ -6,6 +6,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 import simulator
 import test_disagreement
@@ -16,7 +17,7 @@ from pair import Pair
 from scenarios import random_calls, random_membership
 from test_schedules import run_schedule
 
-from p4reduce.protocol import Membership
+from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.constants import NO_KEY, Op
 from p4reduce.protocol.operation import Zeros
 from p4reduce.protocol.packet import Codec, Packet
@@ -117,3 +118,22 @@ def test_same_reaction_to_any_datagram(batch: int) -> None:
             simulation.run(lambda: simulation.now > 2.0 or not simulation._events, limit=3.0)  # noqa: B023
         except Exception as error:
             raise AssertionError(f"seed {seed}") from error
+
+
+def test_nothing_is_left_of_what_is_infinite_for_all() -> None:
+    """Of 65 ranks and more, the largest float32 is rounded up to 2^128."""
+    peers = tuple(range(20))
+    membership = Membership(job=1, generation=1, rank=0, world_size=100, slots=1, lanes=1, block_size=4, first_seq=0,
+                            peers=peers)  # fmt: skip
+    pair, codec = Pair(membership), Codec(1, 4)
+    operation = Operation(np.array([3.4028235e38, 1, 0, 0], np.float32), residual=np.ones(4, np.float32))
+    pair.submit(operation, 0.0)
+    for _ in range(2):
+        [sent] = pair.take_packets()
+        answer = codec.decode(sent)
+        answer.op = Op.RESULT
+        pair.receive(codec.encode(answer), 0.0)
+    assert operation.done
+    assert operation.data.tolist() == [np.inf, 0, 0, 0]
+    assert operation.residual is not None
+    assert operation.residual.tolist() == [0, 1, 0, 0]

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
@@ -231,12 +233,12 @@ def test_a_link_is_what_the_user_says_or_the_interface(
     assert controller is not None
     [alone] = join(1)
     with alone:
-        assert alone._link == 0  # loopback has no rate
+        assert alone._layouts.link == 0  # loopback has no rate
     monkeypatch.setenv("P4REDUCE_LINK", "200mbit")
     for given_, expected in (None, 2 * 10**8), ("2.5Gbit", 25 * 10**8):
         [alone] = join(1, link=given_)
         with alone:
-            assert alone._link == expected
+            assert alone._layouts.link == expected
     for wrong in ("fast", "100", "1bit", "-1gbit", "10000000000gbit", f"{'9' * 400}gbit"):
         with pytest.raises(ValueError, match=f"link='{wrong}': accepted are rates such as"):
             join(1, link=wrong)
@@ -374,3 +376,37 @@ def test_sites_are_those_of_the_latest_calls() -> None:
     found = sites.all()
     assert [site.size for site in found] == [*range(3, MOST + 2), 0]
     assert found[-1].blocks == MOST + 3
+
+
+def interrupt(*_: object) -> None:
+    raise InterruptedError
+
+
+def test_ranks_choose_alike_where_a_wait_was_interrupted(controller: FakeController) -> None:
+    """What is learnt of a sum is learnt when it is there, whoever waits; and the next call waits for it."""
+    assert controller is not None
+    pair = join(2, link="50mbit")
+    values = scattered(0.01)
+    results: list[Any] = []
+
+    def other() -> None:
+        ready.wait(20)
+        results.extend(pair[0].allreduce(values[0].clone()) for _ in range(3))
+
+    ready = threading.Event()
+    thread = threading.Thread(target=other)
+    thread.start()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(InterruptedError):
+            pair[1].allreduce(values[1].clone())
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    ready.set()
+    mine = [pair[1].allreduce(values[1].clone()) for _ in range(2)]
+    thread.join(20)
+    assert all(torch.equal(one, other) for one, other in zip(mine, results[1:], strict=True))
+    assert [site.elements for each in pair for site in each.stats().sites] == [2, 2]
+    for each in pair:
+        each.close()

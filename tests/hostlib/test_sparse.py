@@ -280,6 +280,34 @@ def test_different_shapes_are_told_and_change_nothing(trio: list[Communicator]) 
     together(trio, lambda each: each.barrier())
 
 
+@pytest.mark.parametrize("numel", [4, 4000])
+@pytest.mark.parametrize(("rows", "elements"), [(0, 3), (1, 0), (1, 1)])
+def test_a_tensor_of_no_sparse_dimension_and_a_dense_one_do_not_meet(
+    trio: list[Communicator], numel: int, rows: int, elements: int
+) -> None:
+    def work(each: Communicator) -> None:
+        if each.rank == 0:
+            indices = torch.zeros((0, rows), dtype=torch.int64)
+            each.allreduce(torch.sparse_coo_tensor(indices, torch.ones(rows, numel), (numel,)))
+        else:
+            each.allreduce((torch.arange(numel) < elements).float(), layout="elements")
+
+    for error in together(trio, lambda each: error_of(lambda: work(each))):
+        assert isinstance(error, MismatchError)
+        assert f"rank 0: ({numel},), sparse_dim 0; rank 1: ({numel},), dense" in str(error)
+    together(trio, lambda each: each.barrier())
+
+
+@pytest.mark.parametrize("rows", [3, 5000])
+def test_a_tensor_of_inference_mode(trio: list[Communicator], rows: int) -> None:
+    def work(each: Communicator) -> torch.Tensor:
+        with torch.inference_mode():
+            return each.allreduce(torch.sparse_coo_tensor(torch.arange(rows)[None], torch.ones(rows), (rows,)))
+
+    for result in together(trio, work):
+        assert result.to_dense().tolist() == [SIZE] * rows
+
+
 def test_sparse_and_dense_do_not_meet(trio: list[Communicator]) -> None:
     tensors = [torch.eye(4), torch.eye(4), torch.eye(4).to_sparse()]
     errors = together(trio, lambda each: error_of(lambda: each.allreduce(tensors[each.rank])))

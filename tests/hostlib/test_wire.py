@@ -22,6 +22,7 @@ from p4reduce.protocol.numbers import WIRES, Wire, error_bound, reference_allred
 
 SIZE = 3
 BLOCK = 64
+MEMORY = torch.ones(8)
 
 
 @pytest.fixture(params=NAMES)
@@ -229,6 +230,9 @@ def test_a_residual_is_of_a_products_values_and_zero_where_nothing_is_finite(tri
         (torch.ones(4), torch.ones(4), {"op": "max"}, "residual of op='max', which loses nothing"),
         (torch.ones(4, dtype=torch.int32), torch.ones(4), {}, "residual of int32, of which nothing is lost"),
         (torch.ones(4).to_sparse(), torch.ones(4), {}, "residual of what goes by elements"),
+        (MEMORY[:4], MEMORY[3:7], {}, "residual shares memory with tensor"),
+        (MEMORY[::2], MEMORY[3:7], {}, "residual shares memory with tensor"),
+        (MEMORY.numpy()[:4], MEMORY.numpy()[:4], {}, "residual shares memory with tensor"),
     ],
 )  # fmt: skip
 def test_residuals_that_cannot_be_taken(

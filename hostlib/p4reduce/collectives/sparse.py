@@ -193,7 +193,7 @@ class Reduction:
         """Raises MismatchError if ranks' tensors differ in shape."""
         if (descriptions != descriptions[0]).any():
             shapes = "; ".join(
-                f"rank {rank}: {tuple(shape)}, sparse_dim {sparse_dim}"
+                f"rank {rank}: {tuple(shape)}, {'dense' if sparse_dim < 0 else f'sparse_dim {sparse_dim}'}"
                 for rank, (sparse_dim, *shape) in enumerate(descriptions.tolist())
             )
             raise Alike(MismatchError(f"ranks reduce sparse tensors of different shapes: {shapes}"))

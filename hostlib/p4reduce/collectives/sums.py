@@ -13,7 +13,16 @@ from p4reduce.collectives.plan import Group, Plan
 from p4reduce.errors import UnsupportedDtype
 from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import check_ranks
-from p4reduce.tensors.dense import HALVES, WireChoice, check_writable, dtype_name, flat_float32, wire_for, work_dtype
+from p4reduce.tensors.dense import (
+    HALVES,
+    WireChoice,
+    check_writable,
+    dtype_name,
+    flat_float32,
+    shares_memory,
+    wire_for,
+    work_dtype,
+)
 from p4reduce.tensors.staging import Number, Target, crossings, numbers, on_device
 
 if TYPE_CHECKING:
@@ -59,6 +68,8 @@ class Sum:
         self._name = f"{collective} ({op}) of {work.size} {dtype}"
         what = op if collective == "allreduce" else f"{collective} {op}"
         lost = None if residual is None else flat_float32("residual", residual, work.size)
+        if lost is not None and shares_memory(tensor, lost):
+            raise ValueError("residual shares memory with tensor: accepted is memory of its own")
         divisor = group.size if op == "average" else 1
         self._operation = Operation(work, dtype=dtype, reduce_op=what, divisor=divisor, wire=form, residual=lost)
 

@@ -20,7 +20,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.library import library, numbers_of, to_exception
 from p4reduce.fastpath.worker import to_c, to_stats
-from p4reduce.protocol import Membership, Operation, Stats
+from p4reduce.protocol import Membership, Operation, Stats, float_mode
 from p4reduce.transport import DealtTransport, Transport
 from p4reduce.transport.raw import RawTransport
 from p4reduce.transport.udp import UdpTransport
@@ -186,6 +186,7 @@ class NativeEngine(Carrier):
 
     def _tell(self) -> None:
         """Tells callers of their operations' ends, until the engine is closed and all were told."""
+        float_mode.set_default()
         error = c.Error.make()
         while True:
             patience = min(carrier.REMIND_AFTER_S / 3, carrier.SILENCE_S)

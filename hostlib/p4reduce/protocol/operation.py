@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.errors import UnsupportedDtype
-from p4reduce.protocol.blocks import NOT_FINITE, ZERO, Blocks, Dealing
+from p4reduce.protocol.blocks import ZERO, Blocks, Dealing
 from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.halves import type_name
 from p4reduce.protocol.membership import Membership
@@ -131,7 +131,7 @@ class Task:
         words = self.numbers.quantise(values, exponents, blocks, self.seed)
         if self.residual is not None and announced:
             left = values - self.numbers.dequantise(words, exponents)
-            left[np.equal(exponents, NOT_FINITE)] = 0
+            left[~np.isfinite(left)] = 0  # of what is infinite or NaN for all
             self.residual.scatter([blocks[place] for place in announced], left[announced])
         return words
 

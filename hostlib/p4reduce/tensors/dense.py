@@ -151,6 +151,17 @@ def flat_float32(name: str, tensor: Any, numel: int) -> npt.NDArray[np.float32]:
     return array.reshape(-1)
 
 
+def shares_memory(tensor: Any, array: npt.NDArray[Any]) -> bool:
+    """Whether any of a dense array or tensor may lie between the first and the last byte of a contiguous array."""
+    if isinstance(tensor, np.ndarray):
+        return np.may_share_memory(tensor, array)
+    if tensor.is_cuda or not tensor.numel():
+        return False
+    reach = sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    start, other = tensor.data_ptr(), array.ctypes.data
+    return bool(start < other + array.nbytes and other < start + (reach + 1) * tensor.element_size())
+
+
 def output_for(out: Any, tensor: Any, shape: tuple[int, ...]) -> Any:
     """`out`, if it can take a result of this shape and of `tensor`'s kind and dtype; by default a new one.
 

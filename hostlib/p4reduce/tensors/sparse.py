@@ -34,7 +34,7 @@ class Rows(Protocol):
     dtype: str
     """Of the tensor."""
     description: list[int]
-    """What ranks must agree on besides: the number of sparse dimensions and the shape; of a dense tensor 0 and size."""
+    """What ranks must agree on besides: number of sparse dimensions and shape; of a dense tensor -1 and size."""
     bound: int
     """How many rows there could be."""
     width: int
@@ -93,7 +93,7 @@ class SparseTensor:
         for crossing in self.crossings:
             crossing.write(result)
         if not self.crossings:
-            with torch.no_grad():
+            with torch.inference_mode(self._tensor.is_inference()), torch.no_grad():
                 self._tensor.copy_(result)
 
 
@@ -110,7 +110,7 @@ class Elements:
         self.crossings = _crossings(tensor)
         self._host = numbers(tensor.detach().cpu() if self.crossings else tensor, carried)
         self.bound = self._host.work.size
-        self.description = [0, self.bound]
+        self.description = [-1, self.bound]
         self.numbers = find(self._host.work)
         self.values = self._host.work[self.numbers][:, np.newaxis]
 

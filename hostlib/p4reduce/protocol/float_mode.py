@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The floating-point mode in which ranks compute what must have the same bits at each: rounding to nearest, subnormals
+kept. A program may change its thread's, as `torch.set_flush_denormal` does, and new threads begin with their maker's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+_ROOM = 256  # bytes, more than any fenv_t has
+_DEFAULT = ctypes.c_void_p(-1)  # FE_DFL_ENV of glibc and musl
+
+
+def set_default() -> None:
+    """Makes this thread's mode the one that programs start with."""
+    _libm().fesetenv(_DEFAULT)
+
+
+@contextmanager
+def default() -> Iterator[None]:
+    """The mode that programs start with; afterwards this thread's is what it was."""
+    before = ctypes.create_string_buffer(_ROOM)
+    _libm().fegetenv(before)
+    set_default()
+    try:
+        yield
+    finally:
+        _libm().fesetenv(before)
+
+
+@cache
+def _libm() -> Any:
+    own = ctypes.CDLL(None)
+    return own if hasattr(own, "fesetenv") else ctypes.CDLL("libm.so.6")
