@@ -18,8 +18,9 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, MAX_AGGREGATORS, MAX_WORKERS
 from p4reduce.tensors import recordings
 from p4reduce.tensors.dense import WIRE_CHOICES, WireChoice
+from p4reduce_bench import outputs
 from p4reduce_bench.allreduce import grid, links, report
-from p4reduce_bench.allreduce.measuring import chosen_systems, measure_all
+from p4reduce_bench.allreduce.measuring import chosen_systems, end, measure_all
 from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_bench.analyze.analysis import Analysis, analyze
 from p4reduce_bench.gradients.cli import gradients
@@ -82,6 +83,7 @@ def allreduce(
     console = Console()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with command(console):
+        outputs.check(json_file=json_file, plot=plot)
         if target not in grid.TARGETS:
             raise P4ReduceError(f"--target {target}: accepted are {', '.join(grid.TARGETS)}")
         if dtype not in grid.DTYPES:
@@ -92,11 +94,15 @@ def allreduce(
         rate = grid.bits_per_second(link) if link is not None else None
         if rate is not None:
             links.enter()
+        if dtype == "int32" and wire != "auto":
+            raise P4ReduceError(f"--wire {wire} with --dtype int32, which travels as it is: accepted is auto")
         inputs = grid.choices("--input", given, grid.OURS)
         names = chosen_systems(systems, console)
         if "p4reduce" in names:
             here = names.index("p4reduce")
             names[here : here + 1] = [grid.OURS[kind] for kind in inputs]
+        elif given != "dense":
+            raise P4ReduceError(f"--input {given} without p4reduce among --systems: it says what p4reduce is given")
         cases = grid.grid(
             workers=[int(n) for n in grid.listed("--workers", workers, _workers, f"2 to {MAX_WORKERS}")],
             numel=grid.elements(numel, dtype),
@@ -106,6 +112,7 @@ def allreduce(
             sparsities=grid.choices("--sparsity", sparsity, grid.SPARSITIES),
             wire=_wire(wire),
         )
+        grid.check(names, cases)
         with Family() as family:
             most = max(case.workers for case in cases)
             made = None
@@ -123,9 +130,7 @@ def allreduce(
     if plot is not None:
         report.plot(plot, rows)
         console.print(f"plot: {plot}")
-    if any(row.wrong for row in rows):
-        console.print("[red]some sums are wrong: see #wrong above[/]")
-        raise typer.Exit(1)
+    end(rows, console)
 
 
 bench.command()(gradients)
@@ -174,6 +179,7 @@ def train(
     console = Console()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with command(console):
+        outputs.check(json_file=json_file, plot=plot)
         if target not in (accepted := ("native", "sim")):
             raise P4ReduceError(f"--target {target}: accepted are {', '.join(accepted)}")
         names = trainings.systems(losses) if systems is None else grid.choices("--systems", systems, trainings.HOOKS)

@@ -166,13 +166,29 @@ def test_int8_sends_gradients_whose_squares_are_zero(value: float) -> None:
 def test_without_error_feedback_and_in_wide_words_there_are_no_residuals() -> None:
     made = Rounding()
     module = model(a=(3,))
-    for state in (Int8State(made, module, error_feedback=False), BlockThresholdState(made, module, threshold=0)):  # type: ignore[arg-type]
+    states: Any = (
+        (int8_hook, Int8State(made, module, error_feedback=False)),  # type: ignore[arg-type]
+        (block_threshold_hook, BlockThresholdState(made, module, threshold=0)),  # type: ignore[arg-type]
+    )
+    for hook, state in states:
         given = Bucket(torch.tensor([0.25, 1.5, 2.0]), list(module.parameters()))
-        future = block_threshold_hook(state, given)  # type: ignore[arg-type]
+        future = hook(state, given)
         made.handles[-1].complete()
         assert future.wait().tolist() == [0.25, 1.5, 2.0]
         assert not any(kept.any() for kept in state.state_dict()["residuals"].values())
     made.continuations.close(10)
+
+
+@pytest.mark.parametrize("hook", [allreduce_hook, block_threshold_hook])
+def test_a_hook_with_the_state_of_another(hook: Any) -> None:
+    """It would do what the other does."""
+    made = Rounding()
+    state = Int8State(made, model(a=(3,)))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=f"state of {hook.__name__} is a Int8State, with which int8_hook works"):
+        hook(state, bucket())
+    with pytest.raises(TypeError, match=f"state of {hook.__name__} is a NoneType: see"):
+        hook(None, bucket())
+    assert made.handles == []
 
 
 def test_what_follows_a_hook_may_wait(communicator: Any) -> None:

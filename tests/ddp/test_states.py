@@ -16,7 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4reduce.ddp import BlockRandomKState, BlockThresholdState, BlockTopKState, ElementTopKState
+from p4reduce.ddp import BlockRandomKState, BlockThresholdState, BlockTopKState, ElementTopKState, Int8State
 from p4reduce.ddp.states import block_norms
 from p4reduce.errors import P4ReduceError
 
@@ -339,8 +339,24 @@ def test_a_checkpoint_that_does_not_fit_is_refused() -> None:
         BlockRandomKState(communicator(rank=1), model(b=(10,))).load_state_dict(saved)
     with pytest.raises(ValueError, match=r"'a' has shape \(10,\): the parameter's is \(2, 5\)"):
         BlockRandomKState(communicator(rank=1), model(a=(2, 5))).load_state_dict(saved)
-    with pytest.raises(ValueError, match="version 7: accepted is 1"):
+    with pytest.raises(ValueError, match="version 7: accepted is 2"):
         state.load_state_dict({**saved, "version": 7})
+
+
+@pytest.mark.parametrize("other", [BlockTopKState, ElementTopKState, Int8State])
+def test_a_checkpoint_of_another_hook_is_refused_and_changes_nothing(other: Any) -> None:
+    made = model(a=(10,))
+    state = BlockRandomKState(communicator(rank=1), made)
+    step(state, dict(made.named_parameters()), {"a": torch.ones(10)}, [["a"]])
+    given = other(communicator(rank=1), made)
+    with pytest.raises(ValueError, match=f"state is one of block_randomk_hook: accepted is one of {given.hook}"):
+        given.load_state_dict(state.state_dict())
+    assert given.iteration == 0
+
+
+def test_what_is_no_model_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"model is a NoneType: accepted is the torch\.nn\.Module that DDP trains"):
+        Int8State(communicator(rank=0), None)  # type: ignore[arg-type]
 
 
 @every_state

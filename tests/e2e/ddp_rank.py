@@ -93,12 +93,12 @@ def train(training: Training, communicator: Communicator) -> dict[str, Any]:
         chosen = hooks.noop_hook if training.hook == "noop" else HOOKS[training.hook][1]
         if recorder is not None:
             chosen = recorder.wrap(chosen)
-        return WRAPPERS[training.wrapper](chosen)(state, bucket)
+        return chosen(state, bucket)
 
     if training.hook:
         if training.hook != "noop":
             state = HOOKS[training.hook][0](communicator, parallel, **training.knobs)
-        parallel.register_comm_hook(state, hook)
+        parallel.register_comm_hook(state, WRAPPERS[training.wrapper](hook))
     if training.load:
         shared, own = checkpoint(training, training.load, rank)
         saved = torch.load(shared, weights_only=True)

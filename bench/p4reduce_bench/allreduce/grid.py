@@ -28,6 +28,13 @@ MODES = ("omnireduce", "switchml")
 """Others' systems as modes of ours: see `p4reduce_bench.peers.streaming`."""
 ALWAYS: dict[str, Layout] = {"p4reduce-blocks": "blocks", "p4reduce-elements": "elements"}
 """Layouts of ours, between which p4reduce chooses, by the names under which each is a system of its own."""
+DTYPES_OF = {
+    **dict.fromkeys(MODES, ("float32", "int32")),
+    **{peer: ("float32",) for peer in PEERS if not peer.startswith("gloo-")},
+}
+"""Of systems that do not take all of `DTYPES`."""
+BY_DOUBLING = ("sparcml", "gtopk")
+"""Systems whose steps need a power of two of workers."""
 OURS = {"dense": "p4reduce", "coo": "p4reduce-coo"}
 """The system's name by what it is given: dense tensors, or COO tensors."""
 ALL_SYSTEMS = (*SYSTEMS, *ALWAYS, *MODES, *PEERS)
@@ -115,7 +122,20 @@ def choices(option: str, text: str, accepted: Iterable[str]) -> list[str]:
             raise ValueError
         return part
 
-    return listed(option, text, read, ", ".join(names))
+    chosen = listed(option, text, read, ", ".join(names))
+    if len(set(chosen)) < len(chosen):
+        raise P4ReduceError(f"{option} {text}: accepted is each once")
+    return chosen
+
+
+def check(systems: Iterable[str], cases: Iterable[Case]) -> None:
+    """Raises P4ReduceError where a system does not do what a case asks of it."""
+    for case in cases:
+        for system in systems:
+            if case.dtype not in DTYPES_OF.get(system, DTYPES):
+                raise P4ReduceError(f"{system} of {case.dtype}: accepted are {', '.join(DTYPES_OF[system])}")
+            if system in BY_DOUBLING and case.workers & (case.workers - 1):
+                raise P4ReduceError(f"{system} with {case.workers} workers: accepted are powers of two")
 
 
 def within(least: float, most: float) -> Callable[[str], float]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -31,6 +32,17 @@ def chosen_systems(wanted: str | None, console: Console, also: Sequence[str] = (
     return names
 
 
+def end(rows: Sequence[report.Row], console: Console) -> None:
+    """Of a command whose rows have been shown: with status 1 where any failed, or its sum was wrong."""
+    wrong, failed = any(row.wrong for row in rows), sum(row.error is not None for row in rows)
+    if wrong:
+        console.print("[red]some sums are wrong: see #wrong above[/]")
+    if failed:
+        console.print(f"[red]{failed} of {len(rows)} measurements failed: see above[/]")
+    if wrong or failed:
+        raise typer.Exit(1)
+
+
 def measure_all(
     cases: Sequence[grid.Case], systems: Sequence[str], setup: Setup, rate: int | None, console: Console
 ) -> tuple[list[report.Row], float | None]:
@@ -38,6 +50,7 @@ def measure_all(
 
     cases: those of the same number of workers stand together.
     """
+    grid.check(systems, cases)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     found: dict[tuple[grid.Case, str], report.Row] = {}
     read = None

@@ -182,8 +182,6 @@ class Mode(P4Reduce):
         self._system = system
 
     def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:  # noqa: ARG002
-        if dtype not in ("float32", "int32"):
-            raise P4ReduceError(f"{self._system} of {dtype}: accepted are float32 and int32")
         return _as_dtype(own, dtype)
 
     def reduce(self, work: Any) -> Any:
@@ -262,8 +260,6 @@ class Peer(Gloo):
         self._exchange = Exchange()
 
     def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:  # noqa: ARG002
-        if dtype != "float32":
-            raise P4ReduceError(f"{self._system} of {dtype}: accepted is float32")
         return Vector.of(own), own.size
 
     def reduce(self, work: Any) -> Any:

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from p4reduce.protocol.constants import BLOCK_SIZES_ACCEPTED, DEFAULT_BLOCK_SIZE
 from p4reduce.tensors import recordings
+from p4reduce_bench import outputs
 from p4reduce_bench.allreduce import grid
 from p4reduce_bench.allreduce.report import show
 from p4reduce_bench.analyze.analysis import Analysis, ParameterRow
@@ -53,6 +54,7 @@ def analyze(
     """Say how sparse recorded gradients are, and what the switch would gain over a dense ring allreduce."""
     console = Console()
     with command(console, stopped="stopped"):
+        outputs.check(json_file=json_file)
         rate = grid.bits_per_second(link)
         sizes = [int(size) for size in grid.choices("--block-sizes", block_sizes, SIZES.split(","))]
         found = recordings.find(paths)

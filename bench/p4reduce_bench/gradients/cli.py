@@ -17,8 +17,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import MAX_WORKERS
+from p4reduce_bench import outputs
 from p4reduce_bench.allreduce import grid, links
-from p4reduce_bench.allreduce.measuring import chosen_systems, measure_all
+from p4reduce_bench.allreduce.measuring import chosen_systems, end, measure_all
 from p4reduce_bench.allreduce.report import show
 from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_bench.gradients import models, replay, report
@@ -75,11 +76,12 @@ def gradients(
 ) -> None:
     """Train real architectures on data that packages carry, measure their gradients, and reduce these with each system.
 
-    ResNet, VGG, BERT and GPT-2 need the extra p4reduce-bench[gradients]; the recommender needs nothing else.
+    ResNet, VGG, BERT and GPT-2 need the extra "gradients" of p4reduce-bench; the recommender needs nothing else.
     """
     console = Console()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with command(console), contextlib.ExitStack() as stack:
+        outputs.check(json_file=json_file, plot=plot)
         _accepted("--target", target, _TARGETS)
         _accepted("--size", size, SIZES)
         plan = Plan(workers, steps, _record_at(record_at, steps), ratio, batch, seed)
@@ -88,6 +90,8 @@ def gradients(
         kinds = grid.choices("--sparsify", sparsify, SPARSIFIERS)
         rate = grid.bits_per_second(link) if link is not None else None
         _check_folders(keep, again)
+        if again is not None and (wanted or record_at):
+            raise P4ReduceError(f"--replay {again} with --models or --record-at: all that was recorded is replayed")
         if rate is not None:
             links.enter()
         names = [] if systems == NO_SYSTEMS else chosen_systems(systems, console, (grid.OURS["coo"],))
@@ -113,9 +117,7 @@ def gradients(
         if plot is not None:
             report.plot(plot, trainings, rows)
             console.print(f"plot: {plot}")
-    if any(one.row.wrong for one in rows):
-        console.print("[red]some sums are wrong: see #wrong above[/]")
-        raise typer.Exit(1)
+    end([one.row for one in rows], console)
 
 
 def _accepted(option: str, value: str, values: Sequence[str]) -> None:

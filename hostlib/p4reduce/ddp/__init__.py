@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Communication hooks for `torch.nn.parallel.DistributedDataParallel`.
 
-`fp16_wrapper`, `bf16_wrapper` and `noop_hook` are PyTorch's own, which work with the hooks here.
+`fp16_wrapper`, `bf16_wrapper` and `noop_hook` are PyTorch's, which work with the hooks here.
 """
 
 from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_wrapper as bf16_wrapper
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper as fp16_wrapper
 
 from p4reduce.ddp.hooks import (
     allreduce_hook,
@@ -24,6 +22,7 @@ from p4reduce.ddp.sparsifiers import (
     ElementTopKState,
 )
 from p4reduce.ddp.states import AllreduceState, Int8State, SparsifierStats
+from p4reduce.ddp.wrappers import bf16_wrapper, fp16_wrapper
 
 __all__ = [
     "AllreduceState",

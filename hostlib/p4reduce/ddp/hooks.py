@@ -32,7 +32,7 @@ def allreduce_hook(state: AllreduceState, bucket: GradBucket) -> torch.futures.F
 
     Use: `model.register_comm_hook(AllreduceState(communicator), allreduce_hook)`.
     """
-    return _average(state, bucket)
+    return _average("allreduce_hook", state, bucket)
 
 
 def block_topk_hook(state: BlockTopKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -40,7 +40,7 @@ def block_topk_hook(state: BlockTopKState, bucket: GradBucket) -> torch.futures.
 
     Use: `ddp.register_comm_hook(BlockTopKState(communicator, ddp, ratio=0.01), block_topk_hook)`.
     """
-    return _average(state, bucket)
+    return _average("block_topk_hook", state, bucket)
 
 
 def element_topk_hook(state: ElementTopKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -50,7 +50,7 @@ def element_topk_hook(state: ElementTopKState, bucket: GradBucket) -> torch.futu
 
     Use: `ddp.register_comm_hook(ElementTopKState(communicator, ddp, ratio=0.01), element_topk_hook)`.
     """
-    return _average(state, bucket)
+    return _average("element_topk_hook", state, bucket)
 
 
 def block_threshold_hook(state: BlockThresholdState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -58,7 +58,7 @@ def block_threshold_hook(state: BlockThresholdState, bucket: GradBucket) -> torc
 
     Use: `ddp.register_comm_hook(BlockThresholdState(communicator, ddp, threshold=0.1), block_threshold_hook)`.
     """
-    return _average(state, bucket)
+    return _average("block_threshold_hook", state, bucket)
 
 
 def block_randomk_hook(state: BlockRandomKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -66,7 +66,7 @@ def block_randomk_hook(state: BlockRandomKState, bucket: GradBucket) -> torch.fu
 
     Use: `ddp.register_comm_hook(BlockRandomKState(communicator, ddp, ratio=0.01), block_randomk_hook)`.
     """
-    return _average(state, bucket)
+    return _average("block_randomk_hook", state, bucket)
 
 
 def int8_hook(state: Int8State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -74,10 +74,14 @@ def int8_hook(state: Int8State, bucket: GradBucket) -> torch.futures.Future[torc
 
     Use: `ddp.register_comm_hook(Int8State(communicator, ddp), int8_hook)`.
     """
-    return _average(state, bucket)
+    return _average("int8_hook", state, bucket)
 
 
-def _average(state: AllreduceState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _average(hook: str, state: AllreduceState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    given = getattr(state, "hook", None)
+    if given != hook:
+        what = f", with which {given} works" if given else ""
+        raise TypeError(f"state of {hook} is a {type(state).__name__}{what}: see the hook's docstring for its state")
     buffer = bucket.buffer()
     handle, afterwards = state.start(bucket)
     within_backward = _within_backward()

@@ -32,6 +32,8 @@ class BlockTopKState(SparsifierState):
     Each rank chooses its own blocks: the switch adds whatever arrives, and with N ranks up to N times `ratio` return.
     """
 
+    hook = "block_topk_hook"
+
     def __init__(
         self,
         communicator: Communicator,
@@ -89,6 +91,7 @@ class ElementTopKState(BlockTopKState):
     All is as of `BlockTopKState`, of blocks of one element, but that what int16 and int8 have no digits for is lost.
     """
 
+    hook = "element_topk_hook"
     _by_elements = True
 
 
@@ -102,6 +105,8 @@ class BlockThresholdState(SparsifierState):
     threshold: at least 0, which sends all that is not zero; `SparsifierStats.density` says what one comes to.
     The rest is as of `SparsifierState`.
     """
+
+    hook = "block_threshold_hook"
 
     def __init__(
         self,
@@ -134,6 +139,8 @@ class BlockRandomKState(SparsifierState):
     seed: the same on all ranks.
     The rest is as of `SparsifierState`.
     """
+
+    hook = "block_randomk_hook"
 
     def __init__(
         self,

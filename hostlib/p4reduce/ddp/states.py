@@ -22,7 +22,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle
 from p4reduce.tensors.dense import WireChoice
 
-_VERSION = 1  # of state_dict
+_VERSION = 2  # of state_dict
 
 
 class AllreduceState:
@@ -32,6 +32,9 @@ class AllreduceState:
     not pickled: a state that was needs its attribute `communicator` set again.
     wire: how gradients travel, as of `Communicator.allreduce`; by default the communicator's.
     """
+
+    hook = "allreduce_hook"
+    """The name of the hook that works with it."""
 
     def __init__(self, communicator: Communicator, *, wire: WireChoice | None = None) -> None:
         self.communicator: Communicator | None = communicator
@@ -117,6 +120,8 @@ class SparsifierState(AllreduceState):
 
     @model.setter
     def model(self, model: torch.nn.Module) -> None:
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError(f"model is a {type(model).__name__}: accepted is the torch.nn.Module that DDP trains")
         self._model: torch.nn.Module | None = model
         self._residuals.parameters = Parameters(model)
 
@@ -188,6 +193,7 @@ class SparsifierState(AllreduceState):
         communicator = self._joined()
         return {
             "version": _VERSION,
+            "hook": self.hook,
             "rank": communicator.rank,
             "world_size": communicator.world_size,
             "iteration": self.iteration,
@@ -205,6 +211,8 @@ class SparsifierState(AllreduceState):
         communicator = self._joined()
         if state.get("version") != _VERSION:
             raise ValueError(f"state has version {state.get('version')!r}: accepted is {_VERSION}")
+        if state["hook"] != self.hook:
+            raise ValueError(f"state is one of {state['hook']}: accepted is one of {self.hook}")
         saved, here = (state["rank"], state["world_size"]), (communicator.rank, communicator.world_size)
         if saved != here:
             raise ValueError(
@@ -229,6 +237,7 @@ class Int8State(SparsifierState):
     waits until they have one again: a table's gradient stays as sparse as it is.
     """
 
+    hook = "int8_hook"
     _order = math.inf
 
     def __init__(

@@ -96,7 +96,9 @@ def find(paths: Sequence[Path]) -> dict[int, list[Recording]]:
         if path.is_dir():
             inside = sorted(path.glob("*.npz"))
             if not inside:
-                raise P4ReduceError(f"{path}: there are no .npz files in this folder")
+                deeper = sorted({str(file.parent) for file in path.glob("*/*/*.npz")})
+                instead = f", but in {', '.join(deeper)}: analyze one training at a time" if deeper else ""
+                raise P4ReduceError(f"{path}: there are no .npz files in this folder{instead}")
             files += inside
         else:
             files.append(path)
