@@ -56,6 +56,7 @@ class Layouts:
         site = _key(tensor, op, wire)
         if self._awaited is not None:
             self._awaited.exception()  # for what is learnt from it
+            self._awaited = None
         if not self._choices.asks(site):
             return self._by_blocks(tensor, site, factor, wire, limit)
         reduction = self._reduction(Elements(tensor), op, factor, wire)
@@ -79,13 +80,17 @@ class Layouts:
         plan = reductions.allreduce(self._group, tensor, site.op, factor, wire)
         per_word = values_per_word(site.wire)
         learn = partial(self._choices.came, site, plan.result, self._block_size * per_word, per_word)
-        if not plan.crossings:  # by the engine's thread, so that ranks learn alike where a wait is interrupted
-            plan.finish = partial(_one_after_the_other, plan.finish, learn)
-        self._awaited = self._submission.submit(plan, limit)
-        result: T = self._awaited.result()
-        self._awaited = None
         if plan.crossings:
+            result: T = self._submission.submit(plan, limit).result()
             learn()
+        else:  # learnt by the engine's thread, so that ranks do it alike where a wait is interrupted
+            plan.finish = partial(_one_after_the_other, plan.finish, learn)
+            handle = self._awaited = self._submission.submit(plan, limit)
+            try:
+                result = handle.result()
+            finally:
+                if handle.done():
+                    self._awaited = None
         self.sites.went(site, wire, "blocks", why)
         return result
 
