@@ -17,6 +17,7 @@ from fake_session import FakeController
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from in_process import error_of, join, together
+from waiting import wait_until
 
 from p4reduce import Communicator, MismatchError
 from p4reduce.collectives import choice, sparse
@@ -393,19 +394,25 @@ def test_ranks_choose_alike_where_a_wait_was_interrupted(controller: FakeControl
         ready.wait(20)
         results.extend(pair[0].allreduce(values[0].clone()) for _ in range(3))
 
-    ready = threading.Event()
-    thread = threading.Thread(target=other)
-    thread.start()
-    before = signal.signal(signal.SIGALRM, interrupt)
+    def interrupt_me() -> None:
+        wait_until(lambda: pair[1]._layouts._awaited is not None, "the call waits")
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    ready, main = threading.Event(), threading.main_thread().ident
+    threads = [threading.Thread(target=each) for each in (other, interrupt_me)]
+    before = signal.signal(signal.SIGUSR1, interrupt)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        for thread in threads:
+            thread.start()
         with pytest.raises(InterruptedError):
             pair[1].allreduce(values[1].clone())
     finally:
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGUSR1, before)
     ready.set()
     mine = [pair[1].allreduce(values[1].clone()) for _ in range(2)]
-    thread.join(20)
+    for thread in threads:
+        thread.join(20)
     assert all(torch.equal(one, other) for one, other in zip(mine, results[1:], strict=True))
     assert [site.elements for each in pair for site in each.stats().sites] == [2, 2]
     for each in pair:
