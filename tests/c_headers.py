@@ -102,7 +102,8 @@ def _pointers(pointee: str, structs: Mapping[str, Any]) -> Iterator[Any]:
         yield from (ctypes.c_char_p, ctypes.c_void_p)
     elif pointee.endswith("*"):
         yield from (ctypes.POINTER(inner) for inner in _pointers(pointee[:-1].strip(), structs))
+        yield ctypes.c_void_p
     elif pointee in _SCALARS:
-        yield ctypes.POINTER(_SCALARS[pointee])
+        yield from (ctypes.POINTER(_SCALARS[pointee]), ctypes.c_void_p)
     else:
         yield ctypes.c_void_p

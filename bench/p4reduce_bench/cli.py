@@ -24,6 +24,7 @@ from p4reduce_bench.allreduce.measuring import chosen_systems, end, measure_all
 from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_bench.analyze.analysis import Analysis, analyze
 from p4reduce_bench.gradients.cli import gradients
+from p4reduce_bench.gradients.models import missing
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Family
 from p4reduce_bench.processes.endings import command
@@ -138,7 +139,9 @@ bench.command()(gradients)
 
 @bench.command()
 def train(
-    model: Annotated[str, typer.Option(help=f"Some of {','.join(trainings.MODELS)}.")] = ",".join(trainings.MODELS),
+    model: Annotated[
+        str, typer.Option(help=f"Some of {','.join((*trainings.MODELS, *trainings.REAL))}; by default the first 5.")
+    ] = ",".join(trainings.MODELS),
     systems: Annotated[
         str | None, typer.Option(help=f"Some of {','.join(trainings.HOOKS)}; by default the first {trainings.QUICK}.")
     ] = None,
@@ -174,6 +177,9 @@ def train(
 ) -> None:
     """Train small models in the shape of OmniReduce's with DDP, on synthetic data: throughput, loss and sparsity.
 
+    resnet18, vgg11 and gpt2 are real architectures, on data that packages carry, and need the extra "gradients" of
+    p4reduce-bench.
+
     The same seed gives the same parameters and batches to all systems, so that losses are compared in pairs.
     """
     console = Console()
@@ -189,7 +195,10 @@ def train(
             raise P4ReduceError(f"--warm-up {warm_up}: must be less than --steps {steps}")
         if not 0 < ratio <= 1:
             raise P4ReduceError(f"--ratio {ratio:g}: must be above 0 and up to 1")
-        models = grid.choices("--model", model, trainings.MODELS)
+        models = grid.choices("--model", model, (*trainings.MODELS, *trainings.REAL))
+        for name in set(models) & set(trainings.REAL):
+            if reason := missing(name):
+                raise P4ReduceError(f"--model {name}: {reason}")
         runs = trainings.plan(models, names, range(1, repeat + 1))
         rate = grid.bits_per_second(link) if link is not None else None
         if rate is not None:

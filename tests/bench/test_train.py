@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import torch
 
+from p4reduce_bench.gradients import models
 from p4reduce_bench.processes.children import ChildFailed
-from p4reduce_bench.training import trainings, workloads
+from p4reduce_bench.training import architectures, trainings, workloads
 from tests.interruption import MARK, interrupt
 
 FIELDS = {"model", "system", "hook", "workers", "link_gbps", "seed", "steps_per_s", "samples_per_s", "final_loss",
@@ -108,6 +109,33 @@ def test_before_the_start_iteration_all_is_sent(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+@pytest.mark.parametrize("model", trainings.REAL)
+def test_real_architectures(tmp_path: Path, model: str) -> None:
+    if reason := models.missing(model):
+        pytest.skip(reason)
+    made = train(tmp_path, "--model", model, "--systems", "gloo,p4reduce,p4reduce-int8", "--steps", "4")
+    gloo, ours, int8 = made["rows"]
+    assert ours["losses"] == pytest.approx(gloo["losses"], rel=1e-3)
+    assert int8["losses"] == pytest.approx(gloo["losses"], rel=0.1)
+    assert ours["losses"][-1] < ours["losses"][0]
+
+
+def test_an_architecture_is_measured_on_what_it_was_not_trained_on() -> None:
+    """And then drops nothing. The recommender needs no packages."""
+    workload = architectures.Architecture("recommender")
+    (held_out,) = workload.draw_held_out(workload.held_out, torch.Generator())
+    drawn = torch.cat([workload.draw(1000, torch.Generator().manual_seed(seed))[0] for seed in range(20)])
+    assert drawn.max() < held_out.min()
+    net = workload.model()
+    assert len(workload.optimizer(net).param_groups[0]["params"]) == len(list(net.parameters()))
+    net(drawn[:4])
+    assert net.module.training
+    with torch.no_grad():
+        assert torch.equal(net(held_out), net(held_out))
+    assert not net.module.training
+
+
 @pytest.mark.parametrize("model", trainings.MODELS)
 def test_it_learns(model: str) -> None:
     """One rank alone, on batches that it has not seen before."""
@@ -158,7 +186,7 @@ def test_nothing_is_left_when_it_is_interrupted() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--model", "vgg"), "accepted are recommender, ncf, lstm, bert, resnet"),
+        (("--model", "vgg"), "accepted are recommender, ncf, lstm, bert, resnet, resnet18, vgg11, gpt2"),
         (("--systems", "nccl"), ", ".join(trainings.HOOKS)),
         (("--target", "bmv2"), "accepted are native, sim"),
         (("--ratio", "0"), "must be above 0 and up to 1"),

@@ -16,6 +16,9 @@ from p4reduce_bench.processes.children import Child, ChildFailed, Family
 from p4reduce_bench.processes.switches import START_UP_S
 
 MODELS = ("recommender", "ncf", "lstm", "bert", "resnet")
+"""Those that are trained where nobody asks for others."""
+REAL = ("resnet18", "vgg11", "gpt2")
+"""Of `p4reduce_bench.gradients.models`, which need packages of their own."""
 
 HOOKS = {
     "gloo": "allreduce",

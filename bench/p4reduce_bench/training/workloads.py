@@ -361,5 +361,9 @@ WORKLOADS: dict[str, Callable[[], Any]] = {
 
 def make(name: str) -> Workload:
     """The workload of that name."""
+    if name not in WORKLOADS:
+        from p4reduce_bench.training.architectures import Architecture
+
+        return Architecture(name)
     made: Workload = WORKLOADS[name]()
     return made
