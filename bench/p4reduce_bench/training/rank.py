@@ -27,7 +27,7 @@ from p4reduce.ddp import Recorder
 from p4reduce.ddp.recording import Hook
 from p4reduce_bench.training.hooks import Systems
 from p4reduce_bench.training.trainings import RECORDED, Run, evaluated_after
-from p4reduce_bench.training.workloads import Workload, make
+from p4reduce_bench.training.workloads import WORKLOADS, Workload, make
 
 
 class Ranks:
@@ -114,6 +114,14 @@ class _Recording:
         return chosen
 
 
+def _workload(name: str) -> Workload:
+    if name in WORKLOADS:
+        return make(name)
+    from p4reduce_bench.training.architectures import Architecture
+
+    return Architecture(name)
+
+
 def report(event: dict[str, Any]) -> None:
     """Print it with a single write."""
     os.write(sys.stdout.fileno(), json.dumps(event).encode() + b"\n")
@@ -143,7 +151,7 @@ def main() -> None:
                     Communicator(job="train", slots=options.slots, timeout=options.timeout)
                 )
             ranks = Ranks(communicator, options)
-            workloads = {name: make(name) for name in dict.fromkeys(run.model for run in runs)}
+            workloads = {name: _workload(name) for name in dict.fromkeys(run.model for run in runs)}
             for number, run in enumerate(runs):
                 report({"run": number, "rank": ranks.rank, **ranks.train(run, workloads[run.model])})
     except Exception as error:

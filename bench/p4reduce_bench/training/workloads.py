@@ -360,10 +360,6 @@ WORKLOADS: dict[str, Callable[[], Any]] = {
 
 
 def make(name: str) -> Workload:
-    """The workload of that name."""
-    if name not in WORKLOADS:
-        from p4reduce_bench.training.architectures import Architecture
-
-        return Architecture(name)
+    """One of `WORKLOADS`."""
     made: Workload = WORKLOADS[name]()
     return made
