@@ -77,7 +77,7 @@ p4reduce_status p4reduce_decode_places(const uint32_t *words, uint64_t bits, uin
     if (is_bitmap)
         return (uint64_t)places[count - 1] < bound ? P4REDUCE_OK : P4REDUCE_INVALID;
     for (uint64_t i = 0; i < count; i++)
-        places[i] = (int64_t)((uint64_t)places[i] - i << low);
+        places[i] = (int64_t)(((uint64_t)places[i] - i) << low);
     uint64_t at = 0;
     for (uint32_t bit = 0; bit < low; bit++)
         for (uint64_t i = 0; i < count;) {
