@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from fake_session import FakeController
-from in_process import join, together
+from in_process import together
 
 from p4reduce import Communicator
 
@@ -83,7 +84,13 @@ def test_where_a_ranks_maker_dropped_them(
 def test_ranks_choose_alike(controller: FakeController) -> None:
     """A sum of which one rank, if it dropped them, would see few elements, and the other many."""
     assert controller is not None
-    ranks = join(2)
+
+    def make(rank: int) -> Communicator:
+        with dropping(rank == 1):
+            return Communicator(rank=rank, world_size=2, timeout=20.0)
+
+    with ThreadPoolExecutor(2) as pool:
+        ranks = list(pool.map(make, range(2)))
     values = np.full(NUMEL, TINY, np.float32)
     values[::64] = 1e-37
 

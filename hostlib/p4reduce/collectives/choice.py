@@ -16,7 +16,6 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from p4reduce.collectives.latest import Latest
-from p4reduce.protocol import float_mode
 from p4reduce.tensors.dense import is_torch
 from p4reduce.tensors.places import Code
 
@@ -189,6 +188,5 @@ def _sampled(result: Any, block: int) -> tuple[int, int, int]:
     """How many elements some of its blocks have, how many of these are not zero, and in how many blocks."""
     flat = result.detach().reshape(-1) if is_torch(result) else np.asarray(result).reshape(-1)
     whole = flat.shape[0] // block
-    with float_mode.default():  # in which subnormals are not zero
-        rows = flat[: whole * block].reshape(whole, block)[:: max(1, whole // _SAMPLE)] != 0
+    rows = flat[: whole * block].reshape(whole, block)[:: max(1, whole // _SAMPLE)] != 0
     return rows.shape[0] * block, int(rows.sum()), int(rows.any(1).sum())
