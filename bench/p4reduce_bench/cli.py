@@ -124,10 +124,10 @@ def allreduce(
                 network.star(most)
             setup = Setup(target=target, slots=slots, threads=threads, repeat=repeat, warm_up=warm_up, timeout=timeout,
                           links=made, aggregators=aggregators)  # fmt: skip
-            rows, read = measure_all(cases, names, setup, rate, console)
+            rows, memory = measure_all(cases, names, setup, rate, console)
     report.show(report.table(rows), console)
     if json_file is not None:
-        report.write_json(json_file, rows, read, sys.argv[1:])
+        report.write_json(json_file, rows, memory, sys.argv[1:])
     if plot is not None:
         report.plot(plot, rows)
         console.print(f"plot: {plot}")

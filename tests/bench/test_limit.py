@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from p4reduce_bench.allreduce.limit import Traffic, read_bandwidth, ring, traffic
+from p4reduce_bench.allreduce.limit import Memory, Traffic, memory, ring, traffic
 
 # Ethernet 8 + 14 + 4 + 12, IPv4 20, UDP 8, aggregation header 18, four keys of 4.
 HEADER = 38 + 28 + 18 + 16
@@ -59,8 +59,16 @@ def test_seconds_are_those_of_the_busier_way() -> None:
     assert Traffic(sent=1000, received=2000, rounds=1).seconds(16_000) == pytest.approx(1.0)
 
 
-def test_memory_is_read() -> None:
-    assert read_bandwidth(1, repeat=1) > 1e8
+def test_payloads_are_without_what_a_wire_has_around_them() -> None:
+    # Two blocks: one round announces, one has the values of both ways, in packets of 18 bytes and 4 keys.
+    assert traffic(masks("11", "11"), slots=1).payload == 2 * (2 * (18 + 4 * 4) + 2 * 64 * 4)
+
+
+def test_memory_is_read_and_packets_are_copied_by_the_same_processors() -> None:
+    assert Memory(read=1000, copied=100).seconds(2000, 300) == 5
+    measured = memory(2, repeat=1)
+    assert measured.read > 1e8
+    assert measured.copied > 1e7
 
 
 def test_a_ring_sends_almost_twice_the_tensor() -> None:

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The least time that a case can take: what must cross a worker's link, or, without one, what must be read."""
+"""The least time that a case can take: what must cross a worker's link, or, without one, be read and copied."""
 
 from __future__ import annotations
 
 import os
+import socket
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +24,12 @@ AGGREGATION_HEADER = 18
 _TCP_PAYLOAD = 1500 - 20 - 32
 """Of a full segment, with time stamps."""
 _READ_BYTES = 256 << 20
+_COPIED_BYTES = 64 << 20
+_PAYLOAD = AGGREGATION_HEADER + 4 * DEFAULT_LANES + 4 * DEFAULT_LANES * DEFAULT_BLOCK_SIZE
+"""Of a full packet."""
+_SUPER_PACKET = 60
+"""Packets: as many as the kernel takes at once, in whole ones."""
+_UDP_SEGMENT, _UDP_GRO = 103, 104  # linux/udp.h's
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,11 @@ class Traffic:
     def seconds(self, bits_per_second: float) -> float:
         """On a link that carries as much each way."""
         return max(self.sent, self.received) * 8 / bits_per_second
+
+    @property
+    def payload(self) -> int:
+        """Bytes of UDP payloads, both ways together."""
+        return self.sent + self.received - 2 * self.rounds * AROUND_PAYLOAD
 
 
 def traffic(
@@ -83,14 +97,66 @@ def ring(tensor_bytes: int, workers: int) -> Traffic:
     return Traffic(sent=sent, received=sent, rounds=segments)
 
 
-def read_bandwidth(readers: int, repeat: int = 5) -> float:
-    """Bytes a second at which `readers` threads together read memory: the best of a few tries."""
-    threads = max(1, min(readers, os.cpu_count() or 1))
+@dataclass(frozen=True)
+class Memory:
+    """What this machine's processors do together with its memory, in bytes a second."""
+
+    read: float
+    copied: float
+    """Of UDP payloads, into the kernel and out of it again, in full packets of the protocol's and as few calls as it
+    takes: on loopback that is done to every packet."""
+
+    def seconds(self, tensors: int, payloads: int) -> float:
+        """To read so many bytes of tensors once, and to bring so many of payloads from one process to another: the
+        same processors do both."""
+        return tensors / self.read + payloads / self.copied
+
+
+def memory(users: int, repeat: int = 5) -> Memory:
+    """Measured with as many threads as there are `users`, or processors if those are fewer: the best of a few tries."""
+    threads = max(1, min(users, os.cpu_count() or 1))
     parts = np.array_split(np.ones(_READ_BYTES // 8, np.int64), threads)
-    best = 0.0
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in range(repeat):
-            started = time.perf_counter()
-            list(pool.map(np.max, parts))  # releases the interpreter's lock
-            best = max(best, _READ_BYTES / (time.perf_counter() - started))
+    pairs = [_pair() for _ in range(threads)]
+    try:
+        with ThreadPoolExecutor(threads) as pool:  # both release the interpreter's lock
+            read = _best(pool, np.max, parts, repeat)
+            copied = _best(pool, _copy, pairs, repeat)
+    finally:
+        for pair in pairs:
+            for end in pair:
+                end.close()
+    return Memory(_READ_BYTES / read, threads * _COPIED_BYTES / copied)
+
+
+def _best(pool: ThreadPoolExecutor, work: Callable[[Any], object], parts: Sequence[Any], repeat: int) -> float:
+    """Seconds that it takes to do all parts side by side."""
+    best = float("inf")
+    for _ in range(repeat):
+        started = time.perf_counter()
+        list(pool.map(work, parts))
+        best = min(best, time.perf_counter() - started)
     return best
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    """From the first to the second, on loopback, in super-packets where the kernel has them."""
+    sender, receiver = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+    receiver.bind(("127.0.0.1", 0))
+    sender.connect(receiver.getsockname())
+    receiver.settimeout(10)
+    try:
+        receiver.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)
+        sender.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, _PAYLOAD)
+    except OSError:  # then a super-packet is one large datagram, which takes no longer
+        pass
+    return sender, receiver
+
+
+def _copy(pair: tuple[socket.socket, socket.socket]) -> None:
+    sender, receiver = pair
+    packets, room = bytes(_SUPER_PACKET * _PAYLOAD), bytearray(1 << 16)
+    for _ in range(-(-_COPIED_BYTES // len(packets))):
+        sender.send(packets)
+        missing = len(packets)
+        while missing > 0:
+            missing -= receiver.recv_into(room)

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce import grid, report
 from p4reduce_bench.allreduce.inputs import block_masks
-from p4reduce_bench.allreduce.limit import read_bandwidth, traffic
+from p4reduce_bench.allreduce.limit import Memory, memory, traffic
 from p4reduce_bench.allreduce.reducers import why_no_mpi
 from p4reduce_bench.allreduce.systems import Setup, measure
 from p4reduce_bench.processes.switches import describe
@@ -45,23 +45,23 @@ def end(rows: Sequence[report.Row], console: Console) -> None:
 
 def measure_all(
     cases: Sequence[grid.Case], systems: Sequence[str], setup: Setup, rate: int | None, console: Console
-) -> tuple[list[report.Row], float | None]:
-    """Rows in the order of the cases, and the GB a second at which memory was read where that is the limit.
+) -> tuple[list[report.Row], Memory | None]:
+    """Rows in the order of the cases, and what the machine does with memory where that is the limit.
 
     cases: those of the same number of workers stand together.
     """
     grid.check(systems, cases)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     found: dict[tuple[grid.Case, str], report.Row] = {}
-    read = None
+    here = None
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("limits", total=len(cases) * len(systems))
         for workers, some in groupby(cases, lambda case: case.workers):
             group = list(some)
             progress.update(bar, description=f"{workers} workers: limits")
             if rate is None:
-                read = read_bandwidth(workers)
-            limits = {case: _limit(case, setup, rate, read) for case in group}
+                here = memory(workers)
+            limits = {case: _limit(case, setup, rate, here) for case in group}
             for system in systems:
                 progress.update(bar, description=f"{workers} workers: starting {system}")
                 for case, figures in measure(system, group, setup):
@@ -71,11 +71,13 @@ def measure_all(
                     said = row.error.splitlines()[0] if row.error else f"{row.median_s or 0:.4g} s"
                     progress.console.print(f"{system}, {case}: {said}", highlight=False, markup=False)
                     progress.update(bar, advance=1, description=f"{workers} workers: {system}")
-    return [found[case, system] for case in cases for system in systems], read and read / 1e9
+    return [found[case, system] for case in cases for system in systems], here
 
 
-def _limit(case: grid.Case, setup: Setup, rate: int | None, read: float | None) -> float:
-    """Seconds: on its link, or, where there is none, to read every worker's tensor once from the common memory."""
+def _limit(case: grid.Case, setup: Setup, rate: int | None, here: Memory | None) -> float:
+    """Seconds: on a worker's link, or, where there is none, what the common memory takes for all of them."""
+    least = traffic(block_masks(case), setup.slots_used)
     if rate is not None:
-        return traffic(block_masks(case), setup.slots_used).seconds(rate)
-    return case.workers * case.numel * grid.DTYPES[case.dtype] / (read or 1.0)
+        return least.seconds(rate)
+    assert here is not None
+    return here.seconds(case.workers * case.numel * grid.DTYPES[case.dtype], case.workers * least.payload)

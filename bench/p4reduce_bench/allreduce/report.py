@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from p4reduce_bench.allreduce.grid import DTYPES, SWITCHED, Case
+from p4reduce_bench.allreduce.limit import Memory
 from p4reduce_bench.allreduce.systems import Failed, Figures
 
 VERSION = 1
@@ -136,9 +137,15 @@ def machine() -> dict[str, object]:
     return {"cpus": os.cpu_count(), "system": platform.platform(), "load": os.getloadavg()[2]}
 
 
-def write_json(path: Path, rows: Sequence[Row], read_gb_per_s: float | None, command: Sequence[str]) -> None:
+def rates(memory: Memory | None) -> dict[str, float | None]:
+    """What the limit without a link is made of, in GB a second."""
+    read, copied = (memory.read / 1e9, memory.copied / 1e9) if memory else (None, None)
+    return {"read_gb_per_s": read, "copied_gb_per_s": copied}
+
+
+def write_json(path: Path, rows: Sequence[Row], memory: Memory | None, command: Sequence[str]) -> None:
     """One object: version, command, machine, rows."""
-    here = {**machine(), "read_gb_per_s": read_gb_per_s}
+    here = {**machine(), **rates(memory)}
     made = {"version": VERSION, "command": list(command), "machine": here, "rows": [asdict(one) for one in rows]}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(made, indent=1) + "\n")

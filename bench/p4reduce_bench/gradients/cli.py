@@ -19,6 +19,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import MAX_WORKERS
 from p4reduce_bench import outputs
 from p4reduce_bench.allreduce import grid, links
+from p4reduce_bench.allreduce.limit import Memory
 from p4reduce_bench.allreduce.measuring import chosen_systems, end, measure_all
 from p4reduce_bench.allreduce.report import show
 from p4reduce_bench.allreduce.systems import Setup
@@ -103,17 +104,17 @@ def gradients(
             trainings = _train(chosen, size, kinds, plan, keep or folder / "recordings", single, console)
         show(report.layers_table(trainings), console)
         rows: list[Replayed] = []
-        read = None
+        memory = None
         if names:
             family = stack.enter_context(Family())
             most = max(one.recorded.workers for one in trainings)
             setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=warm_up, timeout=timeout,
                           links=links.Links(family, most, rate) if rate is not None else None)  # fmt: skip
-            rows, read = _replay(trainings, names, setup, rate, folder / "inputs", console)
+            rows, memory = _replay(trainings, names, setup, rate, folder / "inputs", console)
             show(report.replay_table(rows), console)
         if json_file is not None:
             settings = {"size": size, "ratio": ratio, "batch": batch, "seed": seed, "steps": steps}
-            report.write_json(json_file, trainings, rows, {} if again else settings, read, sys.argv[1:])
+            report.write_json(json_file, trainings, rows, {} if again else settings, memory, sys.argv[1:])
         if plot is not None:
             report.plot(plot, trainings, rows)
             console.print(f"plot: {plot}")
@@ -205,11 +206,11 @@ def _cases(trainings: Sequence[Training], folder: Path) -> Iterator[tuple[Traini
 
 def _replay(
     trainings: Sequence[Training], names: Sequence[str], setup: Setup, rate: int | None, folder: Path, console: Console
-) -> tuple[list[Replayed], float | None]:
+) -> tuple[list[Replayed], Memory | None]:
     with console.status("rounding gradients, so that sums are exact"):
         prepared = list(_cases(trainings, folder))
-    rows, read = measure_all([case for _, _, case in prepared], names, setup, rate, console)
+    rows, memory = measure_all([case for _, _, case in prepared], names, setup, rate, console)
     made: list[Replayed] = []
     for place, (training, iteration, _) in enumerate(prepared):
         made += report.replayed(training, iteration, rows[place * len(names) : (place + 1) * len(names)])
-    return made, read
+    return made, memory

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from p4reduce_bench.allreduce import report
+from p4reduce_bench.allreduce.limit import Memory
 from p4reduce_bench.gradients.layers import ALL, BLOCK_SIZES, Group
 from p4reduce_bench.gradients.replay import Recorded
 
@@ -109,14 +110,14 @@ def write_json(
     trainings: Sequence[Training],
     rows: Sequence[Replayed],
     settings: dict[str, Any],
-    read_gb_per_s: float | None,
+    memory: Memory | None,
     command: Sequence[str],
 ) -> None:
     """One object: version, command, machine, settings, trainings, gradients' measures, rows."""
     made = {
         "version": VERSION,
         "command": list(command),
-        "machine": {**report.machine(), "read_gb_per_s": read_gb_per_s},
+        "machine": {**report.machine(), **report.rates(memory)},
         "settings": settings,
         "trainings": [{**_whose(one), "workers": one.recorded.workers, "iterations": list(one.recorded.found),
                        "losses": one.losses} for one in trainings],
