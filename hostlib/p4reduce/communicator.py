@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -16,8 +15,8 @@ from p4reduce.collectives.choice import LAYOUTS, Layout
 from p4reduce.collectives.plan import Group, Plan
 from p4reduce.collectives.reductions import ReduceOp
 from p4reduce.control.client import DEFAULT_CONTROLLER, Tls
-from p4reduce.handle import Handle, synchronous
-from p4reduce.joining import Attempt, Seat, take_seat
+from p4reduce.handle import Arrival, Handle, synchronous
+from p4reduce.joining import Attempt, Seat, leave_at_end, take_seat
 from p4reduce.layouts import Layouts, may_choose
 from p4reduce.protocol.numbers import values_per_word
 from p4reduce.stats import Stats
@@ -106,7 +105,7 @@ class Communicator:
         self._submission = Submission(self._engine)
         self._layouts = Layouts(self._group, self._submission, self.block_size, rate or self._seat.rate)
         # Also at the interpreter's exit, so that the other ranks of a job that ended well see no rank vanish.
-        self._finalizer = weakref.finalize(self, _leave_at_end, self._seat)
+        self._finalizer = weakref.finalize(self, leave_at_end, self._seat)
 
     @property
     def rank(self) -> int:
@@ -329,6 +328,15 @@ class Communicator:
         self._engine.check()
         return self._submission.submit(plan, timeout)
 
+    def promise(self, tensor: T, name: str, arrivals: Sequence[Arrival] = ()) -> Handle[T]:
+        """For this library: a handle of what consists of several collectives, which its caller completes."""
+        self._engine.check()
+        return Handle(tensor, name, self._engine, arrivals)
+
+    def follow(self, task: Callable[[], object]) -> None:
+        """For this library: runs a task in a thread where it may wait for collectives."""
+        self._engine.continuations.run(task)
+
     def stats(self) -> Stats:
         """What was done so far."""
         return Stats.of(self._engine, self._layouts.sites.all())
@@ -386,14 +394,3 @@ class Communicator:
 
     def _form(self, wire: WireChoice | None) -> WireChoice:
         return self._wire if wire is None else settings.wire(wire)
-
-
-def _leave_at_end(seat: Seat) -> None:
-    """Of a communicator that nobody has closed."""
-    seat.leave(well=not _has_failed())
-
-
-def _has_failed() -> bool:
-    """Whether an exception has ended the program; at a prompt, the last one is no end."""
-    interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
-    return not interactive and getattr(sys, "last_value", None) is not None

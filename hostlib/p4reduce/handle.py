@@ -8,16 +8,25 @@ import functools
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from p4reduce.continuations import guarded
 
 if TYPE_CHECKING:
     from p4reduce.carrier import Carrier
-    from p4reduce.tensors.cuda import Crossing
 
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Arrival(Protocol):
+    """A result's coming to a CUDA device."""
+
+    def done(self) -> bool:
+        """Whether it is there, for every stream."""
+
+    def wait(self) -> None:
+        """Makes the current stream wait for it."""
 
 
 class Handle(Generic[T]):
@@ -28,15 +37,15 @@ class Handle(Generic[T]):
         tensor: T,
         name: str,
         engine: Carrier,
-        crossings: Sequence[Crossing] = (),
+        arrivals: Sequence[Arrival] = (),
         progress: Callable[[], str] | None = None,
     ) -> None:
         """
-        name: of the collective, for error messages. engine: what carries it. crossings: of CUDA tensors.
+        name: of the collective, for error messages. engine: what carries it. arrivals: of CUDA tensors.
         progress: what it waits for, in words; by default the engine's.
         """
         self._tensor = tensor
-        self._crossings = crossings
+        self._arrivals = arrivals
         self._name = name
         self._engine = engine
         self._progress = progress or engine.progress
@@ -52,7 +61,7 @@ class Handle(Generic[T]):
 
     def done(self) -> bool:
         """Whether the collective has ended, well or not. Then a result on a CUDA device is there for every stream."""
-        return self._future.done() and all(crossing.done() for crossing in self._crossings)
+        return self._future.done() and all(arrival.done() for arrival in self._arrivals)
 
     def wait(self, timeout: float | None = None) -> None:
         """Waits until the collective has ended, and raises its error if it failed.
@@ -65,8 +74,8 @@ class Handle(Generic[T]):
         if error is not None:
             # Each call starts a traceback of its own, for the same error may be raised many times.
             raise error.with_traceback(None)
-        for crossing in self._crossings:
-            crossing.wait()
+        for arrival in self._arrivals:
+            arrival.wait()
 
     def result(self, timeout: float | None = None) -> T:
         """Waits like `wait` and returns the tensor, which holds the result."""

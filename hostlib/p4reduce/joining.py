@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -229,3 +230,14 @@ def membership(place: Assigned, world_size: int, peers: tuple[int, ...]) -> Memb
         peers=peers,
         abort_secret=place.abort_secret,
     )
+
+
+def leave_at_end(seat: Seat) -> None:
+    """Of a communicator that nobody has closed."""
+    seat.leave(well=not _has_failed())
+
+
+def _has_failed() -> bool:
+    """Whether an exception has ended the program; at a prompt, the last one is no end."""
+    interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
+    return not interactive and getattr(sys, "last_value", None) is not None

@@ -54,7 +54,7 @@ class Submission:
                 begin(operation)
             except BaseException as error:
                 # The other ranks may have begun: they and this one no longer agree on which operation is next.
-                self._engine.fail(_as_failure(plan.name, "begin", error))
+                self._engine.fail(as_failure(plan.name, "begin", error))
                 end(self._engine.failure)
 
         if plan.operation is None:
@@ -101,12 +101,12 @@ class Submission:
             raise alike.error.with_traceback(None) from None
         except BaseException as error:
             if begun is not None and self._engine.failure is None:
-                self._engine.fail(_as_failure(begun.name, "go on", error))
+                self._engine.fail(as_failure(begun.name, "go on", error))
                 leave()
             raise
 
 
-def _as_failure(name: str, what: str, error: BaseException) -> BaseException:
+def as_failure(name: str, what: str, error: BaseException) -> BaseException:
     """Of a communicator whose collective cannot begin, or go on."""
     if isinstance(error, P4ReduceError):
         return error.with_traceback(None)  # which would keep the tensor for as long as the communicator

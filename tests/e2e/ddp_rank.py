@@ -37,6 +37,10 @@ HOOKS: dict[str, tuple[Any, Any]] = {
     "threshold": (hooks.BlockThresholdState, hooks.block_threshold_hook),
     "random-k": (hooks.BlockRandomKState, hooks.block_randomk_hook),
     "int8": (hooks.Int8State, hooks.int8_hook),
+    "hierarchical": (
+        lambda communicator, _, **knobs: hooks.HierarchicalState.of_hosts(controller=communicator._controller, **knobs),
+        hooks.hierarchical_hook,
+    ),
 }
 WRAPPERS: dict[str, Any] = {"": lambda hook: hook, "fp16": hooks.fp16_wrapper, "bf16": hooks.bf16_wrapper}
 
@@ -124,6 +128,8 @@ def train(training: Training, communicator: Communicator) -> dict[str, Any]:
             if rank == 0:
                 torch.save({"model": module.state_dict(), "optimizer": optimizer.state_dict()}, shared)
             torch.save(state.state_dict(), own)
+    if isinstance(state, hooks.HierarchicalState):
+        state.communicator.close()
     weights = b"".join(tensor.numpy().tobytes() for tensor in module.state_dict().values())
     return {
         "losses": list(losses.values()),

@@ -40,6 +40,7 @@ RANDOM_K = {"hook": "random-k", "knobs": {"ratio": 0.1}}
 LOSSLESS = {"hook": "allreduce"}
 INT16 = {"hook": "allreduce", "knobs": {"wire": "int16"}}
 INT8 = {"hook": "int8"}
+HOSTS = {"hook": "hierarchical", "knobs": {"local_world_size": 2, "job": "hosts"}}
 LATER = {"hook": "int8", "knobs": {"start_iteration": 4}}
 
 
@@ -127,6 +128,31 @@ def test_narrow_words_train_as_wide_ones_do(setting: Setting, tmp_path: Path) ->
         assert losses[:5] == expected[:5]  # the fifth is of what four steps made
         assert losses[5:] != expected[5:]
     assert curve(narrow_top_k) == pytest.approx(curve(top_k), rel=0.1)
+
+
+@NATIVE
+def test_hosts_of_two_ranks_train_as_four_ranks_do(setting: Setting, tmp_path: Path) -> None:
+    kinds = (LOSSLESS, HOSTS, {**HOSTS, "bucket_mb": 25}, {**HOSTS, "bucket_mb": 0.0001}, {**HOSTS, "wrapper": "fp16"})
+    four, *hosts, rounded = run(setting, "four", [Training(**kind) for kind in kinds], tmp_path, ranks=4)
+    for found in hosts:
+        assert curve(found) == pytest.approx(curve(four), rel=1e-5)
+    assert hosts[0]["buckets"] > hosts[1]["buckets"]
+    assert curve(rounded) == pytest.approx(curve(four), rel=2e-3)
+    assert rounded["digest"] != hosts[0]["digest"]
+
+
+@NATIVE
+def test_of_a_host_whose_rank_dies_all_ranks_hear(setting: Setting, tmp_path: Path) -> None:
+    dying = Training(**HOSTS, steps=100, die=3, dies=3)
+    with start(setting, "half", [dying], tmp_path, ranks=4, timeout=20) as ranks:
+        assert ranks.children[3].process.wait(200) == -signal.SIGKILL
+        ranks.children.pop(3).stop()
+        ends = ranks.wait_for_ends(60)
+    for rank in range(3):
+        assert ends[rank]["step"] == 3
+        assert ends[rank]["seconds"] < 15
+    assert "rank 1" in ends[1]["message"]  # of its job, which is the second of each host's
+    assert "hierarchical allreduce of bucket" in ends[2]["message"]
 
 
 @pytest.mark.slow

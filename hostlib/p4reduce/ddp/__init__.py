@@ -6,12 +6,14 @@
 
 from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 
+from p4reduce.ddp.hierarchical import HierarchicalState
 from p4reduce.ddp.hooks import (
     allreduce_hook,
     block_randomk_hook,
     block_threshold_hook,
     block_topk_hook,
     element_topk_hook,
+    hierarchical_hook,
     int8_hook,
 )
 from p4reduce.ddp.recording import Recorder
@@ -30,6 +32,7 @@ __all__ = [
     "BlockThresholdState",
     "BlockTopKState",
     "ElementTopKState",
+    "HierarchicalState",
     "Int8State",
     "Recorder",
     "SparsifierStats",
@@ -40,6 +43,7 @@ __all__ = [
     "block_topk_hook",
     "element_topk_hook",
     "fp16_wrapper",
+    "hierarchical_hook",
     "int8_hook",
     "noop_hook",
 ]

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import GradBucket
 
+from p4reduce.ddp.hierarchical import HierarchicalState
 from p4reduce.ddp.sparsifiers import (
     BlockRandomKState,
     BlockThresholdState,
@@ -75,6 +76,14 @@ def int8_hook(state: Int8State, bucket: GradBucket) -> torch.futures.Future[torc
     Use: `ddp.register_comm_hook(Int8State(communicator, ddp), int8_hook)`.
     """
     return _average("int8_hook", state, bucket)
+
+
+def hierarchical_hook(state: HierarchicalState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average the bucket within each host, and between hosts on the switch: see `HierarchicalState`.
+
+    Use: `state = HierarchicalState.of_hosts()`, then `model.register_comm_hook(state, hierarchical_hook)`.
+    """
+    return _average("hierarchical_hook", state, bucket)
 
 
 def _average(hook: str, state: AllreduceState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Averages in two levels: within a host by torch.distributed, between hosts on the switch."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
+
+from p4reduce.collectives.plan import nothing
+from p4reduce.communicator import Communicator
+from p4reduce.ddp.states import AllreduceState
+from p4reduce.handle import Handle
+from p4reduce.submission import as_failure
+from p4reduce.tensors.dense import WireChoice
+
+
+class HierarchicalState(AllreduceState):
+    """What `hierarchical_hook` works with: a host's ranks share a bucket out, and each has the switch add its part.
+
+    So a host's ranks together send a gradient once, as one rank would, over as many jobs as a host has ranks; what
+    goes between them goes over NVLink, PCIe or memory, as `local`'s backend does it.
+
+    communicator: of the ranks that have this one's place on their hosts, one a host.
+    local: process group of the ranks of this host. Collectives of nobody else may be under way on it during a backward
+        pass.
+    wire: how sums between hosts travel, as of `Communicator.allreduce`; by default the communicator's.
+
+    Sums within a host are the backend's, in the gradients' dtype, of gradients that are divided by its ranks before; so
+    they have not the same bits as `allreduce_hook`'s.
+    """
+
+    hook = "hierarchical_hook"
+
+    def __init__(self, communicator: Communicator, local: dist.ProcessGroup, *, wire: WireChoice | None = None) -> None:
+        super().__init__(communicator, wire=wire)
+        self.local: dist.ProcessGroup | None = local
+        """None in a state that was pickled; set it again, as `communicator`."""
+        self._pipeline = _Pipeline()
+
+    @classmethod
+    def of_hosts(
+        cls,
+        *,
+        job: str = "default",
+        local_world_size: int | None = None,
+        wire: WireChoice | None = None,
+        **options: Any,
+    ) -> HierarchicalState:
+        """For ranks that torchrun has started, of which each host has as many, with numbers that follow each other.
+
+        To be called by all ranks of the default process group, with which their hosts' groups are made.
+        job: those of a host's first ranks join `job`/0, and so on. local_world_size: ranks of a host; by default
+            LOCAL_WORLD_SIZE. options: of `Communicator`; its `close`, or leaving the job as its context manager, is the
+            caller's: `with state.communicator:`.
+        Raises ValueError where hosts have not as many ranks each, and what `Communicator` raises.
+        """
+        size = int(os.environ.get("LOCAL_WORLD_SIZE", "0")) if local_world_size is None else local_world_size
+        rank, ranks = dist.get_rank(), dist.get_world_size()
+        if size < 1 or ranks % size:
+            name = "LOCAL_WORLD_SIZE" if local_world_size is None else "local_world_size"
+            raise ValueError(f"{name}={size}: accepted are divisors of the {ranks} ranks, so many on each host")
+        local, _ = dist.new_subgroups(size)  # type: ignore[no-untyped-call]
+        communicator = Communicator(
+            job=f"{job}/{rank % size}", rank=rank // size, world_size=ranks // size, **options
+        )  # fmt: skip
+        return cls(communicator, local, wire=wire)
+
+    def start(self, bucket: GradBucket) -> tuple[Handle[torch.Tensor], Callable[[], None]]:
+        communicator = self._joined()
+        if self.local is None:
+            raise TypeError("this state was pickled, which its process group is not: set its attribute local")
+        buffer = bucket.buffer()
+        stream = _Stream(buffer.device) if buffer.is_cuda else None
+        handle = communicator.promise(
+            buffer, f"hierarchical allreduce of bucket {bucket.index()}", [stream] if stream is not None else []
+        )
+        self._pipeline.add(_Bucket(buffer, bucket.is_last(), handle, stream), communicator, self.local, self.wire)
+        return handle, nothing
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "local": None, "_pipeline": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _pipeline=_Pipeline())
+
+
+class _Stream:
+    """Where a bucket of a CUDA device is worked on, behind what its stream has been given so far."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._own: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._own.wait_stream(torch.cuda.current_stream(device))
+        self._device = device
+        self._ended: torch.cuda.Event | None = None
+
+    def use(self, tensor: torch.Tensor) -> Any:
+        """As the current one."""
+        tensor.record_stream(self._own)
+        return torch.cuda.stream(self._own)
+
+    def end(self) -> None:
+        self._ended = self._own.record_event()
+
+    def wait(self) -> None:
+        if self._ended is not None:
+            torch.cuda.current_stream(self._device).wait_event(self._ended)
+
+    def done(self) -> bool:
+        return self._ended is None or bool(self._ended.query())  # type: ignore[no-untyped-call]
+
+
+@dataclass
+class _Bucket:
+    """On its way: `buffer` becomes the average."""
+
+    buffer: torch.Tensor
+    last: bool
+    """Of its backward pass."""
+    handle: Handle[torch.Tensor]
+    stream: _Stream | None
+    shared: torch.Tensor | None = None
+    """The buffer, or a copy with as many zeros more as make equal shares."""
+    at_switch: Handle[torch.Tensor] | None = None
+
+
+class _Pipeline:
+    """Takes buckets in the order of the hook's calls, which is the same on all ranks, through three stages: a share of
+    the sum within the host to each of its ranks, each share to the switch, all shares to all.
+
+    While a bucket is at the switch, the next one is shared out. Which collective of the host follows which depends on
+    the calls alone, and not on what comes when: so all its ranks agree.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._given: deque[_Bucket] = deque()
+        self._working = False
+        self._between: _Bucket | None = None  # at the switch
+        self._failure: BaseException | None = None
+
+    def add(
+        self, bucket: _Bucket, communicator: Communicator, local: dist.ProcessGroup, wire: WireChoice | None
+    ) -> None:
+        with self._lock:
+            self._given.append(bucket)
+            if self._working:
+                return
+            self._working = True
+        communicator.follow(lambda: self._work(communicator, local, wire))
+
+    def _work(self, communicator: Communicator, local: dist.ProcessGroup, wire: WireChoice | None) -> None:
+        while True:
+            with self._lock:
+                if not self._given:
+                    self._working = False
+                    return
+                bucket = self._given.popleft()
+            ready = [self._between, bucket if bucket.last else None]
+            try:
+                if self._failure is not None:
+                    raise self._failure
+                _share_out(bucket, communicator, local, wire)
+                self._between = None if bucket.last else bucket
+                for one in ready:
+                    if one is not None:
+                        _gather(one, local)
+                        one.handle.complete()
+            except BaseException as error:
+                self._fail(
+                    as_failure(bucket.handle.name, "go on", error), [self._between, *ready, bucket], communicator
+                )
+
+    def _fail(self, error: BaseException, under_way: list[_Bucket | None], communicator: Communicator) -> None:
+        """The ranks no longer agree on what comes next: those of other hosts hear of it at once."""
+        self._failure, self._between = error, None
+        for bucket in under_way:
+            if bucket is not None and not bucket.handle.done():
+                bucket.handle.complete(error)
+        communicator.abort()
+
+
+def _on(bucket: _Bucket) -> AbstractContextManager[object]:
+    return bucket.stream.use(bucket.buffer) if bucket.stream is not None else nullcontext()
+
+
+def _share_out(bucket: _Bucket, communicator: Communicator, local: dist.ProcessGroup, wire: WireChoice | None) -> None:
+    """Starts the switch's part of the bucket, on this rank's share of the host's sum."""
+    ranks = local.size()
+    with _on(bucket):
+        missing = -bucket.buffer.numel() % ranks
+        bucket.shared = torch.nn.functional.pad(bucket.buffer, (0, missing)) if missing else bucket.buffer
+        bucket.shared.div_(ranks)
+        share = _share(bucket.shared, local)
+        dist.reduce_scatter_tensor(share, bucket.shared, group=local)
+        bucket.at_switch = communicator.allreduce_async(share, op="average", wire=wire)
+
+
+def _gather(bucket: _Bucket, local: dist.ProcessGroup) -> None:
+    """Makes of all shares' averages the bucket's."""
+    assert bucket.at_switch is not None
+    assert bucket.shared is not None
+    with _on(bucket):
+        bucket.at_switch.wait()
+        dist.all_gather_into_tensor(bucket.shared, _share(bucket.shared, local), group=local)
+        if bucket.shared is not bucket.buffer:
+            bucket.buffer.copy_(bucket.shared[: bucket.buffer.numel()])
+    if bucket.stream is not None:
+        bucket.stream.end()
+
+
+def _share(shared: torch.Tensor, local: dist.ProcessGroup) -> torch.Tensor:
+    """This rank's."""
+    return shared.chunk(local.size())[local.rank()] if shared.numel() else shared
