@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from p4reduce.collectives import reductions
-from p4reduce.collectives.choice import LEAST, Choices, Layout, why_blocks
+from p4reduce.collectives.choice import LEAST, Choices, Layout, Taken, why_blocks
 from p4reduce.collectives.plan import Group
 from p4reduce.collectives.sites import Key, Sites
 from p4reduce.collectives.sparse import Reduction
@@ -61,13 +61,11 @@ class Layouts:
             return self._by_blocks(tensor, site, factor, wire, limit)
         reduction = self._reduction(Elements(tensor), op, factor, wire)
         by_blocks = partial(reductions.allreduce, self._group, tensor, op, factor, wire)
-        result = self._submission.rows(reduction, tensor, limit, by_blocks, leave=leave).result()
-        estimate = reduction.estimate
-        assert estimate is not None
-        layout = "elements" if reduction.inline else estimate.layout
-        self._choices.chosen(site, layout, estimate)
+        agreed = partial(self._agreed, site, reduction)
+        handle = self._submission.rows(reduction, tensor, limit, by_blocks, agreed=agreed, leave=leave)
+        result = handle.result()
         why = "so few that all came with the header" if reduction.inline else ""
-        self.sites.went(site, wire, layout, why, estimate)
+        self.sites.went(site, wire, _taken(reduction), why, reduction.estimate)
         return result
 
     def went_by_blocks(self, tensor: Any, op: str, wire: WireChoice, layout: Layout, *, residual: bool) -> None:
@@ -94,8 +92,20 @@ class Layouts:
         self.sites.went(site, wire, "blocks", why)
         return result
 
+    def _agreed(self, site: Key, reduction: Reduction) -> None:
+        """Before the last operation begins, so that a rank whose wait for that is interrupted knows what others do."""
+        assert reduction.estimate is not None
+        self._choices.chosen(site, _taken(reduction), reduction.estimate)
+
     def _reduction(self, rows: Rows, op: str, factor: float, wire: WireChoice) -> Reduction:
         return Reduction(self._group, rows, op, factor, wire, self._block_size, self.link)
+
+
+def _taken(reduction: Reduction) -> Taken:
+    """By which layout a dense tensor went, when ranks have asked each other."""
+    if reduction.inline or reduction.estimate is None:
+        return "elements"
+    return reduction.estimate.layout
 
 
 def _key(tensor: Any, op: str, wire: WireChoice) -> Key:

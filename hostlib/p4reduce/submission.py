@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from p4reduce.carrier import Carrier
-from p4reduce.collectives.plan import Plan
+from p4reduce.collectives.plan import Plan, nothing
 from p4reduce.collectives.sparse import Alike, Reduction
 from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle
@@ -79,11 +79,13 @@ class Submission:
         limit: float,
         by_blocks: Callable[[], Plan[T]] | None = None,
         *,
+        agreed: Callable[[], None] = nothing,
         leave: Callable[[], None],
     ) -> Handle[T]:
         """Begins the last of the operations that the reduction takes, after all before.
 
-        by_blocks: as of `Reduction.plan`. leave: called where the ranks no longer agree on which operation is next.
+        by_blocks: as of `Reduction.plan`. agreed: called when the ranks have told each other of their rows, before the
+        last operation begins. leave: called where the ranks no longer agree on which operation is next.
         """
         begun: Handle[Any] | None = None
 
@@ -96,7 +98,9 @@ class Submission:
                 raise Alike(error) from None
 
         try:
-            return self.submit(reduction.plan(result, run, by_blocks), limit)
+            plan = reduction.plan(result, run, by_blocks)
+            agreed()
+            return self.submit(plan, limit)
         except Alike as alike:
             raise alike.error.with_traceback(None) from None
         except BaseException as error:

@@ -29,11 +29,16 @@ class Threads(Exchange):
         self.words = 0
         self._queues = queues
 
-    def swap(self, to: Mapping[int, Words], of: Sequence[int]) -> dict[int, Words]:
+    def swap(
+        self, to: Mapping[int, Words], of: Sequence[int], lengths: Mapping[int, int] | None = None
+    ) -> dict[int, Words]:
         for rank, words in to.items():
             self._queues[self.rank, rank].put(np.array(words))
             self.words += words.size
-        return {rank: self._queues[rank, self.rank].get(timeout=20) for rank in of}
+        come = {rank: self._queues[rank, self.rank].get(timeout=20) for rank in of}
+        if lengths is not None:  # as Gloo receives it
+            assert {rank: lengths[rank] for rank in of} == {rank: words.size for rank, words in come.items()}
+        return come
 
 
 def threads(size: int) -> list[Threads]:
@@ -109,6 +114,14 @@ def test_gtopk_keeps_the_largest_of_each_step() -> None:
     expected = gtopk.expected([Vector.of(each) for each in inputs]).dense(NUMEL)
     assert all(np.array_equal(result, expected) for result in results)
     assert np.count_nonzero(expected) == max(np.count_nonzero(each) for each in inputs)
+
+
+@pytest.mark.parametrize("values", [[3, -5, 5, 1, -5, 2], [0, 0, 0], [1]])
+@pytest.mark.parametrize("count", range(7))
+def test_of_equal_magnitudes_those_at_lower_places_are_kept(values: list[float], count: int) -> None:
+    vector = Vector(np.arange(len(values), dtype=np.int32) * 10, np.array(values, np.float32))
+    kept = sorted(range(len(values)), key=lambda place: (-abs(values[place]), place))[:count]
+    assert vector.largest(count).places.tolist() == [10 * place for place in sorted(kept)]
 
 
 def test_zens_parts_are_balanced_whatever_the_skew() -> None:

@@ -155,7 +155,7 @@ def test_the_largest_elements_are_sent_wherever_they_stand() -> None:
     gradient = torch.zeros(640)
     gradient[[5, 6, 300, 301, 639]] = torch.tensor([3.0, -5.0, 1.0, 4.0, -2.0])
     assert step(state, parameters, {"a": gradient}, [["a"]])["a"].nonzero().view(-1).tolist() == [5, 6, 301]
-    assert step(state, parameters, {"a": gradient * 0}, [["a"]])["a"].nonzero().view(-1).tolist()[:2] == [300, 639]
+    assert step(state, parameters, {"a": gradient / 16}, [["a"]])["a"].nonzero().view(-1).tolist() == [6, 300, 639]
 
 
 def test_update_ratio_weighs_blocks_by_their_parameters() -> None:
@@ -281,12 +281,39 @@ def test_residuals_have_the_shape_of_their_parameter_whatever_its_memory() -> No
     step(state, parameters, laid_out, [["b", "a"]])
     saved = state.state_dict()
     assert torch.equal(saved["residuals"]["a"], gradient)
-    # The same model in another memory format goes on with the same.
+    # The same model in another memory format goes on with the same, and so does the same state.
     other = model(a=(4, 8, 4, 4), b=(64,))
     resumed = BlockThresholdState(communicator(), other, threshold=0.0)
     resumed.load_state_dict(saved)
-    nothing = {"a": torch.zeros(4, 8, 4, 4), "b": torch.zeros(64)}
-    assert torch.equal(step(resumed, dict(other.named_parameters()), nothing, [["a"], ["b"]])["a"], gradient)
+    ones = {"a": torch.ones(4, 8, 4, 4), "b": torch.ones(64)}
+    assert torch.equal(step(resumed, dict(other.named_parameters()), ones, [["a"], ["b"]])["a"], gradient + 1)
+    made.to(memory_format=torch.contiguous_format)
+    state.threshold = 0.0
+    assert parameters["a"].is_contiguous()
+    assert torch.equal(step(state, parameters, ones, [["b", "a"]])["a"], gradient + 1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda made: BlockTopKState(communicator(), made, ratio=0.25),
+        lambda made: ElementTopKState(communicator(), made, ratio=0.25),
+        lambda made: Int8State(communicator(), made),
+    ],
+    ids=["blocks", "elements", "int8"],
+)
+def test_what_is_kept_of_a_parameter_waits_while_that_has_no_gradient(make: Make) -> None:
+    """DDP drops what comes back for a parameter that no rank has used."""
+    made = model(a=(100,), b=(100,))  # which share a block
+    parameters = dict(made.named_parameters())
+    state = make(made)
+    state.load_state_dict({**state.state_dict(), "residuals": {"a": torch.full((100,), 3.0), "b": torch.ones(100)}})
+    sent = step(state, parameters, {"a": torch.zeros(100), "b": torch.full((100,), 0.5)}, [["a", "b"]])
+    kept = state.state_dict()["residuals"]
+    assert not sent["a"].any()
+    assert torch.equal(kept["a"], torch.full((100,), 3.0))
+    assert sent["b"].any()
+    assert torch.equal(sent["b"] + kept["b"], torch.full((100,), 1.5))
 
 
 @every_state

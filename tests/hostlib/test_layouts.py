@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from p4reduce.collectives import choice, sparse
 from p4reduce.collectives.choice import LEAST, Choices, Costs, Estimate, Way
 from p4reduce.collectives.sites import MOST, Key, Sites
 from p4reduce.protocol.numbers import reference_allreduce
+from p4reduce.submission import Submission
 from p4reduce_bench.analyze.forms import forms
 
 SIZE = 3
@@ -415,5 +418,34 @@ def test_ranks_choose_alike_where_a_wait_was_interrupted(controller: FakeControl
         thread.join(20)
     assert all(torch.equal(one, other) for one, other in zip(mine, results[1:], strict=True))
     assert [site.elements for each in pair for site in each.stats().sites] == [2, 2]
+    for each in pair:
+        each.close()
+
+
+def test_ranks_choose_alike_where_a_wait_was_interrupted_after_a_header(
+    controller: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a header has made ranks choose is known before the last operation begins, whoever waits for its end."""
+    assert controller is not None
+    pair = join(2, link="1mbit")
+    few = scattered(0.02)
+    together(pair, lambda each: each.allreduce(few[each.rank]))
+    submission = pair[1]._submission
+    begun: list[Any] = []
+
+    def rows(*args: Any, **options: Any) -> Any:
+        begun.append(Submission.rows(submission, *args, **options))
+        return SimpleNamespace(result=interrupt)
+
+    def reduce(each: Communicator) -> None:
+        with pytest.raises(InterruptedError) if each.rank else contextlib.nullcontext():
+            each.allreduce(torch.ones(NUMEL))
+
+    monkeypatch.setattr(submission, "rows", rows)
+    together(pair, reduce)
+    monkeypatch.undo()
+    begun[0].wait()
+    for result in together(pair, lambda each: each.allreduce(torch.ones(NUMEL))):
+        assert torch.equal(result, torch.full((NUMEL,), 2.0))
     for each in pair:
         each.close()

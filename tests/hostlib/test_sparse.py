@@ -94,6 +94,31 @@ def test_other_dtypes(trio: list[Communicator], dtype: str) -> None:
         assert torch.equal(tensor.to_dense(), torch.eye(5).to(tensor.dtype) * SIZE)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_values_of_the_same_index_are_added_up_as_float32(trio: list[Communicator], dtype: str) -> None:
+    """In bfloat16, 256 + 1 is 256."""
+    many = torch.ones(900).to(getattr(torch, dtype))
+    tensors = [torch.sparse_coo_tensor(torch.full((1, 900), 3), many, (10,), check_invariants=True) for _ in trio]
+    together(trio, lambda each: each.allreduce(tensors[each.rank]))
+    exact = torch.tensor(900.0 * SIZE).to(many.dtype)
+    assert all(tensor.values().tolist() == [exact.item()] for tensor in tensors)
+
+
+@pytest.mark.parametrize(("rows", "size"), [([2, 0, 1], 8), ([1, 1], 2), ([60, 3], 70), ([5, 5], 70)], ids=str)
+def test_what_is_only_called_coalesced_is_coalesced(trio: list[Communicator], rows: list[int], size: int) -> None:
+    values = torch.arange(1.0, 1 + len(rows))
+
+    def called() -> Any:
+        return torch.sparse_coo_tensor(
+            torch.tensor([rows]), values, (size,), is_coalesced=True, check_invariants=False
+        )  # fmt: skip
+
+    exact = torch.zeros(size).index_add_(0, torch.tensor(rows), values) * SIZE
+    tensors = [called() for _ in trio]
+    together(trio, lambda each: each.allreduce(tensors[each.rank]))
+    assert all(torch.equal(tensor.to_dense(), exact) for tensor in tensors)
+
+
 def test_gradients_of_an_embedding(trio: list[Communicator]) -> None:
     words = [[1, 5, 5], [5, 900], [2]]
     tables = [torch.nn.Embedding(1000, 64, sparse=True) for _ in trio]
@@ -314,12 +339,24 @@ def test_sparse_and_dense_do_not_meet(trio: list[Communicator]) -> None:
     assert [type(error) for error in errors] == [MismatchError] * SIZE
 
 
+def outside(index: int) -> Any:
+    """A tensor of 4 by 10 with this column, which torch was not asked to check."""
+    indices = torch.tensor([[0, 1], [1, index]])
+    return torch.sparse_coo_tensor(indices, torch.ones(2), (4, 10), check_invariants=False)
+
+
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [
         (lambda each: each.allreduce(torch.eye(3).to_sparse(), "max"), ValueError, "op='max' of a sparse tensor"),
         (lambda each: each.allreduce(torch.eye(3).double().to_sparse()), UnsupportedDtype, "float64: supported are"),
         (lambda each: each.allreduce(torch.eye(3).to_sparse_csr()), TypeError, "layout torch.sparse_csr: accepted"),
+        (
+            lambda each: each.allreduce(outside(12)),
+            ValueError,
+            "indices from 1 to 12 in dimension 1: accepted are 0 to",
+        ),
+        (lambda each: each.allreduce(outside(-1)), ValueError, "indices from -1 to 1 in dimension 1: accepted are 0"),
         (lambda each: each.broadcast(torch.eye(3).to_sparse(), 0), TypeError, "layout torch.sparse_coo: accepted"),
     ],
 )

@@ -23,6 +23,7 @@ from p4reduce_bench.allreduce.limit import AROUND_PAYLOAD
 from p4reduce_bench.peers import compressed, gtopk, streaming
 from p4reduce_bench.peers.algorithms import ALGORITHMS
 from p4reduce_bench.peers.vectors import Exchange, Vector
+from p4reduce_bench.peers.zen import owned
 
 _PREAMBLE_TO_GAP = 24  # what an interface does not count: preamble, check sequence, gap
 
@@ -260,6 +261,8 @@ class Peer(Gloo):
         self._exchange = Exchange()
 
     def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:  # noqa: ARG002
+        if self._system == "zen":
+            owned(own.size, self._exchange.size)
         return Vector.of(own), own.size
 
     def reduce(self, work: Any) -> Any:

@@ -16,11 +16,14 @@ from p4reduce_bench.peers.vectors import Exchange, Vector, added, power_of_two
 
 
 def gtopk(exchange: Exchange, own: Vector, numel: int) -> Vector:  # noqa: ARG001
-    count = max(int(words[0]) for words in exchange.all_gather(np.array([own.places.size], np.int32)))
+    counts = exchange.all_gather(np.array([own.places.size], np.int32), [1] * exchange.size)
+    count = max(int(words[0]) for words in counts)
     for step in range(power_of_two(exchange.size)):
         partner = exchange.rank ^ 1 << step
-        other = Vector.from_words(exchange.swap({partner: own.words()}, [partner])[partner])
-        own = added([own, other]).largest(count)
+        words = np.zeros(1 + 2 * count, np.int32)  # of a rank that has fewer, the rest is zeros
+        words[0], words[1 : 1 + 2 * own.places.size] = own.places.size, own.words()
+        come = exchange.swap({partner: words}, [partner], {partner: words.size})[partner]
+        own = added([own, Vector.from_words(come[1 : 1 + 2 * int(come[0])])]).largest(count)
     return own
 
 

@@ -32,7 +32,7 @@ def space_repartition(exchange: Exchange, own: Vector, numel: int) -> list[int]:
     size = exchange.size
     at = np.arange(1, size) * own.places.size // size
     wanted = own.places[at] if own.places.size else np.arange(1, size) * numel // size
-    every = exchange.all_gather(wanted.astype(np.int32))
+    every = exchange.all_gather(wanted.astype(np.int32), [size - 1] * size)
     return [0, *(int(np.mean(places)) for places in zip(*every, strict=True)), numel]
 
 
@@ -44,21 +44,33 @@ def split_and_reduce(exchange: Exchange, own: Vector, bounds: Sequence[int]) -> 
 
 def balance_and_allgatherv(exchange: Exchange, part: Vector) -> Vector:
     """The parts of all ranks."""
-    counts = [int(words[0]) for words in exchange.all_gather(np.array([part.places.size], np.int32))]
+    every = exchange.all_gather(np.array([part.places.size], np.int32), [1] * exchange.size)
+    counts = [int(words[0]) for words in every]
     if max(counts) * exchange.size > _UNBALANCED * sum(counts):
-        part = _balanced(exchange, part, counts)
-    return allgatherv(exchange, part)
+        shares = [sum(counts) * rank // exchange.size for rank in range(exchange.size + 1)]
+        part = _balanced(exchange, part, counts, shares)
+        counts = [end - start for start, end in pairwise(shares)]
+    return allgatherv(exchange, part, counts)
 
 
-def allgatherv(exchange: Exchange, part: Vector) -> Vector:
-    """The parts of all ranks, as they are."""
-    return chained([Vector.from_words(words) for words in exchange.all_gather(part.words())])
+def allgatherv(exchange: Exchange, part: Vector, counts: Sequence[int] | None = None) -> Vector:
+    """The parts of all ranks, as they are. counts: of their elements, where they are known."""
+    lengths = None if counts is None else [2 * count for count in counts]
+    return chained([Vector.from_words(words) for words in exchange.all_gather(part.words(), lengths)])
 
 
-def _balanced(exchange: Exchange, part: Vector, counts: list[int]) -> Vector:
-    """As many elements at each rank, in order: what lies beyond a rank's share goes to whose it is."""
-    first, size = sum(counts[: exchange.rank]), exchange.size
-    shares = [sum(counts) * rank // size for rank in range(size + 1)]
-    cuts = [min(max(share - first, 0), part.places.size) for share in shares]
-    pieces = [Vector(part.places[start:end], part.values[start:end]).words() for start, end in pairwise(cuts)]
-    return added([Vector.from_words(words) for words in exchange.all_to_all(pieces)])
+def _balanced(exchange: Exchange, part: Vector, counts: Sequence[int], shares: Sequence[int]) -> Vector:
+    """As many elements at each rank, in order: what lies beyond a rank's share goes to whose it is.
+
+    shares: which of all elements, counted from 0, are the first of each rank's.
+    """
+
+    def cuts(rank: int) -> list[int]:
+        """Where a rank's part is cut."""
+        first = sum(counts[:rank])
+        return [min(max(share - first, 0), counts[rank]) for share in shares]
+
+    own = pairwise(cuts(exchange.rank))
+    pieces = [Vector(part.places[start:end], part.values[start:end]).words() for start, end in own]
+    lengths = [2 * (at[exchange.rank + 1] - at[exchange.rank]) for at in map(cuts, range(exchange.size))]
+    return added([Vector.from_words(words) for words in exchange.all_to_all(pieces, lengths)])

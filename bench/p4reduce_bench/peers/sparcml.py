@@ -29,7 +29,8 @@ def recursive_doubling(exchange: Exchange, own: Vector, numel: int) -> Vector | 
 def split_allgather(exchange: Exchange, own: Vector, numel: int) -> Vector:
     """SSAR_Split_allgather: rank i adds up the i-th part of the places, and all gather the sums.
 
-    A rank sends 2k(P - 1)/P words in the first phase, for places that are spread evenly, and in the second up to Pk.
+    A rank sends 2k(P - 1)/P words in the first phase, for places that are spread evenly, and in the second up to
+    2k(P - 1), where no two ranks have the same places.
     """
     part = _own_part(exchange, own, numel)
     return chained([Vector.from_words(words) for words in exchange.all_gather(part.words())])
@@ -37,10 +38,12 @@ def split_allgather(exchange: Exchange, own: Vector, numel: int) -> Vector:
 
 def dense_split_allgather(exchange: Exchange, own: Vector, numel: int) -> Dense:
     """DSAR_Split_allgather: the same, but sums are gathered dense, for those that are no longer sparse."""
-    start, end = _bounds(exchange, numel)[exchange.rank]
+    bounds = _bounds(exchange, numel)
+    start, end = bounds[exchange.rank]
     part = _own_part(exchange, own, numel)
     dense = Vector(part.places - start, part.values).dense(end - start)
-    return np.concatenate(exchange.all_gather(dense.view(np.int32))).view(np.float32)
+    lengths = [end - start for start, end in bounds]
+    return np.concatenate(exchange.all_gather(dense.view(np.int32), lengths)).view(np.float32)
 
 
 def _own_part(exchange: Exchange, own: Vector, numel: int) -> Vector:

@@ -59,7 +59,10 @@ class Vector:
         """The elements of the largest magnitude; of equals, those at the lower places."""
         if self.places.size <= count:
             return self
-        kept = np.sort(np.argsort(-np.abs(self.values), kind="stable")[:count])
+        magnitudes = np.abs(self.values)
+        least = np.partition(magnitudes, -count)[-count] if count else np.inf
+        kept = magnitudes > least
+        kept[np.flatnonzero(magnitudes == least)[: count - int(kept.sum())]] = True
         return Vector(self.places[kept], self.values[kept])
 
 
@@ -100,35 +103,49 @@ class Exchange:
         self.rank, self.size = int(dist.get_rank()), int(dist.get_world_size())
         self.words = 0
 
-    def swap(self, to: Mapping[int, Words], of: Sequence[int]) -> dict[int, Words]:
-        """Sends to some ranks, and gives what comes of some."""
-        lengths = {rank: self._torch.zeros(1, dtype=self._torch.int64) for rank in of}
-        self._move({rank: self._torch.tensor([words.size]) for rank, words in to.items()}, lengths)
-        come = {rank: self._torch.empty(int(length), dtype=self._torch.int32) for rank, length in lengths.items()}
+    def swap(
+        self, to: Mapping[int, Words], of: Sequence[int], lengths: Mapping[int, int] | None = None
+    ) -> dict[int, Words]:
+        """Sends to some ranks, and gives what comes of some.
+
+        lengths: of what comes, in words, where the algorithm says them; else they are sent ahead, as Gloo receives what
+        it knows the size of.
+        """
+        if lengths is None:
+            told = {rank: self._torch.zeros(1, dtype=self._torch.int64) for rank in of}
+            self._move({rank: self._torch.tensor([words.size]) for rank, words in to.items()}, told)
+            lengths = {rank: int(length) for rank, length in told.items()}
+        come = {rank: self._torch.empty(lengths[rank], dtype=self._torch.int32) for rank in of}
         self._move({rank: self._torch.from_numpy(np.ascontiguousarray(words)) for rank, words in to.items()}, come)
         self.words += sum(words.size for words in to.values())
         return {rank: tensor.numpy() for rank, tensor in come.items()}
 
-    def all_to_all(self, parts: Sequence[Words]) -> list[Words]:
-        """Part i to rank i, all at a time, each rank beginning behind itself."""
+    def all_to_all(self, parts: Sequence[Words], lengths: Sequence[int] | None = None) -> list[Words]:
+        """Part i to rank i, all at a time, each rank beginning behind itself. lengths: of what comes, by rank."""
         others = [(self.rank + step) % self.size for step in range(1, self.size)]
-        come = self.swap({to: parts[to] for to in others}, others)
+        come = self.swap(
+            {to: parts[to] for to in others}, others, None if lengths is None else dict(enumerate(lengths))
+        )
         return [come.get(rank, parts[rank]) for rank in range(self.size)]
 
-    def all_gather(self, own: Words) -> list[Words]:
-        """Of all ranks: by recursive doubling where their number is a power of two, else each to each."""
+    def all_gather(self, own: Words, lengths: Sequence[int] | None = None) -> list[Words]:
+        """Of all ranks: by recursive doubling where their number is a power of two, else each to each.
+
+        lengths: of all ranks', where the algorithm says them.
+        """
         if self.size & (self.size - 1):
-            return self.all_to_all([own] * self.size)
+            return self.all_to_all([own] * self.size, lengths)
+        if lengths is None:
+            lengths = [int(words[0]) for words in self.all_gather(np.array([own.size], np.int32), [1] * self.size)]
         have = {self.rank: own}
         distance = 1
         while distance < self.size:
-            partner = self.rank ^ distance
-            ranks = sorted(have)
-            sizes = np.array([have[rank].size for rank in ranks], np.int32)
-            other = self.swap({partner: np.concatenate([sizes, *(have[rank] for rank in ranks)])}, [partner])[partner]
-            ends = np.cumsum(other[: sizes.size]) + sizes.size
-            for rank, end, size in zip(ranks, ends.tolist(), other[: sizes.size].tolist(), strict=True):
-                have[rank ^ distance] = other[end - size : end]
+            partner, ranks = self.rank ^ distance, sorted(have)
+            theirs = [rank ^ distance for rank in ranks]
+            sizes = [lengths[rank] for rank in theirs]
+            sent = np.concatenate([have[rank] for rank in ranks])
+            come = self.swap({partner: sent}, [partner], {partner: sum(sizes)})[partner]
+            have.update(zip(theirs, np.split(come, np.cumsum(sizes)[:-1]), strict=True))
             distance *= 2
         return [have[rank] for rank in range(self.size)]
 

@@ -25,12 +25,21 @@ class Residuals:
 
     def __init__(self) -> None:
         self._kept: dict[str, torch.Tensor] = {}
+        self._used: list[int] = []  # of the parameters of the bucket at hand, those that have a gradient
         self.parameters: Parameters | None = None
         """Of the model; not pickled."""
 
     def add_to(self, buffer: torch.Tensor, parameters: Sequence[torch.Tensor]) -> None:
-        """Add to a bucket's gradients what was left of earlier ones, and keep the sums; `take` must follow."""
-        for kept, part in self._parts(buffer, parameters):
+        """Add to a bucket's gradients what was left of earlier ones, and keep the sums; `take` must follow.
+
+        What is left of a parameter whose gradient is all zeros waits until it has another: where no rank has used it,
+        DDP leaves its gradient as it is, whatever comes back in the bucket (`find_unused_parameters`).
+        """
+        parts = self._parts(buffer, parameters)
+        used = torch.stack([part.any() for _, part in parts]).tolist()
+        self._used = [index for index, any_ in enumerate(used) if any_]
+        for index in self._used:
+            kept, part = parts[index]
             part.copy_(kept.add_(part))
 
     def take(self, buffer: torch.Tensor, parameters: Sequence[torch.Tensor], *, finite: bool) -> None:
@@ -39,7 +48,9 @@ class Residuals:
         finite: whether all of what is sent is. What is not is sent, and nothing of it kept: an infinity less itself is
         NaN, and what rounded to an infinity leaves one.
         """
-        for kept, part in self._parts(buffer, parameters):
+        parts = self._parts(buffer, parameters)
+        for index in self._used:
+            kept, part = parts[index]
             kept.sub_(part)
             if not finite:
                 kept.nan_to_num_(0.0, 0.0, 0.0)
@@ -90,9 +101,12 @@ class Residuals:
 
     def _of(self, parameter: torch.Tensor) -> torch.Tensor:
         name = self._known().name(parameter)
-        if name not in self._kept:
-            self._kept[name] = _zeros_like(parameter)
-        return self._kept[name]
+        kept = self._kept.get(name)
+        if kept is None:
+            kept = self._kept[name] = _zeros_like(parameter)
+        elif kept.stride() != parameter.stride() and kept.stride() != (fresh := _zeros_like(parameter)).stride():
+            kept = self._kept[name] = fresh.copy_(kept)  # the parameter's memory has changed its order
+        return kept
 
 
 def _zeros_like(parameter: torch.Tensor) -> torch.Tensor:

@@ -53,22 +53,33 @@ class SparseTensor:
     as in the gradient of `torch.nn.Embedding(sparse=True)`."""
 
     def __init__(self, tensor: Any) -> None:
-        """Raises UnsupportedDtype."""
+        """Raises UnsupportedDtype, or ValueError for one with an index outside its shape."""
         self.dtype = str(tensor.dtype).removeprefix("torch.")
-        carried = work_dtype(self.dtype)
+        carried = _torch_of(work_dtype(self.dtype))
         self._tensor = tensor
         self.crossings = _crossings(tensor)
-        coalesced = tensor.detach().cpu().coalesce()
         self._sparse_shape = tuple(tensor.shape[: tensor.sparse_dim()])
+        here = tensor.detach().cpu()
+        _check_indices(here)
+        # Values of the same index are added up in what the protocol adds in, too.
+        coalesced = here.to(carried).coalesce()
+        self.numbers = self._numbers_of(coalesced)
+        if not (np.diff(self.numbers) > 0).all():  # it was only called coalesced
+            again: Any = coalesced
+            coalesced = again._coalesced_(False).coalesce()
+            self.numbers = self._numbers_of(coalesced)
         self.description = [tensor.sparse_dim(), *tensor.shape]
         self.bound = math.prod(self._sparse_shape)
         self.width = math.prod(tensor.shape[tensor.sparse_dim() :])
-        first, *others = coalesced.indices().numpy() if self._sparse_shape else [np.zeros(coalesced._nnz(), np.int64)]
+        self.values = coalesced.values().reshape(self.numbers.size, self.width).numpy()
+
+    def _numbers_of(self, coalesced: torch.Tensor) -> npt.NDArray[np.int64]:
+        if not self._sparse_shape:
+            return np.zeros(coalesced._nnz(), np.int64)
+        numbers, *others = coalesced.indices().numpy()
         for index, size in zip(others, self._sparse_shape[1:], strict=True):
-            first = first * size + index
-        self.numbers = first
-        values = coalesced.values().reshape(first.size, self.width)
-        self.values = values.to(_torch_of(carried)).numpy()
+            numbers = numbers * size + index
+        return numbers
 
     def write_back(self, places: npt.NDArray[np.int64], values: Values) -> None:
         """Makes the tensor the coalesced one of these rows."""
@@ -125,6 +136,21 @@ class Elements:
         self._host.write_back()
         for crossing in self.crossings:
             crossing.write(self._host.host)
+
+
+def _check_indices(tensor: torch.Tensor) -> None:
+    """Torch checks them where it is asked to alone, and numbers that are not below the bound name other rows."""
+    indices = tensor._indices()
+    if not tensor._nnz() or not indices.shape[0]:
+        return
+    sizes = tensor.shape[: tensor.sparse_dim()]
+    for dimension, (least, most, size) in enumerate(
+        zip(indices.amin(1).tolist(), indices.amax(1).tolist(), sizes, strict=True)
+    ):
+        if least < 0 or most >= size:
+            raise ValueError(
+                f"tensor has indices from {least} to {most} in dimension {dimension}: accepted are 0 to {size - 1}"
+            )
 
 
 def _crossings(tensor: Any) -> tuple[Crossing, ...]:
