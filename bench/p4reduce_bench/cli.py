@@ -54,7 +54,7 @@ def allreduce(
     target: Annotated[str, typer.Option(help="The switch: native, sim or bmv2 (needs root).")] = "native",
     systems: Annotated[
         str | None,
-        typer.Option(help=f"Some of {','.join(grid.ALL_SYSTEMS)}; by default the first 4, where installed."),
+        typer.Option(help=f"Some of {', '.join(grid.ALL_SYSTEMS)}; by default the first 4, where installed."),
     ] = None,
     workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "2,4,8",
     numel: Annotated[str, typer.Option(help="Elements, or a size such as 25MiB.")] = "26214400",
@@ -125,13 +125,13 @@ def allreduce(
             setup = Setup(target=target, slots=slots, threads=threads, repeat=repeat, warm_up=warm_up, timeout=timeout,
                           links=made, aggregators=aggregators)  # fmt: skip
             rows, memory = measure_all(cases, names, setup, rate, console)
-    report.show(report.table(rows), console)
-    if json_file is not None:
-        report.write_json(json_file, rows, memory, sys.argv[1:])
-    if plot is not None:
-        report.plot(plot, rows)
-        console.print(f"plot: {plot}")
-    end(rows, console)
+        report.show(report.table(rows), console)
+        if json_file is not None:
+            report.write_json(json_file, rows, memory, sys.argv[1:])
+        if plot is not None:
+            report.plot(plot, rows)
+            console.print(f"plot: {plot}")
+        end(rows, console)
 
 
 bench.command()(gradients)
@@ -140,10 +140,10 @@ bench.command()(gradients)
 @bench.command()
 def train(
     model: Annotated[
-        str, typer.Option(help=f"Some of {','.join((*trainings.MODELS, *trainings.REAL))}; by default the first 5.")
+        str, typer.Option(help=f"Some of {', '.join((*trainings.MODELS, *trainings.REAL))}; by default the first 5.")
     ] = ",".join(trainings.MODELS),
     systems: Annotated[
-        str | None, typer.Option(help=f"Some of {','.join(trainings.HOOKS)}; by default the first {trainings.QUICK}.")
+        str | None, typer.Option(help=f"Some of {', '.join(trainings.HOOKS)}; by default the first {trainings.QUICK}.")
     ] = None,
     workers: Annotated[int, typer.Option(min=2, max=MAX_WORKERS, help="How many train together.")] = 2,
     steps: Annotated[int | None, typer.Option(min=2, help=f"Of each training: by default {trainings.STEPS}.")] = None,
@@ -210,15 +210,15 @@ def train(
             training = trainings.Training(workers, steps, warm_up, ratio, start_iteration, evaluations, Path(folder))
             rows = _train(runs, training, setup, rate, console)
             analyses = _analyses(runs, training, rate)
-    report.show(train_report.table(rows), console)
-    report.show(curves.table(rows), console)
-    if analyses:
-        report.show(train_report.sparsity_table(analyses), console)
-    if json_file is not None:
-        train_report.write_json(json_file, rows, analyses, sys.argv[1:])
-    if plot is not None:
-        train_plot.plot(plot, rows)
-        console.print(f"plot: {plot}")
+        report.show(train_report.table(rows), console)
+        report.show(curves.table(rows), console)
+        if analyses:
+            report.show(train_report.sparsity_table(analyses), console)
+        if json_file is not None:
+            train_report.write_json(json_file, rows, analyses, sys.argv[1:])
+        if plot is not None:
+            train_plot.plot(plot, rows)
+            console.print(f"plot: {plot}")
 
 
 def _train(

@@ -40,7 +40,7 @@ class Layouts:
         self.sites = Sites()
         self._group, self._submission, self._block_size = group, submission, block_size
         self._choices = Choices()
-        self._awaited: Handle[Any] | None = None  # by a call that was interrupted, if there is one between calls
+        self._awaited: Handle[Any] | None = None  # a sum from which is learnt, under way
 
     def by_elements(self, tensor: T, op: str, factor: float, wire: WireChoice, limit: float, leave: Leave) -> Handle[T]:
         """Of a sparse tensor its rows, of a dense one its elements."""
@@ -54,18 +54,28 @@ class Layouts:
     def by_what_takes_less(self, tensor: T, op: str, factor: float, wire: WireChoice, limit: float, leave: Leave) -> T:
         """The sum in place of a dense tensor."""
         site = _key(tensor, op, wire)
-        if self._awaited is not None:
-            self._awaited.exception()  # for what is learnt from it
-            self._awaited = None
-        if not self._choices.asks(site):
-            return self._by_blocks(tensor, site, factor, wire, limit)
-        reduction = self._reduction(Elements(tensor), op, factor, wire)
-        by_blocks = partial(reductions.allreduce, self._group, tensor, op, factor, wire)
-        agreed = partial(self._agreed, site, reduction)
-        handle = self._submission.rows(reduction, tensor, limit, by_blocks, agreed=agreed, leave=leave)
-        result = handle.result()
-        why = "so few that all came with the header" if reduction.inline else ""
-        self.sites.went(site, wire, _taken(reduction), why, reduction.estimate)
+        with self._submission.turns:  # so that no other thread's call is learnt from in between
+            if self._awaited is not None:
+                self._awaited.exception()  # for what is learnt from it
+                self._awaited = None
+            if not self._choices.asks(site):
+                why = self._choices.why_blocks(site)
+                handle = self._by_blocks(tensor, site, factor, wire, limit)
+                taken: Taken = "blocks"
+                estimate = None
+            else:
+                reduction = self._reduction(Elements(tensor), op, factor, wire)
+                by_blocks = partial(reductions.allreduce, self._group, tensor, op, factor, wire)
+                agreed = partial(self._agreed, site, reduction)
+                handle = self._submission.rows(reduction, tensor, limit, by_blocks, agreed=agreed, leave=leave)
+                why = "so few that all came with the header" if reduction.inline else ""
+                taken, estimate = _taken(reduction), reduction.estimate
+        try:
+            result = handle.result()
+        finally:
+            if handle is self._awaited and handle.done():
+                self._awaited = None
+        self.sites.went(site, wire, taken, why, estimate)
         return result
 
     def went_by_blocks(self, tensor: Any, op: str, wire: WireChoice, layout: Layout, *, residual: bool) -> None:
@@ -73,24 +83,19 @@ class Layouts:
         key = _key(tensor, op, wire)
         self.sites.went(key, wire, "blocks", why_blocks(layout, key.size, residual=residual))
 
-    def _by_blocks(self, tensor: T, site: Key, factor: float, wire: WireChoice, limit: float) -> T:
-        why = self._choices.why_blocks(site)
+    def _by_blocks(self, tensor: T, site: Key, factor: float, wire: WireChoice, limit: float) -> Handle[T]:
         plan = reductions.allreduce(self._group, tensor, site.op, factor, wire)
         per_word = values_per_word(site.wire)
         learn = partial(self._choices.came, site, plan.result, self._block_size * per_word, per_word)
         if plan.crossings:
-            result: T = self._submission.submit(plan, limit).result()
+            handle = self._submission.submit(plan, limit)
+            handle.wait()
             learn()
-        else:  # learnt by the engine's thread, so that ranks do it alike where a wait is interrupted
-            plan.finish = partial(_one_after_the_other, plan.finish, learn)
-            handle = self._awaited = self._submission.submit(plan, limit)
-            try:
-                result = handle.result()
-            finally:
-                if handle.done():
-                    self._awaited = None
-        self.sites.went(site, wire, "blocks", why)
-        return result
+            return handle
+        # Learnt by the engine's thread, so that ranks do it alike where a wait is interrupted.
+        plan.finish = partial(_one_after_the_other, plan.finish, learn)
+        self._awaited = self._submission.submit(plan, limit)
+        return self._awaited
 
     def _agreed(self, site: Key, reduction: Reduction) -> None:
         """Before the last operation begins, so that a rank whose wait for that is interrupted knows what others do."""

@@ -15,6 +15,7 @@ from p4reduce.transport import KINDS
 TIMEOUT = 1800.0  # seconds; torch.distributed's for Gloo
 MAX_SLOTS = 32768  # the packet's slot field counts 65,536 halves
 MAX_LINK = 10**18  # bits a second, which ranks tell each other in 64 bits
+_LARGEST_FLOAT32 = 2.0**128 - 2.0**104
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
 
 
@@ -97,10 +98,10 @@ def seconds(name: str, value: object) -> float:
 
 
 def number(name: str, value: object) -> float:
-    """`value` as a finite float."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+    """`value` as a float that is finite as a float32, too."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST_FLOAT32:
         return float(value)
-    raise ValueError(f"{name}={value!r}: must be a finite number")
+    raise ValueError(f"{name}={value!r}: must be a number that float32 has")
 
 
 def _or_environment(name: str, value: int | None, variable: str) -> object:

@@ -14,6 +14,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle
 from p4reduce.line import Line
 from p4reduce.protocol import Operation, float_mode
+from p4reduce.turns import Turns
 
 T = TypeVar("T")
 
@@ -25,6 +26,8 @@ class Submission:
         self._engine = engine
         self._line = Line(engine)
         self._under_way: set[Handle[Any]] = set()
+        self.turns = Turns()
+        """Whose it is to begin collectives, so that one which takes several operations has no other's in between."""
 
     def drain(self) -> None:
         """Waits until no collective is under way. Then raises the error of one that failed meanwhile."""
@@ -62,14 +65,15 @@ class Submission:
                 end(None)
             return handle
         self._under_way.add(handle)
-        if plan.crossings or not self._line.empty():
-            self._line.add(partial(begin_later, plan.operation))
-            return handle
-        try:
-            begin(plan.operation)
-        except BaseException:
-            self._under_way.discard(handle)
-            raise
+        with self.turns:
+            if plan.crossings or not self._line.empty():
+                self._line.add(partial(begin_later, plan.operation))
+                return handle
+            try:
+                begin(plan.operation)
+            except BaseException:
+                self._under_way.discard(handle)
+                raise
         return handle
 
     def rows(
@@ -98,9 +102,10 @@ class Submission:
                 raise Alike(error) from None
 
         try:
-            plan = reduction.plan(result, run, by_blocks)
-            agreed()
-            return self.submit(plan, limit)
+            with self.turns:
+                plan = reduction.plan(result, run, by_blocks)
+                agreed()
+                return self.submit(plan, limit)
         except Alike as alike:
             raise alike.error.with_traceback(None) from None
         except BaseException as error:

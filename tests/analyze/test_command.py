@@ -148,7 +148,7 @@ def test_an_iteration_that_a_rank_lacks_is_left_out_and_named(folder: Path) -> N
 
 
 def test_other_parameters_are_refused(folder: Path) -> None:
-    write(path_of(folder, 300, 1), Facts(1, 2, 300, BUCKETS), {"head": np.ones(7, np.float32)})
+    write(path_of(folder, 300, 1), Facts(1, 2, 300, [["head"]]), {"head": np.ones(7, np.float32)})
     done = analyze(folder)
     assert done.returncode == 1
     assert "do not hold the same parameters" in " ".join(done.stdout.split())
@@ -165,3 +165,13 @@ def test_options_are_checked(folder: Path, options: list[str], said: str) -> Non
     done = analyze(folder, *options)
     assert done.returncode == 1
     assert said in " ".join(done.stdout.split())
+
+
+def test_names_are_shown_as_they_are_and_a_full_disk_is_an_error(tmp_path: Path) -> None:
+    np.savez(tmp_path / "one.npz", **{"[red]x[/nope]": np.ones(64, np.float32)})
+    done = analyze(tmp_path / "one.npz")
+    assert "[red]x[/nope]" in done.stdout
+    assert done.returncode == 0
+    done = analyze(tmp_path / "one.npz", "--json", "/dev/full")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "error: No space left on device" in done.stdout

@@ -88,6 +88,32 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     refused("empty", r"empty: there are no \.npz files in this folder")
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        Facts(0, 2, 0, [["a", "nope"]]),
+        Facts(0, 2, 0, [["a"], []]),
+        Facts(0, 2, 0, []),
+        Facts(0, 2, 0, None),  # type: ignore[arg-type]
+        Facts("x", 2, 0, [["a"]]),  # type: ignore[arg-type]
+        Facts(2, 2, 0, [["a"]]),
+    ],
+)
+def test_facts_that_cannot_be_are_refused(tmp_path: Path, facts: Facts) -> None:
+    write(tmp_path / "one.npz", facts, {"a": np.ones(3)})
+    with pytest.raises(P4ReduceError, match=r"one\.npz: what it says of itself cannot be, or does not name its arrays"):
+        find([tmp_path])
+
+
+def test_arrays_that_are_no_numbers_and_files_without_any_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "pairs.npz", a=np.zeros(3, [("x", "f4"), ("y", "f4")]))
+    with pytest.raises(P4ReduceError, match=r"array 'a' has dtype .*: accepted are numbers"):
+        find([tmp_path / "pairs.npz"])[0][0].masks()
+    np.savez(tmp_path / "empty.npz")
+    with pytest.raises(P4ReduceError, match=r"is not an \.npz file of gradients"):
+        find([tmp_path / "empty.npz"])
+
+
 def test_pickled_objects_are_not_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "evil.npz", a=np.array([print], object))
     (recordings,) = find([tmp_path / "evil.npz"]).values()

@@ -37,7 +37,11 @@ class Bucket:
 
 def communicator(rank: int = 0, world_size: int = 2) -> Any:
     return SimpleNamespace(
-        rank=rank, world_size=world_size, block_size=BLOCK, values_per_block=lambda _buffer, _wire: BLOCK
+        allreduce_async=None,
+        rank=rank,
+        world_size=world_size,
+        block_size=BLOCK,
+        values_per_block=lambda _buffer, _wire: BLOCK,
     )
 
 

@@ -202,3 +202,23 @@ def test_what_follows_a_hook_may_wait(communicator: Any) -> None:
     communicator.handles[1].complete()
     future.wait()
     assert len(deeper) == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "hook"),
+    [
+        (lambda made, module: Int8State(made, module), int8_hook),
+        (lambda made, module: BlockThresholdState(made, module, threshold=0), block_threshold_hook),
+    ],
+)
+def test_a_sparse_gradient_is_refused_by_name(communicator: Any, make: Any, hook: Any) -> None:
+    given: Any = Bucket(torch.eye(4).to_sparse(), [])
+    with pytest.raises(TypeError, match=rf"sparse gradient.*which {hook.__name__} does not take: use allreduce_hook"):
+        hook(make(communicator, model(a=(4, 4))), given)
+
+
+def test_what_is_no_communicator_and_a_class_in_the_place_of_a_state_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"communicator is a str: accepted is a p4reduce\.Communicator"):
+        AllreduceState("127.0.0.1:7700")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="state of allreduce_hook is a type"):
+        allreduce_hook(AllreduceState, bucket())  # type: ignore[arg-type]

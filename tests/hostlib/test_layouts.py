@@ -128,7 +128,7 @@ def test_factors(trio: list[Communicator]) -> None:
     ("options", "message"),
     [
         ({"layout": "rows"}, "layout='rows': accepted are auto, blocks, elements"),
-        ({"layout": "elements", "op": "max"}, "op='max' of a sparse tensor"),
+        ({"layout": "elements", "op": "max"}, "op='max' of what goes by elements"),
         ({"layout": "elements", "residual": torch.zeros(4)}, "residual of what goes by elements"),
     ],
 )

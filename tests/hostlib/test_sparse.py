@@ -319,7 +319,7 @@ def test_a_tensor_of_no_sparse_dimension_and_a_dense_one_do_not_meet(
 
     for error in together(trio, lambda each: error_of(lambda: work(each))):
         assert isinstance(error, MismatchError)
-        assert f"rank 0: ({numel},), sparse_dim 0; rank 1: ({numel},), dense" in str(error)
+        assert f"rank 0: ({numel},), sparse_dim 0; rank 1: {numel} elements of a dense tensor" in str(error)
     together(trio, lambda each: each.barrier())
 
 

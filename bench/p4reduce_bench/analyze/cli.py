@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -65,9 +66,9 @@ def analyze(
                 found, workers=workers, block_sizes=[1, *sizes], bits_per_second=rate,
                 step=lambda: progress.advance(bar),
             )  # fmt: skip
-    _print(console, analysis, link, most)
-    if json_file is not None:
-        _write(json_file, analysis, link)
+        _print(console, analysis, link, most)
+        if json_file is not None:
+            _write(json_file, analysis, link)
 
 
 def _print(console: Console, analysis: Analysis, link: str, most: int) -> None:
@@ -110,8 +111,9 @@ def _print_parameters(console: Console, largest: Sequence[ParameterRow]) -> None
     for name in ("elements", "density %", "blocks %", "of sum %", "overlap"):
         single.add_column(name, justify="right", no_wrap=True)
     for one in largest:
-        single.add_row(one.name, str(one.numel), _number(one.elements.density, 100), _number(one.blocks.density, 100),
-                       _number(one.blocks.union, 100), _number(one.blocks.overlap))  # fmt: skip
+        shares = (one.elements.density, one.blocks.density, one.blocks.union)
+        single.add_row(escape(one.name), str(one.numel), *(_number(share, 100) for share in shares),
+                       _number(one.blocks.overlap))  # fmt: skip
     show(single, console)
 
 
@@ -131,10 +133,10 @@ def _print_forms(console: Console, analysis: Analysis, largest: Sequence[Paramet
     for bucket in analysis.buckets:
         others = len(bucket.parameters) - 1
         name = bucket.parameters[0] + (f" and {others} more" if others else "")
-        table.add_row(f"bucket: {name}", str(bucket.numel), *_forms(bucket.forms, bucket.iterations))
+        table.add_row(escape(f"bucket: {name}"), str(bucket.numel), *_forms(bucket.forms, bucket.iterations))
     table.add_section()
     for one in largest:
-        table.add_row(one.name, str(one.numel), *_forms(one.forms, len(analysis.iterations)))
+        table.add_row(escape(one.name), str(one.numel), *_forms(one.forms, len(analysis.iterations)))
     show(table, console)
 
 

@@ -40,7 +40,7 @@ _COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
 def gradients(
     wanted: Annotated[
         str | None,
-        typer.Option("--models", help=f"Some of {','.join(MODELS)}; by default all whose packages are installed."),
+        typer.Option("--models", help=f"Some of {', '.join(MODELS)}; by default all whose packages are installed."),
     ] = None,
     size: Annotated[str, typer.Option(help="tiny: for two processor cores; base: as published.")] = "tiny",
     workers: Annotated[int, typer.Option(min=2, max=MAX_WORKERS, help="How many ranks.")] = 4,

@@ -42,7 +42,8 @@ def owned(numel: int, size: int) -> list[npt.NDArray[np.int32]]:
 def _owner(places: npt.NDArray[np.int32], size: int) -> npt.NDArray[np.uint8]:
     """By multiplicative hashing (Knuth)."""
     mixed = places.astype(np.uint32) * np.uint32(2654435761)
-    return ((mixed >> np.uint32(16)) % np.uint32(size)).astype(np.uint8)  # which NumPy sorts by radix
+    owner: npt.NDArray[np.uint8] = ((mixed >> np.uint32(16)) % np.uint32(size)).astype(np.uint8)
+    return owner  # which NumPy sorts by radix
 
 
 def _as_bitmap(vector: Vector, places: npt.NDArray[np.int32]) -> Words:

@@ -26,6 +26,10 @@ def command(
     except KeyboardInterrupt:
         console.print(stopped)
         raise typer.Exit(130) from None
+    except OSError as error:  # as of a disk that is full
+        where = f"{error.filename}: " if error.filename else ""
+        console.print(f"[red]error:[/] {escape(f'{where}{error.strerror or error}')}", highlight=False)
+        raise typer.Exit(1) from None
     except errors as error:
         console.print(f"[red]error:[/] {escape(str(error))}", highlight=False)
         raise typer.Exit(1) from None

@@ -75,7 +75,8 @@ class Reduction:
     ) -> None:
         """block_size: words. link: bits a second of this rank's, 0 where it is not known."""
         if op not in ("sum", "average"):
-            raise ValueError(f"op={op!r} of a sparse tensor: accepted are sum, average")
+            what = "what goes by elements" if isinstance(rows, Elements) else "a sparse tensor"
+            raise ValueError(f"op={op!r} of {what}: accepted are sum, average")
         integer = work_dtype(rows.dtype) is np.int32
         if integer and (op == "average" or factor != 1):
             raise UnsupportedDtype(f"op={op!r}, factor={factor!r} of int32: accepted are sum and 1")
@@ -193,10 +194,12 @@ class Reduction:
         """Raises MismatchError if ranks' tensors differ in shape."""
         if (descriptions != descriptions[0]).any():
             shapes = "; ".join(
-                f"rank {rank}: {tuple(shape)}, {'dense' if sparse_dim < 0 else f'sparse_dim {sparse_dim}'}"
+                f"rank {rank}: {shape[0]} elements of a dense tensor"
+                if sparse_dim < 0
+                else f"rank {rank}: {tuple(shape)}, sparse_dim {sparse_dim}"
                 for rank, (sparse_dim, *shape) in enumerate(descriptions.tolist())
             )
-            raise Alike(MismatchError(f"ranks reduce sparse tensors of different shapes: {shapes}"))
+            raise Alike(MismatchError(f"ranks reduce tensors of different shapes: {shapes}"))
 
     def _code(self, rank: int, count: int) -> Code:
         try:

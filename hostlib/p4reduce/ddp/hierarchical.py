@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import GradBucket
 
 from p4reduce.collectives.plan import nothing
 from p4reduce.communicator import Communicator
-from p4reduce.ddp.states import AllreduceState
+from p4reduce.ddp.states import AllreduceState, check_dense_bucket
 from p4reduce.handle import Handle
 from p4reduce.submission import as_failure
 from p4reduce.tensors.dense import WireChoice
@@ -78,6 +78,7 @@ class HierarchicalState(AllreduceState):
         communicator = self._joined()
         if self.local is None:
             raise TypeError("this state was pickled, which its process group is not: set its attribute local")
+        check_dense_bucket(bucket, self.hook)
         buffer = bucket.buffer()
         stream = _Stream(buffer.device) if buffer.is_cuda else None
         handle = communicator.promise(

@@ -88,8 +88,8 @@ def hierarchical_hook(state: HierarchicalState, bucket: GradBucket) -> torch.fut
 
 def _average(hook: str, state: AllreduceState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     given = getattr(state, "hook", None)
-    if given != hook:
-        what = f", with which {given} works" if given else ""
+    if given != hook or isinstance(state, type):
+        what = f", with which {given} works" if given and given != hook else ""
         raise TypeError(f"state of {hook} is a {type(state).__name__}{what}: see the hook's docstring for its state")
     buffer = bucket.buffer()
     handle, afterwards = state.start(bucket)

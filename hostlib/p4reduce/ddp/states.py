@@ -37,6 +37,8 @@ class AllreduceState:
     """The name of the hook that works with it."""
 
     def __init__(self, communicator: Communicator, *, wire: WireChoice | None = None) -> None:
+        if not hasattr(communicator, "allreduce_async"):
+            raise TypeError(f"communicator is a {type(communicator).__name__}: accepted is a p4reduce.Communicator")
         self.communicator: Communicator | None = communicator
         self.wire: WireChoice | None = wire if wire is None else settings.wire(wire)
 
@@ -132,6 +134,7 @@ class SparsifierState(AllreduceState):
 
     def start(self, bucket: GradBucket) -> tuple[Handle[torch.Tensor], Callable[[], None]]:
         communicator, wire = self._joined(), self._form()
+        check_dense_bucket(bucket, self.hook)
         buffer = self.sparsify(bucket)
         if self._by_elements:
             return communicator.allreduce_async(buffer, op="average", wire=wire, layout="elements"), nothing
@@ -209,10 +212,17 @@ class SparsifierState(AllreduceState):
         Raises ValueError where they differ: what ranks that are gone had yet to send would be lost unseen.
         """
         communicator = self._joined()
+        if not isinstance(state, Mapping):
+            raise TypeError(f"state is a {type(state).__name__}: accepted is what state_dict gives")
         if state.get("version") != _VERSION:
             raise ValueError(f"state has version {state.get('version')!r}: accepted is {_VERSION}")
-        if state["hook"] != self.hook:
-            raise ValueError(f"state is one of {state['hook']}: accepted is one of {self.hook}")
+        if state.get("hook") != self.hook:
+            raise ValueError(f"state is one of {state.get('hook')}: accepted is one of {self.hook}")
+        missing = self.state_dict().keys() - state.keys()
+        if missing:
+            raise ValueError(f"state lacks {', '.join(sorted(missing))}: accepted is all that state_dict gives")
+        for name in ("iteration", "blocks", "blocks_sent"):
+            settings.integer(name, state[name], 0, 1 << 62)
         saved, here = (state["rank"], state["world_size"]), (communicator.rank, communicator.world_size)
         if saved != here:
             raise ValueError(
@@ -264,6 +274,15 @@ class Int8State(SparsifierState):
 
     def _form(self) -> WireChoice | None:
         return "int32" if self.iteration < self.start_iteration else self.wire
+
+
+def check_dense_bucket(bucket: GradBucket, hook: str) -> None:
+    """Raises TypeError for one that a hook of this name cannot reduce."""
+    if bucket.buffer().is_sparse:
+        raise TypeError(
+            f"bucket {bucket.index()} is a sparse gradient, as of Embedding(sparse=True), which {hook} does not take: "
+            "use allreduce_hook, which sends its rows alone, or make the layer with sparse=False"
+        )
 
 
 def block_norms(buffer: torch.Tensor, block_size: int, order: float = 2.0) -> torch.Tensor:

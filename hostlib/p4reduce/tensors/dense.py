@@ -34,26 +34,26 @@ WireChoice: TypeAlias = Literal["auto", Wire]
 WIRE_CHOICES: tuple[WireChoice, ...] = ("auto", *WIRES)
 
 
-def check_dense(tensor: object) -> None:
+def check_dense(tensor: object, argument: str = "tensor") -> None:
     """Raises TypeError for anything but a dense array or tensor, on the CPU or a CUDA device."""
     if isinstance(tensor, np.ndarray):
         if isinstance(tensor, np.ma.MaskedArray):
-            raise TypeError("tensor is a masked array, whose mask a collective would ignore: pass array.filled(0)")
+            raise TypeError(f"{argument} is a masked array, whose mask a collective would ignore: pass array.filled(0)")
     elif is_torch(tensor):
         if str(tensor.layout) != "torch.strided":
             raise TypeError(
-                f"tensor has layout {tensor.layout}: accepted are dense tensors, and torch.sparse_coo in allreduce; "
-                "pass tensor.to_dense(), whose zero blocks are not sent"
+                f"{argument} has layout {tensor.layout}: accepted are dense tensors, and torch.sparse_coo in "
+                "allreduce; pass tensor.to_dense(), whose zero blocks are not sent"
             )
         if _wraps_others(tensor):
             local = "tensor.to_local()" if hasattr(tensor, "to_local") else "what it wraps"
-            raise TypeError(f"tensor is a {type(tensor).__name__}, which wraps other tensors: pass {local}")
+            raise TypeError(f"{argument} is a {type(tensor).__name__}, which wraps other tensors: pass {local}")
         if tensor.device.type not in ("cpu", "cuda"):
-            raise TypeError(f"tensor is on device {tensor.device}: accepted are cpu and cuda; pass tensor.cpu()")
+            raise TypeError(f"{argument} is on device {tensor.device}: accepted are cpu and cuda; pass tensor.cpu()")
     elif isinstance(tensor, np.generic):
-        raise TypeError(f"tensor is a NumPy scalar ({tensor.dtype}), which cannot be written to: pass a 0-d array")
+        raise TypeError(f"{argument} is a NumPy scalar ({tensor.dtype}), which cannot be written to: pass a 0-d array")
     else:
-        raise TypeError(f"tensor is a {type(tensor).__name__}: accepted are numpy.ndarray and torch.Tensor")
+        raise TypeError(f"{argument} is a {type(tensor).__name__}: accepted are numpy.ndarray and torch.Tensor")
 
 
 def dtype_name(tensor: Any) -> str:
@@ -141,7 +141,7 @@ def flat_float32(name: str, tensor: Any, numel: int) -> npt.NDArray[np.float32]:
     """The memory of the argument `name`, 1-d: float32 of the host, in row-major order, of `numel` elements.
 
     Raises ValueError for any other."""
-    check_dense(tensor)
+    check_dense(tensor, name)
     array = tensor.detach().numpy() if is_torch(tensor) and not tensor.is_cuda else tensor
     if not isinstance(array, np.ndarray) or array.dtype != np.float32 or not array.flags.carray or array.size != numel:
         raise ValueError(

@@ -119,6 +119,9 @@ def find(paths: Sequence[Path]) -> dict[int, list[Recording]]:
 def _facts(path: Path, number: int, files: int) -> Facts:
     try:
         with np.load(path, allow_pickle=False) as file:
+            names = set(file.files) - {FACTS}
+            if not names:
+                raise ValueError
             if FACTS not in file.files:
                 return Facts(number, files, 0, [list(file.files)])
             made = Facts(**json.loads(str(file[FACTS])))
@@ -128,12 +131,28 @@ def _facts(path: Path, number: int, files: int) -> Facts:
         raise P4ReduceError(f"{path}: is not an .npz file of gradients") from None
     if made.version != VERSION:
         raise P4ReduceError(f"{path}: has version {made.version}: accepted is {VERSION}")
+    if not _sound(made, names):
+        raise P4ReduceError(f"{path}: what it says of itself cannot be, or does not name its arrays")
     return made
+
+
+def _sound(facts: Facts, names: set[str]) -> bool:
+    numbers = (facts.rank, facts.world_size, facts.iteration)
+    if not all(isinstance(number, int) for number in numbers) or not 0 <= facts.rank < facts.world_size:
+        return False
+    if not isinstance(facts.buckets, list) or not all(isinstance(bucket, list) and bucket for bucket in facts.buckets):
+        return False
+    said = [name for bucket in facts.buckets for name in bucket]
+    return all(isinstance(name, str) for name in said) and len(said) == len(names) and set(said) == names
 
 
 def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+            arrays = {name: file[name] for name in file.files}
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise P4ReduceError(f"{path}: holds no plain arrays, or is damaged: {error}") from None
+    for name, array in arrays.items():
+        if name != FACTS and array.dtype.kind not in "biufc":
+            raise P4ReduceError(f"{path}: array {name!r} has dtype {array.dtype}: accepted are numbers")
+    return arrays

@@ -79,7 +79,8 @@ class SparseTensor:
         numbers, *others = coalesced.indices().numpy()
         for index, size in zip(others, self._sparse_shape[1:], strict=True):
             numbers = numbers * size + index
-        return numbers
+        found: npt.NDArray[np.int64] = numbers
+        return found
 
     def write_back(self, places: npt.NDArray[np.int64], values: Values) -> None:
         """Makes the tensor the coalesced one of these rows."""
