@@ -130,7 +130,7 @@ bool rounds_take_result(const struct rounds *rounds, struct slot *slot, const st
 bool rounds_complete(const struct rounds *rounds, struct slot *slot) {
     for (unsigned lane = 0; lane < rounds->layout.lanes; lane++)
         if (slot->unknown >> lane & 1 && scanning_next_key(slot->task, stream_of(rounds, slot, lane),
-                                                           slot->sought[lane], &slot->announced[lane]))
+                                                           &slot->sought[lane], &slot->announced[lane]))
             slot->unknown &= (uint8_t)~(1u << lane);
     if (slot->unknown)
         return false;

@@ -6,11 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    CACHE_LINE_BYTES = 64,
-    WORD_BYTES = 8,
-    AHEAD_BYTES = 4096, // of prefetching, since a slot's blocks of one row are far from those of the next; measured
-};
+enum { CACHE_LINE_BYTES = 64, WORD_BYTES = 8 };
 
 static uint64_t smaller(uint64_t one, uint64_t other) {
     return one < other ? one : other;
@@ -23,7 +19,7 @@ bool scanning_open(struct task *task) {
     // Of many rows, such that streams are not all in the same lines of the cache.
     scanning->stride = rows < CACHE_LINE_BYTES ? (rows / WORD_BYTES + 1) * WORD_BYTES
                                                : ((rows / CACHE_LINE_BYTES + 1) | 1) * (size_t)CACHE_LINE_BYTES;
-    scanning->scanned = calloc(task->slots, sizeof *scanning->scanned);
+    scanning->scanned = calloc(task->slots / GROUP_SLOTS + 1, sizeof *scanning->scanned);
     scanning->exponents = calloc((size_t)task->slots * task->lanes, scanning->stride);
     return scanning->scanned != NULL && scanning->exponents != NULL;
 }
@@ -44,15 +40,13 @@ static uint32_t find(const uint8_t *exponents, uint32_t from, uint32_t to) {
     return from;
 }
 
-bool scanning_next_key(const struct task *task, uint32_t stream, uint32_t number, uint32_t *key) {
+bool scanning_next_key(const struct task *task, uint32_t stream, uint32_t *number, uint32_t *key) {
     const struct scanning *scanning = &task->scanning;
-    *key = NO_KEY;
-    const uint32_t scanned = scanning->scanned[stream / task->lanes];
+    const uint32_t scanned = scanning->scanned[stream / task->lanes / GROUP_SLOTS];
     const uint8_t *exponents = scanning->exponents + stream * scanning->stride;
-    const uint32_t found = find(exponents, number, scanned);
-    if (found < scanned)
-        *key = found << 8 | (255u - exponents[found]);
-    return found < scanned || scanned == task->rows;
+    *number = find(exponents, *number, scanned);
+    *key = *number < scanned ? *number << 8 | (255u - exponents[*number]) : NO_KEY;
+    return *number < scanned || scanned == task->rows;
 }
 
 // Writes +0 to a block of zeros that is not sent, so that it keeps no -0. Blocks without one are not written to.
@@ -72,45 +66,38 @@ static bool sends_zeros(const struct task *task, uint32_t row) {
     return zeros == P4REDUCE_ZEROS_SENT || (zeros == P4REDUCE_ZEROS_FIRST && row == 0);
 }
 
-static void prefetch(const struct task *task, const uint8_t *values, size_t bytes) {
-    const size_t row_bytes = (size_t)task->streams * task->block_size * task->numbers.value_bytes;
-    const uint8_t *ahead = values + (AHEAD_BYTES / bytes + 1) * row_bytes;
-    const uint8_t *end = (const uint8_t *)task->request.data + task->request.count * task->numbers.value_bytes;
-    if ((size_t)(end - values) >= (AHEAD_BYTES / bytes + 1) * row_bytes + bytes)
-        for (size_t at = 0; at < bytes; at += CACHE_LINE_BYTES)
-            __builtin_prefetch(ahead + at);
-}
-
-static void scan_row(struct task *task, uint32_t slot, uint32_t row) {
-    const uint32_t stream = slot * task->lanes;
+// Scans the streams from `stream` on in one row. Returns how many blocks that were.
+static uint32_t scan_row(struct task *task, uint32_t stream, uint32_t row) {
     const uint64_t block = (uint64_t)row * task->streams + stream;
     if (block >= task->blocks)
-        return;
-    const uint32_t count = (uint32_t)smaller(task->lanes, task->blocks - block);
+        return 0;
+    const uint32_t streams = (uint32_t)smaller(GROUP_SLOTS * task->lanes, task->slots * task->lanes - stream);
+    const uint32_t count = (uint32_t)smaller(streams, task->blocks - block);
     const uint64_t first = block * task->block_size;
     const uint64_t values = smaller((uint64_t)count * task->block_size, task->request.count - first);
     const uint8_t *from = (const uint8_t *)task->request.data + task->numbers.value_bytes * first;
-    prefetch(task, from, values * task->numbers.value_bytes);
-    uint8_t exponents[MAX_LANES];
+    uint8_t exponents[GROUP_SLOTS * MAX_LANES];
     const bool negative_zeros = numbers_scan(&task->numbers, from, values, task->block_size, exponents);
     const uint8_t least = task->request.type == P4REDUCE_INT32 ? BLOCK_NOT_FINITE : 1;
     const uint8_t zero = sends_zeros(task, row) ? least : BLOCK_ZERO;
-    for (uint32_t lane = 0; lane < count; lane++) {
-        const uint8_t exponent = exponents[lane] != BLOCK_ZERO ? exponents[lane] : zero;
-        task->scanning.exponents[(stream + lane) * task->scanning.stride + row] = exponent;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint8_t exponent = exponents[i] != BLOCK_ZERO ? exponents[i] : zero;
+        task->scanning.exponents[(stream + i) * task->scanning.stride + row] = exponent;
         if (exponent != BLOCK_ZERO)
             continue;
         task->scanning.zeros++;
         if (negative_zeros && !task->request.read_only)
-            clear(task, block + lane);
+            clear(task, block + i);
     }
+    return count;
 }
 
 uint32_t scanning_more(struct task *task, uint32_t slot) {
-    uint32_t *scanned = &task->scanning.scanned[slot];
-    const uint32_t rows = (uint32_t)smaller(task->scanning.piece, task->rows - *scanned);
-    for (uint32_t row = *scanned; row < *scanned + rows; row++)
-        scan_row(task, slot, row);
-    *scanned += rows;
-    return rows * task->lanes;
+    const uint32_t group = slot / GROUP_SLOTS, begin = task->scanning.scanned[group];
+    const uint32_t end = begin + (uint32_t)smaller(task->scanning.piece, task->rows - begin);
+    uint32_t blocks = 0;
+    for (uint32_t row = begin; row < end; row++)
+        blocks += scan_row(task, group * GROUP_SLOTS * task->lanes, row);
+    task->scanning.scanned[group] = end;
+    return blocks;
 }

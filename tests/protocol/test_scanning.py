@@ -22,11 +22,11 @@ from p4reduce.protocol.blocks import ZERO, Blocks
 from p4reduce.protocol.constants import NO_KEY, Op
 from p4reduce.protocol.operation import ZEROS
 from p4reduce.protocol.packet import Codec
-from p4reduce.protocol.scanning import MAX_STREAM_LENGTH, SCAN_BLOCKS, Scanning
+from p4reduce.protocol.scanning import GROUP_SLOTS, MAX_STREAM_LENGTH, SCAN_BLOCKS, Scanning
 
 SLOTS, LANES = 64, 4
 MEMBERSHIP = Membership(1, 1, 0, 2, slots=SLOTS, lanes=LANES, block_size=1, first_seq=0)
-PIECE = SCAN_BLOCKS // SLOTS
+PIECE = SCAN_BLOCKS * GROUP_SLOTS // SLOTS
 
 
 def zeros_but(count: int, share: float, seed: int) -> npt.NDArray[np.float32]:
@@ -39,7 +39,7 @@ def scanned(data: npt.NDArray[np.float32]) -> int:
     return int(np.count_nonzero((data == 0) & ~np.signbit(data)))
 
 
-@given(st.integers(0, 3000), st.integers(1, 5), st.sampled_from([1, 2, 4]), st.integers(0, 3), st.data())
+@given(st.integers(0, 3000), st.sampled_from([1, 3, 16, 17, 40]), st.sampled_from([1, 2, 4]), st.integers(0, 3), st.data())
 def test_each_piece_shows_more_of_the_same(count: int, slots: int, lanes: int, zeros_sent: int, data: Any) -> None:
     share = data.draw(st.sampled_from([0, 0.01, 0.3, 1]))
     values = np.where(np.random.default_rng(count).random(count) < share, np.float32(-3), np.float32(0))
@@ -54,20 +54,25 @@ def test_each_piece_shows_more_of_the_same(count: int, slots: int, lanes: int, z
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("p4reduce.protocol.scanning.SCAN_BLOCKS", data.draw(st.integers(1, 400)))
         scanning = Scanning(blocks, slots=slots, lanes=lanes, zeros_sent=zeros_sent)
-    known = [0] * slots
+    known = [0] * (slots // GROUP_SLOTS + 1)  # rows of each group
+    total = 0
     while True:
         for stream in range(streams):
             first = data.draw(st.integers(0, scanning.rows))
             following = next((key for key in keys[stream] if key >> 8 >= first), NO_KEY)
-            is_known = following >> 8 < known[stream // lanes] or known[stream // lanes] == scanning.rows
+            rows = known[stream // lanes // GROUP_SLOTS]
+            is_known = following >> 8 < rows or rows == scanning.rows
             assert scanning.next_key(stream, first) == (following if is_known else None)
-        left = [slot for slot in range(slots) if known[slot] < scanning.rows]
+        left = [slot for slot in range(slots) if known[slot // GROUP_SLOTS] < scanning.rows]
         if not left:
             break
         slot = data.draw(st.sampled_from(left))
-        rows, rest = divmod(scanning.more(slot), lanes)
-        assert rest == 0 < rows
-        known[slot] += rows
+        found = scanning.more(slot)
+        group = slot // GROUP_SLOTS
+        known[group] = min(known[group] + scanning.piece, scanning.rows)
+        assert 0 <= found <= scanning.piece * GROUP_SLOTS * lanes
+        total += found
+    assert total == count
     assert scanning.zeros == np.count_nonzero(exponents == ZERO)
 
 
@@ -79,21 +84,20 @@ def test_too_many_blocks_for_the_keys() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.1])
 def test_first_packets_leave_after_a_bounded_scan(share: float) -> None:
-    """However late the first non-zero block of some stream comes: 1/64 of the tensor can hold up a slot, not all."""
+    """However late the first non-zero block of some stream comes: a quarter of the tensor can hold up a slot, not all."""
     data = zeros_but(300 * SLOTS * LANES, share, seed=1)
     ones = np.count_nonzero(data)
     worker = simulator.Worker(MEMBERSHIP)
     worker.submit(Operation(data), 1.0)
     assert scanned(data) <= PIECE
-    assert not worker.take_packets()
-    packets, before = 0, scanned(data)
+    packets, before = len(worker.take_packets()), scanned(data)
     while packets == 0:
         assert worker.next_deadline() == 1.0
         worker.tick(1.0)
         packets, now = len(worker.take_packets()), scanned(data)
         assert now - before <= SCAN_BLOCKS + PIECE
         before = now
-    assert before <= 300 * LANES + SCAN_BLOCKS + PIECE < (data.size - ones) / 10
+    assert before <= 300 * LANES * GROUP_SLOTS + SCAN_BLOCKS + PIECE < (data.size - ones) / 2
 
 
 def test_what_is_dense_needs_no_tick() -> None:

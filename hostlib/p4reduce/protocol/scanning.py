@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of an operation's blocks: each slot's streams are scanned a piece at a time, as far as its packets need."""
+"""What is known of an operation's blocks: the streams of a few slots are scanned a piece at a time, as far as packets need.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from p4reduce.protocol.constants import NO_KEY
 MAX_STREAM_LENGTH = 1 << 24
 
 SCAN_BLOCKS = 4096
-"""Blocks scanned between packets; a slot's piece is its share of them."""
+"""Blocks scanned between packets, of which a piece is a group's share."""
+GROUP_SLOTS = 16
+"""Slots whose streams are scanned together: their blocks of a row are neighbours in memory."""
 
 
 class Scanning:
@@ -42,8 +45,8 @@ class Scanning:
         self._streams = streams
         self._zeros_sent = zeros_sent
         self._read_only = read_only
-        self._piece = max(1, SCAN_BLOCKS // streams)
-        self._scanned = [0] * slots  # rows
+        self.piece = max(1, SCAN_BLOCKS // streams)
+        self._scanned = [0] * (slots // GROUP_SLOTS + 1)  # rows of each group
         # Stream after stream: a byte finds the next block faster than an array does.
         self._exponents = bytearray(streams * self.rows)
         self._sent = bytearray(streams * self.rows)
@@ -53,26 +56,28 @@ class Scanning:
 
         None where that is not known yet.
         """
-        first, scanned = stream * self.rows, self._scanned[stream // self._lanes]
+        first, scanned = stream * self.rows, self._scanned[stream // self._lanes // GROUP_SLOTS]
         place = self._sent.find(True, first + number, first + scanned)
         if place >= 0:
             return place - first << 8 | 255 - self._exponents[place]
         return NO_KEY if scanned == self.rows else None
 
     def more(self, slot: int) -> int:
-        """Scans the next piece of a slot's streams. Returns how many blocks it has, with those beyond the end."""
-        begin = self._scanned[slot]
-        end = self._scanned[slot] = min(begin + self._piece, self.rows)
-        lanes = np.arange(slot * self._lanes, (slot + 1) * self._lanes)
-        numbers = (np.arange(begin, end)[:, None] * self._streams + lanes).reshape(-1)
+        """Scans the next piece of the streams of a slot and those beside it. Returns how many blocks of the tensor it has."""
+        group = slot // GROUP_SLOTS
+        begin = self._scanned[group]
+        end = self._scanned[group] = min(begin + self.piece, self.rows)
+        first = group * GROUP_SLOTS * self._lanes
+        last = min(first + GROUP_SLOTS * self._lanes, self._streams)
+        numbers = (np.arange(begin, end)[:, None] * self._streams + np.arange(first, last)).reshape(-1)
         blocks = numbers[numbers < self._blocks.count]
         exponents = np.zeros(numbers.size, np.uint8)
         if blocks.size:
             exponents[: blocks.size] = self._scan(blocks)
-        by_stream = exponents.reshape(-1, self._lanes).T
+        by_stream = exponents.reshape(-1, last - first).T
         for of_all, own in ((self._exponents, by_stream), (self._sent, by_stream != ZERO)):
-            np.frombuffer(of_all, np.uint8).reshape(self._streams, -1)[lanes[0] : lanes[-1] + 1, begin:end] = own
-        return numbers.size
+            np.frombuffer(of_all, np.uint8).reshape(self._streams, -1)[first:last, begin:end] = own
+        return blocks.size
 
     def _scan(self, blocks: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         exponents = self._blocks.scan(blocks.tolist())

@@ -214,8 +214,8 @@ class Worker:
             self._scan_at = now
 
     def _scan(self, now: float) -> None:
-        """Goes on with the scan, for the oldest task's slots first, and of these for the first: all ranks take the same
-        order, and a slot whose streams are scanned to their end needs no more turns."""
+        """Goes on with the scan, for the oldest task's slots first, and of these for the first, as all ranks do: so the
+        first are soon done, and wait for nobody."""
         budget = SCAN_BLOCKS
         still = []
         for counter, index in sorted(self._waiting):
