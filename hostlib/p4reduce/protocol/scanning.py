@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of an operation's blocks: the streams of a few slots are scanned a piece at a time, as far as packets need.
-"""
+"""What is known of an operation's blocks: the streams of a few slots are scanned a piece at a time, as far as packets need."""
 
 from __future__ import annotations
 
@@ -28,9 +27,7 @@ class Scanning:
     `read_only`.
     """
 
-    def __init__(
-        self, blocks: Blocks, *, slots: int, lanes: int, zeros_sent: int = 0, read_only: bool = False
-    ) -> None:
+    def __init__(self, blocks: Blocks, *, slots: int, lanes: int, zeros_sent: int = 0, read_only: bool = False) -> None:
         streams = slots * lanes
         self.rows = -(-blocks.count // streams)
         if self.rows > MAX_STREAM_LENGTH:
