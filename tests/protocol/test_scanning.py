@@ -87,7 +87,7 @@ def test_too_many_blocks_for_the_keys() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.1])
 def test_first_packets_leave_after_a_bounded_scan(share: float) -> None:
-    """However late the first non-zero block of some stream comes: a quarter of the tensor can hold up a slot, not all."""
+    """However late the first non-zero block of some stream comes: a quarter of the tensor holds up a slot, not all."""
     data = zeros_but(300 * SLOTS * LANES, share, seed=1)
     ones = np.count_nonzero(data)
     worker = simulator.Worker(MEMBERSHIP)

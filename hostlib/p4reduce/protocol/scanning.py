@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of an operation's blocks: the streams of a few slots are scanned a piece at a time, as far as packets need."""
+"""What is known of an operation's blocks: streams of some slots are scanned a piece at a time, as packets need them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Scanning:
         return NO_KEY if scanned == self.rows else None
 
     def more(self, slot: int) -> int:
-        """Scans the next piece of the streams of a slot and those beside it. Returns how many blocks of the tensor it has."""
+        """Scans the next piece of a slot's streams and their neighbours. Returns how many of the tensor's blocks it has."""
         group = slot // GROUP_SLOTS
         begin = self._scanned[group]
         end = self._scanned[group] = min(begin + self.piece, self.rows)

@@ -125,8 +125,7 @@ class Worker:
         return self._recovery.sending.take_packets()
 
     def next_deadline(self) -> float | None:
-        """When to call `tick` next: at once, where packets wait for the scan; None for not before a packet or an operation
-        comes."""
+        """When to call `tick` next: at once, where packets wait for the scan. None: not before something comes."""
         deadline = min(self._recovery.next_deadline, self._scan_at)
         return None if deadline == NEVER else deadline
 
