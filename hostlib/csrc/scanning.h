@@ -16,7 +16,7 @@ struct task;
 struct scanning {
     uint32_t *scanned;  // of each group of slots: rows
     uint32_t piece;     // rows
-    uint8_t *exponents; // of the blocks, stream after stream: BLOCK_ZERO for those that are not to be sent, or not scanned
+    uint8_t *exponents; // of blocks, stream after stream: BLOCK_ZERO for those that are not to be sent, or not scanned
     size_t stride;      // bytes from one stream to the next
     uint64_t zeros;     // blocks scanned that are not to be sent
 };
@@ -26,8 +26,8 @@ bool scanning_open(struct task *task);
 
 void scanning_close(struct task *task);
 
-// The key of the first block of a stream that is to be sent, from `number` on: NO_KEY if there is none. False where that
-// is not known yet; then `number` becomes the first that it can be.
+// The key of the first block of a stream that is to be sent, from `number` on: NO_KEY if there is none. False where
+// that is not known yet; then `number` becomes the first that it can be.
 bool scanning_next_key(const struct task *task, uint32_t stream, uint32_t *number, uint32_t *key);
 
 // Scans the next piece of the streams of a slot and those beside it. Returns how many blocks of the tensor it has.

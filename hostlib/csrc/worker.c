@@ -40,8 +40,8 @@ static void send_round(p4reduce_worker *worker, struct slot *slot, double now) {
     }
 }
 
-// Scans for a slot that waits until its packet can be sent, but no more than `budget` blocks and a piece. Returns what of
-// that is left.
+// Scans for a slot that waits until its packet can be sent, but no more than `budget` blocks and a piece. Returns what
+// of that is left.
 static uint32_t scan_for(p4reduce_worker *worker, struct slot *slot, uint32_t budget, double now) {
     bool complete;
     while (!(complete = rounds_complete(&worker->rounds, slot)) && budget > 0) {
@@ -55,8 +55,8 @@ static uint32_t scan_for(p4reduce_worker *worker, struct slot *slot, uint32_t bu
     return budget;
 }
 
-// Goes on with the scan, for the oldest task's slots first, and of these for the first, as all ranks do: so the first are
-// soon done, and wait for nobody.
+// Goes on with the scan, for the oldest task's slots first, and of these for the first, as all ranks do: so the first
+// are soon done, and wait for nobody.
 static void scan(p4reduce_worker *worker, double now) {
     uint32_t budget = SCAN_BLOCKS;
     for (struct task *task = worker->oldest; task != NULL && worker->waiting > 0; task = task->next)

@@ -44,7 +44,8 @@ P4REDUCE_API void p4reduce_worker_tick(p4reduce_worker *worker, double now);
  */
 P4REDUCE_API size_t p4reduce_worker_take(p4reduce_worker *worker, p4reduce_payload *payloads, size_t room);
 
-/* When to tick next: at once, where packets wait for the scan; infinite for not before a packet or an operation comes. */
+/* When to tick next: at once, where packets wait for the scan; infinite for not before a packet or an operation comes.
+ */
 P4REDUCE_API double p4reduce_worker_deadline(const p4reduce_worker *worker);
 
 /* Bitmap of the ranks that the switch, when last asked, had not heard of in rounds under way. Where it has heard of all

@@ -60,7 +60,7 @@ class Scanning:
         return NO_KEY if scanned == self.rows else None
 
     def more(self, slot: int) -> int:
-        """Scans the next piece of a slot's streams and their neighbours. Returns how many of the tensor's blocks it has."""
+        """Scans the next piece of the streams of a slot and its neighbours. Returns how many blocks it has."""
         group = slot // GROUP_SLOTS
         begin = self._scanned[group]
         end = self._scanned[group] = min(begin + self.piece, self.rows)
