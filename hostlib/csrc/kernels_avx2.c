@@ -8,7 +8,6 @@
 
 #define AVX2 __attribute__((target("avx2")))
 #define LANES 8
-#define AHEAD_BYTES 8192 // of the scan's prefetching; measured
 
 AVX2 static inline __m256i reversed_bytes(__m256i words) {
     const __m256i order = _mm256_setr_epi8(3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12, //
@@ -21,8 +20,6 @@ AVX2 static inline __m256i reversed_bytes(__m256i words) {
 AVX2 static inline __attribute__((always_inline)) __m256i largest_of(const uint32_t *words, size_t block_size) {
     __m256i largest = _mm256_setzero_si256();
     for (size_t i = 0; i + LANES <= block_size; i += LANES) {
-        if (i % 16 == 0)
-            _mm_prefetch((const char *)(words + i) + AHEAD_BYTES, _MM_HINT_T0);
         __m256i word = _mm256_loadu_si256((const __m256i *)(words + i));
         __m256i turned = _mm256_or_si256(_mm256_add_epi32(word, word), _mm256_srli_epi32(word, 31));
         largest = _mm256_max_epu32(largest, turned);

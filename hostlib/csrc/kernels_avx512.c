@@ -7,7 +7,6 @@
 
 #define AVX512 __attribute__((target("avx512f,avx512bw")))
 #define LANES 16
-#define AHEAD_BYTES 4096 // of the scan's prefetching; measured
 
 AVX512 static inline __mmask16 first(size_t count) {
     return (__mmask16)((1u << (count < LANES ? count : LANES)) - 1);
@@ -30,7 +29,6 @@ AVX512 static inline __m512i largest_of(const uint32_t *words, size_t block_size
     __m512i largest = _mm512_setzero_si512();
     size_t i = 0;
     for (; i + LANES <= block_size; i += LANES) {
-        _mm_prefetch((const char *)(words + i) + AHEAD_BYTES, _MM_HINT_T0);
         largest = _mm512_max_epu32(largest, _mm512_rol_epi32(_mm512_loadu_si512(words + i), 1));
     }
     if (i < block_size)

@@ -20,12 +20,11 @@ static uint64_t block_of(const struct rounds *rounds, const struct slot *slot, u
     return (uint64_t)(key >> 8) * rounds->streams + stream_of(rounds, slot, lane);
 }
 
+// The packet but for its keys and values.
 static void fill_packet(const struct rounds *rounds, struct slot *slot, uint8_t present) {
     const uint32_t half = slot->index << 1 | (slot->seq & 1);
     slot->fingerprint = fingerprint_of_round(slot->task->fingerprint, slot->active);
     packet_round(slot->payload, slot->active, present, (uint16_t)half, slot->seq, slot->fingerprint);
-    for (unsigned lane = 0; lane < rounds->layout.lanes; lane++)
-        packet_set_key(slot->payload, lane, slot->announced[lane]);
     slot->present = present;
     slot->length = (uint32_t)(rounds->layout.bare_length + slot_lanes(slot) * rounds->layout.lane_length);
 }
@@ -35,9 +34,10 @@ void rounds_announce(const struct rounds *rounds, struct slot *slot, struct task
     slot->task = task;
     packet_address(slot->payload, OP_DATA, (uint16_t)m->job, (uint16_t)m->generation, rounds->worker);
     for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
-        slot->announced[lane] = task_next_key(task, stream_of(rounds, slot, lane), 0);
+        slot->sought[lane] = 0;
         slot->least[lane] = 0;
     }
+    slot->unknown = (uint8_t)((1u << rounds->layout.lanes) - 1);
     slot->active = 0;
     fill_packet(rounds, slot, 0);
 }
@@ -82,9 +82,10 @@ static uint8_t agree(const struct rounds *rounds, struct slot *slot, const struc
         slot->active |= (uint8_t)(1u << lane);
         if (key >> 8 == announced >> 8 && announced != NO_KEY) {
             own |= (uint8_t)(1u << lane);
-            slot->announced[lane] = task_next_key(slot->task, stream_of(rounds, slot, lane), (key >> 8) + 1);
+            slot->sought[lane] = (key >> 8) + 1;
         }
     }
+    slot->unknown = own;
     return own;
 }
 
@@ -124,4 +125,16 @@ bool rounds_take_result(const struct rounds *rounds, struct slot *slot, const st
     if (slot->active)
         fill_packet(rounds, slot, contribute(rounds, slot, own));
     return slot->active;
+}
+
+bool rounds_complete(const struct rounds *rounds, struct slot *slot) {
+    for (unsigned lane = 0; lane < rounds->layout.lanes; lane++)
+        if (slot->unknown >> lane & 1 && scanning_next_key(slot->task, stream_of(rounds, slot, lane),
+                                                           &slot->sought[lane], &slot->announced[lane]))
+            slot->unknown &= (uint8_t)~(1u << lane);
+    if (slot->unknown)
+        return false;
+    for (unsigned lane = 0; lane < rounds->layout.lanes; lane++)
+        packet_set_key(slot->payload, lane, slot->announced[lane]);
+    return true;
 }

@@ -18,7 +18,7 @@ struct rounds {
 
 struct rounds rounds_of(const p4reduce_membership *membership, p4reduce_stats *stats);
 
-// Begins a task: makes the slot's first packet of it.
+// Begins a task, with a round that has no values.
 void rounds_announce(const struct rounds *rounds, struct slot *slot, struct task *task);
 
 // Whether a RESULT of the slot's round, as number and fingerprint say, has the sums of its lanes.
@@ -27,7 +27,10 @@ bool rounds_is_result(const struct slot *slot, const struct packet *packet);
 // Whether a RESULT's keys can be minimums over workers of which this is one.
 bool rounds_plausible(const struct rounds *rounds, const struct slot *slot, const struct packet *packet);
 
-// Takes the sums of the round, and makes the packet of the next one. False when the slot has done its part.
+// Takes the sums of the round, and begins the next one. False when the slot has done its part.
 bool rounds_take_result(const struct rounds *rounds, struct slot *slot, const struct packet *packet);
+
+// Makes the round's packet, unless some lane's next block is not known yet. Returns whether it has.
+bool rounds_complete(const struct rounds *rounds, struct slot *slot);
 
 #endif

@@ -31,8 +31,9 @@ struct slot {
     uint8_t active;
     uint32_t fingerprint;
     uint32_t agreed[MAX_LANES];
-    // Each lane's next non-zero block.
-    uint32_t announced[MAX_LANES];
+    // Each lane's next non-zero block, and where it is looked for: the number of the first that it can be.
+    uint32_t announced[MAX_LANES], sought[MAX_LANES];
+    uint8_t unknown; // lanes whose next block is still looked for: the round's packet waits for them
     // The least that a RESULT may name in each lane, as blocks come in order.
     uint32_t least[MAX_LANES];
 

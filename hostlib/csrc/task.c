@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "task.h"
 
+#include "scanning.h"
 #include "structures.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { CACHE_LINE_BYTES = 64 };
 
 static const char *const TYPE_NAMES[] = {
     [P4REDUCE_FLOAT32] = "float32",
@@ -67,13 +66,13 @@ struct task *task_new(const p4reduce_membership *membership, const p4reduce_requ
     const uint32_t streams = membership->slots * membership->lanes;
     const unsigned block_size = membership->block_size * numbers.per_word;
     const uint64_t blocks = request.count / block_size + (request.count % block_size != 0);
-    const uint64_t length = blocks / streams + (blocks % streams != 0);
-    if (length > MAX_STREAM_LENGTH) {
+    const uint64_t rows = blocks / streams + (blocks % streams != 0);
+    if (rows > MAX_STREAM_LENGTH) {
         error_fill(error, P4REDUCE_INVALID,
                    "tensor has %" PRIu64 " blocks, %" PRIu64 " in each of %" PRIu32
                    " streams: accepted are up to %" PRIu64
                    " a stream; join the job with more slots, or reduce the tensor in parts",
-                   blocks, length, streams, MAX_STREAM_LENGTH);
+                   blocks, rows, streams, MAX_STREAM_LENGTH);
         return NULL;
     }
     struct task *task = calloc(1, sizeof *task);
@@ -99,14 +98,10 @@ struct task *task_new(const p4reduce_membership *membership, const p4reduce_requ
     task->slots_left = task->slots;
     task->block_size = block_size;
     task->blocks = blocks;
+    task->lanes = membership->lanes;
     task->streams = streams;
-    task->length = length;
-    task->width = ((size_t)streams / CACHE_LINE_BYTES + 2) * CACHE_LINE_BYTES;
-    if (task->width % (2 * CACHE_LINE_BYTES) == 0)
-        task->width += CACHE_LINE_BYTES;
-    task->exponents = malloc(length * task->width);
-    task->groups = malloc((length / ROWS_A_GROUP + 1) * task->width);
-    if ((task->exponents == NULL && length > 0) || task->groups == NULL)
+    task->rows = (uint32_t)rows;
+    if (!scanning_open(task))
         goto no_memory;
     return task;
 
@@ -118,68 +113,9 @@ no_memory:
 
 void task_free(struct task *task) {
     if (task != NULL) {
-        free(task->exponents);
-        free(task->groups);
+        scanning_close(task);
         free(task);
     }
-}
-
-// Writes +0 to a block of zeros that is not sent, so that it keeps no -0. Blocks without one are not written to.
-static void clear(struct task *task, uint64_t block) {
-    size_t count;
-    uint8_t *bytes = task_block(task, block, &count), any = 0;
-    count *= task->numbers.value_bytes;
-    for (size_t i = 0; i < count; i++)
-        any |= bytes[i];
-    if (any)
-        memset(bytes, 0, count);
-}
-
-// Blocks of zeros that are sent all the same have the least exponent of those that are not zero.
-static void announce_zeros(const struct task *task, uint8_t *row, uint32_t blocks) {
-    const uint32_t zeros = task->request.zeros;
-    const uint8_t least = task->request.type == P4REDUCE_INT32 ? BLOCK_NOT_FINITE : 1;
-    if (zeros == P4REDUCE_ZEROS_SKIPPED || (zeros == P4REDUCE_ZEROS_FIRST && task->scanned > 0))
-        return;
-    for (uint32_t stream = 0; stream < blocks; stream++)
-        if (row[stream] == BLOCK_ZERO)
-            row[stream] = least;
-}
-
-static void scan_row(struct task *task) {
-    const uint64_t begin = task->scanned * task->streams, left = task->blocks - begin;
-    const uint32_t blocks = left < task->streams ? (uint32_t)left : task->streams;
-    const uint64_t first_value = begin * task->block_size, values_left = task->request.count - first_value;
-    const uint64_t row_values = (uint64_t)blocks * task->block_size;
-    uint8_t *row = task->exponents + task->scanned * task->width;
-    const uint8_t *values = (const uint8_t *)task->request.data + task->numbers.value_bytes * first_value;
-    bool negative_zeros = numbers_scan(&task->numbers, values, values_left < row_values ? values_left : row_values,
-                                       task->block_size, row);
-    announce_zeros(task, row, blocks);
-    memset(row + blocks, BLOCK_ZERO, task->streams - blocks);
-    for (uint32_t stream = 0; stream < blocks; stream++)
-        task->zeros += row[stream] == BLOCK_ZERO;
-    negative_zeros = negative_zeros && !task->request.read_only;
-    for (uint32_t stream = 0; negative_zeros && stream < blocks; stream++)
-        if (row[stream] == BLOCK_ZERO)
-            clear(task, begin + stream);
-    uint8_t *group = task->groups + task->scanned / ROWS_A_GROUP * task->width;
-    if (task->scanned % ROWS_A_GROUP == 0)
-        memset(group, BLOCK_ZERO, task->streams);
-    for (uint32_t stream = 0; stream < blocks; stream++)
-        group[stream] |= row[stream];
-    task->scanned++;
-}
-
-// The first scanned row at or after `row` in which the stream's block is not zero; `scanned` or more if there is none.
-static uint64_t find_nonzero(const struct task *task, uint32_t stream, uint64_t row) {
-    while (row < task->scanned && task->exponents[row * task->width + stream] == BLOCK_ZERO) {
-        row++;
-        while (row % ROWS_A_GROUP == 0 && row < task->scanned &&
-               task->groups[row / ROWS_A_GROUP * task->width + stream] == BLOCK_ZERO)
-            row += ROWS_A_GROUP;
-    }
-    return row;
 }
 
 size_t task_quantise(const struct task *task, uint64_t block, unsigned exponent, uint8_t *wire) {
@@ -190,16 +126,4 @@ size_t task_quantise(const struct task *task, uint64_t block, unsigned exponent,
     if (task->request.residual != NULL)
         numbers_residual(&task->numbers, values, wire, count, exponent, task->request.residual + first);
     return numbers_words(&task->numbers, count);
-}
-
-uint32_t task_next_key(struct task *task, uint32_t stream, uint64_t number) {
-    for (;;) {
-        number = find_nonzero(task, stream, number);
-        if (number < task->scanned)
-            return (uint32_t)number << 8 | (255u - task->exponents[number * task->width + stream]);
-        if (task->scanned == task->length)
-            return NO_KEY;
-        number = task->scanned;
-        scan_row(task);
-    }
 }

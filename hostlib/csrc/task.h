@@ -5,15 +5,13 @@
 
 #include "fingerprint.h"
 #include "numbers.h"
+#include "scanning.h"
 #include "wire/constants.h"
 
 // Blocks: their numbers are announced in 24 bits.
 #define MAX_STREAM_LENGTH (UINT64_C(1) << 24)
 
-enum { ROWS_A_GROUP = 8 };
-
-// Block b is number b / streams of stream b % streams. Blocks are scanned a row at a time, which is one of each stream,
-// shortly before their values are needed: so they are still in the processor's cache then.
+// Block b is number b / streams of stream b % streams; a row has one of each stream.
 struct task {
     struct task *next, *previous; // in the order of their submission
     p4reduce_request request;
@@ -25,22 +23,15 @@ struct task {
     unsigned slots_left; // that are not finished
     unsigned block_size; // values
     uint64_t blocks;
-    uint32_t streams; // of the job
-    uint64_t length;  // rows
-    uint64_t scanned; // rows
-    uint64_t zeros;   // blocks scanned that are zero
-    size_t width;     // bytes from one row to the next, such that a stream's are not all in the same lines of the cache
-    uint8_t *exponents; // of the blocks, row after row
-    uint8_t *groups;    // for each ROWS_A_GROUP rows one, which has 0 where all of them do: to find the next block by
+    uint32_t lanes, streams; // of a slot, of the job
+    uint32_t rows;
+    struct scanning scanning;
 };
 
 // What the worker makes of a caller's request. NULL where it is not accepted, and `error` says why.
 struct task *task_new(const p4reduce_membership *membership, const p4reduce_request *theirs, p4reduce_error *error);
 
 void task_free(struct task *task);
-
-// The key of the first non-zero block of a stream whose number is at least `number`.
-uint32_t task_next_key(struct task *task, uint32_t stream, uint64_t number);
 
 // Puts a block's values into a packet. Returns how many words they take.
 size_t task_quantise(const struct task *task, uint64_t block, unsigned exponent, uint8_t *wire);

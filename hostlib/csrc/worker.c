@@ -25,6 +25,47 @@ static void end_task(struct task *task, const p4reduce_error *error) {
         on_end(context, error);
 }
 
+// Sends the packet of the round that has begun, or lets it wait for the scan.
+static void send_round(p4reduce_worker *worker, struct slot *slot, double now) {
+    bool complete = rounds_complete(&worker->rounds, slot);
+    if (!complete && worker->waiting == 0) { // else others' turn is first
+        scanning_more(slot->task, slot->index);
+        complete = rounds_complete(&worker->rounds, slot);
+    }
+    if (complete) {
+        recovery_send(&worker->recovery, slot, now);
+    } else {
+        worker->waiting++;
+        worker->scan_at = now;
+    }
+}
+
+// Scans for a slot that waits until its packet can be sent, but no more than `budget` blocks and a piece. Returns what
+// of that is left.
+static uint32_t scan_for(p4reduce_worker *worker, struct slot *slot, uint32_t budget, double now) {
+    bool complete;
+    while (!(complete = rounds_complete(&worker->rounds, slot)) && budget > 0) {
+        const uint32_t blocks = scanning_more(slot->task, slot->index);
+        budget -= blocks < budget ? blocks : budget;
+    }
+    if (complete) {
+        worker->waiting--;
+        recovery_send(&worker->recovery, slot, now);
+    }
+    return budget;
+}
+
+// Goes on with the scan, for the oldest task's slots first, and of these for the first, as all ranks do: so the first
+// are soon done, and wait for nobody.
+static void scan(p4reduce_worker *worker, double now) {
+    uint32_t budget = SCAN_BLOCKS;
+    for (struct task *task = worker->oldest; task != NULL && worker->waiting > 0; task = task->next)
+        for (uint32_t index = 0; index < task->slots; index++)
+            if (worker->slots[index].task == task && worker->slots[index].unknown)
+                budget = scan_for(worker, &worker->slots[index], budget, now);
+    worker->scan_at = worker->waiting > 0 ? now : NEVER;
+}
+
 // Begins the slot's next task, the first from `task` on that uses this slot, if there is one.
 static void begin(p4reduce_worker *worker, struct slot *slot, struct task *task, double now) {
     while (task != NULL && slot->index >= task->slots)
@@ -33,7 +74,7 @@ static void begin(p4reduce_worker *worker, struct slot *slot, struct task *task,
     if (task == NULL)
         return;
     rounds_announce(&worker->rounds, slot, task);
-    recovery_send(&worker->recovery, slot, now);
+    send_round(worker, slot, now);
 }
 
 static void finished(p4reduce_worker *worker, struct slot *slot, double now) {
@@ -44,7 +85,7 @@ static void finished(p4reduce_worker *worker, struct slot *slot, double now) {
         if (worker->oldest == NULL)
             recovery_rest(&worker->recovery);
         worker->stats.operations++;
-        worker->stats.blocks_skipped += task->zeros;
+        worker->stats.blocks_skipped += task->scanning.zeros;
         end_task(task, NULL);
     }
 }
@@ -56,6 +97,8 @@ static void end(p4reduce_worker *worker, const p4reduce_error *error, bool insis
     worker->failure = *error;
     struct task *task = worker->oldest;
     worker->oldest = worker->newest = NULL;
+    worker->waiting = 0;
+    worker->scan_at = NEVER;
     for (uint32_t index = 0; index < worker->membership.slots; index++)
         worker->slots[index].task = NULL;
     recovery_end(&worker->recovery, insist);
@@ -81,7 +124,7 @@ static void take_result(p4reduce_worker *worker, struct slot *slot, const struct
     }
     recovery_answered(&worker->recovery, slot, packet->worker == worker->rounds.worker, now);
     if (rounds_take_result(&worker->rounds, slot, packet))
-        recovery_send(&worker->recovery, slot, now);
+        send_round(worker, slot, now);
     else
         finished(worker, slot, now);
 }
@@ -164,10 +207,12 @@ void p4reduce_worker_receive(p4reduce_worker *worker, const void *payload, size_
 
 void p4reduce_worker_tick(p4reduce_worker *worker, double now) {
     recovery_tick(&worker->recovery, now);
+    if (worker->waiting > 0)
+        scan(worker, now);
 }
 
 double p4reduce_worker_deadline(const p4reduce_worker *worker) {
-    return recovery_deadline(&worker->recovery);
+    return fmin(recovery_deadline(&worker->recovery), worker->scan_at);
 }
 
 size_t p4reduce_worker_take(p4reduce_worker *worker, p4reduce_payload *payloads, size_t room) {
@@ -316,6 +361,7 @@ p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *membership, cons
     worker->stats.size = sizeof worker->stats;
     worker->failure.size = sizeof worker->failure;
     worker->failure.rank = -1;
+    worker->scan_at = NEVER;
     if (!make_slots(worker, timer))
         goto no_memory;
     return worker;

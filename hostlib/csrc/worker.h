@@ -21,6 +21,8 @@ struct p4reduce_worker {
     struct slot *slots;
     uint8_t *payloads;
     uint32_t counter;
+    uint32_t waiting; // slots that wait for the scan
+    double scan_at;   // when it is to go on, infinite where no slot waits for it
     struct task *oldest, *newest; // those not done
 };
 

@@ -11,6 +11,7 @@ import pytest
 import simulator
 import test_disagreement
 import test_pacing
+import test_scanning
 import test_schedules
 import test_traffic
 from pair import Pair
@@ -50,6 +51,19 @@ def test_same_errors(case: str, racks: tuple[tuple[int, ...], ...]) -> None:
 @pytest.mark.parametrize("zeros", ["first", "sent"])
 def test_same_blocks_of_zeros_are_sent(zeros: Zeros) -> None:
     test_traffic.test_blocks_of_zeros_that_are_sent(zeros, all_ranks=True)
+
+
+def test_same_packets_however_late_the_scan_is() -> None:
+    for seed in range(100, 105):
+        test_scanning.run_scanned(seed)
+
+
+def test_scans_are_bounded_alike() -> None:
+    for share in (0.0, 0.01, 0.1):
+        test_scanning.test_first_packets_leave_after_a_bounded_scan(share)
+    test_scanning.test_what_is_dense_needs_no_tick()
+    test_scanning.test_operations_under_way_go_on_while_another_is_scanned()
+    test_scanning.test_nothing_is_scanned_after_the_end()
 
 
 @pytest.mark.slow

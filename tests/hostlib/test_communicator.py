@@ -67,7 +67,7 @@ def test_a_tensor_too_long_for_the_job_is_refused(
     pair: list[Communicator] = request.getfixturevalue("pair")
     arrays = [np.ones(64 * 64, np.float32) for _ in pair]
     with monkeypatch.context() as patch:
-        patch.setattr("p4reduce.protocol.blocks.MAX_STREAM_LENGTH", 1)
+        patch.setattr("p4reduce.protocol.scanning.MAX_STREAM_LENGTH", 1)
         for communicator, array in zip(pair, arrays, strict=True):
             with pytest.raises(ValueError, match="tensor has 64 blocks"):
                 communicator.allreduce(array)

@@ -32,7 +32,8 @@ class Network:
 class Simulation:
     """`racks`: the ranks at each leaf, all of them below one spine; without them, one switch has all ranks.
 
-    `switch` and `leaves` are models unless given: whatever has a `receive` as they do.
+    `switch` and `leaves` are models unless given: whatever has a `receive` as they do. `lateness`: seconds that workers
+    take at least until they look at their clocks, and go on with their scans.
     """
 
     def __init__(
@@ -45,10 +46,12 @@ class Simulation:
         switch: ModelSwitch | None = None,
         racks: Sequence[Sequence[int]] = (),
         leaves: Sequence[ModelSwitch] = (),
+        lateness: float = 0.0,
     ) -> None:
         self.seed = seed
         self.random = random.Random(seed)
         self.network = network
+        self.lateness = lateness
         self.now = 0.0
         self.switch = switch or ModelSwitch(membership, len(racks) or None)  # the root
         self.leaves = leaves or [ModelSwitch(membership, len(rack), index) for index, rack in enumerate(racks)]
@@ -145,6 +148,9 @@ class Simulation:
             self.sent[rank].append(payload)
             self.to_switch(rank, payload)
         deadline, timer = worker.next_deadline(), self._timers[rank]
-        if deadline is not None and (timer is None or deadline < timer):
-            self._timers[rank] = deadline
-            self.at(deadline, lambda: self._tick(rank))
+        if deadline is None:
+            return
+        when = max(deadline, self.now + self.lateness)
+        if timer is None or when < timer:
+            self._timers[rank] = when
+            self.at(when, lambda: self._tick(rank))

@@ -79,7 +79,7 @@ def test_blocks_are_float32_in_between(dtype: np.dtype[np.generic]) -> None:
     blocks.scatter([2, 5], np.array([[1 + 2.0**-12, 5], [7, 9]], np.float32))
     assert widened(data[4:6]).tolist() == [1, 5]
     assert widened(data[-1:]).tolist() == [7]
-    blocks.clear(np.array([True] * 6))
+    blocks.clear(list(range(6)))
     assert not data.view(np.uint16).any()
 
 

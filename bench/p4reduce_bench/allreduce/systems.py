@@ -77,7 +77,7 @@ def _run(system: str, cases: Sequence[Case], setup: Setup) -> Iterator[Figures]:
     with Family() as family:
         environment = {"WORLD_SIZE": str(workers), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         if setup.links is not None:
-            environment["P4REDUCE_LINK"] = f"{setup.links.rate / 1000:g}kbit"
+            environment["P4REDUCE_LINK"] = f"{setup.links.rate / 1000:.12g}kbit"
         try:
             if system in SWITCHED:
                 environment["P4REDUCE_CONTROLLER"] = start_switch(family, workers, setup)

@@ -36,14 +36,16 @@ P4REDUCE_API p4reduce_status p4reduce_worker_submit(p4reduce_worker *worker, con
 /* Takes one UDP payload. What is malformed, not for this rank or of an earlier round is only counted. */
 P4REDUCE_API void p4reduce_worker_receive(p4reduce_worker *worker, const void *payload, size_t length, double now);
 
-/* Sends again what has waited too long for its answer, and what has its turn. */
+/* Sends again what has waited too long for its answer, and what has its turn; and scans, where packets wait for it, a
+ * bounded number of blocks. */
 P4REDUCE_API void p4reduce_worker_tick(p4reduce_worker *worker, double now);
 
 /* The next payloads to send to the switch, in order: at most `room`. Returns how many there are; 0 when all were taken.
  */
 P4REDUCE_API size_t p4reduce_worker_take(p4reduce_worker *worker, p4reduce_payload *payloads, size_t room);
 
-/* When to tick next; infinite for not before a packet or an operation comes. */
+/* When to tick next: at once, where packets wait for the scan; infinite for not before a packet or an operation comes.
+ */
 P4REDUCE_API double p4reduce_worker_deadline(const p4reduce_worker *worker);
 
 /* Bitmap of the ranks that the switch, when last asked, had not heard of in rounds under way. Where it has heard of all

@@ -29,7 +29,7 @@ def to_stats(stats: c.Stats) -> Stats:
 
 
 class Worker:
-    """See `p4reduce.protocol.Worker`. Scans when it needs to, so `blocks_skipped` counts operations that ended well."""
+    """See `p4reduce.protocol.Worker`."""
 
     def __init__(self, membership: Membership, *, timing: Timing | None = None) -> None:
         self.membership = membership

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.errors import UnsupportedDtype
-from p4reduce.protocol.blocks import ZERO, Blocks, Dealing
+from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.halves import type_name
 from p4reduce.protocol.membership import Membership
 from p4reduce.protocol.numbers import SUPPORTED, WIRES, Numbers, Wire
+from p4reduce.protocol.scanning import Scanning
 
 Zeros: TypeAlias = Literal["skipped", "first", "sent"]
 ZEROS: tuple[Zeros, ...] = get_args(Zeros)
@@ -114,13 +115,13 @@ class Task:
         self.numbers = numbers
         self.blocks = Blocks(operation.data, membership.block_size * numbers.per_word)
         self.residual = None if operation.residual is None else Blocks(operation.residual, self.blocks.block_size)
-        exponents = self.blocks.scan()
-        streams = membership.slots * membership.lanes
-        sent = exponents[: {"skipped": 0, "first": streams, "sent": exponents.size}[operation.zeros]]
-        sent[sent == ZERO] = self.blocks.least
-        self.dealing = Dealing(exponents, streams)
-        if not operation.read_only:
-            self.blocks.clear(exponents == ZERO)
+        self.scanning = Scanning(
+            self.blocks,
+            slots=membership.slots,
+            lanes=membership.lanes,
+            zeros_sent={"skipped": 0, "first": 1, "sent": self.blocks.count}[operation.zeros],
+            read_only=operation.read_only,
+        )
         # At least one slot, so that an empty tensor is announced too and ranks of different shapes meet.
         self.slots = max(1, min(membership.slots, -(-self.blocks.count // membership.lanes)))
         self.slots_left = self.slots

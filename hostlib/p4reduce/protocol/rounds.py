@@ -30,16 +30,18 @@ class Rounds:
         self._streams = membership.slots * membership.lanes
         self._all_lanes = range(membership.lanes)
 
-    def announce(self, slot: Slot, task: Task) -> bytes:
-        """Begins a task. Returns the slot's first packet of it."""
+    def announce(self, slot: Slot, task: Task) -> None:
+        """Begins a task, with a round that has no values."""
+        lanes = self._membership.lanes
         slot.task = task
-        slot.positions = task.dealing.starts[slot.first_stream : slot.first_stream + self._membership.lanes]
-        slot.announced = [task.dealing.keys[position] for position in slot.positions]
-        slot.least = [0] * self._membership.lanes
+        slot.announced = [NO_KEY] * lanes
+        slot.sought = [0] * lanes
+        slot.unknown = (1 << lanes) - 1
+        slot.least = [0] * lanes
         slot.active = 0
         slot.agreed = []
         slot.agreed_exponents = []
-        return self._packet(slot, task, 0, NO_VALUES)
+        self._carry(slot, task, 0, NO_VALUES)
 
     def is_result(self, slot: Slot, packet: Packet) -> bool:
         """Whether a RESULT of the slot's round, as number and fingerprint say, has the sums of its lanes."""
@@ -54,21 +56,30 @@ class Rounds:
                 return False
         return True
 
-    def take_result(self, slot: Slot, task: Task, packet: Packet) -> bytes | None:
-        """Takes the sums of the round. Returns the packet of the next one; None when the slot has done its part."""
+    def take_result(self, slot: Slot, task: Task, packet: Packet) -> bool:
+        """Takes the sums of the round, and begins the next one. False when the slot has done its part."""
         if slot.active:
             task.dequantise(slot.agreed, slot.agreed_exponents, packet.values)
             self._stats.blocks_received += len(slot.agreed)
         slot.seq = slot.seq + 1 & _SEQ_MASK
-        own = self._agree(slot, task, packet.keys)
-        if not slot.active:
-            return None
-        return self._packet(slot, task, *self._contribution(slot, task, own))
+        own = self._agree(slot, packet.keys)
+        if slot.active:
+            self._carry(slot, task, *self._contribution(slot, task, own))
+        return slot.active != 0
+
+    def complete(self, slot: Slot, task: Task) -> bytes | None:
+        """The round's packet; None while some lane's next block is not known."""
+        for lane in LANES_OF[slot.unknown]:
+            key = task.scanning.next_key(slot.first_stream + lane, slot.sought[lane])
+            if key is not None:
+                slot.announced[lane] = key
+                slot.unknown ^= 1 << lane
+        return None if slot.unknown else self._packet(slot)
 
     def _block(self, slot: Slot, lane: int, key: int) -> int:
         return (key >> 8) * self._streams + slot.first_stream + lane
 
-    def _agree(self, slot: Slot, task: Task, keys: Sequence[int]) -> int:
+    def _agree(self, slot: Slot, keys: Sequence[int]) -> int:
         """Begins the round of the blocks that the keys name. Returns the lanes whose block is not zero here."""
         active = own = 0
         slot.agreed = []
@@ -82,9 +93,9 @@ class Rounds:
             slot.agreed_exponents.append(255 - (key & 255))
             if key >> 8 == slot.announced[lane] >> 8 and slot.announced[lane] != NO_KEY:
                 own |= 1 << lane
-                slot.positions[lane] += 1
-                slot.announced[lane] = task.dealing.keys[slot.positions[lane]]
+                slot.sought[lane] = (key >> 8) + 1
         slot.active = active
+        slot.unknown = own
         return own
 
     def _contribution(self, slot: Slot, task: Task, own: int) -> tuple[int, npt.NDArray[Any]]:
@@ -105,9 +116,14 @@ class Rounds:
         announced = [place for place, lane in enumerate(LANES_OF[present]) if own >> lane & 1]
         return present, task.quantise(blocks, exponents, announced)
 
-    def _packet(self, slot: Slot, task: Task, present: int, values: npt.NDArray[Any]) -> bytes:
-        m = self._membership
+    def _carry(self, slot: Slot, task: Task, present: int, values: npt.NDArray[Any]) -> None:
+        """Says what the round's packet has but for its keys."""
         slot.fingerprint = of_round(task.fingerprint, slot.active)
+        slot.present = present
+        slot.values = values
+
+    def _packet(self, slot: Slot) -> bytes:
+        m = self._membership
         return self._codec.encode(
             Packet(
                 Op.DATA,
@@ -118,8 +134,8 @@ class Rounds:
                 slot.seq,
                 slot.fingerprint,
                 slot.active,
-                present,
+                slot.present,
                 slot.announced,
-                values,
+                slot.values,
             )
         )

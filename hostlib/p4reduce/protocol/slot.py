@@ -5,9 +5,13 @@ from __future__ import annotations
 
 from collections import deque
 from enum import IntEnum
+from typing import Any
+
+import numpy.typing as npt
 
 from p4reduce.protocol.membership import Membership
 from p4reduce.protocol.operation import Task
+from p4reduce.protocol.packet import NO_VALUES
 
 NEVER = float("inf")
 
@@ -54,14 +58,17 @@ class Slot:
         "least",
         "lined_up",
         "packet",
-        "positions",
+        "present",
         "queue",
         "seen",
         "sent_at",
         "seq",
+        "sought",
         "state",
         "task",
         "transmissions",
+        "unknown",
+        "values",
     )
 
     def __init__(self, index: int, membership: Membership) -> None:
@@ -75,9 +82,13 @@ class Slot:
         self.fingerprint = 0
         self.agreed: list[int] = []
         self.agreed_exponents: list[int] = []
-        # Each lane's next non-zero block: its place in the task's list of keys, and its key.
-        self.positions: list[int] = []
+        # What of the blocks this rank has to send.
+        self.present = 0
+        self.values: npt.NDArray[Any] = NO_VALUES
+        # Each lane's next block to send: its key, and where it is looked for, the number of the first that it can be.
         self.announced: list[int] = []
+        self.sought: list[int] = []
+        self.unknown = 0  # lanes whose next block is still looked for: the round's packet waits for them
         # The least key that a RESULT may have in each lane, as blocks come in order.
         self.least: list[int] = []
 

@@ -22,7 +22,7 @@ class Stats:
     blocks_filled: int = 0
     """Zero blocks that were sent all the same, to give the switch room for its answer."""
     blocks_skipped: int = 0
-    """Zero blocks of the operations that are not to be sent."""
+    """Zero blocks, not to be sent, of operations that ended well."""
     blocks_received: int = 0
     """Blocks whose sums were taken from a RESULT."""
     retransmissions: int = 0

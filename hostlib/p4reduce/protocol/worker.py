@@ -25,6 +25,7 @@ from p4reduce.protocol.operation import Operation, Task
 from p4reduce.protocol.packet import Codec, Packet, ProtocolError
 from p4reduce.protocol.recovery import Recovery
 from p4reduce.protocol.rounds import Rounds
+from p4reduce.protocol.scanning import SCAN_BLOCKS
 from p4reduce.protocol.slot import NEVER, Slot
 from p4reduce.protocol.stats import Stats
 from p4reduce.protocol.timing import Timing
@@ -53,6 +54,8 @@ class Worker:
         self._recovery = Recovery(self._slots, timing or Timing(), self.stats)
         self._counter = 0
         self._tasks: dict[int, Task] = {}  # those not done, by counter
+        self._waiting: list[tuple[int, int]] = []  # for the scan: counters and slots
+        self._scan_at = NEVER
 
     # What the engine calls.
 
@@ -68,7 +71,7 @@ class Worker:
         return not self._tasks
 
     def submit(self, operation: Operation, now: float) -> None:
-        """Queues an operation; each slot begins it when it has finished the former. Scans the data at once."""
+        """Queues an operation; each slot begins it when it has finished the former."""
         if self.failure is not None:
             operation.finish(self.failure)
             return
@@ -78,7 +81,6 @@ class Worker:
         task = Task(operation, self._counter, self.membership, self._numbers[kind])
         self._counter += 1
         self._tasks[task.counter] = task
-        self.stats.blocks_skipped += task.blocks.count - task.dealing.nonzero
         for slot in self._slots[: task.slots]:
             slot.queue.append(task)
             if slot.task is None:
@@ -112,16 +114,19 @@ class Worker:
             self.stats.foreign += 1
 
     def tick(self, now: float) -> None:
-        """Sends again what has waited too long for its answer, and what has its turn."""
+        """Sends again what has waited too long for its answer, and what has its turn; and scans, where packets wait for
+        it, a bounded number of blocks."""
         self._recovery.tick(now)
+        if self._waiting:
+            self._scan(now)
 
     def take_packets(self) -> list[bytes]:
         """The UDP payloads to send to the switch, in order."""
         return self._recovery.sending.take_packets()
 
     def next_deadline(self) -> float | None:
-        """When to call `tick` next, or None for not before a packet or an operation comes."""
-        deadline = self._recovery.next_deadline
+        """When to call `tick` next: at once, where packets wait for the scan. None: not before something comes."""
+        deadline = min(self._recovery.next_deadline, self._scan_at)
         return None if deadline == NEVER else deadline
 
     def awaited(self) -> tuple[int, ...]:
@@ -184,16 +189,45 @@ class Worker:
                 self._end(implausible(self.membership, packet), insist=True)
             return
         self._recovery.answered(slot, packet.worker == self._worker, now)
-        following = self._rounds.take_result(slot, task, packet)
-        if following is not None:
-            self._recovery.send(slot, following, now)
+        if self._rounds.take_result(slot, task, packet):
+            self._send_round(slot, task, now)
         else:
             self._finished(slot, task, now)
 
     def _begin(self, slot: Slot, now: float) -> None:
         """Begins the slot's next task, if there is one."""
         if slot.queue:
-            self._recovery.send(slot, self._rounds.announce(slot, slot.queue.popleft()), now)
+            task = slot.queue.popleft()
+            self._rounds.announce(slot, task)
+            self._send_round(slot, task, now)
+
+    def _send_round(self, slot: Slot, task: Task, now: float) -> None:
+        """Sends the packet of the round that has begun, or lets it wait for the scan."""
+        packet = self._rounds.complete(slot, task)
+        if packet is None and not self._waiting:  # else others' turn is first
+            task.scanning.more(slot.index)
+            packet = self._rounds.complete(slot, task)
+        if packet is not None:
+            self._recovery.send(slot, packet, now)
+        else:
+            self._waiting.append((task.counter, slot.index))
+            self._scan_at = now
+
+    def _scan(self, now: float) -> None:
+        """Goes on with the scan, for the oldest task's slots first, and of these for the first, as all ranks do: so the
+        first are soon done, and wait for nobody."""
+        budget = SCAN_BLOCKS
+        still = []
+        for counter, index in sorted(self._waiting):
+            slot, task = self._slots[index], self._tasks[counter]
+            while (packet := self._rounds.complete(slot, task)) is None and budget > 0:
+                budget -= task.scanning.more(index)
+            if packet is not None:
+                self._recovery.send(slot, packet, now)
+            else:
+                still.append((counter, index))
+        self._waiting = still
+        self._scan_at = now if still else NEVER
 
     def _finished(self, slot: Slot, task: Task, now: float) -> None:
         slot.task = None
@@ -204,6 +238,7 @@ class Worker:
             if not self._tasks:
                 self._recovery.rest()
             self.stats.operations += 1
+            self.stats.blocks_skipped += task.scanning.zeros
             task.operation.finish()
 
     def _end(self, error: BaseException, *, insist: bool = False) -> None:
@@ -215,6 +250,8 @@ class Worker:
         for slot in self._slots:
             slot.queue.clear()
             slot.task = None
+        self._waiting = []
+        self._scan_at = NEVER
         self._recovery.end(insist=insist)
         for task in tasks.values():
             task.operation.finish(error)

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scanning.h"
+
+#include "task.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CACHE_LINE_BYTES = 64, WORD_BYTES = 8 };
+
+static uint64_t smaller(uint64_t one, uint64_t other) {
+    return one < other ? one : other;
+}
+
+bool scanning_open(struct task *task) {
+    struct scanning *scanning = &task->scanning;
+    const uint32_t rows = task->rows;
+    scanning->piece = task->streams < SCAN_BLOCKS ? SCAN_BLOCKS / task->streams : 1;
+    // Of many rows, such that streams are not all in the same lines of the cache.
+    scanning->stride = rows < CACHE_LINE_BYTES ? (rows / WORD_BYTES + 1) * WORD_BYTES
+                                               : ((rows / CACHE_LINE_BYTES + 1) | 1) * (size_t)CACHE_LINE_BYTES;
+    scanning->scanned = calloc(task->slots / GROUP_SLOTS + 1, sizeof *scanning->scanned);
+    scanning->exponents = calloc((size_t)task->slots * task->lanes, scanning->stride);
+    return scanning->scanned != NULL && scanning->exponents != NULL;
+}
+
+void scanning_close(struct task *task) {
+    free(task->scanning.scanned);
+    free(task->scanning.exponents);
+}
+
+// The first number from `from` on, and below `to`, of a block that is to be sent; `to` if there is none.
+static uint32_t find(const uint8_t *exponents, uint32_t from, uint32_t to) {
+    static const uint8_t none[WORD_BYTES] = {BLOCK_ZERO};
+    while (from < to && exponents[from] == BLOCK_ZERO) {
+        from++;
+        while (from % WORD_BYTES == 0 && from + WORD_BYTES <= to && memcmp(exponents + from, none, WORD_BYTES) == 0)
+            from += WORD_BYTES;
+    }
+    return from;
+}
+
+bool scanning_next_key(const struct task *task, uint32_t stream, uint32_t *number, uint32_t *key) {
+    const struct scanning *scanning = &task->scanning;
+    const uint32_t scanned = scanning->scanned[stream / task->lanes / GROUP_SLOTS];
+    const uint8_t *exponents = scanning->exponents + stream * scanning->stride;
+    *number = find(exponents, *number, scanned);
+    *key = *number < scanned ? *number << 8 | (255u - exponents[*number]) : NO_KEY;
+    return *number < scanned || scanned == task->rows;
+}
+
+// Writes +0 to a block of zeros that is not sent, so that it keeps no -0. Blocks without one are not written to.
+static void clear(struct task *task, uint64_t block) {
+    size_t count;
+    uint8_t *bytes = task_block(task, block, &count), any = 0;
+    count *= task->numbers.value_bytes;
+    for (size_t i = 0; i < count; i++)
+        any |= bytes[i];
+    if (any)
+        memset(bytes, 0, count);
+}
+
+// Whether a row's blocks of zeros are to be sent all the same: they have the least exponent of those that are not zero.
+static bool sends_zeros(const struct task *task, uint32_t row) {
+    const uint32_t zeros = task->request.zeros;
+    return zeros == P4REDUCE_ZEROS_SENT || (zeros == P4REDUCE_ZEROS_FIRST && row == 0);
+}
+
+// Scans the streams from `stream` on in one row. Returns how many blocks that were.
+static uint32_t scan_row(struct task *task, uint32_t stream, uint32_t row) {
+    const uint64_t block = (uint64_t)row * task->streams + stream;
+    if (block >= task->blocks)
+        return 0;
+    const uint32_t streams = (uint32_t)smaller(GROUP_SLOTS * task->lanes, task->slots * task->lanes - stream);
+    const uint32_t count = (uint32_t)smaller(streams, task->blocks - block);
+    const uint64_t first = block * task->block_size;
+    const uint64_t values = smaller((uint64_t)count * task->block_size, task->request.count - first);
+    const uint8_t *from = (const uint8_t *)task->request.data + task->numbers.value_bytes * first;
+    uint8_t exponents[GROUP_SLOTS * MAX_LANES];
+    const bool negative_zeros = numbers_scan(&task->numbers, from, values, task->block_size, exponents);
+    const uint8_t least = task->request.type == P4REDUCE_INT32 ? BLOCK_NOT_FINITE : 1;
+    const uint8_t zero = sends_zeros(task, row) ? least : BLOCK_ZERO;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint8_t exponent = exponents[i] != BLOCK_ZERO ? exponents[i] : zero;
+        task->scanning.exponents[(stream + i) * task->scanning.stride + row] = exponent;
+        if (exponent != BLOCK_ZERO)
+            continue;
+        task->scanning.zeros++;
+        if (negative_zeros && !task->request.read_only)
+            clear(task, block + i);
+    }
+    return count;
+}
+
+uint32_t scanning_more(struct task *task, uint32_t slot) {
+    const uint32_t group = slot / GROUP_SLOTS, begin = task->scanning.scanned[group];
+    const uint32_t end = begin + (uint32_t)smaller(task->scanning.piece, task->rows - begin);
+    uint32_t blocks = 0;
+    for (uint32_t row = begin; row < end; row++)
+        blocks += scan_row(task, group * GROUP_SLOTS * task->lanes, row);
+    task->scanning.scanned[group] = end;
+    return blocks;
+}

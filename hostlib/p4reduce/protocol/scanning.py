@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of an operation's blocks: streams of some slots are scanned a piece at a time, as packets need them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.protocol.blocks import ZERO, Blocks
+from p4reduce.protocol.constants import NO_KEY
+
+MAX_STREAM_LENGTH = 1 << 24
+
+SCAN_BLOCKS = 4096
+"""Blocks scanned between packets, of which a piece is a group's share."""
+GROUP_SLOTS = 16
+"""Slots whose streams are scanned together: their blocks of a row are neighbours in memory."""
+
+
+class Scanning:
+    """Which blocks are to be sent, and how large their values are, of the streams of a job's slots.
+
+    Block b is number b // streams of stream b mod streams; a row has one block of each stream.
+
+    `zeros_sent`: rows, from the first, whose blocks of zeros are to be sent as well, with the least exponent of those
+    that are not zero. Other blocks of zeros are cleared where they are scanned, so that none keeps a -0, unless
+    `read_only`.
+    """
+
+    def __init__(self, blocks: Blocks, *, slots: int, lanes: int, zeros_sent: int = 0, read_only: bool = False) -> None:
+        streams = slots * lanes
+        self.rows = -(-blocks.count // streams)
+        if self.rows > MAX_STREAM_LENGTH:
+            raise ValueError(
+                f"tensor has {blocks.count} blocks, {self.rows} in each of {streams} streams: accepted are up to "
+                f"{MAX_STREAM_LENGTH} a stream; join the job with more slots, or reduce the tensor in parts"
+            )
+        self.zeros = 0
+        """Blocks scanned that are not to be sent."""
+        self._blocks = blocks
+        self._lanes = lanes
+        self._streams = streams
+        self._zeros_sent = zeros_sent
+        self._read_only = read_only
+        self.piece = max(1, SCAN_BLOCKS // streams)
+        self._scanned = [0] * (slots // GROUP_SLOTS + 1)  # rows of each group
+        # Stream after stream: a byte finds the next block faster than an array does.
+        self._exponents = bytearray(streams * self.rows)
+        self._sent = bytearray(streams * self.rows)
+
+    def next_key(self, stream: int, number: int) -> int | None:
+        """The key of the first block of a stream that is to be sent, from `number` on: NO_KEY if there is none.
+
+        None where that is not known yet.
+        """
+        first, scanned = stream * self.rows, self._scanned[stream // self._lanes // GROUP_SLOTS]
+        place = self._sent.find(True, first + number, first + scanned)
+        if place >= 0:
+            return place - first << 8 | 255 - self._exponents[place]
+        return NO_KEY if scanned == self.rows else None
+
+    def more(self, slot: int) -> int:
+        """Scans the next piece of the streams of a slot and its neighbours. Returns how many blocks it has."""
+        group = slot // GROUP_SLOTS
+        begin = self._scanned[group]
+        end = self._scanned[group] = min(begin + self.piece, self.rows)
+        first = group * GROUP_SLOTS * self._lanes
+        last = min(first + GROUP_SLOTS * self._lanes, self._streams)
+        numbers = (np.arange(begin, end)[:, None] * self._streams + np.arange(first, last)).reshape(-1)
+        blocks = numbers[numbers < self._blocks.count]
+        exponents = np.zeros(numbers.size, np.uint8)
+        if blocks.size:
+            exponents[: blocks.size] = self._scan(blocks)
+        by_stream = exponents.reshape(-1, last - first).T
+        for of_all, own in ((self._exponents, by_stream), (self._sent, by_stream != ZERO)):
+            np.frombuffer(of_all, np.uint8).reshape(self._streams, -1)[first:last, begin:end] = own
+        return blocks.size
+
+    def _scan(self, blocks: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        exponents = self._blocks.scan(blocks.tolist())
+        exponents[(exponents == ZERO) & (blocks < self._zeros_sent * self._streams)] = self._blocks.least
+        skipped = blocks[exponents == ZERO].tolist()
+        self.zeros += len(skipped)
+        if not self._read_only:
+            self._blocks.clear(skipped)
+        return exponents

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors are scanned a piece at a time: packets leave and answers are taken in between, and nothing else differs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import simulator
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scenarios import Call, call, random_membership, random_network
+from simulator import Network, Simulation
+from test_traffic import check_traffic
+
+from p4reduce.protocol import Membership, Operation
+from p4reduce.protocol.blocks import ZERO, Blocks
+from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce.protocol.operation import ZEROS
+from p4reduce.protocol.packet import Codec
+from p4reduce.protocol.scanning import GROUP_SLOTS, MAX_STREAM_LENGTH, SCAN_BLOCKS, Scanning
+
+SLOTS, LANES = 64, 4
+MEMBERSHIP = Membership(1, 1, 0, 2, slots=SLOTS, lanes=LANES, block_size=1, first_seq=0)
+PIECE = SCAN_BLOCKS * GROUP_SLOTS // SLOTS
+
+
+def zeros_but(count: int, share: float, seed: int) -> npt.NDArray[np.float32]:
+    """-0 but for a share of ones, drawn at random: what is scanned, where nothing is to be sent, is +0 from then on."""
+    return np.where(np.random.default_rng(seed).random(count) < share, np.float32(1), np.float32(-0.0))
+
+
+def scanned(data: npt.NDArray[np.float32]) -> int:
+    """Blocks of one element that are +0 by now."""
+    return int(np.count_nonzero((data == 0) & ~np.signbit(data)))
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(0, 3000), st.sampled_from([1, 3, 16, 17, 40]), st.sampled_from([1, 2, 4]), st.integers(0, 3), st.data()
+)
+def test_each_piece_shows_more_of_the_same(count: int, slots: int, lanes: int, zeros_sent: int, data: Any) -> None:
+    share = data.draw(st.sampled_from([0, 0.01, 0.3, 1]))
+    values = np.where(np.random.default_rng(count).random(count) < share, np.float32(-3), np.float32(0))
+    blocks, streams = Blocks(values, 1), slots * lanes
+    exponents = blocks.scan() if count else np.zeros(0, np.uint8)
+    sent = exponents[: zeros_sent * streams]
+    sent[sent == ZERO] = 1
+    keys = [
+        [number << 8 | 255 - int(e) for number, e in enumerate(exponents[stream::streams]) if e]
+        for stream in range(streams)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("p4reduce.protocol.scanning.SCAN_BLOCKS", data.draw(st.integers(1, 400)))
+        scanning = Scanning(blocks, slots=slots, lanes=lanes, zeros_sent=zeros_sent)
+    known = [0] * (slots // GROUP_SLOTS + 1)  # rows of each group
+    total = 0
+    while True:
+        first = data.draw(st.integers(0, scanning.rows))
+        for stream in range(streams):
+            following = next((key for key in keys[stream] if key >> 8 >= first), NO_KEY)
+            rows = known[stream // lanes // GROUP_SLOTS]
+            is_known = following >> 8 < rows or rows == scanning.rows
+            assert scanning.next_key(stream, first) == (following if is_known else None)
+        left = [slot for slot in range(slots) if known[slot // GROUP_SLOTS] < scanning.rows]
+        if not left:
+            break
+        slot = data.draw(st.sampled_from(left))
+        found = scanning.more(slot)
+        group = slot // GROUP_SLOTS
+        known[group] = min(known[group] + scanning.piece, scanning.rows)
+        assert 0 <= found <= scanning.piece * GROUP_SLOTS * lanes
+        total += found
+    assert total == count
+    assert scanning.zeros == np.count_nonzero(exponents == ZERO)
+
+
+def test_too_many_blocks_for_the_keys() -> None:
+    data = np.broadcast_to(np.float32(0), MAX_STREAM_LENGTH * 4 + 1)  # takes no memory
+    with pytest.raises(ValueError, match="16777217 in each of 4 streams: accepted are up to 16777216"):
+        Scanning(Blocks(data, 1), slots=2, lanes=2)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.1])
+def test_first_packets_leave_after_a_bounded_scan(share: float) -> None:
+    """However late the first non-zero block of some stream comes: a quarter of the tensor holds up a slot, not all."""
+    data = zeros_but(300 * SLOTS * LANES, share, seed=1)
+    ones = np.count_nonzero(data)
+    worker = simulator.Worker(MEMBERSHIP)
+    worker.submit(Operation(data), 1.0)
+    assert scanned(data) <= PIECE
+    packets, before = len(worker.take_packets()), scanned(data)
+    while packets == 0:
+        assert worker.next_deadline() == 1.0
+        worker.tick(1.0)
+        packets, now = len(worker.take_packets()), scanned(data)
+        assert now - before <= SCAN_BLOCKS + PIECE
+        before = now
+    assert before <= 300 * LANES * GROUP_SLOTS + SCAN_BLOCKS + PIECE < (data.size - ones) / 2
+
+
+def test_what_is_dense_needs_no_tick() -> None:
+    worker = simulator.Worker(replace(MEMBERSHIP, slots=8))
+    worker.submit(Operation(np.ones(50 * 8 * LANES, np.float32)), 0.0)
+    assert len(worker.take_packets()) == 8
+
+
+def test_operations_under_way_go_on_while_another_is_scanned() -> None:
+    """A slot's answer is taken, and its next packet sent, while another slot waits for its scan."""
+    worker, codec = simulator.Worker(replace(MEMBERSHIP, slots=2)), Codec(LANES, 1)
+    first, second = Operation(np.ones(3, np.float32)), Operation(zeros_but(40_000, 0, seed=1))
+    worker.submit(first, 0.0)
+    worker.submit(second, 0.0)
+    assert scanned(second.data) <= SCAN_BLOCKS
+    for step in range(2):
+        [sent] = worker.take_packets()
+        answer = codec.decode(sent)
+        answer.op = Op.RESULT
+        worker.receive(codec.encode(answer), 0.0)
+        assert first.done == (step == 1)
+    assert scanned(second.data) <= SCAN_BLOCKS
+
+
+def test_nothing_is_scanned_after_the_end() -> None:
+    data = zeros_but(40_000, 0, seed=1)
+    worker = simulator.Worker(replace(MEMBERSHIP, slots=1))
+    worker.submit(Operation(data), 0.0)
+    worker.fail(RuntimeError("over"))
+    before = scanned(data)
+    assert before < data.size
+    assert worker.next_deadline() is None
+    worker.tick(1.0)
+    assert scanned(data) == before
+
+
+def sparse_calls(random: Random, membership: Membership) -> list[Call]:
+    """Tensors of many pieces, of any density."""
+    calls = []
+    for counter in range(random.choice([1, 2, 3])):
+        size = random.randrange(8, 40) * 1000
+        shares = [random.choice([0, 0.0005, 0.003, 0.02]) for _ in range(membership.world_size)]
+        if random.random() < 0.2:
+            shares[0] = 0.3
+        scale = 2.0 ** random.randrange(-30, 30)
+        arrays = [zeros_but(size, share, random.getrandbits(32)) * np.float32(scale) for share in shares]
+        dtype = random.choice([np.float32, np.float16, np.int32])
+        with np.errstate(over="ignore"):
+            arrays = [np.asarray(array if dtype != np.int32 else array != 0, dtype) for array in arrays]
+        one = call(arrays, membership.block_size, counter=counter)
+        one.operations[0].zeros = random.choice([*ZEROS[:2], "skipped"])
+        calls.append(one)
+    return calls
+
+
+def run_scanned(seed: int) -> Simulation:
+    random = Random(seed)
+    membership = replace(
+        random_membership(random), block_size=random.choice([1, 2]), world_size=random.choice([1, 2, 3])
+    )
+    if random.random() < 0.7:
+        membership = replace(membership, slots=random.randint(11, 40))
+    calls = sparse_calls(random, membership)
+    network = random.choice([Network(), random_network(random)])
+    lateness = random.choice([0.0, 0.00002, 0.0003, 0.02])
+    simulation = Simulation(membership, seed=seed, network=network, lateness=lateness)
+    simulation.reduce(list(zip(*(one.operations for one in calls), strict=True)), skew=random.choice([0, 0.001]))
+    for one in calls:
+        one.check()
+    check_traffic(simulation, membership, calls, lossless=network == Network() and lateness == 0)
+    return simulation
+
+
+@pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 100), marks=pytest.mark.slow)], ids=["few", "many"])
+def test_same_sums_and_packets_however_late_the_scan_is(seeds: range) -> None:
+    """Not one packet more than the blocks that are not zero need: nobody announces a block that is not to be sent."""
+    for seed in seeds:
+        try:
+            run_scanned(seed)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error
