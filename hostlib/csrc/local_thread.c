@@ -22,7 +22,7 @@ static const double SLICE_S = 0.01; // after which a rank that waits looks wheth
 
 static bool is_awaited(const struct local *local, uint32_t rank) {
     const struct rank_record *other = segment_rank(&local->segment, rank);
-    return atomic_load(&other->through[local->awaits]) <= local->awaits_window;
+    return rank != local->segment.rank && atomic_load(&other->through[local->awaits]) <= local->awaits_window;
 }
 
 static void describe_wait(const p4reduce_engine *engine, char *text, size_t room) {
@@ -34,7 +34,7 @@ static void describe_wait(const p4reduce_engine *engine, char *text, size_t room
         if (is_awaited(local, rank))
             used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%u", count++ ? ", " : "", rank);
     if (count == 0)
-        snprintf(text, room, "waiting for no rank; all are on this host");
+        snprintf(text, room, "waiting for no rank");
     else
         snprintf(text, room, "waiting for rank%s %s on this host", count > 1 ? "s" : "", ranks);
 }
@@ -219,6 +219,8 @@ static bool carry(p4reduce_engine *engine) {
     task->fingerprint = fingerprint(task->counter, task->dtype, task->reduce_op, task->request.count);
     task->numbers.seed = task->fingerprint | local->segment.rank;
     local_begin(local, task);
+    local->awaits = SCANNED;
+    local->awaits_window = local->windows;
     calls_announce(local, task, local->operations);
     const uint64_t of_window = (uint64_t)local->segment.pieces * local->piece_blocks;
     const uint64_t windows = task->blocks > of_window ? (task->blocks + of_window - 1) / of_window : 1;

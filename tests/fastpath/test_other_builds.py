@@ -110,7 +110,7 @@ def test_threads_with_a_sanitizer(sanitizer: str, tmp_path: Path) -> None:
 def test_headers_are_also_cplusplus(tmp_path: Path) -> None:
     source = tmp_path / "headers.cpp"
     names = sorted(path.name for path in (CSRC / "include").iterdir())
-    assert names == ["p4reduce.h", "p4reduce_numbers.h", "p4reduce_places.h", "p4reduce_worker.h"]
+    assert names == ["p4reduce.h", "p4reduce_local.h", "p4reduce_numbers.h", "p4reduce_places.h", "p4reduce_worker.h"]
     source.write_text("".join(f"#include <{name}>\n" for name in names))
     run(
         tool("c++"),
