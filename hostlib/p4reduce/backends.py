@@ -72,7 +72,7 @@ def start_engine(transport: Transport, membership: Membership, *, switch: str, n
     return Engine(transport, Worker(membership), switch=switch, name=name)
 
 
-def start_local_engine(transport: Transport, membership: Membership, *, name: str, timeout: float) -> Carrier:
+def start_local_engine(transport: Transport, membership: Membership, *, name: str, timeout: float) -> LocalEngine:
     """Starts what carries a communicator's operations in the memory of the host that all ranks are on; for C alone.
 
     It owns the transport, which it does not use. timeout: seconds until all ranks must have come.

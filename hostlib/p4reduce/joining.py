@@ -222,7 +222,8 @@ def take_seat(
     name = f"p4reduce rank {rank}"
     try:
         if place.local:
-            engine = start_local_engine(place.transport, place.membership, name=name, timeout=timeout)
+            engine = local_engine = start_local_engine(place.transport, place.membership, name=name, timeout=timeout)
+            log.info("job %r, rank %d: no packets, but %s", job, rank, local_engine.link())
         else:
             engine = start_engine(place.transport, place.membership, switch=place.switch, name=name)
     except BaseException as error:
@@ -231,7 +232,6 @@ def take_seat(
         if place.local and isinstance(error, P4ReduceError):
             raise JoinError(str(aborted or error)) from error
         raise
-    log.info("job %r, rank %d: %s", job, rank, "in its host's memory, without packets" if place.local else transport)
     engine.on_silence = place.session.ask
     if place.session.aborted is not None:  # before there was an engine to tell
         engine.fail(place.session.aborted)
