@@ -50,8 +50,9 @@ void calls_mismatch(const struct local *local, uint64_t number, p4reduce_error *
                  other->fingerprint);
     error_fill(error, P4REDUCE_MISMATCH,
                "ranks call different operations: of operation %" PRIu64 ", %s; on this rank, %" PRIu32
-               ", it is %s, fingerprint %08" PRIx32 ". Check that all ranks call the same collectives in the same order, "
-               "with the same number of elements, dtype and reduction",
+               ", it is %s, fingerprint %08" PRIx32
+               ". Check that all ranks call the same collectives in the same order, with the same number of elements, "
+               "dtype and reduction",
                number - 1, those, local->segment.rank, own != NULL ? own->text : "not known",
                own != NULL ? own->fingerprint : 0);
 }

@@ -72,7 +72,8 @@ static bool send_memory(int socket, int memory) {
         struct cmsghdr header;
         char room[CMSG_SPACE(sizeof(int))];
     } control = {.room = {0}};
-    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    struct msghdr message = {
+        .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
@@ -89,7 +90,8 @@ static int receive_memory(int socket) {
         struct cmsghdr header;
         char room[CMSG_SPACE(sizeof(int))];
     } control;
-    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    struct msghdr message = {
+        .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1 || byte != LAYOUT)
         return -1;
     const struct cmsghdr *header = CMSG_FIRSTHDR(&message);

@@ -3,11 +3,7 @@
 
 #include <string.h>
 
-enum { PROBED_BLOCKS = 8, VALUE_BYTES = 4, WORD_BYTES = 4, FEW_BYTES = 32 << 10 };
-
-static size_t smaller(size_t one, size_t other) {
-    return one < other ? one : other;
-}
+enum { VALUE_BYTES = 4, WORD_BYTES = 4, FEW_BYTES = 32 << 10 };
 
 void local_begin(struct local *local, struct task *task) {
     local->task = task;
@@ -28,107 +24,6 @@ bool local_piece(const struct local *local, uint64_t number, unsigned index, str
     return true;
 }
 
-static uint8_t *own_values(const struct local *local, const struct piece *piece) {
-    return (uint8_t *)local->task->request.data + local->task->numbers.value_bytes * piece->first_value;
-}
-
-static uint8_t *exponents_of(const struct local *local, const struct piece *piece, uint32_t rank) {
-    return segment_exponents(&local->segment, piece->window, rank, piece->index);
-}
-
-static uint8_t *content_of(const struct local *local, const struct piece *piece, uint32_t rank) {
-    return segment_contents(&local->segment, piece->window, rank) + piece->index;
-}
-
-// Values of one of the piece's blocks: the last may be ragged.
-static size_t values_in(const struct local *local, const struct piece *piece, unsigned block) {
-    return smaller(local->task->block_size, piece->values - (size_t)block * local->task->block_size);
-}
-
-// Scanning.
-
-// Whether some blocks, spread over the piece, are all not zero.
-static bool seems_dense(const struct local *local, const struct piece *piece) {
-    const struct task *task = local->task;
-    const size_t block_bytes = task->block_size * task->numbers.value_bytes;
-    for (unsigned i = 0; i < PROBED_BLOCKS; i++) {
-        const unsigned block = (unsigned)((uint64_t)i * piece->blocks / PROBED_BLOCKS);
-        uint8_t exponent;
-        numbers_scan(&task->numbers, own_values(local, piece) + block * block_bytes, values_in(local, piece, block),
-                     task->block_size, &exponent);
-        if (exponent == BLOCK_ZERO)
-            return false;
-    }
-    return true;
-}
-
-// Blocks of zeros that count all the same have the least exponent of those that are not zero: as in task.c.
-static void announce_zeros(const struct task *task, const struct piece *piece, uint8_t *exponents) {
-    const uint32_t zeros = task->request.zeros;
-    const uint8_t least = task->request.type == P4REDUCE_INT32 ? BLOCK_NOT_FINITE : 1;
-    for (unsigned block = 0; block < piece->blocks; block++)
-        if (exponents[block] == BLOCK_ZERO &&
-            (zeros == P4REDUCE_ZEROS_SENT ||
-             (zeros == P4REDUCE_ZEROS_FIRST && piece->first_block + block < task->streams)))
-            exponents[block] = least;
-}
-
-// Writes +0 to blocks of zeros, so that none keeps a -0.
-static void clear_zeros(const struct local *local, const struct piece *piece, const uint8_t *exponents) {
-    const struct task *task = local->task;
-    const size_t block_bytes = task->block_size * task->numbers.value_bytes;
-    for (unsigned block = 0; block < piece->blocks; block++)
-        if (exponents[block] == BLOCK_ZERO)
-            memset(own_values(local, piece) + block * block_bytes, 0,
-                   values_in(local, piece, block) * task->numbers.value_bytes);
-}
-
-static unsigned count_nonzero(const uint8_t *exponents, unsigned blocks) {
-    unsigned count = 0;
-    for (unsigned block = 0; block < blocks; block++)
-        count += exponents[block] != BLOCK_ZERO;
-    return count;
-}
-
-// Copies what is not zero behind the copies of the pieces before.
-static void copy_blocks(struct local *local, const struct piece *piece, const uint8_t *exponents) {
-    const struct task *task = local->task;
-    const size_t block_bytes = task->block_size * task->numbers.value_bytes;
-    const uint8_t *from = own_values(local, piece);
-    uint8_t *copies = segment_copies(&local->segment, piece->window, local->segment.rank);
-    segment_places(&local->segment, piece->window, local->segment.rank)[piece->index] = (uint32_t)local->copied;
-    for (unsigned block = 0; block < piece->blocks; block++, from += block_bytes)
-        if (exponents[block] != BLOCK_ZERO) {
-            memcpy(copies + local->copied, from, values_in(local, piece, block) * task->numbers.value_bytes);
-            local->copied += block_bytes;
-        }
-}
-
-void local_scan(struct local *local, const struct piece *piece) {
-    const struct task *task = local->task;
-    uint8_t *content = content_of(local, piece, local->segment.rank);
-    uint8_t *exponents = exponents_of(local, piece, local->segment.rank);
-    if (piece->index == 0)
-        local->copied = 0;
-    const bool readable = local->segment.readable && !local->by_all;
-    if (readable && task->request.zeros == P4REDUCE_ZEROS_SKIPPED && seems_dense(local, piece)) {
-        *content = UNSCANNED;
-        return;
-    }
-    const bool negative_zeros =
-        numbers_scan(&task->numbers, own_values(local, piece), piece->values, task->block_size, exponents);
-    if (task->request.zeros != P4REDUCE_ZEROS_SKIPPED)
-        announce_zeros(task, piece, exponents);
-    if (negative_zeros && !task->request.read_only)
-        clear_zeros(local, piece, exponents);
-    const unsigned nonzero = count_nonzero(exponents, piece->blocks);
-    const size_t bytes = nonzero * task->block_size * task->numbers.value_bytes;
-    const bool much = 2 * nonzero > piece->blocks || local->copied + bytes > local->segment.copies_bytes;
-    *content = nonzero == 0 ? EMPTY : readable && much ? IN_PLACE : COPIED;
-    if (*content == COPIED)
-        copy_blocks(local, piece, exponents);
-}
-
 // Adding up.
 
 // Where a rank's blocks of a piece are: all, or only those that are not zero, of which `values` is the next.
@@ -144,19 +39,19 @@ static bool find_values(struct local *local, const struct piece *piece, struct s
     const struct segment *segment = &local->segment;
     for (uint32_t rank = 0; rank < segment->ranks; rank++) {
         const struct numbers *numbers = &local->numbers[rank];
-        const uint8_t content = *content_of(local, piece, rank);
+        const uint8_t content = *piece_content(local, piece, rank);
         struct source *source = &sources[rank];
         *source = (struct source){.block_bytes = local->task->block_size * numbers->value_bytes};
         if (content == EMPTY)
             continue;
         source->packed = content == COPIED;
-        uint8_t *exponents = exponents_of(local, piece, rank);
+        uint8_t *exponents = piece_exponents(local, piece, rank);
         source->exponents = exponents;
         if (content == COPIED) {
             source->values = segment_copies(segment, piece->window, rank) +
                              segment_places(segment, piece->window, rank)[piece->index];
         } else if (rank == segment->rank) {
-            source->values = own_values(local, piece);
+            source->values = piece_own_values(local, piece);
         } else {
             uint8_t *room = local->room + rank * segment->piece_bytes;
             const struct call *call = &segment_rank(segment, rank)->calls[local->operations % 2];
@@ -188,7 +83,7 @@ static unsigned agree(const struct local *local, const struct piece *piece, cons
 // Of blocks in ascending order, each that is not zero everywhere once.
 static void sum_block(struct local *local, const struct piece *piece, struct source *sources, unsigned block,
                       unsigned exponent, uint8_t *sums) {
-    const size_t count = values_in(local, piece, block), first = (size_t)block * local->task->block_size;
+    const size_t count = piece_values_in(local, piece, block), first = (size_t)block * local->task->block_size;
     const size_t words = numbers_words(&local->task->numbers, count);
     uint8_t *more = local->words;
     bool begun = false;
@@ -210,8 +105,8 @@ static void sum_block(struct local *local, const struct piece *piece, struct sou
 // What of this rank's values the wire has no digits for.
 static void take_residual(struct local *local, const struct piece *piece, const uint8_t *agreed) {
     const struct task *task = local->task;
-    const uint8_t *exponents = exponents_of(local, piece, local->segment.rank);
-    if (task->request.residual == NULL || *content_of(local, piece, local->segment.rank) == EMPTY)
+    const uint8_t *exponents = piece_exponents(local, piece, local->segment.rank);
+    if (task->request.residual == NULL || *piece_content(local, piece, local->segment.rank) == EMPTY)
         return;
     for (unsigned block = 0; block < piece->blocks; block++)
         if (exponents[block] != BLOCK_ZERO)
@@ -227,9 +122,9 @@ static void write_values(struct local *local, const struct piece *piece, const u
                          bool clear) {
     const struct numbers *numbers = &local->task->numbers;
     const size_t block_bytes = local->task->block_size * numbers->value_bytes, stride = word_bytes_a_block(local);
-    uint8_t *to = own_values(local, piece);
+    uint8_t *to = piece_own_values(local, piece);
     for (unsigned block = 0; block < piece->blocks; block++, to += block_bytes, words += stride) {
-        const size_t count = values_in(local, piece, block);
+        const size_t count = piece_values_in(local, piece, block);
         if (agreed[block] != BLOCK_ZERO)
             numbers_dequantise(numbers, words, count, agreed[block], to);
         else if (clear)
@@ -250,9 +145,9 @@ static void sum_to_values(struct local *local, const struct piece *piece, struct
                           const uint8_t *agreed) {
     const struct numbers *numbers = &local->task->numbers;
     const size_t block_bytes = local->task->block_size * numbers->value_bytes;
-    uint8_t *sums = local->words + word_bytes_a_block(local), *to = own_values(local, piece);
+    uint8_t *sums = local->words + word_bytes_a_block(local), *to = piece_own_values(local, piece);
     for (unsigned block = 0; block < piece->blocks; block++, to += block_bytes) {
-        const size_t count = values_in(local, piece, block);
+        const size_t count = piece_values_in(local, piece, block);
         if (agreed[block] == BLOCK_ZERO) {
             memset(to, 0, count * numbers->value_bytes);
             continue;
@@ -264,7 +159,7 @@ static void sum_to_values(struct local *local, const struct piece *piece, struct
 
 static bool any_in_place(const struct local *local, const struct piece *piece) {
     for (uint32_t rank = 0; rank < local->segment.ranks; rank++)
-        if (*content_of(local, piece, rank) >= IN_PLACE)
+        if (*piece_content(local, piece, rank) >= IN_PLACE)
             return true;
     return false;
 }
@@ -305,9 +200,9 @@ bool local_reduce(struct local *local, const struct piece *piece, struct read_fa
 // Taking the sums.
 
 static void count_blocks(struct local *local, const struct piece *piece, unsigned received) {
-    const bool empty = *content_of(local, piece, local->segment.rank) == EMPTY;
+    const bool empty = *piece_content(local, piece, local->segment.rank) == EMPTY;
     const unsigned sent =
-        empty ? 0 : count_nonzero(exponents_of(local, piece, local->segment.rank), piece->blocks);
+        empty ? 0 : count_nonzero(piece_exponents(local, piece, local->segment.rank), piece->blocks);
     local->stats.blocks_sent += sent;
     local->stats.blocks_skipped += piece->blocks - sent;
     local->stats.blocks_received += received;
@@ -330,7 +225,7 @@ bool local_gather(struct local *local, const struct piece *piece, struct read_fa
     if (request->read_only)
         return true;
     if (kind == WORDS) {
-        const bool clear = *content_of(local, piece, segment->rank) == UNSCANNED;
+        const bool clear = *piece_content(local, piece, segment->rank) == UNSCANNED;
         write_values(local, piece, agreed, segment_sums(segment, piece->window, piece->index), clear);
         return true;
     }
@@ -338,6 +233,6 @@ bool local_gather(struct local *local, const struct piece *piece, struct read_fa
     const struct call *call = &segment_rank(segment, owner)->calls[local->operations % 2];
     failure->rank = owner;
     failure->error = segment_read(segment, owner, call->data + value_bytes * piece->first_value,
-                                  own_values(local, piece), piece->values * value_bytes);
+                                  piece_own_values(local, piece), piece->values * value_bytes);
     return failure->error == 0;
 }
