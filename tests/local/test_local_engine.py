@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from p4reduce import settings
 from p4reduce.errors import CollectiveTimeout, MismatchError, P4ReduceError
 from p4reduce.local.engine import COPIES, LocalEngine
 from p4reduce.local.host import digest
@@ -247,6 +248,16 @@ def test_a_rank_that_does_not_come_to_the_meeting_is_named() -> None:
     assert len(errors) == 2
     assert all(isinstance(error, CollectiveTimeout) for error in errors)
     assert any("rank 2 has not" in str(error) for error in errors)
+
+
+def test_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("P4REDUCE_LOCAL")
+    assert settings.local(None) == "auto"
+    monkeypatch.setenv("P4REDUCE_LOCAL", "off")
+    assert settings.local(None) == "off"
+    assert settings.local("auto") == "auto"
+    with pytest.raises(ValueError, match="local='on': accepted are auto, off"):
+        settings.local("on")
 
 
 def test_the_digest_is_this_hosts() -> None:
