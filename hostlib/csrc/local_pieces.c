@@ -117,18 +117,29 @@ static size_t word_bytes_a_block(const struct local *local) {
     return local->task->block_size / local->task->numbers.per_word * WORD_BYTES;
 }
 
+// They are long out of the cache, and too far apart for a processor to guess which come next.
+static void prefetch_blocks(const struct piece *piece, const uint8_t *agreed, const uint8_t *values,
+                            size_t block_bytes) {
+    for (unsigned block = 0; block < piece->blocks; block++)
+        for (size_t i = 0; agreed[block] != BLOCK_ZERO && i < block_bytes; i += LINE_BYTES)
+            __builtin_prefetch(values + block * block_bytes + i, 1);
+}
+
 // To this rank's tensor. Where `clear`, blocks of zeros are written, too, as they may hold a -0.
 static void write_values(struct local *local, const struct piece *piece, const uint8_t *agreed, const uint8_t *words,
                          bool clear) {
     const struct numbers *numbers = &local->task->numbers;
     const size_t block_bytes = local->task->block_size * numbers->value_bytes, stride = word_bytes_a_block(local);
     uint8_t *to = piece_own_values(local, piece);
-    for (unsigned block = 0; block < piece->blocks; block++, to += block_bytes, words += stride) {
+    prefetch_blocks(piece, agreed, to, block_bytes);
+    for (unsigned block = 0; block < piece->blocks; block++, to += block_bytes) {
         const size_t count = piece_values_in(local, piece, block);
-        if (agreed[block] != BLOCK_ZERO)
+        if (agreed[block] != BLOCK_ZERO) {
             numbers_dequantise(numbers, words, count, agreed[block], to);
-        else if (clear)
+            words += stride;
+        } else if (clear) {
             memset(to, 0, count * numbers->value_bytes);
+        }
     }
 }
 
@@ -136,8 +147,10 @@ static void sum_to_words(struct local *local, const struct piece *piece, struct 
                          const uint8_t *agreed, uint8_t *words) {
     const size_t stride = word_bytes_a_block(local);
     for (unsigned block = 0; block < piece->blocks; block++)
-        if (agreed[block] != BLOCK_ZERO)
-            sum_block(local, piece, sources, block, agreed[block], words + block * stride);
+        if (agreed[block] != BLOCK_ZERO) {
+            sum_block(local, piece, sources, block, agreed[block], words);
+            words += stride;
+        }
 }
 
 // Into this rank's tensor, from which the others read them.

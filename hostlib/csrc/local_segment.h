@@ -39,7 +39,7 @@ enum content {
 // Where a piece's sums are.
 enum kind {
     NOTHING, // there are none, for all blocks are zero
-    WORDS,   // in the window, as words, block by block
+    WORDS,   // in the window, as words: blocks that are not zero everywhere, one behind the other
     WHOLE,   // in its owner's tensor, as values
 };
 
