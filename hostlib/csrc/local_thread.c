@@ -67,6 +67,14 @@ static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double
     engine->newest = operation;
 }
 
+// Of a failure from outside: who disagreed may have left before this rank has looked, and others say only that it has.
+static p4reduce_error cause_of(const p4reduce_engine *engine) {
+    p4reduce_error error = engine->outside;
+    if (engine->oldest != NULL && calls_differ(engine->local, engine->local->operations))
+        calls_mismatch(engine->local, engine->local->operations, &error);
+    return error;
+}
+
 static void take_news(p4reduce_engine *engine, double now) {
     uint64_t count;
     ssize_t got = read(engine->wake, &count, sizeof count);
@@ -74,7 +82,7 @@ static void take_news(p4reduce_engine *engine, double now) {
     atomic_store(&engine->news, false);
     pthread_mutex_lock(&engine->lock);
     if (engine->outside.status != P4REDUCE_OK && engine->failure.status == P4REDUCE_OK)
-        engine->failure = engine->outside;
+        engine->failure = cause_of(engine);
     engine->must_stop = engine->closing;
     p4reduce_operation *operation;
     while ((operation = operation_pop(&engine->inbox)) != NULL)

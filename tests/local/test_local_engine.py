@@ -206,6 +206,16 @@ def test_ranks_that_call_other_things_are_named() -> None:
     assert "rank 0 has <sum of 100 float32>" in str(errors[1])
 
 
+@pytest.mark.parametrize("_", range(8))
+def test_a_disagreement_is_told_also_where_a_rank_has_left_for_it(_: int) -> None:
+    with ranks(2) as job:
+        waits = job.begin(0, Operation(np.ones(100, np.float32)))
+        assert "waiting for rank 1" in job.engines[0].progress()
+        assert isinstance(job.begin(1, Operation(np.ones(101, np.float32))).wait(), MismatchError)
+        job.engines[0].fail(P4ReduceError("rank 1 has left"))
+        assert isinstance(waits.wait(), MismatchError)
+
+
 def test_who_has_not_come_is_named_after_the_time_limit() -> None:
     with ranks(4) as job:
         began = time.monotonic()
