@@ -76,10 +76,14 @@ class Ending:
 def memberships(world_size: int, block_size: int = 64) -> list[Membership]:
     """A new job's."""
     shape = {"slots": 8, "lanes": 4, "block_size": block_size, "abort_secret": secrets.randbits(64)}
+    groups = [tuple(range(first, min(first + 16, world_size))) for first in range(0, world_size, 16)]
     return [
-        Membership(job=1, generation=1, rank=rank, world_size=world_size, first_seq=0, **shape)
+        Membership(
+            job=1, generation=1, rank=rank, world_size=world_size, first_seq=0,
+            peers=groups[rank // 16] if world_size > 32 else (), **shape,
+        )
         for rank in range(world_size)
-    ]
+    ]  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -8,8 +8,6 @@ import os
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from p4reduce.fastpath import structures
-
 LocalChoice: TypeAlias = Literal["auto", "off"]
 LOCAL_CHOICES: tuple[LocalChoice, ...] = get_args(LocalChoice)
 
@@ -23,6 +21,8 @@ def digest() -> str:
     library in the same run of a kernel, in the same namespaces of IPC, networks and processes. Hosts that are emulated
     differ in their networks alone. "" where this process cannot share any.
     """
+    from p4reduce.fastpath import structures  # not where torch only looks for backends
+
     try:
         os.close(os.memfd_create("p4reduce"))
         boot = Path(_BOOT_ID).read_text().strip()
