@@ -22,6 +22,9 @@ if not os.path.exists("/dev/nvidiactl"):
 # Tests share the processors, and torch's threads would wait for one another's turn. Told before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# What is tested is the way through the switch; tests of the other say so.
+os.environ["P4REDUCE_LOCAL"] = "off"
+
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("p4reduce", deadline=None)
 settings.load_profile("p4reduce")

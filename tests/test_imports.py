@@ -31,6 +31,13 @@ BELOW = {
     "p4reduce.control": {"p4reduce.errors"},
     "p4reduce.transport": {"p4reduce.errors", "p4reduce.protocol"},
     "p4reduce.fastpath": {"p4reduce.errors", "p4reduce.protocol", "p4reduce.transport", "p4reduce.carrier"},
+    "p4reduce.local": {
+        "p4reduce.errors",
+        "p4reduce.protocol",
+        "p4reduce.transport",
+        "p4reduce.carrier",
+        "p4reduce.fastpath",
+    },
 }
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from p4reduce.errors import P4ReduceError
+from p4reduce.local.host import LOCAL_CHOICES
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, MAX_AGGREGATORS, MAX_WORKERS
 from p4reduce.tensors import recordings
 from p4reduce.tensors.dense import WIRE_CHOICES, WireChoice
@@ -76,6 +77,9 @@ def allreduce(
     aggregators: Annotated[
         int, typer.Option(min=1, max=MAX_AGGREGATORS, help="Switches over which the slots are dealt: native or sim.")
     ] = 1,
+    local: Annotated[
+        str, typer.Option(help="auto: p4reduce's ranks reduce in this machine's memory; off: on the switch.")
+    ] = "off",
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for one reduction.")] = 120.0,
     json_file: JsonFile = None,
     plot: Plot = None,
@@ -92,6 +96,8 @@ def allreduce(
         if link is not None and target == "bmv2":
             raise P4ReduceError("--link with --target bmv2: BMv2 is slower than any link; accepted are native and sim")
         check_aggregators(target, aggregators)
+        if local not in LOCAL_CHOICES or (local == "auto" and link is not None):
+            raise P4ReduceError(f"--local {local}: accepted are off, and without --link auto")
         rate = grid.bits_per_second(link) if link is not None else None
         if rate is not None:
             links.enter()
@@ -123,7 +129,7 @@ def allreduce(
                 network.enter()
                 network.star(most)
             setup = Setup(target=target, slots=slots, threads=threads, repeat=repeat, warm_up=warm_up, timeout=timeout,
-                          links=made, aggregators=aggregators)  # fmt: skip
+                          links=made, aggregators=aggregators, local=local)  # fmt: skip
             rows, memory = measure_all(cases, names, setup, rate, console)
         report.show(report.table(rows), console)
         if json_file is not None:

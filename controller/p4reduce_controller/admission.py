@@ -13,6 +13,7 @@ DEFAULT_SLOTS = 32
 DEFAULT_TIMEOUT = 60.0
 LONGEST_TIMEOUT = 86400.0
 LONGEST_NAME = 200
+LONGEST_HOST = 64
 
 
 def problem_of(join: pb.Join, site: Site) -> str | None:
@@ -27,6 +28,8 @@ def problem_of(join: pb.Join, site: Site) -> str | None:
         return f"its switch has a name of {len(join.switch)} characters, and {LONGEST_NAME} are accepted"
     if join.switch and join.switch not in site.trees.names:
         return f"its switch is {join.switch!r}, and there are {', '.join(site.trees.names)}"
+    if len(join.host) > LONGEST_HOST:
+        return f"its host has {len(join.host)} characters, and {LONGEST_HOST} are accepted"
     if join.slots > site.capacity:
         trees = len(site.trees.roots)
         have = "the switch has" if trees == 1 else f"the {trees} switches have"

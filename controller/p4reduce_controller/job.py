@@ -35,6 +35,7 @@ class Member:
     nonce: int
     key: str = ""
     switch: str = ""  # the name of the one that it says it is at
+    host: str = ""  # what it has in common with those ranks alone with which it can share memory; "" for none
     heard: dict[int, Heard] = field(default_factory=dict)  # by the number of the switch, one in each tree
     leaving: bool = False
     away_since: float = 0.0
@@ -83,6 +84,15 @@ class Job:
     def heard_at(self, switch: int) -> list[int]:
         """The ranks that are there, each in its place as a worker."""
         return [rank for rank, member in sorted(self.members.items()) if switch in member.heard]
+
+    @property
+    def hosts(self) -> list[int]:
+        """A number for each rank, the same for those that can share memory; [] where none says that it can."""
+        if not any(member.host for member in self.members.values()):
+            return []
+        numbers: dict[object, int] = {}
+        keys = (member.host or rank for rank, member in sorted(self.members.items()))
+        return [numbers.setdefault(key, len(numbers)) for key in keys]
 
     def without(self, condition: Callable[[Member], bool]) -> list[int]:
         """Ranks that have not joined, or of which the condition does not hold."""

@@ -293,7 +293,7 @@ class Jobs:
 
     def _seat(self, job: Job, session: Session, join: pb.Join, now: float) -> None:
         key = secrets.token_hex(16) if self._returns else ""
-        member = Member(join.rank, session, self._nonce(), digest(key) if key else "", switch=join.switch)
+        member = Member(join.rank, session, self._nonce(), digest(key) if key else "", join.switch, join.host)
         job.members[join.rank] = member
         # The least patient rank decides: when it gives up, the job cannot come to be.
         job.deadline = min(job.deadline, now + (join.timeout_s or DEFAULT_TIMEOUT))
@@ -372,10 +372,11 @@ class Jobs:
 
     def _ready(self, job: Job, member: Member) -> pb.Ready:
         if not self.site.trees.uplinks:
-            return pb.Ready()
+            return pb.Ready(hosts=job.hosts)
         could = self.site.within_reach(member.switch)
         switch = next(iter(member.heard))
-        return pb.Ready(aggregators=sorted(could.index(at) for at in member.heard), peers=job.heard_at(switch))
+        aggregators = sorted(could.index(at) for at in member.heard)
+        return pb.Ready(aggregators=aggregators, peers=job.heard_at(switch), hosts=job.hosts)
 
     # Ending.
 

@@ -145,8 +145,8 @@ class _Part:
         self._name = name
         self._values: dict[str, Any] = value
 
-    def get(self, key: str, kind: type[T]) -> T:
-        value = self._values.get(key)
+    def get(self, key: str, kind: type[T], default: T | None = None) -> T:
+        value = self._values.get(key, default)
         if type(value) is not kind:
             raise StateError(f"{self._name}: {key} is {_short(value)}, and {kind.__name__} is accepted")
         return value
@@ -239,7 +239,7 @@ def _job(part: _Part, switches: int, now: float) -> Job:
 
 def _of_member(member: Member) -> dict[str, Any]:
     heard = {str(switch): _of_heard(heard) for switch, heard in member.heard.items()}
-    return {"switch": member.switch, "key_sha256": member.key, "heard": heard}
+    return {"switch": member.switch, "host": member.host, "key_sha256": member.key, "heard": heard}
 
 
 def _member(rank: int, part: _Part, switches: int) -> Member:
@@ -250,6 +250,7 @@ def _member(rank: int, part: _Part, switches: int) -> Member:
         nonce=0,
         key=part.get("key_sha256", str),
         switch=part.get("switch", str),
+        host=part.get("host", str, ""),  # which files of earlier releases have not
         heard={_index(number, switches): _heard(_Part("heard", one)) for number, one in heard.items()},
     )
 

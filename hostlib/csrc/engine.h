@@ -65,6 +65,9 @@ struct p4reduce_engine {
     unsigned asked, answered; // for a snapshot
     struct snapshot snapshot;
 
+    // Where ranks reduce in their host's memory; else NULL. Then there are neither a worker nor a link.
+    struct local *local;
+
     // The engine's thread's.
     p4reduce_worker *worker;
     struct link *link;
@@ -78,6 +81,11 @@ struct p4reduce_engine {
     uint64_t counted;
     bool must_stop;
 };
+
+// What every engine has: made, given its thread, which runs `run` with the engine, and unmade.
+p4reduce_engine *engine_make(const char *switch_address, const char *local_address);
+bool engine_start(p4reduce_engine *engine, void *(*run)(void *), const char *name, p4reduce_error *error);
+void engine_destroy(p4reduce_engine *engine);
 
 static inline void operation_push(struct operation_queue *queue, p4reduce_operation *operation) {
     operation->next = NULL;

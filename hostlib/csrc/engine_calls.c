@@ -3,6 +3,7 @@
 #include "engine_thread.h"
 
 #include "clock.h"
+#include "local_thread.h"
 #include "structures.h"
 
 #include <inttypes.h>
@@ -176,7 +177,10 @@ p4reduce_status p4reduce_failure(p4reduce_engine *engine, p4reduce_error *error)
 static struct snapshot ask(p4reduce_engine *engine) {
     pthread_mutex_lock(&engine->lock);
     if (in_thread(engine)) {
-        engine_take_snapshot(engine, clock_now());
+        if (engine->local != NULL)
+            local_take_snapshot(engine, clock_now());
+        else
+            engine_take_snapshot(engine, clock_now());
     } else if (!engine->stopped) {
         const unsigned number = ++engine->asked;
         wake(engine);
@@ -219,7 +223,8 @@ void p4reduce_close(p4reduce_engine *engine) {
         return;
     pthread_join(engine->thread, NULL);
     pthread_mutex_lock(&engine->lock);
-    engine->link->free(engine->link); // the socket is the caller's again
+    if (engine->link != NULL)
+        engine->link->free(engine->link); // the socket is the caller's again
     engine->link = NULL;
     close(engine->wake);
     engine->wake = -1;

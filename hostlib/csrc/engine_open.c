@@ -2,6 +2,7 @@
 // Making and unmaking an engine.
 #include "engine_thread.h"
 
+#include "local_thread.h"
 #include "structures.h"
 
 #include <inttypes.h>
@@ -12,13 +13,14 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-static void destroy(p4reduce_engine *engine) {
+void engine_destroy(p4reduce_engine *engine) {
     p4reduce_operation *operation;
     while ((operation = operation_pop(&engine->told)) != NULL)
         free(operation);
     if (engine->link != NULL)
         engine->link->free(engine->link);
     p4reduce_worker_free(engine->worker);
+    local_close(engine->local);
     if (engine->wake >= 0)
         close(engine->wake);
     free(engine->payloads);
@@ -33,7 +35,7 @@ void p4reduce_free(p4reduce_engine *engine) {
     if (engine == NULL)
         return;
     p4reduce_close(engine);
-    destroy(engine);
+    engine_destroy(engine);
 }
 
 static struct link *open_dealt(const p4reduce_options *options, p4reduce_error *error) {
@@ -62,8 +64,8 @@ static struct link *open_link(const p4reduce_options *options, const struct layo
     return NULL;
 }
 
-// The parts that need nothing but memory, so that `destroy` finds them all.
-static p4reduce_engine *make(const p4reduce_options *options) {
+// The parts that need nothing but memory, so that `engine_destroy` finds them all.
+p4reduce_engine *engine_make(const char *switch_address, const char *local_address) {
     p4reduce_engine *engine = calloc(1, sizeof *engine);
     if (engine == NULL)
         return NULL;
@@ -77,18 +79,22 @@ static p4reduce_engine *make(const p4reduce_options *options) {
     pthread_condattr_destroy(&attributes);
     engine->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     snprintf(engine->switch_address, sizeof engine->switch_address, "%s",
-             options->switch_address != NULL ? options->switch_address : "an unnamed address");
+             switch_address != NULL ? switch_address : "an unnamed address");
     snprintf(engine->local_address, sizeof engine->local_address, "%s",
-             options->local_address != NULL ? options->local_address : "here");
+             local_address != NULL ? local_address : "here");
     return engine;
 }
 
-static bool start_thread(p4reduce_engine *engine, const char *name, p4reduce_error *error) {
+bool engine_start(p4reduce_engine *engine, void *(*run)(void *), const char *name, p4reduce_error *error) {
+    if (engine->wake < 0) {
+        error_tell(error, P4REDUCE_SYSTEM, "no eventfd: errno %d", errno);
+        return false;
+    }
     // Signals are for the program's own threads.
     sigset_t all, former;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &former);
-    const int refused = pthread_create(&engine->thread, NULL, engine_run, engine);
+    const int refused = pthread_create(&engine->thread, NULL, run, engine);
     pthread_sigmask(SIG_SETMASK, &former, NULL);
     if (refused) {
         error_tell(error, P4REDUCE_SYSTEM, "no thread: errno %d", refused);
@@ -105,14 +111,10 @@ p4reduce_engine *p4reduce_open(const p4reduce_membership *membership, const p4re
         error_tell(error, P4REDUCE_INVALID, "options are not ones that this version of the library understands");
         return NULL;
     }
-    p4reduce_engine *engine = make(&options);
+    p4reduce_engine *engine = engine_make(options.switch_address, options.local_address);
     if (engine == NULL) {
         error_tell(error, P4REDUCE_NO_MEMORY, "no memory for an engine");
         return NULL;
-    }
-    if (engine->wake < 0) {
-        error_tell(error, P4REDUCE_SYSTEM, "no eventfd: errno %d", errno);
-        goto failed;
     }
     engine->worker = p4reduce_worker_new(membership, options.timing, error);
     if (engine->worker == NULL)
@@ -128,10 +130,10 @@ p4reduce_engine *p4reduce_open(const p4reduce_membership *membership, const p4re
         error_tell(error, P4REDUCE_NO_MEMORY, "no memory for an engine");
         goto failed;
     }
-    if (start_thread(engine, options.thread_name, error))
+    if (engine_start(engine, engine_run, options.thread_name, error))
         return engine;
 
 failed:
-    destroy(engine);
+    engine_destroy(engine);
     return NULL;
 }

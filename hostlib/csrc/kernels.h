@@ -55,6 +55,8 @@ struct kernels {
     void (*dequantise_8)(const uint8_t *wire, size_t count, int up, void *values);
     // Between big-endian int32 and the host's.
     void (*swap)(const void *from, size_t count, void *to);
+    // Adds words of the wire to sums of them, as switches do: modulo 2^32.
+    void (*add)(const uint8_t *wire, size_t count, uint8_t *sums);
     const struct halves *halves;
 };
 

@@ -237,6 +237,16 @@ AVX2 static void swap(const void *from, size_t count, void *to) {
     kernels_portable.swap(source + 4 * i, count - i, target + 4 * i);
 }
 
+AVX2 static void add(const uint8_t *wire, size_t count, uint8_t *sums) {
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        __m256i words = reversed_bytes(_mm256_loadu_si256((const __m256i *)(wire + 4 * i)));
+        __m256i sum = reversed_bytes(_mm256_loadu_si256((const __m256i *)(sums + 4 * i)));
+        _mm256_storeu_si256((__m256i *)(sums + 4 * i), reversed_bytes(_mm256_add_epi32(sum, words)));
+    }
+    kernels_portable.add(wire + 4 * i, count - i, sums + 4 * i);
+}
+
 const struct kernels kernels_avx2 = {
     .name = "avx2",
     .scan_float32 = scan_float32,
@@ -248,6 +258,7 @@ const struct kernels kernels_avx2 = {
     .dequantise_16 = dequantise_16,
     .dequantise_8 = dequantise_8,
     .swap = swap,
+    .add = add,
     .halves = &halves_avx2,
 };
 #else

@@ -249,6 +249,22 @@ AVX512 static void swap(const void *from, size_t count, void *to) {
     }
 }
 
+AVX512 static inline __m512i added(__m512i sums, __m512i words) {
+    return reversed_bytes(_mm512_add_epi32(reversed_bytes(sums), reversed_bytes(words)));
+}
+
+AVX512 static void add(const uint8_t *wire, size_t count, uint8_t *sums) {
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        _mm512_storeu_si512(sums + 4 * i, added(_mm512_loadu_si512(sums + 4 * i), _mm512_loadu_si512(wire + 4 * i)));
+    if (i < count) {
+        __mmask16 rest = first(count - i);
+        __m512i words = _mm512_maskz_loadu_epi32(rest, wire + 4 * i);
+        __m512i sum = _mm512_maskz_loadu_epi32(rest, sums + 4 * i);
+        _mm512_mask_storeu_epi32(sums + 4 * i, rest, added(sum, words));
+    }
+}
+
 const struct kernels kernels_avx512 = {
     .name = "avx512",
     .scan_float32 = scan_float32,
@@ -260,6 +276,7 @@ const struct kernels kernels_avx512 = {
     .dequantise_16 = dequantise_16,
     .dequantise_8 = dequantise_8,
     .swap = swap,
+    .add = add,
     .halves = &halves_avx2, // as fast as with wider vectors
 };
 #else

@@ -188,6 +188,15 @@ static void swap(const void *from, size_t count, void *to) {
     kernels_portable.swap(source + 4 * i, count - i, target + 4 * i);
 }
 
+static void add(const uint8_t *wire, size_t count, uint8_t *sums) {
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        uint32x4_t sum = reversed_bytes(load(sums + 4 * i));
+        store(sums + 4 * i, reversed_bytes(vaddq_u32(sum, reversed_bytes(load(wire + 4 * i)))));
+    }
+    kernels_portable.add(wire + 4 * i, count - i, sums + 4 * i);
+}
+
 const struct kernels kernels_neon = {
     .name = "neon",
     .scan_float32 = scan_float32,
@@ -199,6 +208,7 @@ const struct kernels kernels_neon = {
     .dequantise_16 = dequantise_16,
     .dequantise_8 = dequantise_8,
     .swap = swap,
+    .add = add,
     .halves = &halves_neon,
 };
 #else

@@ -116,6 +116,16 @@ static void swap(const void *from, size_t count, void *to) {
     }
 }
 
+static void add(const uint8_t *wire, size_t count, uint8_t *sums) {
+    for (size_t i = 0; i < count; i++) {
+        uint32_t word, sum;
+        memcpy(&word, wire + 4 * i, 4);
+        memcpy(&sum, sums + 4 * i, 4);
+        sum = htobe32(be32toh(sum) + be32toh(word));
+        memcpy(sums + 4 * i, &sum, 4);
+    }
+}
+
 const struct kernels kernels_portable = {
     .name = "portable",
     .scan_float32 = scan_float32,
@@ -127,5 +137,6 @@ const struct kernels kernels_portable = {
     .dequantise_16 = dequantise_16,
     .dequantise_8 = dequantise_8,
     .swap = swap,
+    .add = add,
     .halves = &halves_portable,
 };

@@ -13,6 +13,7 @@ from p4reduce.engine import Engine
 from p4reduce.fastpath.engine import NativeEngine, link_of
 from p4reduce.fastpath.library import LibraryError, UnusableLibraryError
 from p4reduce.fastpath.numbers import simd_in_use
+from p4reduce.local.engine import MEETING_TIMEOUT_S, LocalEngine
 from p4reduce.protocol import Membership, Worker
 from p4reduce.transport import Transport
 
@@ -69,3 +70,11 @@ def start_engine(transport: Transport, membership: Membership, *, switch: str, n
     if select_backend().name == "c" and link_of(transport) is not None:
         return NativeEngine(transport, membership, switch=switch, name=name)
     return Engine(transport, Worker(membership), switch=switch, name=name)
+
+
+def start_local_engine(transport: Transport, membership: Membership, *, name: str, timeout: float) -> LocalEngine:
+    """Starts what carries a communicator's operations in the memory of the host that all ranks are on; for C alone.
+
+    It owns the transport, which it does not use. timeout: seconds until all ranks must have come.
+    """
+    return LocalEngine(transport, membership, switch="", name=name, timeout=min(timeout, MEETING_TIMEOUT_S))

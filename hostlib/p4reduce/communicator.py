@@ -18,6 +18,7 @@ from p4reduce.control.client import DEFAULT_CONTROLLER, Tls
 from p4reduce.handle import Arrival, Handle, synchronous
 from p4reduce.joining import Attempt, Seat, leave_at_end, take_seat
 from p4reduce.layouts import Layouts, may_choose
+from p4reduce.local.host import LocalChoice
 from p4reduce.protocol.numbers import values_per_word
 from p4reduce.stats import Stats
 from p4reduce.submission import Submission
@@ -50,6 +51,7 @@ class Communicator:
         switch: str | None = None,
         wire: WireChoice | None = None,
         link: str | None = None,
+        local: LocalChoice | None = None,
         on_admitted: Callable[[], None] = lambda: None,
         attempt: Attempt | None = None,
     ) -> None:
@@ -73,6 +75,8 @@ class Communicator:
             "auto".
         link: the rate of this rank's link, such as "10gbit", by which `allreduce` chooses a layout; by default
             P4REDUCE_LINK, else what the interface toward the switch says, if it does.
+        local: "auto": where all ranks of the job are on one host, they reduce in its memory and send no packets, with
+            the same results; "off": all goes through the switch. By default P4REDUCE_LOCAL, else "auto".
         on_admitted: called when the job has its slots, before the other ranks are waited for.
         attempt: for this library: with which another thread can give up joining.
         Raises ValueError for a wrong argument, JoinError when the job cannot be joined (SlotsExhausted where fewer
@@ -98,6 +102,7 @@ class Communicator:
             tls=settings.tls(tls),
             timeout=self._timeout,
             at=settings.switch(switch),
+            local=settings.local(local),
             on_admitted=on_admitted,
             attempt=attempt,
         )
@@ -339,7 +344,7 @@ class Communicator:
 
     def stats(self) -> Stats:
         """What was done so far."""
-        return Stats.of(self._engine, self._layouts.sites.all())
+        return Stats.of(self._engine, self._layouts.sites.all(), local=self._seat.local)
 
     def drain(self) -> None:
         """Waits until no collective is under way. Then raises the error of one that failed meanwhile."""
@@ -384,9 +389,10 @@ class Communicator:
     def __repr__(self) -> str:
         failure = self._engine.failure
         state = "" if failure is None else f", ended: {failure}"
+        way = "in its host's memory" if self._seat.local else self._transport_kind
         return (
             f"<Communicator: rank {self.rank} of {self.world_size} in job {self._job!r} at {self._controller}, "
-            f"{self._transport_kind}{state}>"
+            f"{way}{state}>"
         )
 
     def _time_limit(self, timeout: float | None) -> float:

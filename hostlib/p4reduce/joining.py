@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from p4reduce.backends import select_backend, start_engine
+from p4reduce.backends import select_backend, start_engine, start_local_engine
 from p4reduce.carrier import Carrier
 from p4reduce.control.client import Assigned, Session, Tls
 from p4reduce.control.messages import Counted
 from p4reduce.errors import JobAborted, JoinError, P4ReduceError
+from p4reduce.local.host import LocalChoice
+from p4reduce.local.host import digest as host_digest
 from p4reduce.protocol import Membership, Worker
 from p4reduce.protocol.endings import gone_ahead
 from p4reduce.protocol.packet import Codec
@@ -21,6 +24,8 @@ from p4reduce.transport.rate import rate_toward
 
 # How long to wait for a controller that is only just starting.
 CONNECT_TIMEOUT_S = 10.0
+
+log = logging.getLogger(__name__)
 
 
 class Attempt:
@@ -59,6 +64,8 @@ class Place:
     transport: Transport
     membership: Membership
     switches: tuple[Switch, ...]
+    local: bool = False
+    """All ranks can share memory."""
 
     @property
     def switch(self) -> str:
@@ -84,6 +91,8 @@ class Seat:
     engine: Carrier
     rate: int
     """Bits a second of the link toward the switch; 0 where nobody knows."""
+    local: bool = False
+    """Operations are carried in the host's memory."""
 
     def leave(self, *, well: bool = True, on_heard: Callable[[], None] | None = None) -> None:
         """Leaves the job, together with the other ranks. Operations under way fail.
@@ -117,6 +126,7 @@ def join_job(
     tls: Tls | None,
     timeout: float,
     at: str,
+    host: str = "",
     on_abort: Callable[[JobAborted], None],
     on_counted: Callable[[Counted], None] | None = None,
     on_admitted: Callable[[], None] = lambda: None,
@@ -124,7 +134,7 @@ def join_job(
 ) -> Place:
     """Joins the job and returns when all ranks have. Raises JoinError or TransportError.
 
-    at: the name of the switch that the rank is at, or "".
+    at: the name of the switch that the rank is at, or "". host: as of `Session.join`.
     on_abort: called once, from a thread of the session's, when the job dies after that. on_counted: as of `Session`.
     on_admitted: called when the job has its slots, before the other ranks are waited for.
     attempt: with which another thread can give it up.
@@ -136,7 +146,7 @@ def join_job(
     try:
         if attempt is not None:
             attempt.begin(session)
-        place = session.join(job, rank, world_size, slots=slots, timeout=timeout, switch=at)
+        place = session.join(job, rank, world_size, slots=slots, timeout=timeout, switch=at, host=host)
         on_admitted()
         hello = Worker(membership(place, world_size, (rank,))).hello(place.hello_nonce)
         switches = tuple(Switch(at.ip, at.udp_port, at.mac) for at in place.aggregators)
@@ -157,7 +167,8 @@ def join_job(
         session.close()
         raise
     switches = tuple(switches[index] for index in ready.aggregators)
-    return Place(session, link, membership(place, world_size, ready.peers), switches)
+    local = bool(host) and len(set(ready.hosts)) == 1
+    return Place(session, link, membership(place, world_size, ready.peers), switches, local)
 
 
 def take_seat(
@@ -173,12 +184,14 @@ def take_seat(
     tls: Tls | None,
     timeout: float,
     at: str,
+    local: LocalChoice = "off",
     on_admitted: Callable[[], None] = lambda: None,
     attempt: Attempt | None = None,
 ) -> Seat:
     """Joins the job and starts what carries its operations. Raises JoinError or TransportError."""
     engine: Carrier | None = None
-    select_backend()  # complains of a wrong choice before there is anything to undo
+    backend = select_backend()  # complains of a wrong choice before there is anything to undo
+    may_share = local == "auto" and transport == "udp" and backend.name == "c"
 
     def abort(error: JobAborted) -> None:
         if engine is not None:
@@ -200,20 +213,29 @@ def take_seat(
         tls=tls,
         timeout=timeout,
         at=at,
+        host=host_digest() if may_share else "",
         on_abort=abort,
         on_counted=counted,
         on_admitted=on_admitted,
         attempt=attempt,
     )
+    name = f"p4reduce rank {rank}"
     try:
-        engine = start_engine(place.transport, place.membership, switch=place.switch, name=f"p4reduce rank {rank}")
-    except BaseException:
+        if place.local:
+            engine = local_engine = start_local_engine(place.transport, place.membership, name=name, timeout=timeout)
+            log.info("job %r, rank %d: no packets, but %s", job, rank, local_engine.link())
+        else:
+            engine = start_engine(place.transport, place.membership, switch=place.switch, name=name)
+    except BaseException as error:
+        aborted = place.session.aborted
         place.leave(well=False)
+        if place.local and isinstance(error, P4ReduceError):
+            raise JoinError(str(aborted or error)) from error
         raise
     engine.on_silence = place.session.ask
     if place.session.aborted is not None:  # before there was an engine to tell
         engine.fail(place.session.aborted)
-    return Seat(place.session, place.membership, engine, rate_toward(place.switches[0], interface))
+    return Seat(place.session, place.membership, engine, rate_toward(place.switches[0], interface), place.local)
 
 
 def membership(place: Assigned, world_size: int, peers: tuple[int, ...]) -> Membership:

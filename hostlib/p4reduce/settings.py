@@ -8,6 +8,7 @@ import os
 import re
 
 from p4reduce.control.channel import Tls
+from p4reduce.local.host import LOCAL_CHOICES, LocalChoice
 from p4reduce.protocol.constants import MAX_RANKS
 from p4reduce.tensors.dense import WIRE_CHOICES, WireChoice
 from p4reduce.transport import KINDS
@@ -61,6 +62,15 @@ def wire(value: str | None) -> WireChoice:
         if chosen == known:
             return known
     raise ValueError(f"wire={chosen!r}: accepted are {', '.join(WIRE_CHOICES)}")
+
+
+def local(value: str | None) -> LocalChoice:
+    """Whether ranks of one host reduce in its memory, by default as P4REDUCE_LOCAL says, else "auto"."""
+    chosen = text("local", value, "P4REDUCE_LOCAL", "auto")
+    for known in LOCAL_CHOICES:
+        if chosen == known:
+            return known
+    raise ValueError(f"local={chosen!r}: accepted are {', '.join(LOCAL_CHOICES)}")
 
 
 def link(value: str | None) -> int:

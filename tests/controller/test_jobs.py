@@ -113,6 +113,30 @@ class Desk:
         return self.told[session][-1].abort
 
 
+@pytest.mark.parametrize(
+    ("hosts", "told"),
+    [
+        (["a", "a", "a"], [0, 0, 0]),
+        (["a", "b", "a"], [0, 1, 0]),
+        (["", "a", ""], [0, 1, 2]),
+        (["", "", ""], []),
+    ],
+)
+def test_ranks_are_told_who_can_share_memory(hosts: list[str], told: list[int]) -> None:
+    desk = Desk()
+    sessions = [desk.join(rank, 3, host=host) for rank, host in enumerate(hosts)]
+    for session in sessions:
+        desk.hear(session)
+    desk.installed()
+    for session in sessions:
+        assert list(desk.told[session][-1].ready.hosts) == told
+
+
+def test_what_a_host_is_has_a_limit() -> None:
+    desk = Desk()
+    assert "its host has 65 characters, and 64 are accepted" in desk.last(desk.join(0, host="x" * 65)).message
+
+
 def test_ready_comes_to_all_at_once_and_last() -> None:
     desk = Desk()
     one = desk.join(0)

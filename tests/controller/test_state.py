@@ -43,9 +43,9 @@ class Kept:
         self.switches = [FakeSwitch(number=number) for number in range(len(trees.names))]
         self.load()
 
-    def job(self, name: str, *switches: int) -> list[pb.Assigned]:
+    def job(self, name: str, *switches: int, host: str = "") -> list[pb.Assigned]:
         """Ready, with a rank at each of these switches. What the ranks were assigned."""
-        sessions = [self.desk.join(rank, len(switches), name) for rank in range(len(switches))]
+        sessions = [self.desk.join(rank, len(switches), name, host=host) for rank in range(len(switches))]
         for session, switch in zip(sessions, switches, strict=True):
             self.desk.hear_at(session, switch)
         self.desk.installed()
@@ -305,3 +305,17 @@ def test_an_address_in_a_file_is_normal(kept: Kept) -> None:
     kept.save()
     kept.path.write_text(kept.path.read_text().replace("02:00:00:00:00:01", "02-00-00-00-00-01"))
     assert kept.load()[0].members[1].heard[LEAF2].sender == Endpoint("02:00:00:00:00:01", "10.0.0.1", 5001)
+
+
+def test_hosts_are_kept_and_files_without_them_are_read(kept: Kept) -> None:
+    """Those of releases whose ranks shared no memory."""
+    kept.job("job", LEAF1, LEAF1, host="here")
+    kept.save()
+    (job,) = kept.restored()
+    assert job.hosts == [0, 0]
+    root = json.loads(kept.path.read_text())
+    for member in root["jobs"][0]["members"]:
+        del member["host"]
+    kept.path.write_text(json.dumps(root))
+    (job,) = kept.restored()
+    assert job.hosts == []

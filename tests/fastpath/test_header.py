@@ -18,7 +18,7 @@ HEADERS = sorted((HOST / "include").glob("*.h"))
 STRUCTURES = {
     f"p4reduce_{structure.__name__.lower()}": structure
     for structure in (c.Error, c.Membership, c.Timing, c.Stats, c.Request, c.Options, c.Payload)
-}
+} | {"p4reduce_local_options": c.LocalOptions}
 KINDS = {**STRUCTURES, "function": c.OnEnd}
 
 

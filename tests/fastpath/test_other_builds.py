@@ -27,9 +27,11 @@ def sanitized() -> Path:
 
 @pytest.mark.timeout(900)
 def test_the_suite_with_sanitizers(sanitized: Path) -> None:
-    """Of the tests beside this one: what is read or written beside a tensor or a packet ends the process."""
+    """Of the tests beside this one, and of ranks that share memory: what is read or written beside a tensor or a packet
+    ends the process."""
     preload = " ".join(run("gcc", f"-print-file-name=lib{name}.so").strip() for name in ("asan", "ubsan"))
     tests = [path for path in sorted(Path(__file__).parent.glob("test_*.py")) if path.name != Path(__file__).name]
+    tests.append(ROOT / "tests" / "local")
     output = run(
         sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests,
         LD_PRELOAD=preload,
@@ -97,11 +99,12 @@ def test_all_sources_for_another_processor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-def test_threads_with_a_sanitizer(sanitizer: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["engine", "local"])
+def test_threads_with_a_sanitizer(what: str, sanitizer: str, tmp_path: Path) -> None:
     """Without Python, so that races between threads and leaks are seen."""
     program = tmp_path / "threads"
     options = ("-std=c11", "-D_GNU_SOURCE", "-g", "-O2", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
-    sources = [*sorted(CSRC.glob("*.c")), CSRC / "tests" / "engine_threads.c"]
+    sources = [*sorted(CSRC.glob("*.c")), CSRC / "tests" / f"{what}_threads.c"]
     run(tool("gcc"), *options, f"-I{CSRC}", f"-I{CSRC / 'include'}", *sources, "-o", program, "-lm", "-lpthread")
     for _ in range(3):
         assert run(program) == "well\n"
@@ -110,7 +113,7 @@ def test_threads_with_a_sanitizer(sanitizer: str, tmp_path: Path) -> None:
 def test_headers_are_also_cplusplus(tmp_path: Path) -> None:
     source = tmp_path / "headers.cpp"
     names = sorted(path.name for path in (CSRC / "include").iterdir())
-    assert names == ["p4reduce.h", "p4reduce_numbers.h", "p4reduce_places.h", "p4reduce_worker.h"]
+    assert names == ["p4reduce.h", "p4reduce_local.h", "p4reduce_numbers.h", "p4reduce_places.h", "p4reduce_worker.h"]
     source.write_text("".join(f"#include <{name}>\n" for name in names))
     run(
         tool("c++"),

@@ -36,6 +36,7 @@ class Setup:
     timeout: float
     links: Links | None = None
     aggregators: int = 1
+    local: str = "off"
 
     @property
     def slots_used(self) -> int:
@@ -76,6 +77,7 @@ def _run(system: str, cases: Sequence[Case], setup: Setup) -> Iterator[Figures]:
     workers = cases[0].workers
     with Family() as family:
         environment = {"WORLD_SIZE": str(workers), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        environment["P4REDUCE_LOCAL"] = setup.local
         if setup.links is not None:
             environment["P4REDUCE_LINK"] = f"{setup.links.rate / 1000:.12g}kbit"
         try:

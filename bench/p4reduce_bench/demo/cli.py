@@ -47,6 +47,7 @@ def start_workers(family: Family, controller: str, target: str, workers: int, op
         "MASTER_PORT": str(free_port()),
         "GLOO_SOCKET_IFNAME": "lo",
         "P4REDUCE_CONTROLLER": controller,
+        "P4REDUCE_LOCAL": "off",
         "OMP_NUM_THREADS": "1",
     }
     children = []

@@ -32,6 +32,7 @@ def measure(mib: int, every: int, backend: str, workers: int = 2) -> list[dict[s
                 "RANK": str(rank),
                 "WORLD_SIZE": str(workers),
                 "P4REDUCE_CONTROLLER": controller,
+                "P4REDUCE_LOCAL": "off",
                 "P4REDUCE_BACKEND": backend,
                 "OMP_NUM_THREADS": "1",
             }

@@ -79,6 +79,7 @@ def measure(setup: Setup, repeat: int) -> float:
                 "RANK": str(rank),
                 "WORLD_SIZE": str(WORKERS),
                 "P4REDUCE_CONTROLLER": controller,
+                "P4REDUCE_LOCAL": "off",
                 "P4REDUCE_TRANSPORT": setup.transport,
                 "P4REDUCE_BACKEND": setup.backend,
                 "OMP_NUM_THREADS": "1",

@@ -81,6 +81,7 @@ def soak(
                 "RANK": str(rank),
                 "WORLD_SIZE": str(workers),
                 "P4REDUCE_CONTROLLER": address,
+                "P4REDUCE_LOCAL": "off",
                 "OMP_NUM_THREADS": "1",
             }
             ranks.append(family.start(f"rank {rank}", "p4reduce_bench.parts.soak_rank", str(slots), str(rounds),

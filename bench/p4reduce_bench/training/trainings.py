@@ -170,7 +170,7 @@ def _start_ranks(
         ]  # fmt: skip
         if setup.links is not None:
             command = setup.links.inside(rank, [*command, "--counted", INTERFACE])
-        variables = {**environment, "RANK": str(rank), "P4REDUCE_TRANSPORT": "udp"}
+        variables = {**environment, "RANK": str(rank), "P4REDUCE_TRANSPORT": "udp", "P4REDUCE_LOCAL": "off"}
         ranks.append(Child(f"rank {rank}", command, variables))
         family.children.append(ranks[-1])
     return ranks

@@ -274,6 +274,7 @@ class Network:
             "GLOO_SOCKET_IFNAME": topology.interface(host, topology.ports(host)[1]),
             "P4REDUCE_CONTROLLER": control.CONTROLLER,
             "P4REDUCE_TRANSPORT": "udp",
+            "P4REDUCE_LOCAL": "off",
             **({"P4REDUCE_SWITCH": topology.ports(host)[1]} if len(topology.roots) == 1 else {}),
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",

@@ -63,6 +63,9 @@ static void compare_dequantise(const struct kernels *kernels, int headroom) {
             kernels->swap(wire + place, count, values);
             kernels_portable.swap(wire + place, count, expected);
             check(memcmp(values, expected, 4 * count) == 0, "swap", exponent, count);
+            kernels->add(wire + place, count, (uint8_t *)values);
+            kernels_portable.add(wire + place, count, (uint8_t *)expected);
+            check(memcmp(values, expected, 4 * count) == 0, "add", exponent, count);
         }
     }
 }

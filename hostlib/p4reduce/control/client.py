@@ -113,10 +113,19 @@ class Session:
             return self._ready is not None and self._aborted is None
 
     def join(
-        self, job: str, rank: int, world_size: int, *, slots: int = 0, timeout: float = JOIN_TIMEOUT, switch: str = ""
+        self,
+        job: str,
+        rank: int,
+        world_size: int,
+        *,
+        slots: int = 0,
+        timeout: float = JOIN_TIMEOUT,
+        switch: str = "",
+        host: str = "",
     ) -> Assigned:
         """Takes the rank's seat. `slots` 0 leaves their number to the controller. `switch`: the name of the one that
-        the rank is at, where several could hear it.
+        the rank is at, where several could hear it. `host`: what only the ranks have in common with which it can share
+        memory; "" for none.
 
         `timeout` (seconds) is how long the controller may wait for the other ranks before the job is given up. Raises
         JoinError: nobody listens there, TLS or the token are not accepted, or the controller refuses the join.
@@ -126,7 +135,9 @@ class Session:
         for name, value in (("rank", rank), ("world_size", world_size), ("slots", slots)):
             if not 0 <= value < 2**32:
                 raise JoinError(f"{name}={value}: it must be 0 or more, and below 2^32")
-        join = pb.Join(job=job, rank=rank, world_size=world_size, slots=slots, timeout_s=timeout, switch=switch)
+        join = pb.Join(
+            job=job, rank=rank, world_size=world_size, slots=slots, timeout_s=timeout, switch=switch, host=host
+        )
         self._join_timeout = timeout
         deadline = time.monotonic() + self._connect_timeout
         while True:

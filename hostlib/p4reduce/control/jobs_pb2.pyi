@@ -52,20 +52,22 @@ class ClientMessage(_message.Message):
     def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ..., unanswered: _Optional[_Union[Unanswered, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
-    __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch")
+    __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch", "host")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     SWITCH_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     world_size: int
     slots: int
     timeout_s: float
     switch: str
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ...) -> None: ...
+    host: str
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ...) -> None: ...
 
 class Rejoin(_message.Message):
     __slots__ = ("job", "generation", "rank", "key")
@@ -146,12 +148,14 @@ class Assigned(_message.Message):
     def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., worker: _Optional[int] = ..., slots: _Optional[int] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., first_seq: _Optional[int] = ..., hello_nonce: _Optional[int] = ..., aggregators: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., rejoin_key: _Optional[str] = ..., rejoin_s: _Optional[float] = ..., abort_secret: _Optional[int] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("aggregators", "peers")
+    __slots__ = ("aggregators", "peers", "hosts")
     AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
     PEERS_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
     aggregators: _containers.RepeatedScalarFieldContainer[int]
     peers: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, aggregators: _Optional[_Iterable[int]] = ..., peers: _Optional[_Iterable[int]] = ...) -> None: ...
+    hosts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, aggregators: _Optional[_Iterable[int]] = ..., peers: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Left(_message.Message):
     __slots__ = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from p4reduce.local.host import LocalChoice
 from p4reduce.tensors.dense import WireChoice
 
 NAME = "p4reduce"
@@ -23,3 +24,4 @@ class Options:
     interface: str | None = None
     token: str | None = None
     wire: WireChoice | None = None
+    local: LocalChoice | None = None

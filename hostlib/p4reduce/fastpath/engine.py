@@ -62,13 +62,6 @@ class NativeEngine(Carrier):
     def __init__(self, transport: Transport, membership: Membership, *, switch: str, name: str = "p4reduce") -> None:
         """`switch`: its address, for error messages. `name`: of the threads."""
         super().__init__(name)
-        link = link_of(transport)
-        if link is None:
-            raise ValueError(
-                f"transport is a {type(transport).__name__}: accepted are UdpTransport, RawTransport, and a "
-                "DealtTransport of UdpTransports"
-            )
-        first, *more = link.sockets
         self._transport = transport
         self._library = library()
         self._lock = threading.Lock()
@@ -77,8 +70,22 @@ class NativeEngine(Carrier):
         self._ended_at = 0.0  # the latest
         self._given: BaseException | None = None  # the first failure from outside
         self._failure: BaseException | None = None
+        self._handle = ctypes.c_void_p(self._open(membership, switch, name))
+        self._finalizer = weakref.finalize(self, _free, self._library, self._handle, self._pid)
+        self._thread = threading.Thread(target=self._tell, name=f"{name} ends", daemon=True)
+        self._thread.start()
+
+    def _open(self, membership: Membership, switch: str, name: str) -> int:
+        """The C engine."""
+        link = link_of(self._transport)
+        if link is None:
+            raise ValueError(
+                f"transport is a {type(self._transport).__name__}: accepted are UdpTransport, RawTransport, and a "
+                "DealtTransport of UdpTransports"
+            )
+        first, *more = link.sockets
         error = c.Error.make()
-        handle = self._library.p4reduce_open(
+        handle: int | None = self._library.p4reduce_open(
             to_c(membership),
             c.Options.make(
                 link=link.kind,
@@ -87,17 +94,14 @@ class NativeEngine(Carrier):
                 more_sockets=(ctypes.c_int32 * len(more))(*more) if more else None,
                 more_count=len(more),
                 switch_address=switch.encode(),
-                local_address=transport.local_address[0].encode(),
+                local_address=self._transport.local_address[0].encode(),
                 thread_name=name.encode()[:15],
             ),
             error,
         )
         if not handle:
             raise to_exception(error)
-        self._handle = ctypes.c_void_p(handle)
-        self._finalizer = weakref.finalize(self, _free, self._library, self._handle, self._pid)
-        self._thread = threading.Thread(target=self._tell, name=f"{name} ends", daemon=True)
-        self._thread.start()
+        return handle
 
     @property
     def failure(self) -> BaseException | None:

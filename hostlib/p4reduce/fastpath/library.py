@@ -32,6 +32,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "p4reduce_abi": (c_uint, []),
     "p4reduce_simd": (c_char_p, []),
     "p4reduce_open": (c_void_p, [POINTER(c.Membership), POINTER(c.Options), _ERROR]),
+    "p4reduce_open_local": (c_void_p, [POINTER(c.Membership), POINTER(c.LocalOptions), _ERROR]),
     "p4reduce_submit": (c_int, [c_void_p, POINTER(c.Request), POINTER(c_void_p), _ERROR]),
     "p4reduce_next_ended": (c_void_p, [c_void_p, c_double, _ERROR]),
     "p4reduce_fail": (None, [c_void_p, c_char_p]),

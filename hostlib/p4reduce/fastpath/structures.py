@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The structures of hostlib/csrc/include/p4reduce.h, field by field; a test holds them to it."""
+"""The structures of hostlib/csrc/include/p4reduce*.h, field by field; a test holds them to it."""
 
 from __future__ import annotations
 
@@ -133,6 +133,16 @@ class Options(Sized):
         ("more_sockets", ctypes.POINTER(c_int32)),
         ("more_count", c_uint32),
         ("reserved_too", c_uint32),
+    ]
+
+
+class LocalOptions(Sized):
+    _fields_: ClassVar = [
+        ("size", c_uint32),
+        ("copies", c_uint32),
+        ("meeting", c_char_p),
+        ("timeout", c_double),
+        ("thread_name", c_char_p),
     ]
 
 

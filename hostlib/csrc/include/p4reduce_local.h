@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An engine for a job whose ranks are all on one host: they reduce in memory that they share, and send no packets. All
+ * that p4reduce.h says of engines holds, and results have the same bits as those of a switch. */
+#ifndef P4REDUCE_LOCAL_API_H
+#define P4REDUCE_LOCAL_API_H
+
+#include "p4reduce.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct p4reduce_local_options {
+    uint32_t size;
+    uint32_t copies;     /* not 0: values are copied through shared memory, even where ranks could read each other's */
+    const char *meeting; /* by which ranks find each other: at most 64 characters that nobody else knows */
+    double timeout;      /* seconds within which all ranks have to be there */
+    const char *thread_name; /* at most 15 characters; NULL for "p4reduce" */
+} p4reduce_local_options;
+
+/* Starts an engine; returns when all ranks have. Ranks are processes of one user in the same network and process
+ * namespaces, or threads of one. Returns NULL on error. */
+P4REDUCE_API p4reduce_engine *p4reduce_open_local(const p4reduce_membership *membership,
+                                                  const p4reduce_local_options *options, p4reduce_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "local_pieces.h"
+
+#include <string.h>
+
+enum { VALUE_BYTES = 4, WORD_BYTES = 4, FEW_BYTES = 32 << 10 };
+
+void local_begin(struct local *local, struct task *task) {
+    local->task = task;
+    const size_t most = local->segment.piece_bytes / ((size_t)task->block_size * VALUE_BYTES);
+    local->piece_blocks = (unsigned)smaller(most, MOST_PIECE_BLOCKS);
+    local->by_all = task->blocks <= local->piece_blocks && task->request.count * VALUE_BYTES <= FEW_BYTES;
+}
+
+bool local_piece(const struct local *local, uint64_t number, unsigned index, struct piece *piece) {
+    const struct task *task = local->task;
+    const uint64_t first = (number * local->segment.pieces + index) * local->piece_blocks;
+    if (index >= local->segment.pieces || first >= task->blocks)
+        return false;
+    *piece = (struct piece){.window = local->windows + number, .index = index, .first_block = first};
+    piece->blocks = (unsigned)smaller(task->blocks - first, local->piece_blocks);
+    piece->first_value = first * task->block_size;
+    piece->values = smaller(task->request.count - piece->first_value, (size_t)piece->blocks * task->block_size);
+    return true;
+}
+
+// Adding up.
+
+// Where a rank's blocks of a piece are: all, or only those that are not zero, of which `values` is the next.
+struct source {
+    const uint8_t *values, *exponents; // NULL where all are zero
+    size_t block_bytes;
+    bool packed;
+};
+
+// Of each rank.
+static bool find_values(struct local *local, const struct piece *piece, struct source *sources,
+                        struct read_failure *failure) {
+    const struct segment *segment = &local->segment;
+    for (uint32_t rank = 0; rank < segment->ranks; rank++) {
+        const struct numbers *numbers = &local->numbers[rank];
+        const uint8_t content = *piece_content(local, piece, rank);
+        struct source *source = &sources[rank];
+        *source = (struct source){.block_bytes = local->task->block_size * numbers->value_bytes};
+        if (content == EMPTY)
+            continue;
+        source->packed = content == COPIED;
+        uint8_t *exponents = piece_exponents(local, piece, rank);
+        source->exponents = exponents;
+        if (content == COPIED) {
+            source->values = segment_copies(segment, piece->window, rank) +
+                             segment_places(segment, piece->window, rank)[piece->index];
+        } else if (rank == segment->rank) {
+            source->values = piece_own_values(local, piece);
+        } else {
+            uint8_t *room = local->room + rank * segment->piece_bytes;
+            const struct call *call = &segment_rank(segment, rank)->calls[local->operations % 2];
+            failure->rank = rank;
+            failure->error = segment_read(segment, rank, call->data + numbers->value_bytes * piece->first_value, room,
+                                          piece->values * numbers->value_bytes);
+            if (failure->error)
+                return false;
+            source->values = room;
+        }
+        if (content == UNSCANNED)
+            numbers_scan(numbers, source->values, piece->values, local->task->block_size, exponents);
+    }
+    return true;
+}
+
+// Returns how many blocks are not zero at some rank, and each one's largest exponent.
+static unsigned agree(const struct local *local, const struct piece *piece, const struct source *sources,
+                      uint8_t *agreed) {
+    memset(agreed, BLOCK_ZERO, piece->blocks);
+    for (uint32_t rank = 0; rank < local->segment.ranks; rank++) {
+        const uint8_t *exponents = sources[rank].exponents;
+        for (unsigned block = 0; exponents != NULL && block < piece->blocks; block++)
+            agreed[block] = agreed[block] > exponents[block] ? agreed[block] : exponents[block];
+    }
+    return count_nonzero(agreed, piece->blocks);
+}
+
+// Of blocks in ascending order, each that is not zero everywhere once.
+static void sum_block(struct local *local, const struct piece *piece, struct source *sources, unsigned block,
+                      unsigned exponent, uint8_t *sums) {
+    const size_t count = piece_values_in(local, piece, block), first = (size_t)block * local->task->block_size;
+    const size_t words = numbers_words(&local->task->numbers, count);
+    uint8_t *more = local->words;
+    bool begun = false;
+    for (uint32_t rank = 0; rank < local->segment.ranks; rank++) {
+        struct source *source = &sources[rank];
+        if (source->exponents == NULL || source->exponents[block] == BLOCK_ZERO)
+            continue;
+        const struct numbers *numbers = &local->numbers[rank];
+        const uint8_t *values = source->values + (source->packed ? 0 : block * source->block_bytes);
+        if (source->packed)
+            source->values += source->block_bytes;
+        numbers_quantise(numbers, values, count, exponent, piece->first_value + first, begun ? more : sums);
+        if (begun)
+            numbers->kernels->add(more, words, sums);
+        begun = true;
+    }
+}
+
+// What of this rank's values the wire has no digits for.
+static void take_residual(struct local *local, const struct piece *piece, const uint8_t *agreed) {
+    const struct task *task = local->task;
+    const uint8_t *exponents = piece_exponents(local, piece, local->segment.rank);
+    if (task->request.residual == NULL || *piece_content(local, piece, local->segment.rank) == EMPTY)
+        return;
+    for (unsigned block = 0; block < piece->blocks; block++)
+        if (exponents[block] != BLOCK_ZERO)
+            task_quantise(task, piece->first_block + block, agreed[block], local->words);
+}
+
+static size_t word_bytes_a_block(const struct local *local) {
+    return local->task->block_size / local->task->numbers.per_word * WORD_BYTES;
+}
+
+// They are long out of the cache, and too far apart for a processor to guess which come next.
+static void prefetch_blocks(const struct piece *piece, const uint8_t *agreed, const uint8_t *values,
+                            size_t block_bytes) {
+    for (unsigned block = 0; block < piece->blocks; block++)
+        for (size_t i = 0; agreed[block] != BLOCK_ZERO && i < block_bytes; i += LINE_BYTES)
+            __builtin_prefetch(values + block * block_bytes + i, 1);
+}
+
+// To this rank's tensor. Where `clear`, blocks of zeros are written, too, as they may hold a -0.
+static void write_values(struct local *local, const struct piece *piece, const uint8_t *agreed, const uint8_t *words,
+                         bool clear) {
+    const struct numbers *numbers = &local->task->numbers;
+    const size_t block_bytes = local->task->block_size * numbers->value_bytes, stride = word_bytes_a_block(local);
+    uint8_t *to = piece_own_values(local, piece);
+    prefetch_blocks(piece, agreed, to, block_bytes);
+    for (unsigned block = 0; block < piece->blocks; block++, to += block_bytes) {
+        const size_t count = piece_values_in(local, piece, block);
+        if (agreed[block] != BLOCK_ZERO) {
+            numbers_dequantise(numbers, words, count, agreed[block], to);
+            words += stride;
+        } else if (clear) {
+            memset(to, 0, count * numbers->value_bytes);
+        }
+    }
+}
+
+static void sum_to_words(struct local *local, const struct piece *piece, struct source *sources,
+                         const uint8_t *agreed, uint8_t *words) {
+    const size_t stride = word_bytes_a_block(local);
+    for (unsigned block = 0; block < piece->blocks; block++)
+        if (agreed[block] != BLOCK_ZERO) {
+            sum_block(local, piece, sources, block, agreed[block], words);
+            words += stride;
+        }
+}
+
+// Into this rank's tensor, from which the others read them.
+static void sum_to_values(struct local *local, const struct piece *piece, struct source *sources,
+                          const uint8_t *agreed) {
+    const struct numbers *numbers = &local->task->numbers;
+    const size_t block_bytes = local->task->block_size * numbers->value_bytes;
+    uint8_t *sums = local->words + word_bytes_a_block(local), *to = piece_own_values(local, piece);
+    for (unsigned block = 0; block < piece->blocks; block++, to += block_bytes) {
+        const size_t count = piece_values_in(local, piece, block);
+        if (agreed[block] == BLOCK_ZERO) {
+            memset(to, 0, count * numbers->value_bytes);
+            continue;
+        }
+        sum_block(local, piece, sources, block, agreed[block], sums);
+        numbers_dequantise(numbers, sums, count, agreed[block], to);
+    }
+}
+
+static bool any_in_place(const struct local *local, const struct piece *piece) {
+    for (uint32_t rank = 0; rank < local->segment.ranks; rank++)
+        if (*piece_content(local, piece, rank) >= IN_PLACE)
+            return true;
+    return false;
+}
+
+bool local_reduce(struct local *local, const struct piece *piece, struct read_failure *failure) {
+    const struct segment *segment = &local->segment;
+    struct source sources[MAX_RANKS];
+    if (!find_values(local, piece, sources, failure))
+        return false;
+    if (local->by_all) {
+        uint8_t agreed[MOST_PIECE_BLOCKS];
+        agree(local, piece, sources, agreed);
+        sum_to_words(local, piece, sources, agreed, local->room);
+        take_residual(local, piece, agreed);
+        local->stats.blocks_received += count_nonzero(agreed, piece->blocks);
+        if (!local->task->request.read_only)
+            write_values(local, piece, agreed, local->room, false);
+        return true;
+    }
+    struct window_head *head = segment_window(segment, piece->window);
+    uint8_t *agreed = segment_agreed(segment, piece->window, piece->index);
+    const unsigned nonzero = agree(local, piece, sources, agreed);
+    const bool may_be_whole = segment->readable && local->alike && !local->task->request.read_only;
+    head->owners[piece->index] = (uint8_t)segment->rank;
+    if (nonzero == 0) {
+        head->kinds[piece->index] = NOTHING;
+    } else if (may_be_whole && (any_in_place(local, piece) || 2 * nonzero > piece->blocks)) {
+        take_residual(local, piece, agreed);
+        sum_to_values(local, piece, sources, agreed);
+        head->kinds[piece->index] = WHOLE;
+    } else {
+        sum_to_words(local, piece, sources, agreed, segment_sums(segment, piece->window, piece->index));
+        head->kinds[piece->index] = WORDS;
+    }
+    return true;
+}
+
+// Taking the sums.
+
+static void count_blocks(struct local *local, const struct piece *piece, unsigned received) {
+    const bool empty = *piece_content(local, piece, local->segment.rank) == EMPTY;
+    const unsigned sent =
+        empty ? 0 : count_nonzero(piece_exponents(local, piece, local->segment.rank), piece->blocks);
+    local->stats.blocks_sent += sent;
+    local->stats.blocks_skipped += piece->blocks - sent;
+    local->stats.blocks_received += received;
+}
+
+bool local_gather(struct local *local, const struct piece *piece, struct read_failure *failure) {
+    const struct segment *segment = &local->segment;
+    if (local->by_all) {
+        count_blocks(local, piece, 0);
+        return true;
+    }
+    const struct window_head *head = segment_window(segment, piece->window);
+    const struct p4reduce_request *request = &local->task->request;
+    const uint8_t kind = head->kinds[piece->index], owner = head->owners[piece->index];
+    const uint8_t *agreed = segment_agreed(segment, piece->window, piece->index);
+    count_blocks(local, piece, kind == NOTHING ? 0 : count_nonzero(agreed, piece->blocks));
+    if (kind == NOTHING || (kind == WHOLE && owner == segment->rank))
+        return true;
+    take_residual(local, piece, agreed);
+    if (request->read_only)
+        return true;
+    if (kind == WORDS) {
+        const bool clear = *piece_content(local, piece, segment->rank) == UNSCANNED;
+        write_values(local, piece, agreed, segment_sums(segment, piece->window, piece->index), clear);
+        return true;
+    }
+    const size_t value_bytes = local->task->numbers.value_bytes;
+    const struct call *call = &segment_rank(segment, owner)->calls[local->operations % 2];
+    failure->rank = owner;
+    failure->error = segment_read(segment, owner, call->data + value_bytes * piece->first_value,
+                                  piece_own_values(local, piece), piece->values * value_bytes);
+    return failure->error == 0;
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank does with a piece of a tensor that the ranks of its host reduce: scan its own values, add up those of
+// all, and take the sums.
+#ifndef P4REDUCE_LOCAL_PIECES_H
+#define P4REDUCE_LOCAL_PIECES_H
+
+#include "local_segment.h"
+#include "task.h"
+
+// A rank's side of what the ranks of its host reduce.
+struct local {
+    struct segment segment;
+    p4reduce_stats stats;
+    uint64_t windows;    // before the operation's first
+    uint64_t operations; // that were begun
+    uint8_t *room;       // for a piece of each rank
+    uint8_t *words;      // for the words of two blocks
+    // The operation under way:
+    struct task *task;
+    struct numbers numbers[MAX_RANKS]; // as each rank has its values
+    bool alike;                        // all ranks want their sums as the same values
+    bool by_all;                       // so few values that every rank adds up all of them for itself
+    unsigned piece_blocks;
+    size_t copied; // bytes of the window that is scanned
+    enum phase awaits; // of the window, for who asks
+    uint64_t awaits_window;
+};
+
+struct piece {
+    uint64_t window;
+    unsigned index; // within the window
+    uint64_t first_block, first_value;
+    unsigned blocks;
+    size_t values;
+};
+
+// Where reading another rank's memory failed.
+struct read_failure {
+    uint32_t rank;
+    int error; // an errno; 0: none
+};
+
+// False where there is none of that index in the operation's window of that number, the first being 0.
+bool local_piece(const struct local *local, uint64_t number, unsigned index, struct piece *piece);
+
+// Begins an operation: says how large its pieces are.
+void local_begin(struct local *local, struct task *task);
+
+// Finds out what of this rank's values is not zero.
+void local_scan(struct local *local, const struct piece *piece);
+// Adds up all ranks' values, for all ranks; `by_all`: for this one alone. False where a rank's cannot be read.
+bool local_reduce(struct local *local, const struct piece *piece, struct read_failure *failure);
+// Takes the sums, where that is left to do. False where they cannot be read.
+bool local_gather(struct local *local, const struct piece *piece, struct read_failure *failure);
+
+// Parts of a piece.
+
+static inline size_t smaller(size_t one, size_t other) {
+    return one < other ? one : other;
+}
+
+static inline uint8_t *piece_own_values(const struct local *local, const struct piece *piece) {
+    return (uint8_t *)local->task->request.data + local->task->numbers.value_bytes * piece->first_value;
+}
+
+static inline uint8_t *piece_exponents(const struct local *local, const struct piece *piece, uint32_t rank) {
+    return segment_exponents(&local->segment, piece->window, rank, piece->index);
+}
+
+static inline uint8_t *piece_content(const struct local *local, const struct piece *piece, uint32_t rank) {
+    return segment_contents(&local->segment, piece->window, rank) + piece->index;
+}
+
+// Values of one of the piece's blocks: the last may be ragged.
+static inline size_t piece_values_in(const struct local *local, const struct piece *piece, unsigned block) {
+    return smaller(local->task->block_size, piece->values - (size_t)block * local->task->block_size);
+}
+
+// Blocks that are not zero.
+static inline unsigned count_nonzero(const uint8_t *exponents, unsigned blocks) {
+    unsigned count = 0;
+    for (unsigned block = 0; block < blocks; block++)
+        count += exponents[block] != BLOCK_ZERO;
+    return count;
+}
+
+#endif

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank's operations, one after the other. Each goes through its windows in steps: scan one, reduce the one before,
+// gather the one before that; so ranks seldom wait for each other in between.
+#include "local_thread.h"
+
+#include "clock.h"
+#include "engine_thread.h"
+#include "local_calls.h"
+#include "local_futex.h"
+#include "structures.h"
+
+#include <fenv.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const double SLICE_S = 0.01; // after which a rank that waits looks whether something else has happened
+
+// Texts.
+
+static bool is_awaited(const struct local *local, uint32_t rank) {
+    const struct rank_record *other = segment_rank(&local->segment, rank);
+    return rank != local->segment.rank && atomic_load(&other->through[local->awaits]) <= local->awaits_window;
+}
+
+static void describe_wait(const p4reduce_engine *engine, char *text, size_t room) {
+    const struct local *local = engine->local;
+    char ranks[5 * MAX_RANKS + 8] = "";
+    size_t used = 0;
+    unsigned count = 0;
+    for (uint32_t rank = 0; engine->oldest != NULL && rank < local->segment.ranks; rank++)
+        if (is_awaited(local, rank))
+            used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%u", count++ ? ", " : "", rank);
+    if (count == 0)
+        snprintf(text, room, "waiting for no rank");
+    else
+        snprintf(text, room, "waiting for rank%s %s on this host", count > 1 ? "s" : "", ranks);
+}
+
+void local_take_snapshot(p4reduce_engine *engine, double now) {
+    struct snapshot *snapshot = &engine->snapshot;
+    snapshot->stats = engine->local->stats;
+    snapshot->stats.seconds = engine->seconds + (engine->oldest != NULL ? now - engine->busy_since : 0);
+    snapshot->unanswered = -1;
+    describe_wait(engine, snapshot->progress, sizeof snapshot->progress);
+    snprintf(snapshot->link, sizeof snapshot->link, "memory of this host, %s",
+             engine->local->segment.readable ? "process_vm_readv" : "copies");
+}
+
+// What other threads want, and what goes wrong.
+
+static void fail_here(p4reduce_engine *engine, const p4reduce_error *error) {
+    pthread_mutex_lock(&engine->lock);
+    if (engine->failure.status == P4REDUCE_OK)
+        engine->failure = *error;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
+    if (engine->oldest == NULL)
+        engine->oldest_since = engine->busy_since = now;
+    operation->newer = NULL;
+    operation->older = engine->newest;
+    *(engine->newest ? &engine->newest->newer : &engine->oldest) = operation;
+    engine->newest = operation;
+}
+
+// Of a failure from outside: who disagreed may have left before this rank has looked, and others say only that it has.
+static p4reduce_error cause_of(const p4reduce_engine *engine) {
+    p4reduce_error error = engine->outside;
+    if (engine->oldest != NULL && calls_differ(engine->local, engine->local->operations))
+        calls_mismatch(engine->local, engine->local->operations, &error);
+    return error;
+}
+
+static void take_news(p4reduce_engine *engine, double now) {
+    uint64_t count;
+    ssize_t got = read(engine->wake, &count, sizeof count);
+    (void)got;
+    atomic_store(&engine->news, false);
+    pthread_mutex_lock(&engine->lock);
+    if (engine->outside.status != P4REDUCE_OK && engine->failure.status == P4REDUCE_OK)
+        engine->failure = cause_of(engine);
+    engine->must_stop = engine->closing;
+    p4reduce_operation *operation;
+    while ((operation = operation_pop(&engine->inbox)) != NULL)
+        begin(engine, operation, now);
+    if (engine->answered != engine->asked) {
+        local_take_snapshot(engine, now);
+        engine->answered = engine->asked;
+        pthread_cond_broadcast(&engine->changed);
+    }
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static void fail_late(p4reduce_engine *engine) {
+    const struct local *local = engine->local;
+    char wait[TEXT_BYTES];
+    describe_wait(engine, wait, sizeof wait);
+    p4reduce_error error;
+    error_fill(&error, P4REDUCE_TIMEOUT, "%s did not end within %g s: %s", engine->oldest->name,
+               engine->oldest->timeout, wait);
+    for (uint32_t rank = 0; rank < local->segment.ranks; rank++)
+        if (is_awaited(local, rank))
+            error.awaited[rank / 32] |= UINT32_C(1) << rank % 32;
+    fail_here(engine, &error);
+}
+
+// Whether the operation under way goes on.
+static bool goes_on(p4reduce_engine *engine) {
+    const double now = clock_now();
+    if (atomic_load(&engine->news))
+        take_news(engine, now);
+    if (engine->failure.status == P4REDUCE_OK && calls_differ(engine->local, engine->local->operations)) {
+        p4reduce_error error;
+        calls_mismatch(engine->local, engine->local->operations, &error);
+        fail_here(engine, &error);
+    }
+    if (engine->failure.status == P4REDUCE_OK && now - engine->oldest_since >= engine->oldest->timeout)
+        fail_late(engine);
+    return engine->failure.status == P4REDUCE_OK;
+}
+
+static bool could_read(p4reduce_engine *engine, const struct read_failure *failure) {
+    if (failure->error == 0)
+        return true;
+    p4reduce_error error;
+    if (failure->error == ESRCH) {
+        error_fill(&error, P4REDUCE_ABORTED, "rank %u has ended: its process is not there any more", failure->rank);
+        error.rank = (int32_t)failure->rank;
+    } else {
+        error_fill(&error, P4REDUCE_SYSTEM, "the tensor of rank %u cannot be read: %s", failure->rank,
+                   strerror(failure->error));
+    }
+    fail_here(engine, &error);
+    return false;
+}
+
+// Waiting for the other ranks.
+
+// How often ranks have come to the end of a phase in the window's place when all have in this window.
+static uint32_t all_of(const struct local *local, uint64_t window) {
+    return (uint32_t)(local->segment.ranks * (window / WINDOWS + 1));
+}
+
+static void arrive(struct local *local, enum phase phase, uint64_t window) {
+    struct window_head *head = segment_window(&local->segment, window);
+    struct rank_record *own = segment_rank(&local->segment, local->segment.rank);
+    atomic_store_explicit(&own->through[phase], window + 1, memory_order_release);
+    if (atomic_fetch_add(&head->arrived[phase], 1) + 1 != all_of(local, window))
+        return;
+    if (phase == REDUCED)
+        atomic_store(&head->next_piece, 0); // nobody takes one any more, until all have gathered
+    futex_wake_all(&head->arrived[phase]);
+}
+
+// Waits until all ranks are through with a phase of the window.
+static bool await(p4reduce_engine *engine, enum phase phase, uint64_t window) {
+    struct local *local = engine->local;
+    _Atomic uint32_t *arrived = &segment_window(&local->segment, window)->arrived[phase];
+    local->awaits = phase;
+    local->awaits_window = window;
+    for (uint32_t seen; (int32_t)((seen = atomic_load(arrived)) - all_of(local, window)) < 0;) {
+        if (!goes_on(engine))
+            return false;
+        futex_wait(arrived, seen, SLICE_S);
+    }
+    return true;
+}
+
+// The steps of an operation's windows, by number, the first being 0.
+
+static bool scan(p4reduce_engine *engine, uint64_t number) {
+    struct local *local = engine->local;
+    const uint64_t window = local->windows + number;
+    if (window >= WINDOWS && !await(engine, GATHERED, window - WINDOWS))
+        return false;
+    struct piece piece;
+    for (unsigned index = 0; local_piece(local, number, index, &piece); index++)
+        local_scan(local, &piece);
+    arrive(local, SCANNED, window);
+    return true;
+}
+
+static bool reduce(p4reduce_engine *engine, uint64_t number) {
+    struct local *local = engine->local;
+    const uint64_t window = local->windows + number;
+    if (!await(engine, SCANNED, window))
+        return false;
+    if (number == 0) {
+        if (calls_differ(local, local->operations))
+            return goes_on(engine);
+        calls_take(local, local->operations);
+    }
+    struct window_head *head = segment_window(&local->segment, window);
+    struct piece piece;
+    struct read_failure failure = {.error = 0};
+    unsigned index = 0;
+    while (local_piece(local, number, local->by_all ? index++ : atomic_fetch_add(&head->next_piece, 1), &piece))
+        if (!local_reduce(local, &piece, &failure))
+            return could_read(engine, &failure);
+    arrive(local, REDUCED, window);
+    return true;
+}
+
+static bool gather(p4reduce_engine *engine, uint64_t number) {
+    struct local *local = engine->local;
+    const uint64_t window = local->windows + number;
+    if (!local->by_all && !await(engine, REDUCED, window))
+        return false;
+    struct piece piece;
+    struct read_failure failure = {.error = 0};
+    for (unsigned index = 0; local_piece(local, number, index, &piece); index++)
+        if (!local_gather(local, &piece, &failure))
+            return could_read(engine, &failure);
+    arrive(local, GATHERED, window);
+    return true;
+}
+
+// Reduces the oldest operation's tensor. False if it has failed.
+static bool carry(p4reduce_engine *engine) {
+    struct local *local = engine->local;
+    struct task *task = engine->oldest->task;
+    task->counter = (uint32_t)local->operations++;
+    task->fingerprint = fingerprint(task->counter, task->dtype, task->reduce_op, task->request.count);
+    task->numbers.seed = task->fingerprint | local->segment.rank;
+    local_begin(local, task);
+    local->awaits = SCANNED;
+    local->awaits_window = local->windows;
+    calls_announce(local, task, local->operations);
+    const uint64_t of_window = (uint64_t)local->segment.pieces * local->piece_blocks;
+    const uint64_t windows = task->blocks > of_window ? (task->blocks + of_window - 1) / of_window : 1;
+    for (uint64_t step = 0; step < windows + 2; step++)
+        if (!goes_on(engine) || (step < windows && !scan(engine, step)) ||
+            (step >= 1 && step <= windows && !reduce(engine, step - 1)) || (step >= 2 && !gather(engine, step - 2)))
+            return false;
+    const uint64_t last = local->windows + windows - 1;
+    local->windows += windows;
+    // Where others read this rank's tensor, they have to have done so.
+    return local->by_all || await(engine, GATHERED, last);
+}
+
+// Ends the oldest operation.
+static void end(p4reduce_engine *engine, const p4reduce_error *error) {
+    p4reduce_operation *operation = engine->oldest;
+    task_free(operation->task);
+    operation->task = NULL;
+    engine_ended(operation, error);
+}
+
+static void wait_for_news(const p4reduce_engine *engine) {
+    struct pollfd descriptor = {.fd = engine->wake, .events = POLLIN};
+    poll(&descriptor, 1, -1);
+}
+
+void *local_run(void *context) {
+    p4reduce_engine *engine = context;
+    fesetenv(FE_DFL_ENV); // as the numbers need it, whatever the thread that made this one has set
+    while (!engine->must_stop) {
+        if (engine->oldest == NULL)
+            wait_for_news(engine);
+        if (atomic_load(&engine->news))
+            take_news(engine, clock_now());
+        if (engine->oldest != NULL && engine->failure.status == P4REDUCE_OK && carry(engine)) {
+            engine->local->stats.operations++;
+            end(engine, NULL);
+        }
+        while (engine->oldest != NULL && engine->failure.status != P4REDUCE_OK)
+            end(engine, &engine->failure);
+    }
+    // The failure is set, so nothing was added to the inbox after the last look into it.
+    take_news(engine, clock_now());
+    while (engine->oldest != NULL)
+        end(engine, &engine->failure);
+    pthread_mutex_lock(&engine->lock);
+    local_take_snapshot(engine, clock_now());
+    engine->answered = engine->asked;
+    engine->stopped = true;
+    pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
+    return NULL;
+}
+
+void local_close(struct local *local) {
+    if (local == NULL)
+        return;
+    segment_close(&local->segment);
+    free(local->room);
+    free(local->words);
+    free(local);
+}

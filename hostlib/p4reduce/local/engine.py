@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What carries the operations of a job whose ranks are all on one host: the C engine, in their memory."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+
+from p4reduce.fastpath import structures as c
+from p4reduce.fastpath.engine import NativeEngine
+from p4reduce.fastpath.library import to_exception
+from p4reduce.fastpath.worker import to_c
+from p4reduce.protocol import Membership
+from p4reduce.transport import Transport
+
+COPIES = "P4REDUCE_LOCAL_COPIES"
+"""Environment variable: 1 has ranks copy their values for each other, where they could read each other's memory."""
+
+MEETING_TIMEOUT_S = 30.0
+
+
+class LocalEngine(NativeEngine):
+    """A `NativeEngine` that sends no packets. It returns when all ranks have met."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        membership: Membership,
+        *,
+        switch: str,
+        name: str = "p4reduce",
+        timeout: float = MEETING_TIMEOUT_S,
+    ) -> None:
+        """timeout: seconds until all ranks must be there. The other arguments are those of `NativeEngine`; the
+        transport is only kept, and closed in the end. Raises CollectiveTimeout or P4ReduceError."""
+        self._meeting_timeout = timeout
+        super().__init__(transport, membership, switch=switch, name=name)
+
+    def _open(self, membership: Membership, switch: str, name: str) -> int:
+        del switch
+        error = c.Error.make()
+        options = c.LocalOptions.make(
+            copies=os.environ.get(COPIES) == "1",
+            meeting=meeting(membership).encode(),
+            timeout=self._meeting_timeout,
+            thread_name=name.encode()[:15],
+        )
+        handle: int | None = self._library.p4reduce_open_local(to_c(membership), ctypes.byref(options), error)
+        if not handle:
+            raise to_exception(error)
+        return handle
+
+
+def meeting(membership: Membership) -> str:
+    """What the ranks of the job know alone, as the secret that is the job's does not follow from it."""
+    text = f"p4reduce {membership.job} {membership.generation} {membership.abort_secret}"
+    return f"p4reduce-{hashlib.sha256(text.encode()).hexdigest()[:40]}"

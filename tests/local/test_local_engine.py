@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums in shared memory are those of the reference, bit for bit; and what goes wrong is said."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from p4reduce import settings
+from p4reduce.errors import CollectiveTimeout, MismatchError, P4ReduceError
+from p4reduce.local.engine import COPIES, LocalEngine
+from p4reduce.local.host import digest
+from p4reduce.protocol import Operation
+from p4reduce.protocol.blocks import ZERO, Blocks
+from p4reduce.protocol.fingerprint import fingerprint
+from p4reduce.protocol.halves import BFLOAT16, narrowed
+from p4reduce.protocol.numbers import WIRES, Wire, numbers_for, reference_allreduce
+
+from .engines import NoTransport, Ranks, memberships, ranks
+
+SEED = int(os.environ.get("P4REDUCE_SEED", "1"))
+SIZES = (0, 1, 63, 64, 65, 5000, 8192, 8193, 20_000, 40_000, 131_072, 300_017)
+DTYPES = (*2 * (np.dtype(np.float32),), np.dtype(np.int32), np.dtype(np.float16), BFLOAT16)
+DENSITIES = (0.0, 0.01, 0.2, 0.5, 0.9, 1.0)
+
+
+def random_array(random: np.random.Generator, dtype: np.dtype[Any], size: int, density: float) -> npt.NDArray[Any]:
+    """Blocks of zeros among others, and some values that are seldom right by chance."""
+    there = np.repeat(random.random(size // 64 + 1) < density, 64)[:size]
+    if dtype == np.int32:
+        return np.where(there, random.integers(-(2**31), 2**31, size), 0).astype(np.int32)
+    zero = random.choice([0.0, -0.0])
+    values = np.where(there, random.standard_normal(size) * 10.0 ** random.integers(-6, 4, size), zero)
+    if size and random.random() < 0.4:
+        values[random.integers(size, size=3)] = random.choice([np.nan, np.inf, -np.inf, 1e-42])
+    with np.errstate(over="ignore"):
+        values = values.astype(np.float32)
+        return narrowed(values, dtype) if dtype != np.float32 else values
+
+
+def check_random_sums(job: Ranks, count: int, seed: int, block_size: int = 64) -> None:
+    random = np.random.default_rng(seed)
+    for number in range(count):
+        dtype = DTYPES[random.integers(len(DTYPES))]
+        wire: Wire = "int32" if dtype == np.int32 else random.choice(WIRES)
+        size, density = int(random.choice(SIZES)), float(random.choice(DENSITIES))
+        op = "avg" if dtype != np.int32 and random.random() < 0.3 else "sum"
+        arrays = [random_array(random, dtype, size, density) for _ in job.engines]
+        operations = [
+            Operation(array.copy(), wire=wire, reduce_op=op, divisor=len(arrays) if op == "avg" else 1)
+            for array in arrays
+        ]
+        called = fingerprint(job.operations, operations[0].numbers, op, size)
+        job.reduce(operations)
+        with np.errstate(all="ignore"):
+            expected = reference_allreduce(arrays, op, block_size, wire, called)
+        for rank, operation in enumerate(operations):
+            assert operation.data.tobytes() == expected.tobytes(), (seed, number, rank, operation, wire, density)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_sums_are_the_references(world_size: int) -> None:
+    with ranks(world_size) as job:
+        assert "process_vm_readv" in job.engines[0].link()
+        check_random_sums(job, 10, SEED)
+
+
+@pytest.mark.parametrize("block_size", [1, 7, 32, 1024])
+def test_blocks_of_any_size(block_size: int) -> None:
+    with ranks(2, block_size) as job:
+        check_random_sums(job, 5, SEED + block_size, block_size)
+
+
+def test_by_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(COPIES, "1")
+    with ranks(3) as job:
+        assert "copies" in job.engines[0].link()
+        check_random_sums(job, 8, SEED + 100)
+        arrays = [random_array(np.random.default_rng(rank), DTYPES[0], 1_500_001, 0.5) for rank in range(3)]
+        operations = [Operation(array.copy()) for array in arrays]
+        job.reduce(operations)
+        with np.errstate(all="ignore"):
+            expected = reference_allreduce(arrays)
+        assert all(operation.data.tobytes() == expected.tobytes() for operation in operations)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("world_size", [2, 4, 17, 40])
+def test_many_sums(world_size: int, seed: int) -> None:
+    with ranks(world_size) as job:
+        check_random_sums(job, 15, SEED + 1000 * seed)
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+@pytest.mark.parametrize("density", [0.1, 1.0])
+def test_ranks_may_have_16_bit_floats_and_float32(size: int, density: float) -> None:
+    """Of the same tensor: who multiplies it with a factor has it as float32."""
+    random = np.random.default_rng(SEED)
+    narrow = [random_array(random, np.dtype(np.float16), size, density) for _ in range(3)]
+    with np.errstate(all="ignore"):
+        wide = narrow[0].astype(np.float32)
+        called = fingerprint(0, "float16:int16", "sum", size)
+        expected = reference_allreduce([wide, *(each.astype(np.float32) for each in narrow[1:])], "sum", 64, "int16")
+    with ranks(3) as job:
+        operations = [Operation(each, dtype="float16", wire="int16") for each in (wide, narrow[1], narrow[2])]
+        assert called == fingerprint(0, operations[0].numbers, "sum", size)
+        job.reduce(operations)
+    assert wide.tobytes() == expected.tobytes()
+    with np.errstate(all="ignore"):
+        for other in narrow[1:]:
+            assert other.tobytes() == narrowed(expected, np.dtype(np.float16)).tobytes()
+
+
+@pytest.mark.parametrize("wire", ["int32", "int8"])
+@pytest.mark.parametrize(("size", "density"), [(1000, 1.0), (200_000, 0.2), (200_000, 1.0)])
+def test_residuals(size: int, density: float, wire: Wire) -> None:
+    """They are what the wire has no digits for, of the blocks that are not zero here."""
+    random = np.random.default_rng(SEED)
+    arrays = [random_array(random, np.dtype(np.float32), size, density) for _ in range(3)]
+    residuals = [np.full(size, 7, np.float32) for _ in range(3)]
+    operations = [
+        Operation(array.copy(), wire=wire, residual=residual) for array, residual in zip(arrays, residuals, strict=True)
+    ]
+    called = fingerprint(0, operations[0].numbers, "sum", size)
+    with ranks(3) as job:
+        job.reduce(operations)
+    numbers = numbers_for(np.dtype(np.float32), 3, wire)
+    each = 64 * numbers.per_word
+    exponents = np.max([Blocks(array, each).scan() for array in arrays], axis=0)
+    for rank, array in enumerate(arrays):
+        expected = np.full(size, 7, np.float32)
+        own = np.flatnonzero(Blocks(array, each).scan() != ZERO).tolist()
+        if own:
+            values, agreed = Blocks(array, each).gather(own), exponents[own].tolist()
+            with np.errstate(all="ignore"):
+                left = values - numbers.dequantise(numbers.quantise(values, agreed, own, called | rank), agreed)
+            Blocks(expected, each).scatter(own, np.where(np.isfinite(left), left, 0))
+        assert residuals[rank].tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("size", [500, 200_000])
+def test_what_is_only_read_stays_as_it_is(size: int) -> None:
+    arrays = [np.random.default_rng(rank).standard_normal(size).astype(np.float32) for rank in range(3)]
+    given = [array.copy() for array in arrays]
+    given[1].flags.writeable = False
+    with ranks(3) as job:
+        job.reduce([Operation(array, read_only=rank == 1) for rank, array in enumerate(given)])
+    expected = reference_allreduce(arrays)
+    assert given[1].tobytes() == arrays[1].tobytes()
+    assert given[0].tobytes() == given[2].tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("zeros", ["first", "sent"])
+def test_zeros_that_count(zeros: Any) -> None:
+    arrays = [np.zeros(100_000, np.float32) for _ in range(2)]
+    arrays[0][64 * 100] = 1
+    with ranks(2) as job:
+        job.reduce([Operation(array, zeros=zeros) for array in arrays])
+        blocks = -(-100_000 // 64)
+        stats = job.engines[1].stats
+        assert stats.blocks_sent == (blocks if zeros == "sent" else 32)
+        assert stats.blocks_sent + stats.blocks_skipped == blocks
+    assert arrays[0].tobytes() == arrays[1].tobytes()
+    assert np.flatnonzero(arrays[0]).tolist() == [6400]
+
+
+def test_many_at_once_from_several_threads() -> None:
+    """Operations go in the order of their submission, whoever submits them."""
+    sizes = [(37 * number) % 20_000 for number in range(60)]
+    arrays = [[np.full(size, rank + 1, np.float32) for size in sizes] for rank in range(3)]
+    with ranks(3) as job:
+
+        def submit(rank: int) -> None:
+            endings = [job.begin(rank, Operation(array)) for array in arrays[rank]]
+            assert [ending.wait() for ending in endings] == [None] * len(sizes)
+
+        threads = [threading.Thread(target=submit, args=(rank,)) for rank in range(3)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            assert job.engines[0].stats.packets_sent == 0
+            assert job.engines[1].progress()
+            time.sleep(0.001)
+        assert job.engines[2].stats.operations == len(sizes)
+    assert all((array == 6).all() for own in arrays for array in own)
+
+
+def test_ranks_that_call_other_things_are_named() -> None:
+    with ranks(3) as job:
+        endings = [
+            job.begin(0, Operation(np.ones(100, np.float32))),
+            job.begin(2, Operation(np.ones(2_000_000, np.float32))),
+        ]
+        errors = [ending.wait() for ending in endings]  # though rank 1 has not come
+        late = job.begin(1, Operation(np.ones(100, np.float32))).wait()
+    assert all(isinstance(error, MismatchError) for error in [*errors, late])
+    assert "rank 2 has <sum of 2000000 float32>" in str(errors[0])
+    assert "on this rank, 0, it is <sum of 100 float32>" in str(errors[0])
+    assert "rank 0 has <sum of 100 float32>" in str(errors[1])
+
+
+@pytest.mark.parametrize("_", range(8))
+def test_a_disagreement_is_told_also_where_a_rank_has_left_for_it(_: int) -> None:
+    with ranks(2) as job:
+        waits = job.begin(0, Operation(np.ones(100, np.float32)))
+        assert "waiting for rank 1" in job.engines[0].progress()
+        assert isinstance(job.begin(1, Operation(np.ones(101, np.float32))).wait(), MismatchError)
+        job.engines[0].fail(P4ReduceError("rank 1 has left"))
+        assert isinstance(waits.wait(), MismatchError)
+
+
+def test_who_has_not_come_is_named_after_the_time_limit() -> None:
+    with ranks(4) as job:
+        began = time.monotonic()
+        ending = job.begin(0, Operation(np.ones(100, np.float32)), timeout=0.5)
+        job.begin(2, Operation(np.ones(100, np.float32)))
+        error = ending.wait()
+        assert 0.4 < time.monotonic() - began < 5
+        assert isinstance(error, CollectiveTimeout)
+        assert error.awaited == (1, 3)
+        assert str(error) == "operation of 0 did not end within 0.5 s: waiting for ranks 1, 3 on this host"
+        with pytest.raises(CollectiveTimeout):
+            job.begin(0, Operation(np.ones(1, np.float32)))
+
+
+def test_a_failure_from_outside_ends_what_waits() -> None:
+    with ranks(2) as job:
+        ending = job.begin(0, Operation(np.ones(100, np.float32)))
+        assert "waiting for rank 1" in job.engines[0].progress()
+        job.engines[0].fail(P4ReduceError("the other rank has gone"))
+        began = time.monotonic()
+        assert str(ending.wait()) == "the other rank has gone"
+        assert time.monotonic() - began < 2
+
+
+def test_a_rank_that_does_not_come_to_the_meeting_is_named() -> None:
+    first, second, _ = memberships(3)
+    errors: list[BaseException] = []
+
+    def come(membership: Any) -> None:
+        try:
+            LocalEngine(NoTransport(), membership, switch="", timeout=0.5)
+        except P4ReduceError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=come, args=(membership,)) for membership in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(errors) == 2
+    assert all(isinstance(error, CollectiveTimeout) for error in errors)
+    assert any("rank 2 has not" in str(error) for error in errors)
+
+
+def test_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("P4REDUCE_LOCAL")
+    assert settings.local(None) == "auto"
+    monkeypatch.setenv("P4REDUCE_LOCAL", "off")
+    assert settings.local(None) == "off"
+    assert settings.local("auto") == "auto"
+    with pytest.raises(ValueError, match="local='on': accepted are auto, off"):
+        settings.local("on")
+
+
+def test_the_digest_is_this_hosts() -> None:
+    assert digest() == digest()
+    assert len(digest()) == 64
