@@ -48,11 +48,13 @@ class Ready:
     """What is known when all ranks are there.
 
     aggregators: this rank's, one a tree, by index among those that were assigned. peers: the ranks at its switches,
-    each in its place as a worker there; () stands for all ranks of the job.
+    each in its place as a worker there; () stands for all ranks of the job. answers: whether the controller answers
+    full HELLOs.
     """
 
     aggregators: tuple[int, ...]
     peers: tuple[int, ...] = ()
+    answers: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def take_assigned(message: pb.Assigned) -> Assigned:
 def take_ready(message: pb.Ready, assigned: Assigned | None) -> Ready:
     """assigned: what came before; a controller that names no aggregators means all of it."""
     everything = range(len(assigned.aggregators)) if assigned else ()
-    return Ready(tuple(message.aggregators or everything), tuple(message.peers))
+    return Ready(tuple(message.aggregators or everything), tuple(message.peers), message.answers)
 
 
 def take_counted(message: pb.Counted) -> Counted:
