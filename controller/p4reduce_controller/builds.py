@@ -1,14 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled programs that are installed with us: their folders below `compiled`, by the least MTU of links."""
+"""The compiled programs that are installed with us, by the links that they are for."""
 
 from __future__ import annotations
 
-BUILDS = {8270: "jumbo", 1086: "."}
-"""Those with longer packets first; the MTU is the length of the longest with its IPv4 header."""
-LARGEST_BUILD, LEAST_MTU = max(BUILDS), min(BUILDS)
+from dataclasses import dataclass
+
 DEFAULT_MTU, MOST_MTU = 1500, 65535
 
 
-def build_for(mtu: int) -> str:
-    """The folder of the build with the longest packets that such links carry. `mtu`: `LEAST_MTU` or more."""
-    return next(folder for needed, folder in BUILDS.items() if needed <= mtu)
+@dataclass(frozen=True)
+class Build:
+    """`folder` is below `compiled`. `mtu`: the least of links, which is the longest packet with its IPv4 header."""
+
+    folder: str
+    mtu: int
+    lanes: int
+    block_size: int
+
+
+BUILDS = (Build("jumbo", 8270, lanes=8, block_size=256), Build(".", 1086, lanes=4, block_size=64))
+"""Those with longer packets first."""
+LARGEST_BUILD, LEAST_MTU = BUILDS[0].mtu, BUILDS[-1].mtu
+
+
+def build_for(mtu: int) -> Build:
+    """The build with the longest packets that such links carry. `mtu`: `LEAST_MTU` or more."""
+    return next(build for build in BUILDS if build.mtu <= mtu)

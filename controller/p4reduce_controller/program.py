@@ -58,7 +58,7 @@ class _Named(Protocol):
 def load_schema(directory: Path | None = None, mtu: int = DEFAULT_MTU) -> fy.P4Schema:
     """P4Info and program from `directory`, or of those that were installed with us the ones for links of this MTU."""
     try:
-        root = directory or resources.files("p4reduce_controller.compiled") / build_for(mtu)
+        root = directory or resources.files("p4reduce_controller.compiled") / build_for(mtu).folder
     except ModuleNotFoundError:
         raise PipelineError("the compiled P4 program is not installed here; name its directory (--pipeline)") from None
     files = [root / P4INFO, root / JSON]

@@ -16,6 +16,7 @@ from p4reduce_bench.allreduce.links import CONTROL, INTERFACE, SWITCH, Links
 from p4reduce_bench.allreduce.reducers import mpi_environment
 from p4reduce_bench.processes.children import Child, ChildFailed, Family
 from p4reduce_bench.processes.switches import START_UP_S, start_switches
+from p4reduce_controller.builds import DEFAULT_MTU
 
 _DEFAULT_SLOTS = {"native": 512, "sim": 64, "bmv2": 16}
 _LINK_SLOTS = 64  # fill the links that are emulated here; more wait in the links' queues
@@ -36,6 +37,7 @@ class Setup:
     timeout: float
     links: Links | None = None
     aggregators: int = 1
+    mtu: int = DEFAULT_MTU
 
     @property
     def slots_used(self) -> int:
@@ -115,7 +117,8 @@ def start_switch(family: Family, workers: int, setup: Setup) -> str:
     places = start_switches(family, setup.target, ports, address=address, aggregators=setup.aggregators,
                             options=threads)  # fmt: skip
     listen = ["--listen", f"{CONTROL}:0", "--insecure"] if setup.links else ["--listen", "127.0.0.1:0"]
-    controller = family.start("controller", "p4reduce", "controller", *places, *listen, "--json")
+    controller = family.start("controller", "p4reduce", "controller", *places, *listen,
+                              "--mtu", str(setup.mtu), "--json")  # fmt: skip
     return str(controller.first(START_UP_S)["listen"])
 
 
