@@ -69,23 +69,8 @@ class Links:
         mtu = str(self._mtu)
         for bridge, kind, name, address in ends:
             end = f"{kind}{worker + 1}"
-            run(
-                "ip",
-                "link",
-                "add",
-                end,
-                "mtu",
-                mtu,
-                "type",
-                "veth",
-                "peer",
-                "name",
-                name,
-                "mtu",
-                mtu,
-                "netns",
-                str(pid),
-            )
+            peer = ["peer", "name", name, "mtu", mtu, "netns", str(pid)]
+            run("ip", "link", "add", end, "mtu", mtu, "type", "veth", *peer)
             run("ip", "link", "set", end, "master", bridge, "up")
             run(*inside, "ip", "address", "add", f"{address}/24", "dev", name)
             run(*inside, "ip", "link", "set", name, "up")
