@@ -7,7 +7,7 @@ import select
 import time
 from collections.abc import Sequence
 
-from p4reduce.control.client import HELLO_INTERVAL, Session
+from p4reduce.control.client import Session
 from p4reduce.errors import JoinError
 from p4reduce.protocol.aggregators import from_aggregator
 from p4reduce.protocol.constants import Op
@@ -17,6 +17,7 @@ from p4reduce.protocol.probes import full_hello, short_hello
 from p4reduce.transport import Switch, Transport, TransportError
 
 ANSWER_TIMEOUT_S = 10.0
+ASK_AGAIN_S = 0.5  # more than a controller takes: what answers a second time comes into the job, and is ignored
 _IPV4_AND_UDP = 20 + 8  # bytes of headers
 _NONCE = slice(14, 22)  # the fingerprint and the first key
 
@@ -57,7 +58,7 @@ class Prober:
             if now >= deadline:
                 raise TransportError(self._unanswered(next(iter(awaited.values()))))
             link.send([self._full])
-            while awaited and (left := now + HELLO_INTERVAL - time.monotonic()) > 0:
+            while awaited and (left := min(now + ASK_AGAIN_S, deadline) - time.monotonic()) > 0:
                 if poll.poll(1000 * left):
                     for half in map(self._answered, link.receive()):
                         awaited.pop(half, None)

@@ -17,6 +17,7 @@ PARTS = ["test_rounds.py", "test_lanes.py", "test_slots.py", "test_admission.py"
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1300)
 @pytest.mark.parametrize("target", ["sim", "native", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
 def test_larger_packets(target: str) -> None:
     if COMPILED != SHIPPED:

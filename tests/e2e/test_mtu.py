@@ -16,7 +16,7 @@ JUMBO = ("--mtu", "9000")
 def test_large_packets(monkeypatch: pytest.MonkeyPatch, target: str, backend: str) -> None:
     monkeypatch.setenv("P4REDUCE_BACKEND", backend)
     with over_udp(*JUMBO, target=target) as stack:
-        finish(Setting(stack), SHAPES, "jumbo", world_size=3)
+        finish(Setting(stack), SHAPES, "jumbo", world_size=3, slots=16)
 
 
 ON_CABLES = [
@@ -44,7 +44,7 @@ def test_large_packets_on_cables(target: str) -> None:
 def test_a_link_that_is_too_narrow_is_named(narrow: str, expected: str) -> None:
     with (
         over_wires("native", *JUMBO, mtu=9000, narrow=narrow) as stack,
-        stack.ranks([], world_size=2, interfaces="worker", transport="raw", timeout=60) as ranks,
+        stack.ranks([], world_size=2, present=[0], interfaces="worker", transport="raw", timeout=60) as ranks,
     ):
         ends = ranks.wait_for_ends(60)
     assert expected in ends[0]["message"]
