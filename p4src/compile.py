@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile the P4 program for BMv2 into `p4src/compiled/`; options such as -DLANES=1 are handed to p4c."""
+"""Compile the P4 program for BMv2 into `p4src/compiled/`: as shipped, each build for its MTU; or, with options of p4c
+such as -DLANES=1, the one of those."""
 
 import json
 import shutil
@@ -12,6 +13,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE / "bmv2" / "p4reduce.p4"
 COMPILED = HERE / "compiled"
+# As shipped, by their folders in it.
+BUILDS = {".": [], "jumbo": ["-DLANES=8", "-DBLOCK_SIZE=256"]}
 
 
 def without_source_places(node: Any) -> Any:
@@ -51,7 +54,8 @@ def compile_program(to: Path, options: list[str]) -> None:
 
 if __name__ == "__main__":
     try:
-        compile_program(COMPILED, sys.argv[1:])
+        for folder, options in BUILDS.items() if not sys.argv[1:] else [(".", sys.argv[1:])]:
+            compile_program(COMPILED / folder, options)
     except FileNotFoundError as error:
         sys.exit(str(error))
     except subprocess.CalledProcessError as error:

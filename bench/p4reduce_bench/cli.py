@@ -33,6 +33,7 @@ from p4reduce_bench.processes.switches import check_aggregators
 from p4reduce_bench.training import curves, trainings
 from p4reduce_bench.training import plot as train_plot
 from p4reduce_bench.training import report as train_report
+from p4reduce_controller.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
 
 # Options of both commands.
 Link = Annotated[str | None, typer.Option(help="Rate of each worker's link, such as 200mbit: needs root.")]
@@ -80,6 +81,9 @@ def allreduce(
     local: Annotated[
         str, typer.Option(help="auto: p4reduce's ranks reduce in this machine's memory; off: on the switch.")
     ] = "off",
+    mtu: Annotated[
+        int, typer.Option(min=LEAST_MTU, max=MOST_MTU, help=f"Of the links; larger packets from {LARGEST_BUILD} on.")
+    ] = DEFAULT_MTU,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for one reduction.")] = 120.0,
     json_file: JsonFile = None,
     plot: Plot = None,
@@ -124,12 +128,12 @@ def allreduce(
             most = max(case.workers for case in cases)
             made = None
             if rate is not None:
-                made = links.Links(family, most, rate)
+                made = links.Links(family, most, rate, mtu)
             elif target == "bmv2" and set(names) & set(grid.SWITCHED):
                 network.enter()
-                network.star(most)
+                network.star(most, mtu)
             setup = Setup(target=target, slots=slots, threads=threads, repeat=repeat, warm_up=warm_up, timeout=timeout,
-                          links=made, aggregators=aggregators, local=local)  # fmt: skip
+                          links=made, aggregators=aggregators, local=local, mtu=mtu)  # fmt: skip
             rows, memory = measure_all(cases, names, setup, rate, console)
         report.show(report.table(rows), console)
         if json_file is not None:

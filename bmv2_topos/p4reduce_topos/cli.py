@@ -22,6 +22,7 @@ from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_bench.processes import network as private
 from p4reduce_bench.processes.endings import command
+from p4reduce_controller.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
 from p4reduce_topos.arguments import WIRE, build
 from p4reduce_topos.model import Topology
 from p4reduce_topos.topologies.catalogue import ACCEPTED, TOPOLOGIES
@@ -64,6 +65,9 @@ def run(
     repeat: Annotated[int, typer.Option(min=1, help="Reductions that are measured.")] = 3,
     slots: Annotated[int, typer.Option(min=1, max=512, help="Packets under way.")] = 16,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for one reduction.")] = 60.0,
+    mtu: Annotated[
+        int, typer.Option(min=LEAST_MTU, max=MOST_MTU, help=f"Of all links; larger packets from {LARGEST_BUILD} on.")
+    ] = DEFAULT_MTU,
     drop_rate: Annotated[
         float, typer.Option(min=0, max=1, help="Share of packets that the switches lose, at every port and way.")
     ] = 0.0,
@@ -95,11 +99,11 @@ def run(
             _suffer(console, topology, target, fault, pcap, as_json=as_json)
             return
         case = Case(workers, grid.elements(numel, "float32"), "float32", density, overlap, "block")
-        setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=1, timeout=timeout)
+        setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=1, timeout=timeout, mtu=mtu)
         options = ["--drop-rate", str(drop_rate)] if drop_rate else []
         with (
             console.status(f"{name}: starting") as status,
-            Network(topology, target, controller_options=options, pcap=pcap) as network,
+            Network(topology, target, controller_options=options, pcap=pcap, mtu=mtu) as network,
         ):
             if cli:
                 console.print(f"[bold]{name}[/]: workers {', '.join(topology.workers)}; leave the prompt with Ctrl-D")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from p4reduce.protocol.packet import Codec
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.pools import SlotRange
 
@@ -25,6 +26,9 @@ class Superseded(SwitchError):
     """Another controller is the switch's primary."""
 
 
+_IPV4_AND_UDP = 20 + 8  # bytes of headers
+
+
 @dataclass(frozen=True)
 class Layout:
     """The shape of the aggregator program: blocks a packet, values a block, slots of the whole switch."""
@@ -33,10 +37,18 @@ class Layout:
     block_size: int
     slots: int
 
+    @property
+    def mtu(self) -> int:
+        """The least of links that carry the program's packets: bytes of the longest with its IPv4 header."""
+        return Codec(self.lanes, self.block_size).largest + _IPV4_AND_UDP
+
 
 @dataclass(frozen=True)
 class Heard:
-    """A HELLO that reached the switch: on which port, from whom, and what it claims."""
+    """A HELLO that reached the switch: on which port, from whom, and what it claims.
+
+    full: as long as any packet. short: not, though its sender sends full ones, too.
+    """
 
     port: int
     sender: Endpoint
@@ -44,6 +56,8 @@ class Heard:
     generation: int
     worker: int
     nonce: int
+    full: bool = False
+    short: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,7 +169,7 @@ class Aggregator(Protocol):
     async def wait_connected(self) -> None: ...
 
     async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int) -> None:
-        """Sends a HELLO of the switch's own out of a port, of job 0."""
+        """Sends a full HELLO of the switch's own out of a port, of job 0."""
 
     async def install(self, job: Placement) -> None:
         """Admission and delivery entries, the multicast group, and the way to the parent."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, NOBODY, Op
+from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, NOBODY, SHORT_HELLO, Op
 from p4reduce_controller.aggregator import HalfState, Heard, Layout, Placement, SwitchError
 from p4reduce_controller.clock import LONGEST_WAIT, Clock
 from p4reduce_controller.frames import Aggregation, Endpoint, build, hello_nonce, nonce_at_a_glance, parse
@@ -42,6 +42,7 @@ class CpuChannel:
         self._target = target
         self._address = address
         self._layout = layout
+        self._every_lane = (1 << layout.lanes) - 1
         self._link = link
         self._heard = heard
         self._awaits = awaits
@@ -51,8 +52,16 @@ class CpuChannel:
         self._query_ids = count(1)
 
     async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int) -> None:
-        keys = (nonce & 0xFFFFFFFF,) + (NO_KEY,) * (self._layout.lanes - 1)
-        packet = Aggregation(Op.HELLO, worker=worker, fingerprint=nonce >> 32, keys=keys)
+        lanes, size = self._layout.lanes, self._layout.block_size
+        packet = Aggregation(
+            Op.HELLO,
+            worker=worker,
+            fingerprint=nonce >> 32,
+            active=self._every_lane,
+            present=self._every_lane,
+            keys=(nonce & 0xFFFFFFFF,) + (NO_KEY,) * (lanes - 1),
+            values=(0,) * (lanes * size),
+        )
         frame = build(packet, self._address, to)
         await self._link().send_packet(frame, through_pipeline=0, padding=0, egress_port=port, multicast_group=0)
 
@@ -121,13 +130,12 @@ class CpuChannel:
         self._queries[number] = answer
         # The sums come back in the room of the zeros: the switch cannot make a packet much longer.
         lanes, size = self._layout.lanes, self._layout.block_size
-        every = (1 << lanes) - 1
         packet = Aggregation(
             Op.QUERY,
             generation=number,
             slot=half,
-            active=every,
-            present=every,
+            active=self._every_lane,
+            present=self._every_lane,
             keys=(NO_KEY,) * lanes,
             values=(0,) * (lanes * size),
         )
@@ -152,7 +160,10 @@ class CpuChannel:
         sender, packet = parsed
         if packet.op == Op.HELLO:
             port = metadata()["ingress_port"]
-            self._heard(Heard(port, sender, packet.job, packet.generation, packet.worker, hello_nonce(packet)))
+            full = packet.present == self._every_lane
+            short = not full and packet.seq == SHORT_HELLO
+            claims = packet.job, packet.generation, packet.worker, hello_nonce(packet)
+            self._heard(Heard(port, sender, *claims, full, short))
         elif packet.op == Op.RESET and (packet.job, packet.generation) in self._resets:
             self._resets[packet.job, packet.generation](packet)
         elif packet.op == Op.QUERY and packet.generation in self._queries:

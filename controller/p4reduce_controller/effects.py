@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.aggregator import Heard
 from p4reduce_controller.job import Job, Session
 
 
@@ -41,4 +42,12 @@ class Look:
     half: int
 
 
-Effect = Tell | Install | Remove | Look
+@dataclass(frozen=True)
+class Answer:
+    """Send a HELLO to whoever has sent this one at that switch, as long as it."""
+
+    switch: int
+    hello: Heard
+
+
+Effect = Tell | Install | Remove | Look | Answer

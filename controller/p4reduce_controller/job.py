@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -27,7 +28,8 @@ class Member:
     """A rank that has joined. Times are seconds on the caller's clock.
 
     `session` is None while it is away: not back yet since the controller was restarted, which was at `away_since`.
-    `key`: the digest of the secret by which it is known then, or "".
+    `key`: the digest of the secret by which it is known then, or "". `short`: how many
+    short HELLOs each switch has heard.
     """
 
     rank: int
@@ -37,6 +39,7 @@ class Member:
     switch: str = ""  # the name of the one that it says it is at
     host: str = ""  # what it has in common with those ranks alone with which it can share memory; "" for none
     heard: dict[int, Heard] = field(default_factory=dict)  # by the number of the switch, one in each tree
+    short: Counter[int] = field(default_factory=Counter)
     leaving: bool = False
     away_since: float = 0.0
     told: pb.Waiting | None = None

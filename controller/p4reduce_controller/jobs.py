@@ -20,7 +20,7 @@ from p4reduce_controller.aborts import Aborts
 from p4reduce_controller.admission import DEFAULT_SLOTS, DEFAULT_TIMEOUT, LONGEST_NAME, problem_of, quarrel_with
 from p4reduce_controller.aggregator import Heard, Layout
 from p4reduce_controller.deadlines import LEAVE_GRACE, REJOIN_TIME, awaited, overdue
-from p4reduce_controller.effects import Effect, Install, Look, Remove, Tell
+from p4reduce_controller.effects import Answer, Effect, Install, Look, Remove, Tell
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, Member, Session, State
 from p4reduce_controller.numbers import JobNumbers, NumbersExhausted
@@ -29,6 +29,7 @@ from p4reduce_controller.pools import PoolFull, SlotPool
 from p4reduce_controller.registry import Registry
 from p4reduce_controller.trees import Misplaced, Trees
 
+SHORT_HELLOS = 20  # of a rank of which no full one comes: so many are not lost by chance
 BROKEN = "was lost: its connection to the controller broke"
 
 
@@ -72,7 +73,7 @@ class Jobs:
         self._returns = returns
         self._absence = absence
         self._seats: dict[Session, tuple[Job, Member]] = {}
-        self._awaited: set[int] = set()  # nonces of ranks whose jobs gather
+        self._awaited: set[int] = set()  # nonces of the ranks of jobs
         self._effects: list[Effect] = []
         self._children: dict[int, Heard] = {}
         self._aborts = Aborts()
@@ -184,14 +185,19 @@ class Jobs:
         self._children[child] = hello
 
     def awaits(self, nonce: int) -> bool:
-        """Whether a rank has it whose job gathers."""
+        """Whether a rank of a job has it."""
         return nonce in self._awaited
 
     def heard(self, switch: int, hello: Heard) -> bool:
-        """True when the HELLO is that of a rank that the job still waited for in that switch's tree."""
+        """True when there is something to carry out.
+
+        It is that of a rank that the job still waited for in that switch's tree, or one that is to be answered.
+        """
         if self.site.leads_to_a_switch(switch, hello.port, self._children):
             return False  # it was meant for another switch, which is nearer to the rank
         job = self._registry.numbered(hello.job, hello.generation)
+        if job is not None and job.state is State.READY:
+            return self._answered(job, switch, hello)
         if job is None or job.state is not State.GATHERING:
             return False
         member = job.members.get(hello.worker)
@@ -201,12 +207,37 @@ class Jobs:
             return False  # it may have come by one of those, whose ports are not known
         if self.site.trees.among(list(member.heard), self.site.trees.tree(switch)):
             return False
+        if hello.short:
+            return self._too_long(job, member, switch)
         if problem := self._registry.hosts[switch].claim(hello.sender, hello.port, job.number):
             where = f"at the switch {self.site.addresses[switch]}"
             self._abort(job, job.blame([member.rank], pb.JOIN_REFUSED, f"is refused {where}: {problem}"))
             return True
         member.heard[switch] = hello
         self._proceed(job)
+        return True
+
+    def _answered(self, job: Job, switch: int, hello: Heard) -> bool:
+        """Whether a rank wants to know that what is as long as any packet comes to it, too."""
+        member = job.members.get(hello.worker)
+        heard = member.heard.get(switch) if member is not None and member.nonce == hello.nonce else None
+        if not hello.full or heard is None or (heard.port, heard.sender) != (hello.port, hello.sender):
+            return False
+        self._effects.append(Answer(switch, hello))
+        return True
+
+    def _too_long(self, job: Job, member: Member, switch: int) -> bool:
+        """Counts a short HELLO. Whether there were so many that the full ones between them were not lost by chance."""
+        member.short[switch] += 1
+        if member.short[switch] < SHORT_HELLOS:
+            return False
+        needed = self.site.layout.mtu
+        text = (
+            f"is refused at the switch {self.site.addresses[switch]}: short packets of it come there, and none of "
+            f"{needed} bytes, which are the job's longest with their IPv4 headers; every link on the way needs an MTU "
+            f"of {needed} or more, or the controller that of the links, as --mtu"
+        )
+        self._abort(job, job.blame([member.rank], pb.JOIN_REFUSED, text))
         return True
 
     def installed(self, job: Job) -> None:
@@ -364,19 +395,15 @@ class Jobs:
             self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {error}"))
             return
         job.state = State.INSTALLING
-        self._gathers_no_more(job)
         self._effects.append(Install(job))
-
-    def _gathers_no_more(self, job: Job) -> None:
-        self._awaited -= {member.nonce for member in job.members.values()}
 
     def _ready(self, job: Job, member: Member) -> pb.Ready:
         if not self.site.trees.uplinks:
-            return pb.Ready(hosts=job.hosts)
+            return pb.Ready(hosts=job.hosts, answers=True)
         could = self.site.within_reach(member.switch)
         switch = next(iter(member.heard))
         aggregators = sorted(could.index(at) for at in member.heard)
-        return pb.Ready(aggregators=aggregators, peers=job.heard_at(switch), hosts=job.hosts)
+        return pb.Ready(aggregators=aggregators, peers=job.heard_at(switch), hosts=job.hosts, answers=True)
 
     # Ending.
 
@@ -401,7 +428,7 @@ class Jobs:
 
     def _end(self, job: Job, state: State, last_words: Callable[[Member], pb.ServerMessage]) -> None:
         job.state = state
-        self._gathers_no_more(job)
+        self._awaited -= {member.nonce for member in job.members.values()}
         self._registry.give_up_name(job)
         for member in job.members.values():
             self._seats.pop(member.session, None)

@@ -19,6 +19,7 @@ from google.protobuf import text_format
 
 from p4reduce.protocol.constants import PARENT
 from p4reduce_controller.aggregator import Direction, Layout, Placement
+from p4reduce_controller.builds import DEFAULT_MTU, build_for
 from p4reduce_controller.frames import OUTCOMES
 
 JSON, P4INFO = "p4reduce.json", "p4info.txtpb"
@@ -54,10 +55,10 @@ class _Named(Protocol):
     def name(self) -> str: ...
 
 
-def load_schema(directory: Path | None = None) -> fy.P4Schema:
-    """P4Info and program from `directory`, or those that were installed with us."""
+def load_schema(directory: Path | None = None, mtu: int = DEFAULT_MTU) -> fy.P4Schema:
+    """P4Info and program from `directory`, or of those that were installed with us the ones for links of this MTU."""
     try:
-        root = directory or resources.files("p4reduce_controller.compiled")
+        root = directory or resources.files("p4reduce_controller.compiled") / build_for(mtu).folder
     except ModuleNotFoundError:
         raise PipelineError("the compiled P4 program is not installed here; name its directory (--pipeline)") from None
     files = [root / P4INFO, root / JSON]

@@ -27,7 +27,7 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
     With a state file its jobs outlive it, unless the service is told not to keep them.
     """
     config = _service_config(settings)
-    program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None))
+    program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None, settings.mtu))
     configs, trees = settings.switch_configs(), settings.trees()
     tls = settings.switch_tls()
     switches = [P4RuntimeSwitch(one, program, settings.election, tls) for one in configs]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce_controller.admission import LONGEST_NAME
 from p4reduce_controller.aggregator import Aggregator, Direction, Heard, Listener, SwitchError, SwitchUnavailable
 from p4reduce_controller.clock import Clock
-from p4reduce_controller.effects import Install, Look, Remove, Tell
+from p4reduce_controller.effects import Answer, Install, Look, Remove, Tell
 from p4reduce_controller.hosts import problem_of
 from p4reduce_controller.job import Job, State
 from p4reduce_controller.jobs import BROKEN, Jobs
@@ -155,13 +156,18 @@ class Service(rpc.JobsServicer):
                         log.info("a HELLO to its parent: %s", error)
             await asyncio.sleep(TICK)
 
+    async def _say_hello(self, switch: int, hello: Heard) -> None:
+        """In answer to one that was heard there."""
+        with contextlib.suppress(SwitchError, Interrupted):  # the rank asks again
+            await apart(self._switches[switch].say_hello(hello.port, hello.sender, hello.worker, hello.nonce))
+
     def _can_be_heard(self, child: int) -> bool:
         """It and its parent are there."""
         parent = self._jobs.site.trees.uplinks[child].parent
         return not self._switches[child].problem and not self._switches[parent].problem
 
     def awaits(self, nonce: int) -> bool:
-        """A switch that has not been heard by its parent has it, or a rank of a job that gathers."""
+        """A switch that has not been heard by its parent has it, or a rank of a job."""
         return nonce in self._hellos or self._jobs.awaits(nonce)
 
     def heard(self, switch: int, hello: Heard) -> None:
@@ -199,6 +205,8 @@ class Service(rpc.JobsServicer):
                 effect.session.tell(effect.message, last=effect.last)
             elif isinstance(effect, Install):
                 self._supervisor.install(effect.job)
+            elif isinstance(effect, Answer):
+                self._tasks.start(self._say_hello(effect.switch, effect.hello), "answer")
             elif isinstance(effect, Look):
                 self._tasks.start(self._look(effect.job, effect.half), "look")
             elif isinstance(effect, Remove):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
 from p4reduce_controller.admission import DEFAULT_SLOTS
+from p4reduce_controller.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
 from p4reduce_controller.deadlines import LONGEST_REJOIN_TIME, REJOIN_TIME
 from p4reduce_controller.election import DEFAULT_RANK, HIGHEST_RANK, Election
 from p4reduce_controller.frames import Endpoint, synthetic_mac
@@ -200,7 +201,17 @@ class Settings:
             within=Range(1, MOST_HELLOS, f"1 to {MOST_HELLOS} are accepted"),
         ),
     )
-    pipeline: str = field(default="", metadata=spec("Directory with p4reduce.json and p4info.txtpb."))
+    mtu: int = field(
+        default=DEFAULT_MTU,
+        metadata=spec(
+            "Least MTU of the links between ranks and switches (default {default}). From "
+            f"{LARGEST_BUILD} on, packets carry 8 lanes of 256 values instead of 4 of 64.",
+            within=Range(LEAST_MTU, MOST_MTU, f"{LEAST_MTU} to {MOST_MTU} bytes are accepted"),
+        ),
+    )
+    pipeline: str = field(
+        default="", metadata=spec("Directory with p4reduce.json and p4info.txtpb, instead of a build for --mtu.")
+    )
     state: str = field(
         default="",
         metadata=spec(

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "scanning.h"
-
 #include "task.h"
 
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "task.h"
 
-#include "scanning.h"
 #include "structures.h"
 
 #include <inttypes.h>

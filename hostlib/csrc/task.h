@@ -5,11 +5,23 @@
 
 #include "fingerprint.h"
 #include "numbers.h"
-#include "scanning.h"
 #include "wire/constants.h"
 
 // Blocks: their numbers are announced in 24 bits.
 #define MAX_STREAM_LENGTH (UINT64_C(1) << 24)
+
+// Blocks scanned between packets, of which a piece is a group's share. Slots scanned together: neighbours in memory.
+enum { SCAN_BLOCKS = 4096, GROUP_SLOTS = 16 };
+
+// What is known of an operation's blocks: the streams of a few slots are scanned a piece at a time, as far as packets
+// need.
+struct scanning {
+    uint32_t *scanned;  // of each group of slots: rows
+    uint32_t piece;     // rows
+    uint8_t *exponents; // of blocks, stream after stream: BLOCK_ZERO for those that are not to be sent, or not scanned
+    size_t stride;      // bytes from one stream to the next
+    uint64_t zeros;     // blocks scanned that are not to be sent
+};
 
 // Block b is number b / streams of stream b % streams; a row has one of each stream.
 struct task {
@@ -35,6 +47,18 @@ void task_free(struct task *task);
 
 // Puts a block's values into a packet. Returns how many words they take.
 size_t task_quantise(const struct task *task, uint64_t block, unsigned exponent, uint8_t *wire);
+
+// What scanning.c does. Of a task that has all else; false where there is no memory.
+bool scanning_open(struct task *task);
+
+void scanning_close(struct task *task);
+
+// The key of the first block of a stream that is to be sent, from `number` on: NO_KEY if there is none. False where
+// that is not known yet; then `number` becomes the first that it can be.
+bool scanning_next_key(const struct task *task, uint32_t stream, uint32_t *number, uint32_t *key);
+
+// Scans the next piece of the streams of a slot and those beside it. Returns how many blocks of the tensor it has.
+uint32_t scanning_more(struct task *task, uint32_t slot);
 
 // Where a block's values are, and how many there are of them.
 static inline void *task_block(const struct task *task, uint64_t block, size_t *count) {

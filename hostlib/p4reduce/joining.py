@@ -16,9 +16,9 @@ from p4reduce.control.messages import Counted
 from p4reduce.errors import JobAborted, JoinError, P4ReduceError
 from p4reduce.local.host import LocalChoice
 from p4reduce.local.host import digest as host_digest
-from p4reduce.protocol import Membership, Worker
+from p4reduce.probing import Prober
+from p4reduce.protocol import Membership
 from p4reduce.protocol.endings import gone_ahead
-from p4reduce.protocol.packet import Codec
 from p4reduce.transport import DealtTransport, Switch, Transport, open_transports
 from p4reduce.transport.rate import rate_toward
 
@@ -148,18 +148,15 @@ def join_job(
             attempt.begin(session)
         place = session.join(job, rank, world_size, slots=slots, timeout=timeout, switch=at, host=host)
         on_admitted()
-        hello = Worker(membership(place, world_size, (rank,))).hello(place.hello_nonce)
         switches = tuple(Switch(at.ip, at.udp_port, at.mac) for at in place.aggregators)
-        largest = Codec(place.lanes, place.block_size).largest
-        link = open_transports(transport, switches, interface=interface, largest_payload=largest)
-
-        def say_hello() -> None:
-            link.send([hello])
-
+        prober = Prober(membership(place, world_size, (rank,)), place.hello_nonce)
+        link = open_transports(transport, switches, interface=interface, largest_payload=prober.largest)
         try:
-            ready = session.wait_ready(say_hello)
+            ready = session.wait_ready(lambda: prober.say_hello(link))
             if isinstance(link, DealtTransport) and len(ready.aggregators) < len(switches):
                 link = link.keep(ready.aggregators)
+            if ready.answers:
+                prober.await_answers(link, [switches[index] for index in ready.aggregators], session)
         except BaseException:
             link.close()
             raise

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller import aborts
 from p4reduce_controller.aggregator import Heard, Layout
-from p4reduce_controller.effects import Install, Look, Remove, Tell
+from p4reduce_controller.effects import Answer, Install, Look, Remove, Tell
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, State
 from p4reduce_controller.jobs import Jobs, digest
@@ -36,6 +36,7 @@ class Desk:
         self.installs: list[Job] = []
         self.removals: list[Remove] = []
         self.looks: list[Look] = []
+        self.answers: list[Answer] = []
 
     def carry_out(self) -> None:
         for effect in self.jobs.take_effects():
@@ -49,6 +50,8 @@ class Desk:
                 self.installs.append(effect.job)
             elif isinstance(effect, Look):
                 self.looks.append(effect)
+            elif isinstance(effect, Answer):
+                self.answers.append(effect)
             else:
                 self.removals.append(effect)
 
@@ -71,13 +74,14 @@ class Desk:
     def hear(self, session: object, switch: int = 0, **changes: int) -> bool:
         assigned = self.told[session][0].assigned
         claims = {
+            "port": 1,
             "job": assigned.job,
             "generation": assigned.generation,
             "worker": assigned.worker,
             "nonce": assigned.hello_nonce,
         }
         sender = Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000)
-        news = self.jobs.heard(switch, Heard(1, sender, **(claims | changes)))
+        news = self.jobs.heard(switch, Heard(sender=sender, **(claims | changes)))
         self.carry_out()
         return news
 

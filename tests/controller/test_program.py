@@ -12,6 +12,7 @@ import pytest
 from finsy.proto import p4i
 from google.protobuf import text_format
 
+from p4reduce_controller.builds import BUILDS, Build, build_for
 from p4reduce_controller.program import P4INFO, PipelineError, Program, load_schema
 
 COMPILED = Path(__file__).parents[2] / "p4src" / "compiled"
@@ -50,3 +51,14 @@ def test_a_register_of_pairs_holds_two_values(tmp_path: Path) -> None:
 def test_missing_registers_are_an_error(tmp_path: Path, missing: str) -> None:
     with pytest.raises(PipelineError, match="lacks the registers"):
         program(tmp_path, lambda name: None if re.search(missing, name) else name)
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.folder)
+def test_what_is_installed_is_as_described(build: Build) -> None:
+    layout = Program(load_schema(mtu=build.mtu)).layout
+    assert (layout.lanes, layout.block_size, layout.mtu) == (build.lanes, build.block_size, build.mtu)
+
+
+@pytest.mark.parametrize(("mtu", "folder"), [(1086, "."), (1500, "."), (8269, "."), (8270, "jumbo"), (9000, "jumbo")])
+def test_links_get_the_largest_packets_that_they_carry(mtu: int, folder: str) -> None:
+    assert build_for(mtu).folder == folder

@@ -57,6 +57,8 @@ def test_only_active_lanes_come_back(switch: Switch) -> None:
 
 def test_a_lane_that_nobody_has_is_zero(switch: Switch) -> None:
     """Also where an older round left sums in it, and whether it is missing at the first or at the last worker."""
+    if switch.max_absent < 1:
+        pytest.skip("this build's packets may leave out no lane")
     job = Job(switch, 2).start()
     none = (NO_KEY,) * switch.lanes
     full = list(range(switch.lanes))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from p4reduce_bench.processes import network
-from tests.own_network import Namespace
+from tests.own_network import Namespace, ip
 
 from .stack import Stack
 
@@ -40,15 +40,20 @@ def over_udp(*controller_options: str, target: str = "sim", aggregators: int = 1
 
 
 @contextlib.contextmanager
-def over_wires(target: str) -> Iterator[Stack]:
-    """A network namespace in which rank r has the interface worker<r>, whose other end is switch port r + 1."""
+def over_wires(target: str, *controller_options: str, mtu: int = 1500, narrow: str = "") -> Iterator[Stack]:
+    """A network namespace in which rank r has the interface worker<r>, whose other end is switch port r + 1.
+
+    narrow: the interface whose MTU is 1,500 and not `mtu`.
+    """
     if target == "bmv2" and shutil.which("simple_switch_grpc") is None:
         pytest.skip("needs simple_switch_grpc")
     with contextlib.closing(Namespace()) as namespace:
         with namespace.entered():
-            network.star(PORTS)
+            network.star(PORTS, mtu)
+            if narrow:
+                ip("link", "set", narrow, "mtu", "1500")
         ports = [f"{port}=eth:port{port}" for port in range(1, PORTS + 1)]
-        with Stack(target, ports, "10.0.0.254:31314", enter=namespace.entered) as stack:
+        with Stack(target, ports, "10.0.0.254:31314", enter=namespace.entered, options=controller_options) as stack:
             yield stack
 
 

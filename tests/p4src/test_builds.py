@@ -31,6 +31,12 @@ def test_what_is_shipped_is_a_fresh_build(build: Build, name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["p4reduce.json", "p4info.txtpb"])
+def test_what_is_shipped_for_larger_links_is_a_fresh_build(build: Build, name: str) -> None:
+    assert filecmp.cmp(build({"LANES": 8, "BLOCK_SIZE": 256}) / name, SHIPPED / "jumbo" / name, shallow=False)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("parameters", OTHERS, ids=str)
 def test_other_parameters(build: Build, parameters: dict[str, int]) -> None:
     """They compile, P4Info tells them, and jobs add up on them."""

@@ -55,6 +55,8 @@ def test_the_training_wheel_has_no_tools(wheels: Mapping[str, Path]) -> None:
         "p4reduce/py.typed",
         "p4reduce_controller/compiled/p4reduce.json",
         "p4reduce_controller/compiled/p4info.txtpb",
+        "p4reduce_controller/compiled/jumbo/p4reduce.json",
+        "p4reduce_controller/compiled/jumbo/p4info.txtpb",
         "p4reduce_targets/native/libp4reduce_native.so",
     }
     assert any(name.endswith("/LICENSE") for name in names(wheel))

@@ -92,10 +92,12 @@ def tensors(case: Case, rank: int) -> tuple[Values, Values]:
     return own, total
 
 
-def block_masks(case: Case) -> Mask:
-    """Which blocks of the form that travels are not zero: shape (workers, blocks)."""
+def block_masks(case: Case, block_size: int = BLOCK) -> Mask:
+    """Which blocks of the form that travels are not zero: shape (workers, blocks). `block_size`: words, a multiple of
+    `BLOCK`.
+    """
     by_element = case.sparsity == "element" or case.file
-    per_block = values_per_word(case.form) * (BLOCK if by_element else 1)
+    per_block = values_per_word(case.form) * (block_size if by_element else block_size // BLOCK)
     return np.stack([_any(mask, per_block) for mask in _masks(case)])
 
 

@@ -15,6 +15,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import Child, Family
 from p4reduce_bench.processes.network import run
+from p4reduce_controller.builds import DEFAULT_MTU
 
 SWITCH, CONTROL = "10.0.0.254", "10.1.0.254"
 INTERFACE = "eth0"
@@ -24,7 +25,7 @@ _PREAMBLE_TO_GAP = 8 + 4 + 12  # what the kernel's bytes lack of Ethernet's: pre
 _BURST_S = 0.0005
 _BURST_LEAST, _QUEUE = 16_000, 4_000_000  # bytes
 # A peak rate that never holds anything up makes the kernel cut super-packets into what a wire carries.
-_PEAK, _FRAME = "1000gbit", 2000
+_PEAK, _FRAME_AROUND = "1000gbit", 500
 
 
 def enter() -> None:
@@ -38,11 +39,12 @@ def enter() -> None:
 class Links:
     """The namespaces and links of some workers, in the `family` that ends them."""
 
-    def __init__(self, family: Family, workers: int, bits_per_second: int) -> None:
+    def __init__(self, family: Family, workers: int, bits_per_second: int, mtu: int = DEFAULT_MTU) -> None:
         self.rate = bits_per_second
+        self._mtu = mtu
         run("ip", "link", "set", "lo", "up")
         for bridge, address in (("br0", SWITCH), ("br1", CONTROL)):
-            run("ip", "link", "add", bridge, "type", "bridge")
+            run("ip", "link", "add", bridge, "mtu", str(mtu), "type", "bridge")
             run("ip", "address", "add", f"{address}/24", "dev", bridge)
             run("ip", "link", "set", bridge, "up")
         self._namespaces = [self._namespace(family, worker) for worker in range(workers)]
@@ -64,21 +66,23 @@ class Links:
         ends = (("br0", "port", INTERFACE, self.address(worker)), ("br1", "ctl", "ctl0", f"10.1.0.{worker + 1}"))
         inside = ["nsenter", f"--net=/proc/{pid}/ns/net"]
         run(*inside, "ip", "link", "set", "lo", "up")
+        mtu = str(self._mtu)
         for bridge, kind, name, address in ends:
             end = f"{kind}{worker + 1}"
-            run("ip", "link", "add", end, "type", "veth", "peer", "name", name, "netns", str(pid))
+            peer = ["peer", "name", name, "mtu", mtu, "netns", str(pid)]
+            run("ip", "link", "add", end, "mtu", mtu, "type", "veth", *peer)
             run("ip", "link", "set", end, "master", bridge, "up")
             run(*inside, "ip", "address", "add", f"{address}/24", "dev", name)
             run(*inside, "ip", "link", "set", name, "up")
-        run(*shape(f"port{worker + 1}", self.rate))
-        run(*inside, *shape(INTERFACE, self.rate))
+        run(*shape(f"port{worker + 1}", self.rate, mtu=self._mtu))
+        run(*inside, *shape(INTERFACE, self.rate, mtu=self._mtu))
         return pid
 
 
-def shape(interface: str, rate: int, queue: int = _QUEUE) -> list[str]:
+def shape(interface: str, rate: int, queue: int = _QUEUE, mtu: int = DEFAULT_MTU) -> list[str]:
     """The command that lets `interface` send no more than `rate` bits a second, and `queue` bytes wait for that."""
-    burst = max(_BURST_LEAST, int(rate / 8 * _BURST_S))
+    burst = max(_BURST_LEAST, 2 * mtu, int(rate / 8 * _BURST_S))
     options = {"rate": f"{rate}bit", "burst": burst, "limit": queue, "overhead": _PREAMBLE_TO_GAP,
-               "peakrate": _PEAK, "mtu": _FRAME}  # fmt: skip
+               "peakrate": _PEAK, "mtu": mtu + _FRAME_AROUND}  # fmt: skip
     written = [str(part) for option in options.items() for part in option]
     return ["tc", "qdisc", "add", "dev", interface, "root", "tbf", *written]

@@ -13,10 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce import grid, report
 from p4reduce_bench.allreduce.inputs import block_masks
-from p4reduce_bench.allreduce.limit import Memory, memory, traffic
+from p4reduce_bench.allreduce.limit import Memory, Traffic, memory, traffic
 from p4reduce_bench.allreduce.reducers import why_no_mpi
 from p4reduce_bench.allreduce.systems import Setup, measure
 from p4reduce_bench.processes.switches import describe
+from p4reduce_controller.builds import build_for
 
 
 def chosen_systems(wanted: str | None, console: Console, also: Sequence[str] = ()) -> list[str]:
@@ -65,7 +66,7 @@ def measure_all(
             for system in systems:
                 progress.update(bar, description=f"{workers} workers: starting {system}")
                 for case, figures in measure(system, group, setup):
-                    target = describe(setup.target, setup.aggregators)
+                    target = describe(setup.target, setup.aggregators, setup.mtu)
                     row = report.row(system, target, case, figures, limits[case], rate)
                     found[case, system] = row
                     said = row.error.splitlines()[0] if row.error else f"{row.median_s or 0:.4g} s"
@@ -74,9 +75,15 @@ def measure_all(
     return [found[case, system] for case in cases for system in systems], here
 
 
+def least_traffic(case: grid.Case, setup: Setup) -> Traffic:
+    """What must cross the busiest worker's link."""
+    build = build_for(setup.mtu)
+    return traffic(block_masks(case, build.block_size), setup.slots_used, build.lanes, build.block_size)
+
+
 def _limit(case: grid.Case, setup: Setup, rate: int | None, here: Memory | None) -> float:
     """Seconds: on a worker's link, or, where there is none, what the common memory takes for all of them."""
-    least = traffic(block_masks(case), setup.slots_used)
+    least = least_traffic(case, setup)
     if rate is not None:
         return least.seconds(rate)
     assert here is not None

@@ -16,6 +16,7 @@ from p4reduce_bench.allreduce.links import CONTROL, INTERFACE, SWITCH, Links
 from p4reduce_bench.allreduce.reducers import mpi_environment
 from p4reduce_bench.processes.children import Child, ChildFailed, Family
 from p4reduce_bench.processes.switches import START_UP_S, start_switches
+from p4reduce_controller.builds import DEFAULT_MTU, build_for
 
 _DEFAULT_SLOTS = {"native": 512, "sim": 64, "bmv2": 16}
 _LINK_SLOTS = 64  # fill the links that are emulated here; more wait in the links' queues
@@ -37,11 +38,13 @@ class Setup:
     links: Links | None = None
     aggregators: int = 1
     local: str = "off"
+    mtu: int = DEFAULT_MTU
 
     @property
     def slots_used(self) -> int:
         """`slots`, or where that is 0, what suits the target and the links."""
-        suits = _DEFAULT_SLOTS[self.target]
+        build, usual = build_for(self.mtu), build_for(DEFAULT_MTU)
+        suits = _DEFAULT_SLOTS[self.target] * usual.mtu // build.mtu or 1  # as many bytes under way
         return self.slots or (min(suits, _LINK_SLOTS) if self.links is not None else suits)
 
 
@@ -117,7 +120,8 @@ def start_switch(family: Family, workers: int, setup: Setup) -> str:
     places = start_switches(family, setup.target, ports, address=address, aggregators=setup.aggregators,
                             options=threads)  # fmt: skip
     listen = ["--listen", f"{CONTROL}:0", "--insecure"] if setup.links else ["--listen", "127.0.0.1:0"]
-    controller = family.start("controller", "p4reduce", "controller", *places, *listen, "--json")
+    controller = family.start("controller", "p4reduce", "controller", *places, *listen,
+                              "--mtu", str(setup.mtu), "--json")  # fmt: skip
     return str(controller.first(START_UP_S)["listen"])
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from p4reduce.errors import P4ReduceError
+from p4reduce_controller.builds import DEFAULT_MTU
 
 INSIDE = "P4REDUCE_DEMO_NETWORK"
 
@@ -35,17 +36,17 @@ def run(*command: str) -> None:
         raise P4ReduceError(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()}")
 
 
-def cable(host_end: str, switch_end: str) -> None:
+def cable(host_end: str, switch_end: str, mtu: int = DEFAULT_MTU) -> None:
     """A veth pair, without the chatter of IPv6."""
     run("ip", "link", "add", host_end, "type", "veth", "peer", "name", switch_end)
     for end in (host_end, switch_end):
         Path(f"/proc/sys/net/ipv6/conf/{end}/disable_ipv6").write_text("1")
-        run("ip", "link", "set", end, "up")
+        run("ip", "link", "set", end, "mtu", str(mtu), "up")
 
 
-def star(workers: int) -> None:
+def star(workers: int, mtu: int = DEFAULT_MTU) -> None:
     """Loopback, and a cable for each worker: `worker0` to switch port `port1` and so on, from address 10.0.0.1."""
     run("ip", "link", "set", "lo", "up")
     for worker in range(workers):
-        cable(f"worker{worker}", f"port{worker + 1}")
+        cable(f"worker{worker}", f"port{worker + 1}", mtu)
         run("ip", "address", "add", f"10.0.0.{worker + 1}/24", "dev", f"worker{worker}")

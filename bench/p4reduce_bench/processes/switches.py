@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes.children import Family
+from p4reduce_controller.builds import DEFAULT_MTU
 
 START_UP_S = 60.0
 
@@ -20,9 +21,10 @@ def check_aggregators(target: str, aggregators: int) -> None:
         )
 
 
-def describe(target: str, aggregators: int) -> str:
-    """ "native", or "2 x native"."""
-    return target if aggregators == 1 else f"{aggregators} x {target}"
+def describe(target: str, aggregators: int, mtu: int = DEFAULT_MTU) -> str:
+    """ "native", or "2 x native, MTU 9000"."""
+    switches = target if aggregators == 1 else f"{aggregators} x {target}"
+    return switches if mtu == DEFAULT_MTU else f"{switches}, MTU {mtu}"
 
 
 def start_switches(

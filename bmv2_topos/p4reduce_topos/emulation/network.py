@@ -28,6 +28,7 @@ from p4reduce_bench.allreduce.reducers import interface_counts
 from p4reduce_bench.processes.children import Child, Family
 from p4reduce_bench.processes.network import run
 from p4reduce_bench.processes.switches import START_UP_S
+from p4reduce_controller.builds import DEFAULT_MTU
 from p4reduce_targets import offloads
 from p4reduce_topos.emulation import control
 from p4reduce_topos.emulation.namespaces import entered
@@ -59,10 +60,11 @@ class Network:
         controller_options: Sequence[str] = (),
         pcap: Path | None = None,
         unchecked: bool = False,
+        mtu: int = DEFAULT_MTU,
     ) -> None:
         """target: what runs every switch. pcap: a folder for a capture of every switch port.
 
-        unchecked: frames that a link has corrupted arrive all the same.
+        unchecked: frames that a link has corrupted arrive all the same. mtu: of all links, and of the program's build.
         """
         check_tools()
         self.topology = topology
@@ -71,6 +73,7 @@ class Network:
         self._controller_options = controller_options
         self._pcap = pcap
         self._unchecked = unchecked
+        self._mtu = mtu
         self.family = Family()
         self._files = tempfile.TemporaryDirectory(prefix="p4reduce-topo-")
         self._folder = Path(self._files.name)
@@ -123,7 +126,7 @@ class Network:
                 port2=topology.port(*reversed(link.ends)),
                 intfName1=topology.interface(*link.ends),
                 intfName2=topology.interface(*reversed(link.ends)),
-                **({"cls": Cable, "cut": self._cut(link)} if link.wire.impairments else {}),
+                **({"cls": Cable, "cut": self._cut(link), "mtu": self._mtu} if link.wire.impairments else {}),
             )
         net.build()
         for link in topology.links:
@@ -157,8 +160,9 @@ class Network:
         interface = self.topology.interface(node, link.other(node))
         with entered(self.mininet[node].pid):
             offloads.switch_off(interface, checksums=True)
+            run("ip", "link", "set", interface, "mtu", str(self._mtu))
             if link.wire.rate:
-                run(*shape(interface, link.wire.rate, link.wire.queue))
+                run(*shape(interface, link.wire.rate, link.wire.queue, self._mtu))
 
     def _know_switches(self, host: str) -> None:
         """A switch answers ARP where the question came from, which with several ways may not lead back to the host."""
@@ -192,7 +196,8 @@ class Network:
         config.write_text(settings(self.topology, self.grpc))
         self.controller = self.family.start(
             "controller", "p4reduce", "controller", "--config", str(config), "--listen", control.CONTROLLER,
-            "--insecure", "--state", str(self._folder / "controller.state"), "--json", *self._controller_options,
+            "--insecure", "--state", str(self._folder / "controller.state"), "--mtu", str(self._mtu), "--json",
+            *self._controller_options,
         )  # fmt: skip
         self.controller.first(START_UP_S)
 

@@ -47,8 +47,8 @@ class P4Switch(Switch):  # type: ignore[misc]
 class Cable(Link):  # type: ignore[misc]
     """A link that is cut in the middle, for `wire` to pass its frames on: between the interfaces of `cut`."""
 
-    def __init__(self, *nodes: Any, cut: tuple[str, str], **options: Any) -> None:
-        self._cut = cut
+    def __init__(self, *nodes: Any, cut: tuple[str, str], mtu: int, **options: Any) -> None:
+        self._cut, self._mtu = cut, str(mtu)
         super().__init__(*nodes, **options)
 
     def makeIntfPair(self, *arguments: Any, **_: Any) -> None:
@@ -57,4 +57,4 @@ class Cable(Link):  # type: ignore[misc]
             end = ["name", name, "address", address, "netns", str(node.pid)]
             run("ip", "link", "add", *end, "type", "veth", "peer", "name", middle)
             offloads.switch_off(middle)
-            run("ip", "link", "set", middle, "up")
+            run("ip", "link", "set", middle, "mtu", self._mtu, "up")

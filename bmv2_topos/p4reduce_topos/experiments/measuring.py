@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass, field
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.grid import Case
-from p4reduce_bench.allreduce.inputs import block_masks
-from p4reduce_bench.allreduce.limit import traffic
+from p4reduce_bench.allreduce.measuring import least_traffic
 from p4reduce_bench.allreduce.report import Row, row
 from p4reduce_bench.allreduce.systems import Setup, collect, rank_command
 from p4reduce_bench.processes.children import Child
@@ -48,7 +47,7 @@ def measure(network: Network, system: str, case: Case, setup: Setup, *, late: fl
     rate = min((link.wire.rate for link in topology.links if link.wire.rate), default=0)
     limit = None
     if rate and system == "p4reduce":
-        limit = traffic(block_masks(case), setup.slots_used).seconds(rate)
+        limit = least_traffic(case, setup).seconds(rate)
     return Measured(row(system, setup.target, case, figures, limit, rate or None), carried)
 
 

@@ -49,12 +49,14 @@ class Ready:
 
     aggregators: this rank's, one a tree, by index among those that were assigned. peers: the ranks at its switches,
     each in its place as a worker there; () stands for all ranks of the job. hosts: a number for each rank of the job,
-    the same for those that can share memory; () where none has said that it can.
+    the same for those that can share memory; () where none has said that it can. answers: whether the controller
+    answers full HELLOs.
     """
 
     aggregators: tuple[int, ...]
     peers: tuple[int, ...] = ()
     hosts: tuple[int, ...] = ()
+    answers: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ def take_assigned(message: pb.Assigned) -> Assigned:
 def take_ready(message: pb.Ready, assigned: Assigned | None) -> Ready:
     """assigned: what came before; a controller that names no aggregators means all of it."""
     everything = range(len(assigned.aggregators)) if assigned else ()
-    return Ready(tuple(message.aggregators or everything), tuple(message.peers), tuple(message.hosts))
+    aggregators = tuple(message.aggregators or everything)
+    return Ready(aggregators, tuple(message.peers), tuple(message.hosts), message.answers)
 
 
 def take_counted(message: pb.Counted) -> Counted:

@@ -25,6 +25,8 @@ MAX_GROWTH = 512
 
 NO_KEY = 0xFFFFFFFF
 """What a lane announces when no more blocks follow."""
+SHORT_HELLO = 1
+"""The `seq` of a HELLO without values whose sender also sends such with the values of all lanes."""
 
 
 class Op(IntEnum):

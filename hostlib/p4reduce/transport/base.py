@@ -93,5 +93,5 @@ def check_mtu(mtu: int, largest_payload: int, path: str) -> None:
     if needed > mtu:
         raise TransportError(
             f"the job's largest packets are {needed} bytes of IPv4, more than the MTU of {path}, which is {mtu}; "
-            f"switches drop fragments: raise the MTU to {needed} or more, or use a pipeline with fewer or smaller lanes"
+            f"switches drop fragments: raise the MTU to {needed} or more, or give the controller --mtu {mtu}"
         )

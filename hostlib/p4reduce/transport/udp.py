@@ -15,6 +15,7 @@ from p4reduce.transport.base import (
     enlarge_buffers,
     lost,
 )
+from p4reduce.transport.raw import interface_toward
 
 # From <linux/in.h>; the socket module has them only from Python 3.14.
 IP_MTU_DISCOVER = 10
@@ -36,7 +37,7 @@ class UdpTransport:
             if interface is not None:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
             self._socket.connect((switch.ip, switch.udp_port))
-            check_mtu(self._socket.getsockopt(socket.IPPROTO_IP, IP_MTU), largest_payload, f"the path to {switch}")
+            check_mtu(self._socket.getsockopt(socket.IPPROTO_IP, IP_MTU), largest_payload, _path(self._socket, switch))
         except OSError as error:
             self._socket.close()
             via = f" through interface {interface!r}" if interface is not None else ""
@@ -89,3 +90,11 @@ class UdpTransport:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def _path(sock: socket.socket, switch: Switch) -> str:
+    """Where packets to it go, for an error."""
+    try:
+        return f"the path to {switch} through {interface_toward(sock, switch)!r}"
+    except TransportError:
+        return f"the path to {switch}"

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compiled programs that are installed with us, by the links that they are for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DEFAULT_MTU, MOST_MTU = 1500, 65535
+
+
+@dataclass(frozen=True)
+class Build:
+    """`folder` is below `compiled`. `mtu`: the least of links, which is the longest packet with its IPv4 header."""
+
+    folder: str
+    mtu: int
+    lanes: int
+    block_size: int
+
+
+BUILDS = (Build("jumbo", 8270, lanes=8, block_size=256), Build(".", 1086, lanes=4, block_size=64))
+"""Those with longer packets first."""
+LARGEST_BUILD, LEAST_MTU = BUILDS[0].mtu, BUILDS[-1].mtu
+
+
+def build_for(mtu: int) -> Build:
+    """The build with the longest packets that such links carry. `mtu`: `LEAST_MTU` or more."""
+    return next(build for build in BUILDS if build.mtu <= mtu)

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the way to the switches and back carries the job's longest packets: tried with HELLOs, before it begins."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Sequence
+
+from p4reduce.control.client import Session
+from p4reduce.errors import JoinError
+from p4reduce.protocol.aggregators import from_aggregator
+from p4reduce.protocol.constants import Op
+from p4reduce.protocol.membership import Membership
+from p4reduce.protocol.packet import Codec, ProtocolError
+from p4reduce.protocol.probes import full_hello, short_hello
+from p4reduce.transport import Switch, Transport, TransportError
+
+ANSWER_TIMEOUT_S = 10.0
+ASK_AGAIN_S = 0.5  # more than a controller takes: what answers a second time comes into the job, and is ignored
+_IPV4_AND_UDP = 20 + 8  # bytes of headers
+_NONCE = slice(14, 22)  # the fingerprint and the first key
+
+
+class Prober:
+    """Of one rank in one job."""
+
+    def __init__(self, membership: Membership, nonce: int) -> None:
+        """`nonce`: the 64 bits by which the controller knows the rank's HELLOs."""
+        self._codec = Codec(membership.lanes, membership.block_size)
+        self._full = full_hello(membership, nonce)
+        self._turns = (self._full, short_hello(membership, nonce))
+        self._next = 0
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the job's longest datagrams."""
+        return self._codec.largest
+
+    def say_hello(self, link: Transport) -> None:
+        """Sends a HELLO as long as those, and the next time a short one: which of them come, the controller sees."""
+        link.send([self._turns[self._next % 2]])
+        self._next += 1
+
+    def await_answers(self, link: Transport, switches: Sequence[Switch], session: Session) -> None:
+        """Returns when each of `switches`, to which `link` leads, has answered a full HELLO by one as long.
+
+        Raises TransportError where one does not, and JoinError when the job dies meanwhile.
+        """
+        awaited = {from_aggregator(0, index, len(switches)): switch for index, switch in enumerate(switches)}
+        poll = select.poll()
+        poll.register(link, select.POLLIN)
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while awaited:
+            if session.aborted is not None:
+                raise JoinError(str(session.aborted))
+            now = time.monotonic()
+            if now >= deadline:
+                raise TransportError(self._unanswered(next(iter(awaited.values()))))
+            link.send([self._full])
+            while awaited and (left := min(now + ASK_AGAIN_S, deadline) - time.monotonic()) > 0:
+                if poll.poll(1000 * left):
+                    for half in map(self._answered, link.receive()):
+                        awaited.pop(half, None)
+
+    def _answered(self, payload: bytes) -> int:
+        """The half of the job that an answer names, the first of the switch that it comes from; -1 for no answer."""
+        try:
+            packet = self._codec.decode(payload)
+        except ProtocolError:
+            return -1
+        is_answer = packet.op == Op.HELLO and len(payload) == self.largest and payload[_NONCE] == self._full[_NONCE]
+        return packet.slot if is_answer else -1
+
+    def _unanswered(self, switch: Switch) -> str:
+        needed = self.largest + _IPV4_AND_UDP
+        return (
+            f"packets of {needed} bytes, which are the job's longest with their IPv4 headers, come to the switch at "
+            f"{switch}, and for {ANSWER_TIMEOUT_S:g} s none of that length has come back; every link on the way back "
+            f"needs an MTU of {needed} or more, or the controller that of the links, as --mtu"
+        )

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the path carries the job's longest packets, as a rank tries it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+import pytest
+
+from p4reduce import probing
+from p4reduce.control.client import Session
+from p4reduce.errors import JobAborted, JoinError
+from p4reduce.probing import Prober
+from p4reduce.protocol import Membership
+from p4reduce.transport import Switch, Transport, TransportError, open_transports
+
+MEMBERSHIP = Membership(job=3, generation=7, rank=1, world_size=2, slots=4, lanes=8, block_size=256, first_seq=0)
+NONCE = 0x0123456789ABCDEF
+LONGEST = 18 + 8 * 4 + 8 * 256 * 4
+
+
+@dataclass
+class FakeSession:
+    aborted: JobAborted | None = None
+
+
+@pytest.fixture
+def switches() -> Iterator[list[socket.socket]]:
+    with contextlib.ExitStack() as stack:
+        made = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2)]
+        for one in made:
+            one.bind(("127.0.0.1", 0))
+            one.settimeout(5)
+        yield made
+
+
+def places(switches: list[socket.socket]) -> list[Switch]:
+    return [Switch(*one.getsockname()) for one in switches]
+
+
+@pytest.fixture
+def link(switches: list[socket.socket]) -> Iterator[Transport]:
+    made = open_transports("udp", places(switches))
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "ANSWER_TIMEOUT_S", 0.3)
+
+
+def wait(link: Transport, switches: list[socket.socket], aborted: JobAborted | None = None) -> None:
+    Prober(MEMBERSHIP, NONCE).await_answers(link, places(switches), cast(Session, FakeSession(aborted)))
+
+
+def test_every_other_hello_is_as_long_as_any_packet(link: Transport, switches: list[socket.socket]) -> None:
+    prober = Prober(MEMBERSHIP, NONCE)
+    assert prober.largest == LONGEST
+    for _ in range(4):
+        prober.say_hello(link)
+    hellos = [switches[1].recv(65536) for _ in range(4)]
+    assert [len(hello) for hello in hellos] == [LONGEST, 50, LONGEST, 50]
+    assert {hello[14:22] for hello in hellos} == {NONCE.to_bytes(8, "big")}
+    assert [int.from_bytes(hello[10:14], "big") for hello in hellos] == [0, 1, 0, 1]
+
+
+def test_every_switch_has_to_answer(link: Transport, switches: list[socket.socket]) -> None:
+    Prober(MEMBERSHIP, NONCE).say_hello(link)
+    for one in switches:
+        hello, rank = one.recvfrom(65536)
+        one.sendto(hello, rank)
+    wait(link, switches)
+
+
+@pytest.mark.parametrize("change", ["none", "short", "stranger's"])
+def test_nothing_else_is_an_answer(link: Transport, switches: list[socket.socket], change: str) -> None:
+    """Here the second switch lacks one."""
+    prober = Prober(MEMBERSHIP, NONCE if change != "stranger's" else NONCE + 1)
+    prober.say_hello(link)
+    prober.say_hello(link)
+    for one, answered in zip(switches, (True, change != "none"), strict=True):
+        full, rank = one.recvfrom(65536)
+        short, _ = one.recvfrom(65536)
+        if answered:
+            one.sendto(short if change == "short" and one is switches[1] else full, rank)
+    at = "{}:{}".format(*switches[change != "stranger's"].getsockname())
+    with pytest.raises(TransportError, match=rf"{at}, and for 0.3 s none .* needs an MTU of 8270 or more"):
+        wait(link, switches)
+
+
+def test_a_job_that_dies_meanwhile_is_not_waited_for(link: Transport, switches: list[socket.socket]) -> None:
+    with pytest.raises(JoinError, match="rank 0 went"):
+        wait(link, switches, JobAborted("rank 0 went"))
