@@ -100,6 +100,14 @@ void endings_implausible(const p4reduce_membership *membership, const struct pac
                packet->seq, packet->slot >> 1, membership->rank);
 }
 
+void endings_altered(const p4reduce_membership *membership, const struct task *task, p4reduce_error *error) {
+    error_fill(error, P4REDUCE_MISMATCH,
+               "what rank %" PRIu32 " told of its values in operation %" PRIu32 ", <%s of %" PRIu64
+               " %s>, came back changed: another rank has added to it, and no packet says which. Check that all ranks "
+               "run the same version, and that their machines are sound",
+               membership->rank, task->counter, task->reduce_op, task->request.count, task->dtype);
+}
+
 void endings_aborted(const p4reduce_membership *membership, const struct packet *packet, p4reduce_error *error) {
     char why[64] = "the controller has ended it, and no rank is to blame";
     if (packet->worker != NOBODY)

@@ -13,6 +13,9 @@ void endings_mismatch(const p4reduce_membership *membership, const struct packet
 // Of a RESULT whose keys cannot be.
 void endings_implausible(const p4reduce_membership *membership, const struct packet *packet, p4reduce_error *error);
 
+// Of words that did not come back as this rank sent them.
+void endings_altered(const p4reduce_membership *membership, const struct task *task, p4reduce_error *error);
+
 // Of an ABORT.
 void endings_aborted(const p4reduce_membership *membership, const struct packet *packet, p4reduce_error *error);
 

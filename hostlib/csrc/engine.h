@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread that gives a worker its packets, its clock and its operations: hostlib/p4reduce/engine.py in C. It is made
-// in engine_open.c; what it does is in engine_thread.c and engine_packets.c, what others may ask of it in
-// engine_calls.c.
+// in engine_open.c; what it does is in engine_turns.c and engine_packets.c, what others may ask of it in
+// engine_operations.c and engine_calls.c. A thread that waits may do its work meanwhile: engine_driving.c.
 #ifndef P4REDUCE_ENGINE_H
 #define P4REDUCE_ENGINE_H
 
@@ -21,15 +21,28 @@ struct p4reduce_operation {
     void (*on_end)(void *context, const p4reduce_error *error);
     void *context;
     // Guarded by the engine's lock:
-    struct p4reduce_operation *next; // in the inbox, then among those that ended
-    bool ended, held, collected;     // held by its caller; to be told by p4reduce_next_ended
+    struct p4reduce_operation *next;           // in the inbox
+    struct p4reduce_operation *sooner, *later; // among those that p4reduce_next_ended is to tell of
+    bool ended, held, collected;               // held by its caller; to be told by p4reduce_next_ended
+    unsigned waiters;                          // threads that wait for its end
     p4reduce_error error;
-    // The engine's thread's: among those under way.
+    // The driver's: among those under way.
     struct p4reduce_operation *newer, *older;
 };
 
 struct operation_queue {
     struct p4reduce_operation *first, *last;
+};
+
+// Who carries operations: engine_driving.h. Guarded by the engine's lock.
+struct driving {
+    pthread_cond_t left; // for the engine's thread, while another drives
+    bool taken;          // some thread drives
+    bool lent;           // and it is not the engine's
+    bool called;         // the engine's thread is to drive
+    bool parked;         // it waits for `left`, not for packets
+    bool owed;           // what is next to begin is its own
+    unsigned spells;     // in which others have driven
 };
 
 // What other threads may ask the engine's thread for.
@@ -52,11 +65,15 @@ struct p4reduce_engine {
     int wake;
     pthread_t thread;
 
-    // Shared; guarded by the lock but for `news`, which says that there is something in it for the engine's thread.
+    // Shared; guarded by the lock but for `news`, which says that there is something in it for the driver.
     pthread_mutex_t lock;
-    pthread_cond_t changed;
+    pthread_cond_t changed; // for who waits for an operation, a snapshot or the thread's end
+    pthread_cond_t untold;  // for p4reduce_next_ended: an operation has ended that nobody waits for
     atomic_bool news;
-    struct operation_queue inbox, told;
+    bool rung; // `wake` is readable
+    struct operation_queue inbox;
+    struct p4reduce_operation *soonest, *latest; // that p4reduce_next_ended is to tell of, as they were submitted
+    struct driving driving;
     p4reduce_error failure; // status P4REDUCE_OK while there is none
     // One from outside, until the thread has looked whether a packet that has already come says more of the cause.
     p4reduce_error outside;
@@ -68,13 +85,14 @@ struct p4reduce_engine {
     // Where ranks reduce in their host's memory; else NULL. Then there are neither a worker nor a link.
     struct local *local;
 
-    // The engine's thread's.
+    // The driver's.
     p4reduce_worker *worker;
     struct link *link;
     struct iovec *payloads; // room for those of all slots
     struct slot **sorted;
     bool *grouped;
     struct p4reduce_operation *oldest, *newest; // under way
+    unsigned callbacks;                         // operations under way that have one
     double oldest_since, busy_since, heard_at, seconds;
     unsigned wet_turns;     // in which the link had more than was taken
     double gap, counted_at; // seconds from one packet to the next, smoothed, and when so many had been `counted`
@@ -86,6 +104,11 @@ struct p4reduce_engine {
 p4reduce_engine *engine_make(const char *switch_address, const char *local_address);
 bool engine_start(p4reduce_engine *engine, void *(*run)(void *), const char *name, p4reduce_error *error);
 void engine_destroy(p4reduce_engine *engine);
+
+// Under the lock: why no operations are taken any more; its status is P4REDUCE_OK while they are.
+static inline const p4reduce_error *engine_failure(const p4reduce_engine *engine) {
+    return engine->failure.status != P4REDUCE_OK ? &engine->failure : &engine->outside;
+}
 
 static inline void operation_push(struct operation_queue *queue, p4reduce_operation *operation) {
     operation->next = NULL;

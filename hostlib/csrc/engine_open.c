@@ -14,9 +14,11 @@
 #include <unistd.h>
 
 void engine_destroy(p4reduce_engine *engine) {
-    p4reduce_operation *operation;
-    while ((operation = operation_pop(&engine->told)) != NULL)
+    while (engine->soonest != NULL) {
+        p4reduce_operation *operation = engine->soonest;
+        engine->soonest = operation->later;
         free(operation);
+    }
     if (engine->link != NULL)
         engine->link->free(engine->link);
     p4reduce_worker_free(engine->worker);
@@ -27,6 +29,8 @@ void engine_destroy(p4reduce_engine *engine) {
     free(engine->sorted);
     free(engine->grouped);
     pthread_cond_destroy(&engine->changed);
+    pthread_cond_destroy(&engine->untold);
+    pthread_cond_destroy(&engine->driving.left);
     pthread_mutex_destroy(&engine->lock);
     free(engine);
 }
@@ -71,11 +75,14 @@ p4reduce_engine *engine_make(const char *switch_address, const char *local_addre
         return NULL;
     engine->failure = engine->outside = (p4reduce_error){.size = sizeof engine->failure, .rank = -1};
     engine->heard_at = -(double)INFINITY;
+    engine->driving.taken = true; // by the thread, from before it runs
     pthread_mutex_init(&engine->lock, NULL);
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&engine->changed, &attributes);
+    pthread_cond_init(&engine->untold, &attributes);
+    pthread_cond_init(&engine->driving.left, &attributes);
     pthread_condattr_destroy(&attributes);
     engine->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     snprintf(engine->switch_address, sizeof engine->switch_address, "%s",

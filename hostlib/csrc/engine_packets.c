@@ -63,6 +63,8 @@ bool engine_receive_packets(p4reduce_engine *engine) {
         if (engine->link->receive(engine->link, engine->worker, now) == 0)
             return true;
         engine->heard_at = now;
+        if (engine->oldest == NULL)
+            return true; // nobody waits for what else there may be
         if (engine->worker->recovery.sending.queued >= SEND_AT)
             return false;
     }

@@ -4,7 +4,8 @@
 #include "local_thread.h"
 
 #include "clock.h"
-#include "engine_thread.h"
+#include "engine_bell.h"
+#include "engine_turns.h"
 #include "local_calls.h"
 #include "local_futex.h"
 #include "structures.h"
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const double SLICE_S = 0.01; // after which a rank that waits looks whether something else has happened
 
@@ -65,6 +65,7 @@ static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double
     operation->older = engine->newest;
     *(engine->newest ? &engine->newest->newer : &engine->oldest) = operation;
     engine->newest = operation;
+    engine->callbacks += operation->on_end != NULL;
 }
 
 // Of a failure from outside: who disagreed may have left before this rank has looked, and others say only that it has.
@@ -76,11 +77,8 @@ static p4reduce_error cause_of(const p4reduce_engine *engine) {
 }
 
 static void take_news(p4reduce_engine *engine, double now) {
-    uint64_t count;
-    ssize_t got = read(engine->wake, &count, sizeof count);
-    (void)got;
-    atomic_store(&engine->news, false);
     pthread_mutex_lock(&engine->lock);
+    bell_answer(engine);
     if (engine->outside.status != P4REDUCE_OK && engine->failure.status == P4REDUCE_OK)
         engine->failure = cause_of(engine);
     engine->must_stop = engine->closing;
@@ -279,6 +277,7 @@ void *local_run(void *context) {
     engine->answered = engine->asked;
     engine->stopped = true;
     pthread_cond_broadcast(&engine->changed);
+    pthread_cond_broadcast(&engine->untold);
     pthread_mutex_unlock(&engine->lock);
     return NULL;
 }

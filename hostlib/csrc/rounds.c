@@ -29,26 +29,13 @@ static void fill_packet(const struct rounds *rounds, struct slot *slot, uint8_t 
     slot->length = (uint32_t)(rounds->layout.bare_length + slot_lanes(slot) * rounds->layout.lane_length);
 }
 
-void rounds_announce(const struct rounds *rounds, struct slot *slot, struct task *task) {
-    const p4reduce_membership *m = rounds->membership;
-    slot->task = task;
-    packet_address(slot->payload, OP_DATA, (uint16_t)m->job, (uint16_t)m->generation, rounds->worker);
-    for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
-        slot->sought[lane] = 0;
-        slot->least[lane] = 0;
-    }
-    slot->unknown = (uint8_t)((1u << rounds->layout.lanes) - 1);
-    slot->active = 0;
-    fill_packet(rounds, slot, 0);
-}
-
 // Takes the sums of the round's lanes.
 static void take_values(const struct rounds *rounds, struct slot *slot, const uint8_t *wire) {
     for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
         if (!(slot->active >> lane & 1))
             continue;
         const uint32_t key = slot->agreed[lane];
-        if (!slot->task->request.read_only) {
+        if (!slot->task->request.read_only || slot->task->gather != NULL) {
             size_t count;
             void *values = task_block(slot->task, block_of(rounds, slot, lane, key), &count);
             numbers_dequantise(&slot->task->numbers, wire, count, 255 - (key & 255), values);
@@ -70,11 +57,11 @@ bool rounds_plausible(const struct rounds *rounds, const struct slot *slot, cons
 }
 
 // Begins the round of the blocks that the keys name. Returns the lanes whose block is not zero here.
-static uint8_t agree(const struct rounds *rounds, struct slot *slot, const struct packet *packet) {
+static uint8_t agree(const struct rounds *rounds, struct slot *slot, const uint32_t *keys) {
     uint8_t own = 0;
     slot->active = 0;
     for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
-        const uint32_t key = packet_key(packet, lane), announced = slot->announced[lane];
+        const uint32_t key = keys[lane], announced = slot->announced[lane];
         slot->agreed[lane] = key;
         slot->least[lane] = key >= (NO_KEY & ~UINT32_C(0xFF)) ? NO_KEY : (key | 0xFF) + 1;
         if (key == NO_KEY)
@@ -114,6 +101,36 @@ static uint8_t contribute(const struct rounds *rounds, struct slot *slot, uint8_
     return present;
 }
 
+// Begins the only round of a task of integers: all blocks are named, as there is nothing to agree on.
+static void name_all(const struct rounds *rounds, struct slot *slot) {
+    struct task *task = slot->task;
+    scanning_more(task, slot->index);
+    uint32_t first[MAX_LANES];
+    for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
+        scanning_next_key(task, stream_of(rounds, slot, lane), &slot->sought[lane], &slot->announced[lane]);
+        first[lane] = lane < task->blocks ? 0 : NO_KEY;
+    }
+    const uint8_t own = agree(rounds, slot, first);
+    fill_packet(rounds, slot, contribute(rounds, slot, own));
+}
+
+void rounds_announce(const struct rounds *rounds, struct slot *slot, struct task *task) {
+    const p4reduce_membership *m = rounds->membership;
+    slot->task = task;
+    packet_address(slot->payload, OP_DATA, (uint16_t)m->job, (uint16_t)m->generation, rounds->worker);
+    for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
+        slot->sought[lane] = 0;
+        slot->least[lane] = 0;
+    }
+    if (task->at_once) {
+        name_all(rounds, slot);
+        return;
+    }
+    slot->unknown = (uint8_t)((1u << rounds->layout.lanes) - 1);
+    slot->active = 0;
+    fill_packet(rounds, slot, 0);
+}
+
 bool rounds_is_result(const struct slot *slot, const struct packet *packet) {
     return packet->active == slot->active && packet->present == slot->active;
 }
@@ -121,7 +138,10 @@ bool rounds_is_result(const struct slot *slot, const struct packet *packet) {
 bool rounds_take_result(const struct rounds *rounds, struct slot *slot, const struct packet *packet) {
     take_values(rounds, slot, packet->values);
     slot->seq++;
-    const uint8_t own = agree(rounds, slot, packet);
+    uint32_t keys[MAX_LANES];
+    for (unsigned lane = 0; lane < rounds->layout.lanes; lane++)
+        keys[lane] = packet_key(packet, lane);
+    const uint8_t own = agree(rounds, slot, keys);
     if (slot->active)
         fill_packet(rounds, slot, contribute(rounds, slot, own));
     return slot->active;

@@ -18,7 +18,7 @@ struct rounds {
 
 struct rounds rounds_of(const p4reduce_membership *membership, p4reduce_stats *stats);
 
-// Begins a task, with a round that has no values.
+// Begins a task, with a round that has no values unless it is the only one.
 void rounds_announce(const struct rounds *rounds, struct slot *slot, struct task *task);
 
 // Whether a RESULT of the slot's round, as number and fingerprint say, has the sums of its lanes.

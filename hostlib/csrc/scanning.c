@@ -72,11 +72,11 @@ static uint32_t scan_row(struct task *task, uint32_t stream, uint32_t row) {
     const uint32_t streams = (uint32_t)smaller(GROUP_SLOTS * task->lanes, task->slots * task->lanes - stream);
     const uint32_t count = (uint32_t)smaller(streams, task->blocks - block);
     const uint64_t first = block * task->block_size;
-    const uint64_t values = smaller((uint64_t)count * task->block_size, task->request.count - first);
-    const uint8_t *from = (const uint8_t *)task->request.data + task->numbers.value_bytes * first;
+    const uint64_t values = smaller((uint64_t)count * task->block_size, task->count - first);
+    const uint8_t *from = (const uint8_t *)task->data + task->numbers.value_bytes * first;
     uint8_t exponents[GROUP_SLOTS * MAX_LANES];
     const bool negative_zeros = numbers_scan(&task->numbers, from, values, task->block_size, exponents);
-    const uint8_t least = task->request.type == P4REDUCE_INT32 ? BLOCK_NOT_FINITE : 1;
+    const uint8_t least = task->numbers.type == P4REDUCE_INT32 ? BLOCK_NOT_FINITE : 1;
     const uint8_t zero = sends_zeros(task, row) ? least : BLOCK_ZERO;
     for (uint32_t i = 0; i < count; i++) {
         const uint8_t exponent = exponents[i] != BLOCK_ZERO ? exponents[i] : zero;

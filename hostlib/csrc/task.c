@@ -47,7 +47,19 @@ static p4reduce_status check(const p4reduce_request *request, p4reduce_error *er
     return P4REDUCE_OK;
 }
 
-struct task *task_new(const p4reduce_membership *membership, const p4reduce_request *theirs, p4reduce_error *error) {
+// What is added is all ranks' values, as integers.
+static bool gather(struct task *task, const p4reduce_membership *membership, size_t block_size) {
+    task->gather = gather_new(membership, &task->numbers, block_size, &task->request);
+    if (task->gather == NULL)
+        return false;
+    task->data = task->gather->values;
+    task->count = task->request.count * membership->world_size;
+    return numbers_of(&task->numbers, task->numbers.kernels, P4REDUCE_INT32, P4REDUCE_WIRE_INT32,
+                      membership->world_size);
+}
+
+struct task *task_new(const p4reduce_membership *membership, const p4reduce_request *theirs, bool in_packets,
+                      p4reduce_error *error) {
     p4reduce_request request;
     if (!structure_in(&request, sizeof request, theirs)) {
         error_fill(error, P4REDUCE_INVALID, "request is not one that this version of the library understands");
@@ -63,9 +75,9 @@ struct task *task_new(const p4reduce_membership *membership, const p4reduce_requ
     }
     numbers.divisor = request.divisor == 1 ? 0 : request.divisor;
     const uint32_t streams = membership->slots * membership->lanes;
-    const unsigned block_size = membership->block_size * numbers.per_word;
-    const uint64_t blocks = request.count / block_size + (request.count % block_size != 0);
-    const uint64_t rows = blocks / streams + (blocks % streams != 0);
+    unsigned block_size = membership->block_size * numbers.per_word;
+    uint64_t blocks = request.count / block_size + (request.count % block_size != 0);
+    uint64_t rows = blocks / streams + (blocks % streams != 0);
     if (rows > MAX_STREAM_LENGTH) {
         error_fill(error, P4REDUCE_INVALID,
                    "tensor has %" PRIu64 " blocks, %" PRIu64 " in each of %" PRIu32
@@ -91,6 +103,16 @@ struct task *task_new(const p4reduce_membership *membership, const p4reduce_requ
         snprintf(task->dtype + used, sizeof task->dtype - used, ":%s", numbers_wire_name(request.wire));
     }
     task->numbers = numbers;
+    task->data = request.data;
+    task->count = request.count;
+    if (in_packets && gather_fits(membership, request.type, request.count)) {
+        if (!gather(task, membership, block_size))
+            goto no_memory;
+        block_size = membership->block_size;
+        blocks = (task->count + block_size - 1) / block_size;
+        rows = 1;
+    }
+    task->at_once = blocks <= membership->lanes && task->numbers.type == P4REDUCE_INT32;
     const uint64_t slots = (blocks + membership->lanes - 1) / membership->lanes;
     // At least one slot, so that an empty tensor is announced too and ranks of different shapes meet.
     task->slots = slots == 0 ? 1 : slots < membership->slots ? (unsigned)slots : membership->slots;
@@ -112,9 +134,14 @@ no_memory:
 
 void task_free(struct task *task) {
     if (task != NULL) {
+        free(task->gather);
         scanning_close(task);
         free(task);
     }
+}
+
+bool task_finish(struct task *task) {
+    return task->gather == NULL || gather_finish(task->gather, task->fingerprint);
 }
 
 size_t task_quantise(const struct task *task, uint64_t block, unsigned exponent, uint8_t *wire) {
@@ -122,7 +149,7 @@ size_t task_quantise(const struct task *task, uint64_t block, unsigned exponent,
     const void *values = task_block(task, block, &count);
     const uint64_t first = block * task->block_size;
     numbers_quantise(&task->numbers, values, count, exponent, first, wire);
-    if (task->request.residual != NULL)
+    if (task->request.residual != NULL && task->gather == NULL)
         numbers_residual(&task->numbers, values, wire, count, exponent, task->request.residual + first);
     return numbers_words(&task->numbers, count);
 }

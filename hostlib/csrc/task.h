@@ -4,6 +4,7 @@
 #define P4REDUCE_TASK_H
 
 #include "fingerprint.h"
+#include "gather.h"
 #include "numbers.h"
 #include "wire/constants.h"
 
@@ -28,7 +29,12 @@ struct task {
     struct task *next, *previous; // in the order of their submission
     p4reduce_request request;
     char dtype[NUMBERS_BYTES], reduce_op[NAME_BYTES];
+    // What is added: the request's values, or all ranks'.
     struct numbers numbers;
+    void *data;
+    uint64_t count;
+    struct gather *gather; // NULL where each rank adds its values
+    bool at_once;          // the first round carries values, and is the only one
     uint32_t counter;
     uint32_t fingerprint;
     unsigned slots;      // that it uses, from the first
@@ -40,10 +46,15 @@ struct task {
     struct scanning scanning;
 };
 
-// What the worker makes of a caller's request. NULL where it is not accepted, and `error` says why.
-struct task *task_new(const p4reduce_membership *membership, const p4reduce_request *theirs, p4reduce_error *error);
+// What the worker makes of a caller's request. in_packets: not in memory that ranks share, where nothing is gathered.
+// NULL where it is not accepted, and `error` says why.
+struct task *task_new(const p4reduce_membership *membership, const p4reduce_request *theirs, bool in_packets,
+                      p4reduce_error *error);
 
 void task_free(struct task *task);
+
+// All slots are finished: the request's values become the sum. False where what came cannot be it.
+bool task_finish(struct task *task);
 
 // Puts a block's values into a packet. Returns how many words they take.
 size_t task_quantise(const struct task *task, uint64_t block, unsigned exponent, uint8_t *wire);
@@ -62,9 +73,9 @@ uint32_t scanning_more(struct task *task, uint32_t slot);
 
 // Where a block's values are, and how many there are of them.
 static inline void *task_block(const struct task *task, uint64_t block, size_t *count) {
-    uint64_t begin = block * task->block_size, left = task->request.count - begin;
+    uint64_t begin = block * task->block_size, left = task->count - begin;
     *count = left < task->block_size ? left : task->block_size;
-    return (uint8_t *)task->request.data + task->numbers.value_bytes * begin;
+    return (uint8_t *)task->data + task->numbers.value_bytes * begin;
 }
 
 #endif

@@ -25,6 +25,25 @@ static void end_task(struct task *task, const p4reduce_error *error) {
         on_end(context, error);
 }
 
+// Fails everything. Packets that wait for answers are still sent, where `insist`.
+static void end(p4reduce_worker *worker, const p4reduce_error *error, bool insist) {
+    if (worker->failure.status != P4REDUCE_OK)
+        return;
+    worker->failure = *error;
+    struct task *task = worker->oldest;
+    worker->oldest = worker->newest = NULL;
+    worker->waiting = 0;
+    worker->scan_at = NEVER;
+    for (uint32_t index = 0; index < worker->membership.slots; index++)
+        worker->slots[index].task = NULL;
+    recovery_end(&worker->recovery, insist);
+    while (task != NULL) {
+        struct task *next = task->next;
+        end_task(task, &worker->failure);
+        task = next;
+    }
+}
+
 // Sends the packet of the round that has begun, or lets it wait for the scan.
 static void send_round(p4reduce_worker *worker, struct slot *slot, double now) {
     bool complete = rounds_complete(&worker->rounds, slot);
@@ -79,6 +98,12 @@ static void begin(p4reduce_worker *worker, struct slot *slot, struct task *task,
 
 static void finished(p4reduce_worker *worker, struct slot *slot, double now) {
     struct task *task = slot->task;
+    if (!task_finish(task)) {
+        p4reduce_error error;
+        endings_altered(&worker->membership, task, &error);
+        end(worker, &error, true);
+        return;
+    }
     begin(worker, slot, task->next, now);
     if (--task->slots_left == 0) {
         forget_task(worker, task);
@@ -87,25 +112,6 @@ static void finished(p4reduce_worker *worker, struct slot *slot, double now) {
         worker->stats.operations++;
         worker->stats.blocks_skipped += task->scanning.zeros;
         end_task(task, NULL);
-    }
-}
-
-// Fails everything. Packets that wait for answers are still sent, where `insist`.
-static void end(p4reduce_worker *worker, const p4reduce_error *error, bool insist) {
-    if (worker->failure.status != P4REDUCE_OK)
-        return;
-    worker->failure = *error;
-    struct task *task = worker->oldest;
-    worker->oldest = worker->newest = NULL;
-    worker->waiting = 0;
-    worker->scan_at = NEVER;
-    for (uint32_t index = 0; index < worker->membership.slots; index++)
-        worker->slots[index].task = NULL;
-    recovery_end(&worker->recovery, insist);
-    while (task != NULL) {
-        struct task *next = task->next;
-        end_task(task, &worker->failure);
-        task = next;
     }
 }
 
@@ -227,7 +233,7 @@ size_t p4reduce_worker_take(p4reduce_worker *worker, p4reduce_payload *payloads,
 p4reduce_status p4reduce_worker_submit(p4reduce_worker *worker, const p4reduce_request *request, double now,
                                        p4reduce_error *error) {
     p4reduce_error refusal;
-    struct task *task = task_new(&worker->membership, request, &refusal);
+    struct task *task = task_new(&worker->membership, request, true, &refusal);
     if (task == NULL)
         return error_out(error, &refusal);
     worker_submit(worker, task, now);

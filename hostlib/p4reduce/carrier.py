@@ -9,7 +9,9 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import numpy.typing as npt
 
 from p4reduce.continuations import Continuations
 from p4reduce.errors import P4ReduceError
@@ -27,6 +29,10 @@ OnEnd: TypeAlias = "Callable[[BaseException | None], None]"
 # How long `close` waits for a carrier's thread, which only has to finish one turn of its loop, and then for
 # continuations that are under way.
 CLOSE_TIMEOUT_S = 5.0
+
+
+class Prepared:
+    """What a carrier has made of an operation, for others like it."""
 
 
 class Carrier(ABC):
@@ -72,14 +78,40 @@ class Carrier(ABC):
         """Whether operations are under way."""
 
     @abstractmethod
-    def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> None:
-        """Starts `operation`.
+    def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> int | None:
+        """Starts `operation`. Returns what `wait` takes; None where there is no such wait.
 
         name: of the operation, for error messages. timeout: seconds.
-        on_end: called once, from a thread of the carrier's, with None or the error that ended the operation; what it
-            does for users it leaves to `continuations`.
+        on_end: called once, from a thread of the carrier's or one that is in `wait`, with None or the error that ended
+            the operation; again where an interrupt has ended the call. What it does for users it leaves to
+            `continuations`.
         Raises the carrier's failure if there is one.
         """
+
+    def carry(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> None:
+        """Like `submit`, and may return when the operation has ended: for who waits for it anyway."""
+        self.submit(operation, name=name, timeout=timeout, on_end=on_end)
+
+    @abstractmethod
+    def wait(self, number: int, timeout: float | None = None) -> None:
+        """Waits for the end of the operation with this number from `submit`, and calls its `on_end`. Returns earlier
+        after `timeout` seconds (None: none), and where another thread is about to call it."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Waits until no operation is under way that `carry_again` has begun."""
+
+    def prepare(self, operation: Operation, name: str) -> Prepared | None:  # noqa: ARG002
+        """What `carry_again` takes, for operations that are like this one but for their data; None where it is not to
+        be called."""
+        return None
+
+    def carry_again(self, prepared: Prepared, data: npt.NDArray[Any], timeout: float) -> None:
+        """Carries out an operation on `data`, writable and C-contiguous, and returns when it has ended.
+
+        timeout: seconds. Raises what it ended with.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def fail(self, error: BaseException) -> None:

@@ -20,6 +20,7 @@ from p4reduce.joining import Attempt, Seat, leave_at_end, take_seat
 from p4reduce.layouts import Layouts, may_choose
 from p4reduce.local.host import LocalChoice
 from p4reduce.protocol.numbers import values_per_word
+from p4reduce.repeats import Repeats
 from p4reduce.stats import Stats
 from p4reduce.submission import Submission
 from p4reduce.tensors.dense import WireChoice, dtype_name, is_sparse, wire_for, work_dtype
@@ -109,6 +110,7 @@ class Communicator:
         self._engine = self._seat.engine
         self._submission = Submission(self._engine)
         self._layouts = Layouts(self._group, self._submission, self.block_size, rate or self._seat.rate)
+        self._repeats = Repeats(self._engine, self._layouts.sites)
         # Also at the interpreter's exit, so that the other ranks of a job that ended well see no rank vanish.
         self._finalizer = weakref.finalize(self, leave_at_end, self._seat)
 
@@ -174,13 +176,14 @@ class Communicator:
         memory of the host.
         Raises CollectiveTimeout, MismatchError if ranks called different things, JobAborted if one went.
         """
+        limit = self._time_limit(timeout)
+        plain = factor == 1 and residual is None and self._submission.in_order
+        if plain and self._repeats.carry(tensor, op, self._form(wire), layout, limit):
+            return tensor
         if layout == "auto" and residual is None and op in ("sum", "average") and may_choose(tensor):
-            limit = self._time_limit(timeout)
             self._engine.check()
             return self._layouts.by_what_takes_less(tensor, op, factor, self._form(wire), limit, self.close)
-        return self.allreduce_async(
-            tensor, op, factor=factor, wire=wire, layout=layout, residual=residual, timeout=timeout
-        ).result()
+        return self._sum(tensor, op, factor, wire, layout, residual, timeout, awaited=True).result()
 
     def allreduce_async(
         self,
@@ -202,18 +205,7 @@ class Communicator:
         the result.
         timeout: seconds from when no earlier collective is under way any more.
         """
-        if layout not in LAYOUTS:
-            raise ValueError(f"layout={layout!r}: accepted are {', '.join(LAYOUTS)}")
-        if is_sparse(tensor) or layout == "elements":
-            if residual is not None:
-                raise ValueError("residual of what goes by elements: accepted is that of a dense tensor by blocks")
-            limit = self._time_limit(timeout)
-            self._engine.check()
-            return self._layouts.by_elements(tensor, op, factor, self._form(wire), limit, self.close)
-        handle = self.start(timeout, reductions.allreduce, tensor, op, factor, self._form(wire), residual)
-        if op in ("sum", "average"):
-            self._layouts.went_by_blocks(tensor, op, self._form(wire), layout, residual=residual is not None)
-        return handle
+        return self._sum(tensor, op, factor, wire, layout, residual, timeout)
 
     @synchronous
     def reduce(
@@ -394,6 +386,37 @@ class Communicator:
             f"<Communicator: rank {self.rank} of {self.world_size} in job {self._job!r} at {self._controller}, "
             f"{way}{state}>"
         )
+
+    def _sum(
+        self,
+        tensor: T,
+        op: ReduceOp,
+        factor: float,
+        wire: WireChoice | None,
+        layout: Layout,
+        residual: Any,
+        timeout: float | None,
+        *,
+        awaited: bool = False,
+    ) -> Handle[T]:
+        """What `allreduce_async` does. awaited: the caller waits at once."""
+        if layout not in LAYOUTS:
+            raise ValueError(f"layout={layout!r}: accepted are {', '.join(LAYOUTS)}")
+        if is_sparse(tensor) or layout == "elements":
+            if residual is not None:
+                raise ValueError("residual of what goes by elements: accepted is that of a dense tensor by blocks")
+            limit = self._time_limit(timeout)
+            self._engine.check()
+            return self._layouts.by_elements(tensor, op, factor, self._form(wire), limit, self.close)
+        limit = self._time_limit(timeout)
+        self._engine.check()
+        plan = reductions.allreduce(self._group, tensor, op, factor, self._form(wire), residual)
+        handle = self._submission.submit(plan, limit, awaited=awaited)
+        if op in ("sum", "average"):
+            if awaited and factor == 1 and residual is None:
+                self._repeats.learn(plan, op, self._form(wire), layout)
+            self._layouts.went_by_blocks(tensor, op, self._form(wire), layout, residual=residual is not None)
+        return handle
 
     def _time_limit(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else settings.seconds("timeout", timeout)

@@ -80,13 +80,20 @@ class Engine(Carrier):
         with self._lock:
             return bool(self._inbox or self._pending)
 
-    def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> None:
+    def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> int | None:
         self._check_process()  # before the lock, which a forked process may find taken for ever
         pending = _Pending(operation, name, timeout, on_end)
         with self._lock:
             self._check_failure()
             self._inbox.append(pending)
             self._wake()
+        return None
+
+    def wait(self, number: int, timeout: float | None = None) -> None:
+        raise NotImplementedError  # `submit` gives no numbers
+
+    def settle(self) -> None:
+        pass  # `carry_again` is not called
 
     def fail(self, error: BaseException) -> None:
         with self._lock:

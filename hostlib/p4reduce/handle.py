@@ -6,6 +6,7 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
@@ -44,6 +45,8 @@ class Handle(Generic[T]):
         name: of the collective, for error messages. engine: what carries it. arrivals: of CUDA tensors.
         progress: what it waits for, in words; by default the engine's.
         """
+        self.number: int | None = None
+        """For the communicator: by which the engine's `wait` knows it."""
         self._tensor = tensor
         self._arrivals = arrivals
         self._name = name
@@ -84,9 +87,14 @@ class Handle(Generic[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Waits like `wait` and returns the collective's error, None if it went well."""
+        left = timeout
         if not self._future.done():
             self._engine.check_may_wait()
-        if not concurrent.futures.wait([self._future], timeout).done:
+            if self.number is not None:
+                deadline = None if timeout is None else time.monotonic() + timeout
+                self._engine.wait(self.number, timeout)
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if not self._future.done() and not concurrent.futures.wait([self._future], left).done:
             raise TimeoutError(f"{self._name} has not ended after waiting {timeout:g} s: {self._progress()}")
         return self._future.exception()
 
@@ -104,11 +112,13 @@ class Handle(Generic[T]):
         callback(self)
 
     def complete(self, error: BaseException | None = None) -> None:
-        """For the communicator: the tensor holds the result, or the collective failed with `error`."""
-        if error is None:
-            self._future.set_result(None)
-        else:
-            self._future.set_exception(error)
+        """For the communicator: the tensor holds the result, or the collective failed with `error`. May be called
+        again, where it was interrupted."""
+        if not self._future.done():
+            if error is None:
+                self._future.set_result(None)
+            else:
+                self._future.set_exception(error)
         with self._lock:
             self._told = not self._callbacks
         if not self._told:

@@ -94,6 +94,7 @@ class Layouts:
             return handle
         # Learnt by the engine's thread, so that ranks do it alike where a wait is interrupted.
         plan.finish = partial(_one_after_the_other, plan.finish, learn)
+        plan.finished_once = True
         self._awaited = self._submission.submit(plan, limit)
         return self._awaited
 

@@ -29,18 +29,26 @@ class Submission:
         self.turns = Turns()
         """Whose it is to begin collectives, so that one which takes several operations has no other's in between."""
 
+    @property
+    def in_order(self) -> bool:
+        """Whether what is given to the engine now comes after all that was submitted."""
+        return self._line.empty()
+
     def drain(self) -> None:
         """Waits until no collective is under way. Then raises the error of one that failed meanwhile."""
         handles = list(self._under_way)
+        self._engine.settle()
         for handle in handles:
             handle.exception()
         for handle in handles:
             handle.wait()
 
-    def submit(self, plan: Plan[T], limit: float) -> Handle[T]:
-        """Hands the plan's operation to the engine, whose thread then finishes the plan.
+    def submit(self, plan: Plan[T], limit: float, *, awaited: bool = False) -> Handle[T]:
+        """Hands the plan's operation to the engine. The plan is finished by who waits for its end, or by the engine's
+        thread; by that alone where it may not be finished twice.
 
         Where the tensor is still to come from a device, and behind such, that happens later, in another thread.
+        awaited: the caller waits for the handle at once, and nobody else does before.
         """
         handle = Handle(plan.result, plan.name, self._engine, plan.crossings, self._line.progress)
 
@@ -50,7 +58,12 @@ class Submission:
 
         def begin(operation: Operation) -> None:
             plan.fetch(partial(self._line.wait, plan.name, limit))
-            self._engine.submit(operation, name=plan.name, timeout=limit, on_end=end)
+            if plan.finished_once or plan.crossings:
+                self._engine.submit(operation, name=plan.name, timeout=limit, on_end=end)
+            elif awaited:
+                self._engine.carry(operation, name=plan.name, timeout=limit, on_end=end)
+            else:
+                handle.number = self._engine.submit(operation, name=plan.name, timeout=limit, on_end=end)
 
         def begin_later(operation: Operation) -> None:
             try:

@@ -6,11 +6,13 @@ from __future__ import annotations
 import pytest
 import simulator
 import test_disagreement
+import test_one_round
 import test_traffic
 import test_vectors
 import test_worker
 import test_worker_timing
 from test_disagreement import *  # noqa: F403
+from test_one_round import *  # noqa: F403
 from test_traffic import *  # noqa: F403
 from test_vectors import *  # noqa: F403
 from test_worker import *  # noqa: F403
@@ -23,6 +25,14 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 @pytest.fixture(autouse=True)
 def _c_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (simulator, test_disagreement, test_traffic, test_vectors, test_worker, test_worker_timing):
+    for module in (
+        simulator,
+        test_disagreement,
+        test_one_round,
+        test_traffic,
+        test_vectors,
+        test_worker,
+        test_worker_timing,
+    ):
         if hasattr(module, "Worker"):
             monkeypatch.setattr(module, "Worker", Worker)

@@ -17,6 +17,7 @@ from scenarios import Call, call, random_calls, random_membership
 from simulator import Network, Simulation
 
 from p4reduce.protocol import Membership
+from p4reduce.protocol.gather import fits
 from p4reduce.protocol.halves import widened
 from p4reduce.protocol.numbers import values_per_word
 from p4reduce.protocol.operation import Zeros
@@ -41,23 +42,41 @@ def rounds_of(union: npt.NDArray[np.bool_], membership: Membership) -> int:
     return sum(1 + max(streams[slot * lanes : (slot + 1) * lanes]) for slot in range(used))
 
 
+def added(one: Call, membership: Membership) -> tuple[list[npt.NDArray[Any]], int]:
+    """What ranks add, and how many values of it a block has."""
+    arrays, block_size = one.inputs, membership.block_size * values_per_word(one.wire)
+    if not fits(arrays[0], membership):
+        return arrays, block_size
+    parts = np.zeros((len(arrays), *np.shape(arrays)), np.float32)
+    for rank, array in enumerate(arrays):
+        parts[rank, rank] = widened(array)
+    return [own.reshape(-1).view(np.int32) for own in parts], membership.block_size
+
+
+def at_once(arrays: list[npt.NDArray[Any]], flags: npt.NDArray[np.bool_], membership: Membership) -> bool:
+    """Whether all blocks of an operation travel in the first round, which is the only one."""
+    return arrays[0].dtype == np.int32 and flags.size <= membership.lanes
+
+
 def check_traffic(simulation: Simulation, membership: Membership, calls: list[Call], *, lossless: bool) -> None:
     codec = Codec(membership.lanes, membership.block_size)
     header = 18 + 4 * membership.lanes
-    flags = [
-        [
-            sent_blocks(
-                array,
-                membership.block_size * values_per_word(one.wire),
-                operation.zeros,
-                membership.slots * membership.lanes,
-            )
-            for array, operation in zip(one.inputs, one.operations, strict=True)
+    flags, unions, rounds = [], [], 0
+    for one in calls:
+        arrays, block_size = added(one, membership)
+        streams = membership.slots * membership.lanes
+        own_flags = [
+            sent_blocks(array, block_size, operation.zeros, streams)
+            for array, operation in zip(arrays, one.operations, strict=True)
         ]
-        for one in calls
-    ]
-    unions = [np.any(own, axis=0) for own in flags]
-    rounds = sum(rounds_of(union, membership) for union in unions)
+        union = np.any(own_flags, axis=0)
+        if at_once(arrays, union, membership):
+            union = np.ones_like(union)
+            rounds += 1
+        else:
+            rounds += rounds_of(union, membership)
+        flags.append(own_flags)
+        unions.append(union)
     for rank, worker in enumerate(simulation.workers):
         stats = worker.stats
         own = sum(int(flag[rank].sum()) for flag in flags)

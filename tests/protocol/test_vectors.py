@@ -95,14 +95,15 @@ def test_aborts(one: dict[str, Any]) -> None:
     assert (worker.failure is not None) == one["taken"]
 
 
-def test_operation() -> None:
-    """Every datagram of two ranks' allreduce in two rounds after the announcement, as rank 1 completes each."""
-    vector = VECTORS["operation"]
+@pytest.mark.parametrize("vector", [VECTORS["operation"], *VECTORS["of_one_round"]], ids=["", "integers", "gathered"])
+def test_operation(vector: dict[str, Any]) -> None:
+    """Every datagram of two ranks' allreduce, as rank 1 completes each round."""
+    dtype = vector.get("dtype", "float32")
     memberships = [Membership(rank=rank, **vector["membership"]) for rank in range(2)]
     switch = ModelSwitch(memberships[0])
     workers = [Worker(membership) for membership in memberships]
     operations = [
-        Operation(np.array([int(word, 16) for word in words], np.uint32).view(np.float32)) for words in vector["inputs"]
+        Operation(np.array([int(word, 16) for word in words], np.uint32).view(dtype)) for words in vector["inputs"]
     ]
     for worker, operation in zip(workers, operations, strict=True):
         worker.submit(operation, 0.0)

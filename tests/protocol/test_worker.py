@@ -136,7 +136,7 @@ def test_next_operation_follows_in_the_same_slot() -> None:
 
 def test_on_done_may_submit() -> None:
     worker, operation, packets = started(np.zeros(8, np.float32))
-    following = Operation(np.zeros(1, np.float32))
+    following = Operation(np.zeros(0, np.float32))
     operation.on_done = lambda _: worker.submit(following, 0.001)
     for packet in packets:
         worker.receive(result(packet, [NO_KEY, NO_KEY]), 0.001)

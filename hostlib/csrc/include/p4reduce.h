@@ -3,8 +3,9 @@
  * p4reduce: allreduce of sparse tensors, added up by a programmable switch.
  *
  * An engine is one rank's place in one job: a thread that exchanges packets with the switch. Operations are handed to
- * it with p4reduce_submit and waited for with p4reduce_wait, or done at once with p4reduce_allreduce. All functions may
- * be called from any thread, except where they say otherwise.
+ * it with p4reduce_submit and waited for with p4reduce_wait, or done at once with p4reduce_allreduce. A thread that
+ * waits does the engine's work itself where its thread rests, but for callbacks, which that thread alone calls. All
+ * functions may be called from any thread, except where they say otherwise.
  *
  * Joining a job is the control service's business. `p4reduce exec ... -- program` joins, and starts a program that
  * calls p4reduce_open_from_environment. docs/c-api.md has an example.
@@ -202,6 +203,21 @@ P4REDUCE_API p4reduce_status p4reduce_allreduce(p4reduce_engine *engine, const p
  * or at once with P4REDUCE_CLOSED when the engine is closed and all were told. Only for operations that were submitted
  * with neither a handle nor `on_end`. */
 P4REDUCE_API void *p4reduce_next_ended(p4reduce_engine *engine, double timeout, p4reduce_error *error);
+
+/* Of operations that p4reduce_next_ended tells of, for callers that wait for a certain one; contexts are then to be
+ * each another. An end that is waited for wakes up nobody in p4reduce_next_ended, which still tells of it when it next
+ * looks, unless it is forgotten before. */
+
+/* p4reduce_submit and p4reduce_await in one. Returns what p4reduce_submit does; `ended`: what p4reduce_await does. */
+P4REDUCE_API p4reduce_status p4reduce_run(p4reduce_engine *engine, const p4reduce_request *request, double timeout,
+                                          int *ended, p4reduce_error *error);
+
+/* Waits until the operation with this context has ended. Returns 1, and how in `error`; 0 after `timeout` (negative:
+ * none); -1 if there is none with this context, or it was told of. */
+P4REDUCE_API int p4reduce_await(p4reduce_engine *engine, const void *context, double timeout, p4reduce_error *error);
+
+/* An operation that has ended is not to be told of any more. */
+P4REDUCE_API void p4reduce_forget(p4reduce_engine *engine, const void *context);
 
 /* Ends all operations with P4REDUCE_FAILED and this message, and lets none start. The first failure stays. */
 P4REDUCE_API void p4reduce_fail(p4reduce_engine *engine, const char *message);

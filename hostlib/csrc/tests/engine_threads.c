@@ -40,8 +40,13 @@ static void require(int condition, const char *what) {
     }
 }
 
+static _Atomic pthread_t caller;
+
 static void on_end(void *context, const p4reduce_error *error) {
     (void)context;
+    pthread_t nobody = 0;
+    require(atomic_compare_exchange_strong(&caller, &nobody, pthread_self()) || pthread_equal(nobody, pthread_self()),
+            "callbacks in one thread");
     told += error == NULL;
 }
 
@@ -72,6 +77,27 @@ static void *use(void *context) {
     return NULL;
 }
 
+// Operations without a handle, some of which are waited for, and some of these forgotten.
+static void *run(void *context) {
+    p4reduce_engine *engine = context;
+    float value[1] = {3};
+    p4reduce_error error = {.size = sizeof error};
+    for (uintptr_t number = 0; number < OPERATIONS; number++) {
+        void *own = (void *)((uintptr_t)value + number);
+        const p4reduce_request request = {
+            .size = sizeof request, .type = P4REDUCE_FLOAT32, .data = value, .count = 1, .context = own};
+        int ended;
+        require(p4reduce_run(engine, &request, 1e-5, &ended, &error) == P4REDUCE_OK, error.message);
+        while (ended == 0)
+            ended = p4reduce_await(engine, own, 0.001, &error);
+        require(ended < 0 || error.status == P4REDUCE_OK, "an end that is waited for");
+        if (number % 2)
+            p4reduce_forget(engine, own);
+    }
+    require(value[0] == 3, "a single value's sum");
+    return NULL;
+}
+
 static void *collect(void *context) {
     p4reduce_engine *engine = context;
     p4reduce_error error = {.size = sizeof error};
@@ -79,7 +105,8 @@ static void *collect(void *context) {
     while (p4reduce_next_ended(engine, -1, &error) != NULL)
         ended += error.status == P4REDUCE_OK;
     require(error.status == P4REDUCE_CLOSED, "the end of the engine");
-    require(ended == OPERATIONS, "operations without a handle");
+    require(ended >= OPERATIONS + THREADS * OPERATIONS / 2, "operations without a handle");
+    require(ended <= OPERATIONS + THREADS * OPERATIONS, "operations that are told of twice");
     return NULL;
 }
 
@@ -100,11 +127,13 @@ int main(void) {
     p4reduce_engine *engine = p4reduce_open(&membership, &options, &error);
     require(engine != NULL, error.message);
 
-    pthread_t answering, collecting, using[THREADS];
+    pthread_t answering, collecting, using[THREADS], running[THREADS];
     pthread_create(&answering, NULL, answer, &switch_socket);
     pthread_create(&collecting, NULL, collect, engine);
     for (int i = 0; i < THREADS; i++)
         pthread_create(&using[i], NULL, use, engine);
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&running[i], NULL, run, engine);
     float one[1];
     for (int number = 0; number < OPERATIONS; number++) {
         const p4reduce_request request = {
@@ -113,6 +142,8 @@ int main(void) {
     }
     for (int i = 0; i < THREADS; i++)
         pthread_join(using[i], NULL);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(running[i], NULL);
     const p4reduce_request empty = {.size = sizeof empty, .type = P4REDUCE_INT32};
     require(p4reduce_allreduce(engine, &empty, &error) == P4REDUCE_OK, "an empty array");
     p4reduce_fail(engine, "enough");

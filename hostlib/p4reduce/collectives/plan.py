@@ -38,9 +38,11 @@ class Plan(Generic[T]):
 
     name: for error messages. operation: the sum over all ranks; None where nothing is left to add.
     result: what the caller is given in the end.
-    finish: called when the sums are there, from the carrier's thread; what it raises is the collective's error.
+    finish: called when the sums are there, from the carrier's thread or one that waits for the collective; what it
+        raises is the collective's error. Where a wait is interrupted it may be called again.
     fetch: called before the operation is begun, to fill its memory; with what waits for devices.
     crossings: of all CUDA tensors that it reads or writes.
+    finished_once: `finish` is the carrier's thread's alone, which nothing interrupts.
     """
 
     name: str
@@ -49,3 +51,4 @@ class Plan(Generic[T]):
     finish: Callable[[], None] = nothing
     fetch: Callable[[Wait], None] = nothing
     crossings: Sequence[Crossing] = ()
+    finished_once: bool = False

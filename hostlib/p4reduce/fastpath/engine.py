@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import threading
 import time
@@ -14,11 +15,13 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+import numpy.typing as npt
+
 from p4reduce import carrier
-from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd
+from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd, Prepared
 from p4reduce.errors import P4ReduceError
 from p4reduce.fastpath import structures as c
-from p4reduce.fastpath.library import library, numbers_of, to_exception
+from p4reduce.fastpath.library import address, library, numbers_of, to_exception
 from p4reduce.fastpath.worker import to_c, to_stats
 from p4reduce.protocol import Membership, Operation, Stats, float_mode
 from p4reduce.transport import DealtTransport, Transport
@@ -26,6 +29,7 @@ from p4reduce.transport.raw import RawTransport
 from p4reduce.transport.udp import UdpTransport
 
 _TEXT_BYTES = 512
+_PATIENCE_S = 0.05  # of a wait in C, so that an interrupt is answered promptly
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,50 @@ def link_of(transport: Transport) -> Link | None:
     return None
 
 
-@dataclass(frozen=True)
 class _UnderWay:
-    operation: Operation
-    name: str
-    on_end: OnEnd
-    since: float
+    """An operation until its caller has been told of its end: once, by a thread that waits for it or by ours."""
+
+    def __init__(self, held: object, name: str, on_end: OnEnd) -> None:
+        """`held`: whose memory the operation uses."""
+        self.held = held
+        self.name = name
+        self.since = time.monotonic()
+        self._on_end: OnEnd | None = on_end
+        self._lock = threading.Lock()
+
+    def tell(self, error: BaseException | None) -> None:
+        """May be called again, where it was interrupted."""
+        with self._lock:
+            if self._on_end is not None:
+                if isinstance(self.held, Operation):
+                    self.held.finish(error)
+                self._on_end(error)
+                self._on_end = None
+
+
+class _PreparedRequest(Prepared):
+    def __init__(self, request: c.Request, name: str) -> None:
+        self.request = request  # keeps the texts that its copies point to
+        self.name = name
+
+
+class _Outcome:
+    """How an operation ended that a thread waits for."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self._open = threading.Lock()
+        self._open.acquire()
+
+    def set(self, error: BaseException | None) -> None:
+        """To be called once, but for interrupts."""
+        self.error = error
+        if self._open.locked():
+            self._open.release()
+
+    def wait(self) -> None:
+        with self._open:
+            pass
 
 
 class NativeEngine(Carrier):
@@ -126,25 +168,90 @@ class NativeEngine(Carrier):
     def busy(self) -> bool:
         return bool(self._under_way)
 
-    def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> None:
+    def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> int | None:
+        number, request = self._enter(operation, name, timeout, on_end)
+        error = c.Error.make()
+        if self._library.p4reduce_submit(self._handle, request, None, error) == c.OK:
+            return number
+        self._refused(number, error)
+        return None
+
+    def carry(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> None:
+        number, request = self._enter(operation, name, timeout, on_end)
+        ended, error = ctypes.c_int(), c.Error.make()
+        if self._library.p4reduce_run(self._handle, request, _PATIENCE_S, ended, error) != c.OK:
+            self._refused(number, error)
+        elif ended.value:
+            self._waited(number, error)
+        else:
+            self.wait(number)
+
+    def settle(self) -> None:
+        for number in list(self._under_way):
+            self.wait(number)
+
+    def prepare(self, operation: Operation, name: str) -> Prepared | None:
+        return _PreparedRequest(c.Request.make(**numbers_of(operation), name=name.encode()), name)
+
+    def carry_again(self, prepared: Prepared, data: npt.NDArray[Any], timeout: float) -> None:
+        assert isinstance(prepared, _PreparedRequest)
+        self._check_process()
+        number, outcome = next(self._numbers), _Outcome()
+        request = c.Request.from_buffer_copy(prepared.request)
+        request.data = address(data)
+        request.timeout, request.context = timeout, number
+        self._under_way[number] = _UnderWay(data, prepared.name, outcome.set)
+        ended, error = ctypes.c_int(), c.Error.make()
+        if self._library.p4reduce_run(self._handle, request, _PATIENCE_S, ended, error) != c.OK:
+            self._refused(number, error)
+        elif ended.value and error.status == c.OK:
+            self._ended_at = time.monotonic()
+            self._under_way.pop(number, None)
+            self._library.p4reduce_forget(self._handle, number)
+            return
+        else:
+            self.wait(number)
+        outcome.wait()
+        if outcome.error is not None:
+            raise outcome.error.with_traceback(None)
+
+    def wait(self, number: int, timeout: float | None = None) -> None:
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        error = c.Error.make()
+        left = deadline - time.monotonic()
+        # C does not hear of signals, which Python's main thread answers between two calls.
+        while (
+            ended := self._library.p4reduce_await(self._handle, number, max(0.0, min(left, _PATIENCE_S)), error)
+        ) == 0 and left > 0:
+            left = deadline - time.monotonic()
+        if ended > 0:
+            self._waited(number, error)
+
+    def _enter(self, operation: Operation, name: str, timeout: float, on_end: OnEnd) -> tuple[int, c.Request]:
         self.check()
         number = next(self._numbers)
-        request = c.Request.make(
+        self._under_way[number] = _UnderWay(operation, name, on_end)
+        return number, c.Request.make(
             **numbers_of(operation),
             timeout=timeout,
             name=name.encode(),
             context=number,
         )
-        self._under_way[number] = _UnderWay(operation, name, on_end, time.monotonic())
-        error = c.Error.make()
-        status = self._library.p4reduce_submit(self._handle, request, None, error)
-        if status != c.OK:
-            del self._under_way[number]
-            self.check()
-            refused = to_exception(error)
-            if not isinstance(refused, ValueError):  # which is a tensor that the job cannot carry, on all ranks alike
-                self.fail(refused)
-            on_end(refused)
+
+    def _refused(self, number: int, error: c.Error) -> None:
+        """The operation did not start."""
+        under_way = self._under_way.pop(number)
+        self.check()
+        refused = to_exception(error)
+        if not isinstance(refused, ValueError):  # which is a tensor that the job cannot carry, on all ranks alike
+            self.fail(refused)
+        under_way.tell(refused)
+
+    def _waited(self, number: int, error: c.Error) -> None:
+        """For a thread that waited: the operation has ended. If this is interrupted, our thread comes to it."""
+        with float_mode.default():
+            self._complete(number, error)
+        self._library.p4reduce_forget(self._handle, number)
 
     def fail(self, error: BaseException) -> None:
         with self._lock:
@@ -196,8 +303,7 @@ class NativeEngine(Carrier):
             patience = min(carrier.REMIND_AFTER_S / 3, carrier.SILENCE_S)
             number = self._library.p4reduce_next_ended(self._handle, patience, error)
             if number:
-                failure = self.failure if error.status != c.OK else None
-                self._guarded(partial(self._complete(number, failure), failure))
+                self._guarded(partial(self._complete, number, error))
             elif error.status == c.TIMEOUT:
                 self._guarded(self._look_after_oldest)
             else:
@@ -209,12 +315,13 @@ class NativeEngine(Carrier):
             self._remind(oldest.name, max(oldest.since, self._ended_at), now)
             self._ask(now)
 
-    def _complete(self, number: int, error: BaseException | None) -> OnEnd:
-        """The operation is done, well or with an error: its result is in its data. Returns who is to hear of it."""
-        ended = self._under_way.pop(number)
-        self._ended_at = time.monotonic()
-        ended.operation.finish(error)
-        return ended.on_end
+    def _complete(self, number: int, error: c.Error) -> None:
+        """The operation is done, well or with an error: its result is in its data. Nothing where its caller knows."""
+        ended = self._under_way.get(number)
+        if ended is not None:
+            self._ended_at = time.monotonic()
+            ended.tell(self.failure if error.status != c.OK else None)
+            self._under_way.pop(number, None)
 
     def _guarded(self, step: Callable[[], object]) -> None:
         """Runs code that may reach the user's, in this thread, which an error there does not end: it fails the job."""

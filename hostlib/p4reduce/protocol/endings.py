@@ -88,6 +88,15 @@ def implausible(membership: Membership, packet: Packet) -> MismatchError:
     )
 
 
+def altered(membership: Membership, task: Task) -> MismatchError:
+    """Of words that did not come back as this rank sent them."""
+    return MismatchError(
+        f"what rank {membership.rank} told of its values in operation {task.counter}, {task.operation}, came back "
+        "changed: another rank has added to it, and no packet says which. Check that all ranks run the same version, "
+        "and that their machines are sound"
+    )
+
+
 def gone_ahead(rank: int, half: int, seq: int, ranks: Sequence[int]) -> MismatchError:
     """Of a switch that has counted these ranks in a round in which none can be while `rank` is where it is."""
     return MismatchError(

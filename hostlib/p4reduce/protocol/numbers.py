@@ -226,6 +226,14 @@ def reference_allreduce(
         raise ValueError(f"arrays differ in shape or dtype: {[(array.shape, str(array.dtype)) for array in arrays]}")
     if op not in ("sum", "avg") or (op == "avg" and first.dtype == np.int32):
         raise ValueError(f"op {op!r} of {first.dtype}: accepted are 'sum', and 'avg' of floats")
+    return added(arrays, len(arrays) if op == "avg" else 1, block_size, wire, operation)
+
+
+def added(
+    arrays: Sequence[npt.NDArray[Any]], divisor: int, block_size: int, wire: Wire, operation: int
+) -> npt.NDArray[Any]:
+    """What `reference_allreduce` gives, of arrays that are alike, with sums of floats divided by `divisor`."""
+    first = arrays[0]
     numbers = numbers_for(first.dtype, len(arrays), wire)
     values = block_size * numbers.per_word
     flat = [Blocks(np.ascontiguousarray(array).reshape(-1), values) for array in arrays]
@@ -240,5 +248,5 @@ def reference_allreduce(
         for rank, blocks in enumerate(flat):
             sums += numbers.quantise(blocks.gather(ids), agreed, ids, operation | rank)
         totals = numbers.dequantise(sums, agreed)
-        result.scatter(ids, totals / np.float32(len(arrays)) if op == "avg" else totals)
+        result.scatter(ids, totals if divisor == 1 else totals / np.float32(divisor))
     return result.data.reshape(first.shape)

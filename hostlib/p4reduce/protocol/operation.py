@@ -12,9 +12,10 @@ import numpy.typing as npt
 from p4reduce.errors import UnsupportedDtype
 from p4reduce.protocol.blocks import Blocks
 from p4reduce.protocol.fingerprint import fingerprint
+from p4reduce.protocol.gather import Gather, fits
 from p4reduce.protocol.halves import type_name
 from p4reduce.protocol.membership import Membership
-from p4reduce.protocol.numbers import SUPPORTED, WIRES, Numbers, Wire
+from p4reduce.protocol.numbers import SUPPORTED, WIRES, Int32Numbers, Numbers, Wire
 from p4reduce.protocol.scanning import Scanning
 
 Zeros: TypeAlias = Literal["skipped", "first", "sent"]
@@ -112,9 +113,16 @@ class Task:
         self.counter = counter
         self.fingerprint = fingerprint(counter, operation.numbers, operation.reduce_op, operation.data.size)
         self.seed = self.fingerprint | membership.rank
-        self.numbers = numbers
-        self.blocks = Blocks(operation.data, membership.block_size * numbers.per_word)
-        self.residual = None if operation.residual is None else Blocks(operation.residual, self.blocks.block_size)
+        gathers = fits(operation.data, membership)
+        self.gather = Gather(operation.data, operation.residual, membership) if gathers else None
+        # What is added: the operation's values, or all ranks'.
+        self.numbers = numbers if self.gather is None else Int32Numbers()
+        data = operation.data if self.gather is None else self.gather.words
+        residual = operation.residual if self.gather is None else None
+        self.blocks = Blocks(data, membership.block_size * self.numbers.per_word)
+        self.residual = None if residual is None else Blocks(residual, self.blocks.block_size)
+        # Of integers there is no exponent to agree on: the first round carries values, and is the only one.
+        self.at_once = data.dtype == np.int32 and self.blocks.count <= membership.lanes
         self.scanning = Scanning(
             self.blocks,
             slots=membership.slots,
@@ -138,9 +146,16 @@ class Task:
 
     def dequantise(self, blocks: list[int], exponents: list[int], sums: npt.NDArray[np.int32]) -> None:
         """Takes the sums of some blocks."""
-        if self.operation.read_only:
+        if self.operation.read_only and self.gather is None:
             return
         values = self.numbers.dequantise(sums, exponents)
-        if self.operation.divisor != 1:
+        if self.operation.divisor != 1 and self.gather is None:
             values = values / np.float32(self.operation.divisor)
         self.blocks.scatter(blocks, values)
+
+    def finish(self) -> bool:
+        """All slots are finished: the operation's values become the sum. False where what came cannot be it."""
+        operation = self.operation
+        return self.gather is None or self.gather.finish(
+            operation.divisor, operation.wire, self.fingerprint, read_only=operation.read_only
+        )

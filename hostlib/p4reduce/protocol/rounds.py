@@ -31,7 +31,7 @@ class Rounds:
         self._all_lanes = range(membership.lanes)
 
     def announce(self, slot: Slot, task: Task) -> None:
-        """Begins a task, with a round that has no values."""
+        """Begins a task, with a round that has no values unless it is the only one."""
         lanes = self._membership.lanes
         slot.task = task
         slot.announced = [NO_KEY] * lanes
@@ -41,7 +41,21 @@ class Rounds:
         slot.active = 0
         slot.agreed = []
         slot.agreed_exponents = []
-        self._carry(slot, task, 0, NO_VALUES)
+        if task.at_once:
+            self._name_all(slot, task)
+        else:
+            self._carry(slot, task, 0, NO_VALUES)
+
+    def _name_all(self, slot: Slot, task: Task) -> None:
+        """Begins the only round of a task of integers: all blocks are named, as there is nothing to agree on."""
+        if task.blocks.count:
+            task.scanning.more(slot.index)
+        for lane in self._all_lanes:
+            key = task.scanning.next_key(slot.first_stream + lane, 0)
+            assert key is not None
+            slot.announced[lane] = key
+        own = self._agree(slot, [0 if lane < task.blocks.count else NO_KEY for lane in self._all_lanes])
+        self._carry(slot, task, *self._contribution(slot, task, own))
 
     def is_result(self, slot: Slot, packet: Packet) -> bool:
         """Whether a RESULT of the slot's round, as number and fingerprint say, has the sums of its lanes."""

@@ -9,6 +9,9 @@ An operation uses some slots of the job, each of which goes through rounds of it
     RESULT carries their sums, and names the next ...
     RESULT names no block: the slot is finished and begins the next operation
 
+Of integers whose blocks fit into one packet nothing has to be agreed on: the first round carries them, and is the only
+one. Few floats are such integers, too: those of `gather`.
+
 One packet a slot is on its way; the same bytes are sent again until its RESULT comes. `rounds` has what packets say,
 `recovery` when they are sent.
 """
@@ -18,7 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 from p4reduce.protocol.constants import NO_KEY, Op
-from p4reduce.protocol.endings import aborted, implausible, mismatch
+from p4reduce.protocol.endings import aborted, altered, implausible, mismatch
 from p4reduce.protocol.membership import Membership
 from p4reduce.protocol.numbers import Numbers, Wire, numbers_for
 from p4reduce.protocol.operation import Operation, Task
@@ -230,6 +233,9 @@ class Worker:
         self._scan_at = now if still else NEVER
 
     def _finished(self, slot: Slot, task: Task, now: float) -> None:
+        if not task.finish():
+            self._end(altered(self.membership, task), insist=True)
+            return
         slot.task = None
         self._begin(slot, now)
         task.slots_left -= 1

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine_turns.h"
+
+#include "clock.h"
+#include "engine_bell.h"
+#include "engine_packets.h"
+#include "structures.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+enum { MOST_WET_TURNS = 64 }; // so that a flood of packets cannot keep the engine from its timers
+static const double SILENCE_S = 3;
+
+// What the operations are waiting for, in words, as engine.py says it.
+static void describe_wait(const p4reduce_engine *engine, double now, char *text, size_t room) {
+    struct quiet quiet = {engine->switch_address, engine->heard_at, engine->link->trouble};
+    if (engine->link->quietest != NULL)
+        quiet = engine->link->quietest(engine->link);
+    const double since = quiet.heard_at > engine->oldest_since ? quiet.heard_at : engine->oldest_since;
+    const double silence = now - since;
+    if (quiet.heard_at < engine->oldest_since || silence > SILENCE_S) {
+        char hint[64] = "";
+        if (quiet.trouble)
+            snprintf(hint, sizeof hint, " (%s)", strerror(quiet.trouble));
+        snprintf(text, room,
+                 "the switch at %s has not answered for %.1f s%s: is it running, does the network lead there from %s, "
+                 "does it still know the job, has a rank gone ahead of the others?",
+                 quiet.address, silence, hint, engine->local_address);
+        return;
+    }
+    char ranks[5 * MAX_RANKS + 8] = "results";
+    uint32_t awaited[8];
+    if (p4reduce_worker_awaited(engine->worker, awaited)) {
+        size_t used = 0;
+        unsigned count = 0;
+        for (unsigned rank = 0; rank < MAX_RANKS; rank++)
+            if (awaited[rank / 32] >> rank % 32 & 1)
+                used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%u", count++ ? ", " : "ranks ", rank);
+        if (count == 1) // "rank 3"
+            memmove(ranks + 4, ranks + 5, used - 4);
+    }
+    snprintf(text, room, "waiting for %s; last answer of the switch at %s: %.1f s ago", ranks, quiet.address, silence);
+}
+
+// Operations.
+
+// Under the lock: the first failure stays.
+static void set_failure(p4reduce_engine *engine, const p4reduce_error *error) {
+    if (engine->failure.status == P4REDUCE_OK)
+        engine->failure = *error;
+}
+
+void engine_ended(void *context, const p4reduce_error *error) {
+    p4reduce_operation *operation = context;
+    p4reduce_engine *engine = operation->engine;
+    const double now = clock_now();
+    *(operation->older ? &operation->older->newer : &engine->oldest) = operation->newer;
+    *(operation->newer ? &operation->newer->older : &engine->newest) = operation->older;
+    if (operation->older == NULL)
+        engine->oldest_since = now;
+    if (engine->oldest == NULL)
+        engine->seconds += now - engine->busy_since;
+    engine->callbacks -= operation->on_end != NULL;
+
+    void (*on_end)(void *, const p4reduce_error *) = operation->on_end;
+    void *own_context = operation->context;
+    p4reduce_error copy;
+    if (error != NULL)
+        copy = *error;
+    pthread_mutex_lock(&engine->lock);
+    if (error != NULL) {
+        set_failure(engine, error); // before its caller learns of it, who may call again at once
+        operation->error = *error;
+    }
+    operation->ended = true;
+    if (operation->collected && operation->waiters == 0)
+        pthread_cond_signal(&engine->untold);
+    const bool forgotten = !operation->collected && !operation->held;
+    pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
+    if (forgotten)
+        free(operation);
+    if (on_end != NULL)
+        on_end(own_context, error != NULL ? &copy : NULL);
+}
+
+static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
+    if (engine->oldest == NULL) {
+        engine->oldest_since = engine->busy_since = now;
+        if (engine->link->expect != NULL)
+            engine->link->expect(engine->link, operation->task->blocks / engine->membership.lanes);
+    }
+    operation->newer = NULL;
+    operation->older = engine->newest;
+    *(engine->newest ? &engine->newest->newer : &engine->oldest) = operation;
+    engine->newest = operation;
+    engine->callbacks += operation->on_end != NULL;
+    struct task *task = operation->task;
+    operation->task = NULL;
+    worker_submit(engine->worker, task, now);
+}
+
+// Other threads.
+
+void engine_take_snapshot(p4reduce_engine *engine, double now) {
+    struct snapshot *snapshot = &engine->snapshot;
+    snapshot->stats = engine->worker->stats;
+    snapshot->stats.seconds = engine->seconds;
+    describe_wait(engine, now, snapshot->progress, sizeof snapshot->progress);
+    engine->link->describe(engine->link, snapshot->link, sizeof snapshot->link);
+    snapshot->unanswered = p4reduce_worker_unanswered(engine->worker, now, SILENCE_S);
+}
+
+// Under the lock: takes the next operation out of the inbox. A callback is the engine's thread's to call, so no other
+// begins an operation that has one.
+static p4reduce_operation *next_of_inbox(p4reduce_engine *engine) {
+    const p4reduce_operation *first = engine->inbox.first;
+    if (first != NULL && first->on_end != NULL && engine->driving.lent) {
+        engine->driving.owed = true;
+        return NULL;
+    }
+    return operation_pop(&engine->inbox);
+}
+
+void engine_take_news(p4reduce_engine *engine, double now) {
+    pthread_mutex_lock(&engine->lock);
+    bell_answer(engine);
+    const struct counted *counted = &engine->told_of;
+    if (counted->news && p4reduce_worker_is_impossible(engine->worker, counted->half, counted->seq))
+        error_fill(&engine->outside, P4REDUCE_MISMATCH, "%s", counted->message);
+    engine->told_of.news = false;
+    if (engine->outside.status != P4REDUCE_OK)
+        set_failure(engine, &engine->outside);
+    const p4reduce_error failure = engine->failure;
+    engine->must_stop = engine->closing;
+    if (failure.status != P4REDUCE_OK) {
+        pthread_mutex_unlock(&engine->lock);
+        worker_fail(engine->worker, &failure);
+        pthread_mutex_lock(&engine->lock);
+    }
+    p4reduce_operation *operation;
+    while ((operation = next_of_inbox(engine)) != NULL) {
+        pthread_mutex_unlock(&engine->lock);
+        begin(engine, operation, now);
+        pthread_mutex_lock(&engine->lock);
+    }
+    if (engine->answered != engine->asked) {
+        engine_take_snapshot(engine, now);
+        engine->answered = engine->asked;
+        pthread_cond_broadcast(&engine->changed);
+    }
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static void fail_here(p4reduce_engine *engine, const p4reduce_error *error) {
+    pthread_mutex_lock(&engine->lock);
+    set_failure(engine, error);
+    const p4reduce_error failure = engine->failure;
+    pthread_mutex_unlock(&engine->lock);
+    worker_fail(engine->worker, &failure);
+}
+
+static void check_time_limit(p4reduce_engine *engine, double now) {
+    const p4reduce_operation *oldest = engine->oldest;
+    if (oldest == NULL || now - engine->oldest_since < oldest->timeout)
+        return;
+    char wait[TEXT_BYTES];
+    describe_wait(engine, now, wait, sizeof wait);
+    p4reduce_error error;
+    error_fill(&error, P4REDUCE_TIMEOUT, "%s did not end within %g s: %s", oldest->name, oldest->timeout, wait);
+    p4reduce_worker_awaited(engine->worker, error.awaited);
+    fail_here(engine, &error);
+}
+
+// The loop.
+
+bool engine_turn(p4reduce_engine *engine) {
+    // What came while nothing was under way can wait for an operation's first packets.
+    const bool begins = engine->oldest == NULL && atomic_load(&engine->news);
+    const bool dry = begins || engine_receive_packets(engine);
+    const double now = clock_now();
+    if (atomic_load(&engine->news))
+        engine_take_news(engine, now);
+    // What has arrived needs not be sent again, so the timers come after it.
+    engine->wet_turns = dry ? 0 : engine->wet_turns + 1;
+    if (dry || engine->wet_turns > MOST_WET_TURNS) {
+        p4reduce_worker_tick(engine->worker, now);
+        check_time_limit(engine, now);
+    }
+    p4reduce_error error;
+    if (!engine_send_packets(engine, &error))
+        fail_here(engine, &error);
+    if (engine->worker->failure.status != P4REDUCE_OK)
+        fail_here(engine, &engine->worker->failure);
+    return dry && !engine->must_stop;
+}
+
+struct rest engine_rest(p4reduce_engine *engine, double limit) {
+    engine_let_answers_gather(engine);
+    struct rest rest = {
+        .descriptors = {{.fd = engine->link->socket,
+                         .events = (short)(engine->link->full ? POLLIN | POLLOUT : POLLIN)},
+                        {.fd = engine->wake, .events = POLLIN}},
+        .due = fmin(limit, p4reduce_worker_deadline(engine->worker)),
+    };
+    if (engine->oldest != NULL)
+        rest.due = fmin(rest.due, engine->oldest_since + engine->oldest->timeout);
+    return rest;
+}
+
+bool engine_sleep(struct rest *rest) {
+    struct timespec patience;
+    if (!isinf(rest->due))
+        patience = as_timespec(fmax(0, fmin(rest->due - clock_now(), 3600)));
+    return ppoll(rest->descriptors, 2, isinf(rest->due) ? NULL : &patience, NULL) > 0 &&
+           rest->descriptors[0].revents & POLLERR;
+}
+
+void engine_take_error(p4reduce_engine *engine) {
+    // Reading the error clears it; a ring is read without asking the kernel, which could tell it otherwise.
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (getsockopt(engine->link->socket, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error != 0)
+        engine->link->trouble = error;
+}

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who waits for a collective of the C engine does the engine's work itself, and no thread of Python's helps."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_session import FakeController
+from in_process import join, together
+
+from p4reduce import Communicator
+from p4reduce.fastpath.engine import NativeEngine
+
+
+@pytest.fixture(autouse=True)
+def _c(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_BACKEND", "c")
+
+
+@pytest.fixture
+def alone(controller: FakeController) -> Iterator[Communicator]:
+    """A job's only rank."""
+    assert controller is not None
+    (communicator,) = join(1)
+    yield communicator
+    communicator.close()
+
+
+@contextmanager
+def interrupted(after: float) -> Iterator[None]:
+    """Ctrl-C after so many seconds, for which the main thread waits in vain."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, after)
+    begun = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+        assert time.monotonic() - begun < after + 2
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("synchronous", [True, False])
+def test_who_waits_is_told_by_no_thread(
+    alone: Communicator, monkeypatch: pytest.MonkeyPatch, *, synchronous: bool
+) -> None:
+    told: list[threading.Thread] = []
+    complete: Callable[..., None] = NativeEngine._complete
+
+    def noted(engine: NativeEngine, *args: Any) -> None:
+        told.append(threading.current_thread())
+        complete(engine, *args)
+
+    monkeypatch.setattr(NativeEngine, "_complete", noted)
+    array = np.ones(16, np.float32)
+    for _ in range(5):
+        if synchronous:
+            alone.allreduce(array)
+        else:
+            alone.allreduce_async(array).wait()
+    assert set(told) <= {threading.current_thread()}
+
+
+def test_who_waits_carries_the_operation(alone: Communicator) -> None:
+    """The engine's thread sleeps meanwhile."""
+    array = np.ones(16, np.float32)
+    task = _thread_of_c()
+    alone.allreduce(array)
+    before, begun = _switches(task), time.monotonic()
+    for _ in range(300):
+        alone.allreduce(array)
+    quiet = 30 * (1 + time.monotonic() - begun)
+    assert _switches(task) - before < quiet
+
+
+def _thread_of_c() -> Path:
+    """The engine's thread, which Python does not know."""
+    known = {thread.native_id for thread in threading.enumerate()}
+    tasks = [task for task in Path("/proc/self/task").iterdir() if int(task.name) not in known]
+    (own,) = [task for task in tasks if (task / "comm").read_text().startswith("p4reduce")]
+    return own
+
+
+def _switches(task: Path) -> int:
+    """How often a thread has gone to sleep."""
+    (line,) = [line for line in (task / "status").read_text().splitlines() if line.startswith("voluntary")]
+    return int(line.split()[1])
+
+
+def test_an_interrupt_of_a_wait_is_heard_at_once(pair: list[Communicator]) -> None:
+    ours, theirs = np.ones(16, np.float32), np.ones(16, np.float32)
+    handle = pair[0].allreduce_async(ours)
+    with interrupted(0.2):
+        handle.wait()
+    assert not handle.done()
+    pair[1].allreduce(theirs)
+    assert handle.result(20) is ours
+    assert ours.tolist() == [2] * 16
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_an_interrupted_call_goes_on_and_is_waited_for(pair: list[Communicator], before: int) -> None:
+    """before: calls like it, by which the communicator knows it."""
+    ours, theirs = np.ones(16, np.float32), np.ones(16, np.float32)
+    for _ in range(before):
+        together(pair, lambda each: each.allreduce(np.ones(16, np.float32)))
+    with interrupted(0.2):
+        pair[0].allreduce(ours)
+    assert ours.tolist() == [1] * 16
+    other = pair[1].allreduce_async(theirs)
+    pair[0].drain()
+    other.wait(20)
+    assert ours.tolist() == theirs.tolist() == [2] * 16
+    assert [sums.tolist() for sums in together(pair, lambda each: each.allreduce(np.ones(1, np.float32)))] == [[2]] * 2
+
+
+def test_a_wait_in_c_has_a_time_limit(pair: list[Communicator]) -> None:
+    handle = pair[0].allreduce_async(np.ones(16, np.float32))
+    begun = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"has not ended after waiting 0\.2 s: .*rank 1"):
+        handle.wait(0.2)
+    assert 0.2 <= time.monotonic() - begun < 5
+    pair[1].allreduce(np.ones(16, np.float32))
+    handle.wait(20)
+
+
+def test_a_callback_runs_though_somebody_waits(alone: Communicator) -> None:
+    for _ in range(20):
+        called = threading.Event()
+        handle = alone.allreduce_async(np.ones(16, np.float32))
+        handle.add_done_callback(lambda _, called=called: called.set())  # type: ignore[misc]
+        handle.wait(20)
+        assert called.wait(20)
+
+
+def test_many_threads_wait_for_one(pair: list[Communicator]) -> None:
+    handle = pair[0].allreduce_async(np.ones(16, np.float32))
+    waiting = [threading.Thread(target=handle.wait, args=(20,)) for _ in range(4)]
+    for thread in waiting:
+        thread.start()
+    pair[1].allreduce(np.ones(16, np.float32))
+    for thread in waiting:
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
+def test_a_sum_like_one_before_is_as_that(pair: list[Communicator], dtype: str) -> None:
+    random = np.random.default_rng(5)
+    inputs = [(random.standard_normal((2, 100)) * 1000).astype(dtype) for _ in range(2)]
+
+    def sums(each: Communicator) -> list[np.ndarray[Any, Any]]:
+        return [each.allreduce(inputs[each.rank][row].copy()) for row in (0, 1, 0)]
+
+    (first, _, again), others = together(pair, sums)
+    np.testing.assert_array_equal(first, again)
+    np.testing.assert_array_equal(again, others[2])
+    for each in pair:
+        (site,) = each.stats().sites
+        assert site.blocks == 3
+
+
+def test_a_sum_like_one_before_fails_as_any(pair: list[Communicator]) -> None:
+    together(pair, lambda each: each.allreduce(np.ones(16, np.float32)))
+    pair[0].close()
+    with pytest.raises(RuntimeError):
+        pair[0].allreduce(np.ones(16, np.float32))
