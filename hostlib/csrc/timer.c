@@ -15,8 +15,8 @@ void timer_measure(struct timer *timer, double round_trip) {
         if (round_trip < timer->least)
             timer->least = round_trip;
     }
-    double slack = 4 * timer->variation > timer->margin ? 4 * timer->variation : timer->margin;
-    double timeout = timer->smoothed + slack;
+    const double slack = fmax(fmax(4 * timer->variation, timer->smoothed), timer->margin);
+    const double timeout = timer->smoothed + slack;
     timer->timeout = timeout < timer->ceiling ? timeout : timer->ceiling;
 }
 

@@ -44,8 +44,6 @@ class Slot:
         "agreed",
         "agreed_exponents",
         "announced",
-        "deadline",
-        "doublings",
         "fingerprint",
         "first_sent_at",
         "first_stream",
@@ -87,9 +85,7 @@ class Slot:
         self.lined_up = False  # in the line, though it may not need its turn any more
         self.sent_at = self.first_sent_at = 0.0
         self.heard_at = 0.0  # the last STATUS, or when it was first sent
-        self.deadline = NEVER  # when it is to be sent again
         self.transmissions = 0
-        self.doublings = 0  # of the timeout, carried from round to round
         self.seen: int | None = None  # the workers that the switch has seen in this round, from STATUS
 
     @property
@@ -114,8 +110,3 @@ class Slot:
     def asks(self) -> bool:
         """Whether the packet was sent again, or is about to be, and has no answer."""
         return self.state is State.AGAIN or self.state is State.ASKING
-
-    @property
-    def due_at(self) -> float:
-        """When the packet is to be looked at: its deadline, unless it is in the line."""
-        return NEVER if self.lined_up else self.deadline

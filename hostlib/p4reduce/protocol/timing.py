@@ -15,7 +15,7 @@ class Timing:
     """
 
     initial: float = 0.02
-    margin: float = 0.01
+    margin: float = 0.0005
     ceiling: float = 1.0
     poll: float = 0.25
 
@@ -49,7 +49,7 @@ class RetransmissionTimer:
             self.variation += (abs(self.smoothed - round_trip) - self.variation) / 4
             self.smoothed += (round_trip - self.smoothed) / 8
             self.least = min(self.least, round_trip)
-        timeout = self.smoothed + max(4 * self.variation, self.timing.margin)
+        timeout = self.smoothed + max(4 * self.variation, self.smoothed, self.timing.margin)
         self.timeout = min(timeout, self.timing.ceiling)
 
     def wait(self, doublings: int, *, polling: bool) -> float:

@@ -201,8 +201,6 @@ class Worker:
         task.slots_left -= 1
         if task.slots_left == 0:
             del self._tasks[task.counter]
-            if not self._tasks:
-                self._recovery.rest()
             self.stats.operations += 1
             task.operation.finish()
 
