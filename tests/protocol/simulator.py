@@ -81,7 +81,9 @@ class Simulation:
         """Runs until a condition holds. Raises AssertionError when it does not within `limit` virtual seconds."""
         while not until():
             assert self._events, f"nothing left to happen (seed {self.seed})"
-            self.now, _, action = heapq.heappop(self._events)
+            when, _, action = heapq.heappop(self._events)
+            assert when >= self.now
+            self.now = when
             assert self.now < limit, f"no end after {limit} s (seed {self.seed})"
             action()
 
@@ -145,6 +147,6 @@ class Simulation:
             self.sent[rank].append(payload)
             self.to_switch(rank, payload)
         deadline, timer = worker.next_deadline(), self._timers[rank]
-        if deadline is not None and (timer is None or deadline < timer):
-            self._timers[rank] = deadline
+        if deadline is not None and (timer is None or max(deadline, self.now) < timer):
+            self._timers[rank] = deadline = max(deadline, self.now)
             self.at(deadline, lambda: self._tick(rank))
