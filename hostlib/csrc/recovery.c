@@ -3,6 +3,7 @@
 
 enum {
     PROBES = 4,      // packets that ask what is the matter, the first time
+    MAX_CARRIED_DOUBLINGS = 6,
     LOST_GROUPS = 8, // packets of super-packets that seem to be lost, before any has arrived
 };
 static const double REORDERING = 0.25; // of a round trip: packets may overtake others that were sent so long before
@@ -90,7 +91,7 @@ static void measure(struct recovery *recovery, const struct slot *slot, bool com
     const bool at_once = completed && slot->transmissions == 1;
     if (at_once || (slot->transmissions == 1 && elapsed < timer_estimate(timer)))
         timer_measure(timer, elapsed);
-    if (at_once || (timer->least <= elapsed && elapsed < timer->timeout))
+    if (at_once || slot_counted(slot) || (timer->least <= elapsed && elapsed < timer->timeout))
         recovery->doublings = 0;
 }
 
@@ -118,6 +119,8 @@ void recovery_answered(struct recovery *recovery, struct slot *slot, bool comple
     if (recovery->probing) {
         recovery->probing = false;
         recovery->probes = PROBES;
+        if (recovery->doublings > MAX_CARRIED_DOUBLINGS)
+            recovery->doublings = MAX_CARRIED_DOUBLINGS;
         recovery->resumed_at = now;
     }
     const double elapsed = now - slot->sent_at;

@@ -153,10 +153,7 @@ def test_retransmission_is_the_same_bytes() -> None:
     worker.tick(RTO * 0.99)
     assert worker.take_packets() == []
     worker.tick(RTO)
-    assert worker.take_packets() == packets[:1]  # one asks what is the matter
-    assert worker.next_deadline() == 2 * RTO
-    worker.tick(2 * RTO)
-    assert worker.take_packets() == packets[1:]
+    assert worker.take_packets() == packets
     assert worker.next_deadline() == RTO + 2 * RTO
     assert worker.stats.retransmissions == 2
 
@@ -317,7 +314,7 @@ def test_the_answer_to_a_question_is_measured() -> None:
     worker.receive(answer(packet, Op.STATUS, keys=[1 << OWN, 0]), asked + 0.004)
     worker.receive(result(packet, list(packet.keys), worker=OTHER), asked + 0.1)
     worker.take_packets()
-    assert resend(worker) - (asked + 0.1) == pytest.approx(0.004 + Timing().margin)
+    assert resend(worker) - (asked + 0.1) == pytest.approx(0.004 + 4 * 0.002)
 
 
 def test_abort() -> None:

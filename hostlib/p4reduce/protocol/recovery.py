@@ -14,6 +14,7 @@ from p4reduce.protocol.stats import Stats
 from p4reduce.protocol.timing import RetransmissionTimer, Timing
 
 _PROBES = 4  # packets that ask what is the matter, the first time
+_MAX_CARRIED_DOUBLINGS = 6
 _REORDERING = 0.25  # of a round trip: packets may overtake others that were sent so long before
 
 
@@ -60,6 +61,7 @@ class Recovery:
         if self._probing:
             self._probing = False
             self._probes = _PROBES
+            self._doublings = min(self._doublings, _MAX_CARRIED_DOUBLINGS)
             self._resumed_at = now
         elapsed = now - slot.sent_at
         self._measure(slot, completed, elapsed)
@@ -149,7 +151,7 @@ class Recovery:
         at_once = completed and slot.transmissions == 1
         if at_once or slot.transmissions == 1 and elapsed < self.timer.estimate:
             self.timer.measure(elapsed)
-        if at_once or self.timer.least <= elapsed < self.timer.timeout:
+        if at_once or slot.seen is not None or self.timer.least <= elapsed < self.timer.timeout:
             self._doublings = 0
 
     def _shows_order(self, slot: Slot, completed: bool, elapsed: float) -> bool:

@@ -105,8 +105,3 @@ class Slot:
     @property
     def in_network(self) -> bool:
         return self.state is State.SENT or self.state is State.ASKING
-
-    @property
-    def asks(self) -> bool:
-        """Whether the packet was sent again, or is about to be, and has no answer."""
-        return self.state is State.AGAIN or self.state is State.ASKING
