@@ -2,8 +2,8 @@
 #include "recovery.h"
 
 enum {
-    PROBES = 4,      // packets that ask what is the matter, the first time
     MAX_CARRIED_DOUBLINGS = 6,
+    PROBES = 4,      // packets that ask what is the matter, the first time
     LOST_GROUPS = 8, // packets of super-packets that seem to be lost, before any has arrived
 };
 static const double REORDERING = 0.25; // of a round trip: packets may overtake others that were sent so long before

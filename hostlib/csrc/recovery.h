@@ -22,8 +22,8 @@ struct recovery {
     p4reduce_stats *stats;
     struct slot *slots;
     uint32_t slot_count;
-    unsigned in_state[STATES];     // how many packets
-    struct slot *oldest, *newest;  // of those that wait for answers and are not in the line; as they were sent
+    unsigned in_state[STATES];    // how many packets
+    struct slot *oldest, *newest; // of those that wait for answers and are not in the line; as they were sent
     // When a packet was sent that was answered, the latest of all those, and how long its answer took.
     double answered_through, took;
     double heard_at; // when the last round ended, or the last packet was sent

@@ -149,7 +149,7 @@ class Recovery:
         # Who completes a round is answered at once. The others' time includes waiting for that rank, so it can only
         # show that the path is shorter than was thought.
         at_once = completed and slot.transmissions == 1
-        if at_once or slot.transmissions == 1 and elapsed < self.timer.estimate:
+        if at_once or (slot.transmissions == 1 and elapsed < self.timer.estimate):
             self.timer.measure(elapsed)
         if at_once or slot.seen is not None or self.timer.least <= elapsed < self.timer.timeout:
             self._doublings = 0
