@@ -2,7 +2,7 @@
 #include "recovery.h"
 
 enum {
-    MAX_CARRIED_DOUBLINGS = 6,
+    MAX_CARRIED_DOUBLINGS = 8,
     PROBES = 4,      // packets that ask what is the matter, the first time
     LOST_GROUPS = 8, // packets of super-packets that seem to be lost, before any has arrived
 };
@@ -84,14 +84,17 @@ bool recovery_sends_singly(const struct recovery *recovery) {
 
 // Answers.
 
-static void measure(struct recovery *recovery, const struct slot *slot, bool completed, double elapsed) {
+static void measure(struct recovery *recovery, const struct slot *slot, bool completed, double now) {
     // Who completes a round is answered at once. The others' time includes waiting for that rank, so it can only show
     // that the path is shorter than was thought.
     struct timer *timer = &recovery->timer;
+    const double elapsed = now - slot->sent_at;
     const bool at_once = completed && slot->transmissions == 1;
     if (at_once || (slot->transmissions == 1 && elapsed < timer_estimate(timer)))
         timer_measure(timer, elapsed);
-    if (at_once || slot_counted(slot) || (timer->least <= elapsed && elapsed < timer->timeout))
+    // The first answer to the last packet, which was a STATUS where one has come since.
+    const double took = (slot->heard_at > slot->sent_at ? slot->heard_at : now) - slot->sent_at;
+    if (at_once || (timer->least <= took && took < timer->timeout))
         recovery->doublings = 0;
 }
 
@@ -124,7 +127,7 @@ void recovery_answered(struct recovery *recovery, struct slot *slot, bool comple
         recovery->resumed_at = now;
     }
     const double elapsed = now - slot->sent_at;
-    measure(recovery, slot, completed, elapsed);
+    measure(recovery, slot, completed, now);
     judge_groups(recovery, slot);
     if (lost && slot->transmissions > 1 && !slot_counted(slot))
         recovery->stats->slowdowns +=

@@ -14,8 +14,8 @@ enum groups {
 };
 
 // Sends the packets of slots, and sends them again until they are answered. A packet is passed when one that was sent
-// later is answered: it is lost, or another rank's of its round. Where nothing is answered for a time-out, a few packets
-// ask: probes.
+// later is answered: it is lost, or another rank's of its round is. Where nothing is answered for a time-out, a few
+// packets ask: probes.
 struct recovery {
     struct timer timer;
     struct sending sending;

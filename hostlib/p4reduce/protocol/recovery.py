@@ -14,14 +14,14 @@ from p4reduce.protocol.stats import Stats
 from p4reduce.protocol.timing import RetransmissionTimer, Timing
 
 _PROBES = 4  # packets that ask what is the matter, the first time
-_MAX_CARRIED_DOUBLINGS = 6
+_MAX_CARRIED_DOUBLINGS = 8
 _REORDERING = 0.25  # of a round trip: packets may overtake others that were sent so long before
 
 
 class Recovery:
     """Sends the packets of slots, and sends them again until they are answered.
 
-    A packet is *passed* when one that was sent later is answered: it is lost, or another rank's of its round. Where
+    A packet is *passed* when one that was sent later is answered: it is lost, or another rank's of its round is. Where
     nothing is answered for a time-out, a few packets ask: *probes*.
     """
 
@@ -64,7 +64,7 @@ class Recovery:
             self._doublings = min(self._doublings, _MAX_CARRIED_DOUBLINGS)
             self._resumed_at = now
         elapsed = now - slot.sent_at
-        self._measure(slot, completed, elapsed)
+        self._measure(slot, completed, now)
         if lost and slot.transmissions > 1 and slot.seen is None:
             self._stats.slowdowns += self.pace.lost(slot.first_sent_at, self._flight, now)
         if self._shows_order(slot, completed, elapsed) and slot.sent_at > self._answered_through:
@@ -145,13 +145,15 @@ class Recovery:
 
     # Answers.
 
-    def _measure(self, slot: Slot, completed: bool, elapsed: float) -> None:
+    def _measure(self, slot: Slot, completed: bool, now: float) -> None:
         # Who completes a round is answered at once. The others' time includes waiting for that rank, so it can only
         # show that the path is shorter than was thought.
+        elapsed = now - slot.sent_at
         at_once = completed and slot.transmissions == 1
         if at_once or (slot.transmissions == 1 and elapsed < self.timer.estimate):
             self.timer.measure(elapsed)
-        if at_once or slot.seen is not None or self.timer.least <= elapsed < self.timer.timeout:
+        first_answer = slot.heard_at if slot.heard_at > slot.sent_at else now  # which was a STATUS
+        if at_once or self.timer.least <= first_answer - slot.sent_at < self.timer.timeout:
             self._doublings = 0
 
     def _shows_order(self, slot: Slot, completed: bool, elapsed: float) -> bool:
