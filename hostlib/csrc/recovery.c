@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recovery.h"
 
+#include <stdlib.h>
+
 enum {
     MAX_CARRIED_DOUBLINGS = 8,
     PROBES = 4,      // packets that ask what is the matter, the first time
     LOST_GROUPS = 8, // packets of super-packets that seem to be lost, before any has arrived
 };
 static const double REORDERING = 0.25; // of a round trip: packets may overtake others that were sent so long before
+
+static double smaller(double one, double other) {
+    return one < other ? one : other;
+}
 
 // States, and who waits.
 
@@ -23,17 +29,21 @@ static unsigned flight(const struct recovery *recovery) {
 static void stop_waiting(struct recovery *recovery, struct slot *slot) {
     if (!slot->waiting)
         return;
-    *(slot->before ? &slot->before->after : &recovery->oldest) = slot->after;
-    *(slot->after ? &slot->after->before : &recovery->newest) = slot->before;
+    struct waiting *waiting = &recovery->waiting[slot->level];
+    *(slot->before ? &slot->before->after : &waiting->oldest) = slot->after;
+    *(slot->after ? &slot->after->before : &waiting->newest) = slot->before;
     slot->waiting = false;
 }
 
-static void start_waiting(struct recovery *recovery, struct slot *slot) {
+// Whose packet is counted waits for others, so it asks less and less often.
+static void wait_for_answer(struct recovery *recovery, struct slot *slot) {
     stop_waiting(recovery, slot);
-    slot->before = recovery->newest;
+    slot->level = !slot_counted(slot) ? 0 : (slot->transmissions < LEVELS ? slot->transmissions : LEVELS) - 1;
+    struct waiting *waiting = &recovery->waiting[slot->level];
+    slot->before = waiting->newest;
     slot->after = NULL;
-    *(slot->before ? &slot->before->after : &recovery->oldest) = slot;
-    recovery->newest = slot;
+    *(slot->before ? &slot->before->after : &waiting->oldest) = slot;
+    waiting->newest = slot;
     slot->waiting = true;
 }
 
@@ -51,7 +61,7 @@ static void transmit(struct recovery *recovery, struct slot *slot, double now) {
     else
         recovery->stats->retransmissions++;
     enter(recovery, slot, slot_counted(slot) ? COUNTED : slot->transmissions == 1 ? SENT : ASKING);
-    start_waiting(recovery, slot);
+    wait_for_answer(recovery, slot);
     sending_put(&recovery->sending, slot);
 }
 
@@ -150,17 +160,18 @@ void recovery_counted(struct recovery *recovery, struct slot *slot, uint32_t see
     slot->seen = seen;
     slot->heard_at = now;
     enter(recovery, slot, COUNTED);
+    if (!slot->lined_up)
+        wait_for_answer(recovery, slot);
 }
 
 // Time.
 
-static bool passed(const struct recovery *recovery, const struct slot *slot) {
-    return slot->sent_at < recovery->answered_through;
-}
-
-// When the slot's packet, which was passed, is taken for lost.
+// When the slot's packet is taken for lost, if it was passed.
 static double lost_at(const struct recovery *recovery, const struct slot *slot) {
-    return slot->sent_at + recovery->took + fmax(REORDERING * recovery->took, 4 * recovery->timer.variation);
+    if (slot->sent_at >= recovery->answered_through)
+        return NEVER;
+    const double took = recovery->took, window = fmax(REORDERING * took, 4 * recovery->timer.variation);
+    return slot->sent_at + (took + window) * (double)(1u << slot->level);
 }
 
 static double probe_at(const struct recovery *recovery) {
@@ -170,32 +181,42 @@ static double probe_at(const struct recovery *recovery) {
 
 // When packets are to be sent again.
 static double due_at(const struct recovery *recovery) {
-    const struct slot *oldest = recovery->oldest;
-    if (oldest == NULL)
-        return NEVER;
-    return passed(recovery, oldest) ? lost_at(recovery, oldest) : probe_at(recovery);
+    double due = NEVER;
+    bool none = true;
+    for (unsigned level = 0; level < LEVELS; level++) {
+        const struct slot *oldest = recovery->waiting[level].oldest;
+        if (oldest == NULL)
+            continue;
+        none = false;
+        due = smaller(due, lost_at(recovery, oldest));
+    }
+    return none ? NEVER : smaller(due, probe_at(recovery));
 }
 
-// How many of the oldest packets are to be sent again, as they are taken for lost.
-static unsigned take_lost(struct recovery *recovery, double now) {
-    unsigned count = 0, lost = 0;
-    const struct slot *slot = recovery->oldest;
-    for (; slot != NULL && passed(recovery, slot) && lost_at(recovery, slot) <= now; slot = slot->after) {
-        count++;
-        lost += slot_in_network(slot);
+// Puts packets that are taken for lost in `due`. Returns how many.
+static uint32_t take_lost(struct recovery *recovery, double now) {
+    uint32_t count = 0;
+    unsigned lost = 0;
+    for (unsigned level = 0; level < LEVELS; level++) {
+        struct slot *slot = recovery->waiting[level].oldest;
+        for (; slot != NULL && lost_at(recovery, slot) <= now; slot = slot->after) {
+            recovery->due[count++] = slot;
+            lost += slot_in_network(slot);
+        }
     }
     if (count > 0)
         recovery->stats->slowdowns += pace_burst_lost(&recovery->sending.pace, lost, flight(recovery), now);
     return count;
 }
 
-// How many of them are to be sent again, as they ask.
-static unsigned take_probes(struct recovery *recovery, double now) {
-    if (now < probe_at(recovery))
-        return 0;
-    unsigned count = 0;
-    for (const struct slot *slot = recovery->oldest; slot != NULL && count < recovery->probes; slot = slot->after)
-        count++;
+// The same with packets that ask.
+static uint32_t take_probes(struct recovery *recovery) {
+    uint32_t count = 0;
+    for (unsigned level = 0; level < LEVELS; level++) {
+        struct slot *slot = recovery->waiting[level].oldest;
+        for (; slot != NULL && count < recovery->probes; slot = slot->after)
+            recovery->due[count++] = slot;
+    }
     recovery->probing = true;
     if (recovery->probes < recovery->slot_count)
         recovery->probes *= 2;
@@ -205,24 +226,23 @@ static unsigned take_probes(struct recovery *recovery, double now) {
 
 void recovery_tick(struct recovery *recovery, double now) {
     if (now >= due_at(recovery)) {
-        unsigned due = take_lost(recovery, now);
+        uint32_t due = take_lost(recovery, now);
         if (due == 0)
-            due = take_probes(recovery, now);
-        for (; due > 0; due--)
-            line_up(recovery, recovery->oldest, now);
+            due = take_probes(recovery);
+        for (uint32_t i = 0; i < due; i++)
+            line_up(recovery, recovery->due[i], now);
     }
     struct slot *slot;
     while ((slot = sending_take_turn(&recovery->sending, now)) != NULL) {
         if (slot_waits_for_turn(slot))
             transmit(recovery, slot, now);
         else if (slot_under_way(slot)) // a STATUS came meanwhile
-            start_waiting(recovery, slot);
+            wait_for_answer(recovery, slot);
     }
 }
 
 double recovery_deadline(const struct recovery *recovery) {
-    const double due = due_at(recovery), turn = sending_next_turn(&recovery->sending);
-    return due < turn ? due : turn;
+    return smaller(due_at(recovery), sending_next_turn(&recovery->sending));
 }
 
 // Ends.
@@ -242,9 +262,11 @@ bool recovery_open(struct recovery *recovery, struct slot *slots, uint32_t slot_
     recovery->slot_count = recovery->in_state[IDLE] = slot_count;
     recovery->answered_through = recovery->heard_at = recovery->resumed_at = -NEVER;
     recovery->probes = PROBES;
-    return sending_open(&recovery->sending, slot_count, &recovery->timer, stats);
+    recovery->due = calloc(slot_count, sizeof(struct slot *));
+    return sending_open(&recovery->sending, slot_count, &recovery->timer, stats) && recovery->due != NULL;
 }
 
 void recovery_close(struct recovery *recovery) {
     sending_close(&recovery->sending);
+    free(recovery->due);
 }

@@ -6,6 +6,8 @@
 
 #include "sending.h"
 
+enum { LEVELS = 8 };
+
 // What becomes of super-packets. Python sends none.
 enum groups {
     GROUPS_UNPROVED, // none is known to have arrived
@@ -22,8 +24,13 @@ struct recovery {
     p4reduce_stats *stats;
     struct slot *slots;
     uint32_t slot_count;
-    unsigned in_state[STATES];    // how many packets
-    struct slot *oldest, *newest; // of those that wait for answers and are not in the line; as they were sent
+    unsigned in_state[STATES]; // how many packets
+    // Those that wait for answers and are not in the line, as they were sent. By levels: each waits twice as long as the
+    // one before until it is sent again, when it was passed.
+    struct waiting {
+        struct slot *oldest, *newest;
+    } waiting[LEVELS];
+    struct slot **due; // room for all slots
     // When a packet was sent that was answered, the latest of all those, and how long its answer took.
     double answered_through, took;
     double heard_at; // when the last round ended, or the last packet was sent

@@ -48,8 +48,9 @@ struct slot {
     uint32_t seen; // the workers that the switch has seen in this round, from STATUS
     double first_sent_at, sent_at;
     double heard_at; // the last STATUS, or when it was first sent
-    // Among those that wait for answers: whether it is, and its neighbours there.
+    // Among those that wait for answers: whether it is, at which level, and its neighbours there.
     bool waiting;
+    unsigned level;
     struct slot *before, *after;
 };
 

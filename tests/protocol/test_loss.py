@@ -85,3 +85,23 @@ def test_who_stands_still_now_and_then_makes_few_packets_be_sent_again() -> None
     a_pause = sum(worker.stats.retransmissions for worker in simulation.workers) / simulation.pauses
     assert a_pause < 2 * 4 * 6, "four packets at a time, and twice the time before the next"
     assert resent(simulation) < 0.1
+
+
+def test_who_begins_an_operation_late_is_seldom_asked_after() -> None:
+    """While another operation goes on in a few slots, whose packets pass those that wait in all others."""
+    busy, slots, rounds = 4, 32, 400
+    simulation = Simulation(job(slots), seed=1)
+    simulation.reduce(ones(slots, 2))
+    before = [worker.stats.retransmissions for worker in simulation.workers]
+    data = np.zeros((rounds, slots, 4), np.float32)
+    data[:, :busy] = 1.0
+    first = [[Operation(data.ravel().copy())] for _ in range(WORKERS)]
+    second = [own[0] for own in ones(slots, 1)]
+    begin = simulation.now
+    for rank, operation in enumerate(second):
+        simulation.submit(rank, operation, when=begin + (0.06 if rank == 1 else 0.001))
+    simulation.reduce(first)
+    assert simulation.now > begin + 0.06, "the first took longer, and went on all the time"
+    simulation.run(lambda: all(operation.done for operation in second))
+    for worker, had in zip(simulation.workers, before, strict=True):
+        assert worker.stats.retransmissions - had <= (slots - busy) * 8

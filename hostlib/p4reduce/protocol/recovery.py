@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from p4reduce.protocol.pacing import Pace
 from p4reduce.protocol.sending import Sending
@@ -16,6 +16,7 @@ from p4reduce.protocol.timing import RetransmissionTimer, Timing
 _PROBES = 4  # packets that ask what is the matter, the first time
 _MAX_CARRIED_DOUBLINGS = 8
 _REORDERING = 0.25  # of a round trip: packets may overtake others that were sent so long before
+_LEVELS = 8
 
 
 class Recovery:
@@ -32,7 +33,9 @@ class Recovery:
         self._stats = stats
         self._slots = slots
         self._in_state = [len(slots), *[0] * (len(State) - 1)]  # how many packets
-        self._waiting: OrderedDict[Slot, None] = OrderedDict()  # for answers, not in the line; as they were sent
+        # Those that wait for answers and are not in the line, as they were sent. By levels: each waits twice as long as
+        # the one before until it is sent again, when it was passed.
+        self._waiting: list[OrderedDict[Slot, None]] = [OrderedDict() for _ in range(_LEVELS)]
         # When a packet was sent that was answered, the latest of all those, and how long its answer took.
         self._answered_through = -NEVER
         self._took = 0.0
@@ -85,6 +88,8 @@ class Recovery:
         slot.seen = seen
         slot.heard_at = now
         self._enter(slot, State.COUNTED)
+        if not slot.lined_up:
+            self._wait(slot)
 
     def tick(self, now: float) -> None:
         """Sends again what has waited too long for its answer, and what has its turn."""
@@ -94,7 +99,7 @@ class Recovery:
             if slot.waits_for_turn:
                 self._transmit(slot, now)
             elif slot.under_way:  # a STATUS came meanwhile
-                self._waiting[slot] = None
+                self._wait(slot)
 
     @property
     def next_deadline(self) -> float:
@@ -114,7 +119,7 @@ class Recovery:
         if self.sending.may_go(now):
             self._transmit(slot, now)
             return
-        self._waiting.pop(slot, None)
+        self._stop_waiting(slot)
         self._enter(slot, State.NEW if slot.transmissions == 0 else State.AGAIN if slot.seen is None else State.POLLING)
         self.sending.line_up(slot)
 
@@ -129,19 +134,27 @@ class Recovery:
             self._enter(slot, State.COUNTED)
         else:
             self._enter(slot, State.SENT if slot.transmissions == 1 else State.ASKING)
-        self._waiting[slot] = None
-        self._waiting.move_to_end(slot)
+        self._wait(slot)
         self.sending.put(slot.packet)
 
     def _forget(self, slot: Slot) -> None:
         self._enter(slot, State.IDLE)
-        self._waiting.pop(slot, None)
+        self._stop_waiting(slot)
         slot.seen = None
 
     def _enter(self, slot: Slot, state: State) -> None:
         self._in_state[slot.state] -= 1
         self._in_state[state] += 1
         slot.state = state
+
+    def _wait(self, slot: Slot) -> None:
+        """Whose packet is counted waits for others, so it asks less and less often."""
+        self._stop_waiting(slot)
+        slot.level = 0 if slot.seen is None else min(slot.transmissions, _LEVELS) - 1
+        self._waiting[slot.level][slot] = None
+
+    def _stop_waiting(self, slot: Slot) -> None:
+        self._waiting[slot.level].pop(slot, None)
 
     # Answers.
 
@@ -172,14 +185,16 @@ class Recovery:
     @property
     def _due_at(self) -> float:
         """When packets are to be sent again."""
-        if not self._waiting:
+        oldest = [next(iter(waiting)) for waiting in self._waiting if waiting]
+        if not oldest:
             return NEVER
-        oldest = next(iter(self._waiting))
-        return self._lost_at(oldest) if oldest.sent_at < self._answered_through else self._probe_at
+        return min(self._probe_at, *map(self._lost_at, oldest))
 
     def _lost_at(self, slot: Slot) -> float:
-        """When the slot's packet, which was passed, is taken for lost."""
-        return slot.sent_at + self._took + max(_REORDERING * self._took, 4 * self.timer.variation)
+        """When the slot's packet is taken for lost, if it was passed."""
+        if slot.sent_at >= self._answered_through:
+            return NEVER
+        return slot.sent_at + (self._took + max(_REORDERING * self._took, 4 * self.timer.variation)) * (1 << slot.level)
 
     @property
     def _probe_at(self) -> float:
@@ -191,16 +206,18 @@ class Recovery:
         if due:
             lost = sum(slot.in_network for slot in due)
             self._stats.slowdowns += self.pace.burst_lost(lost, self._flight, now)
-        elif now >= self._probe_at:
-            due = list(islice(self._waiting, self._probes))
+        else:
+            due = list(islice(chain.from_iterable(self._waiting), self._probes))
             self._probing = True
-            self._probes *= 2
+            if self._probes < len(self._slots):
+                self._probes *= 2
             self._doublings += 1
         for slot in due:
             self._line_up(slot, now)
 
     def _take_lost(self, now: float) -> Iterator[Slot]:
-        for slot in self._waiting:
-            if slot.sent_at >= self._answered_through or self._lost_at(slot) > now:
-                break
-            yield slot
+        for waiting in self._waiting:
+            for slot in waiting:
+                if self._lost_at(slot) > now:
+                    break
+                yield slot

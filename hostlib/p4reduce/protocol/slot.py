@@ -50,6 +50,7 @@ class Slot:
         "heard_at",
         "index",
         "least",
+        "level",
         "lined_up",
         "packet",
         "positions",
@@ -82,6 +83,7 @@ class Slot:
         # The packet that waits for its RESULT.
         self.packet = b""
         self.state = State.IDLE
+        self.level = 0  # among those that wait for answers
         self.lined_up = False  # in the line, though it may not need its turn any more
         self.sent_at = self.first_sent_at = 0.0
         self.heard_at = 0.0  # the last STATUS, or when it was first sent
