@@ -4,13 +4,17 @@
 #include <stdlib.h>
 
 enum {
-    MAX_CARRIED_DOUBLINGS = 6,
+    MAX_CARRIED_DOUBLINGS = 8,
+    PROBES = 4,      // packets that ask what is the matter, the first time
     LOST_GROUPS = 8, // packets of super-packets that seem to be lost, before any has arrived
 };
+static const double REORDERING = 0.25; // of a round trip: packets may overtake others that were sent so long before
 
 static double smaller(double one, double other) {
     return one < other ? one : other;
 }
+
+// States, and who waits.
 
 static void enter(struct recovery *recovery, struct slot *slot, enum state state) {
     recovery->in_state[slot->state]--;
@@ -18,45 +22,46 @@ static void enter(struct recovery *recovery, struct slot *slot, enum state state
     slot->state = state;
 }
 
-static void forget(struct recovery *recovery, struct slot *slot) {
-    enter(recovery, slot, IDLE);
-    slot->deadline = NEVER;
-}
-
 static unsigned flight(const struct recovery *recovery) {
     return recovery->in_state[SENT] + recovery->in_state[ASKING];
 }
 
-// Time.
-
-static double patience(const struct recovery *recovery, const struct slot *slot) {
-    return timer_wait(&recovery->timer, slot->doublings + slot->transmissions - 1, slot_counted(slot));
+static void stop_waiting(struct recovery *recovery, struct slot *slot) {
+    if (!slot->waiting)
+        return;
+    struct waiting *waiting = &recovery->waiting[slot->level];
+    *(slot->before ? &slot->before->after : &waiting->oldest) = slot->after;
+    *(slot->after ? &slot->after->before : &waiting->newest) = slot->before;
+    slot->waiting = false;
 }
 
-// Sees to it that the slot is looked at when it is due.
-static void watch(struct recovery *recovery, struct slot *slot) {
-    deadlines_add(&recovery->deadlines, slot);
-    recovery->look_at = smaller(recovery->look_at, slot->deadline);
+// Whose packet is counted waits for others, so it asks less and less often.
+static void wait_for_answer(struct recovery *recovery, struct slot *slot) {
+    stop_waiting(recovery, slot);
+    slot->level = !slot_counted(slot) ? 0 : (slot->transmissions < LEVELS ? slot->transmissions : LEVELS) - 1;
+    struct waiting *waiting = &recovery->waiting[slot->level];
+    slot->before = waiting->newest;
+    slot->after = NULL;
+    *(slot->before ? &slot->before->after : &waiting->oldest) = slot;
+    waiting->newest = slot;
+    slot->waiting = true;
 }
 
-static void hasten(struct recovery *recovery, struct slot *slot, double deadline) {
-    if (deadline < slot->deadline) {
-        slot->deadline = deadline;
-        watch(recovery, slot);
-    }
+static void forget(struct recovery *recovery, struct slot *slot) {
+    enter(recovery, slot, IDLE);
+    stop_waiting(recovery, slot);
 }
 
 // Sending.
 
 static void transmit(struct recovery *recovery, struct slot *slot, double now) {
-    slot->sent_at = now;
+    slot->sent_at = recovery->heard_at = now;
     if (slot->transmissions++ == 0)
         slot->first_sent_at = slot->heard_at = now;
     else
         recovery->stats->retransmissions++;
     enter(recovery, slot, slot_counted(slot) ? COUNTED : slot->transmissions == 1 ? SENT : ASKING);
-    slot->deadline = now + patience(recovery, slot);
-    watch(recovery, slot);
+    wait_for_answer(recovery, slot);
     sending_put(&recovery->sending, slot);
 }
 
@@ -66,7 +71,7 @@ static void line_up(struct recovery *recovery, struct slot *slot, double now) {
         transmit(recovery, slot, now);
         return;
     }
-    slot->deadline = NEVER;
+    stop_waiting(recovery, slot);
     enter(recovery, slot, slot->transmissions == 0 ? NEW : slot_counted(slot) ? POLLING : AGAIN);
     sending_line_up(&recovery->sending, slot);
 }
@@ -89,67 +94,59 @@ bool recovery_sends_singly(const struct recovery *recovery) {
 
 // Answers.
 
-static void answered_first(struct recovery *recovery, struct slot *slot, bool completed, double now) {
-    if (slot->sent_at > recovery->answered_through)
-        recovery->answered_through = slot->sent_at;
+static void measure(struct recovery *recovery, const struct slot *slot, bool completed, double now) {
     // Who completes a round is answered at once. The others' time includes waiting for that rank, so it can only show
     // that the path is shorter than was thought.
+    struct timer *timer = &recovery->timer;
     const double elapsed = now - slot->sent_at;
-    if (completed || elapsed < timer_estimate(&recovery->timer))
-        timer_measure(&recovery->timer, elapsed);
-    if (completed || elapsed < recovery->timer.timeout)
-        slot->doublings = 0;
-    if (slot->grouped)
-        recovery->groups = GROUPS_ARRIVE;
+    const bool at_once = completed && slot->transmissions == 1;
+    if (at_once || (slot->transmissions == 1 && elapsed < timer_estimate(timer)))
+        timer_measure(timer, elapsed);
+    // The first answer to the last packet, which was a STATUS where one has come since.
+    const double took = (slot->heard_at > slot->sent_at ? slot->heard_at : now) - slot->sent_at;
+    if (at_once || (timer->least <= took && took < timer->timeout))
+        recovery->doublings = 0;
 }
 
-static void answered_again(struct recovery *recovery, struct slot *slot, bool lost, double now) {
-    // Not measurable (Karn), so the longer timeout stays until a packet is answered without being sent again.
-    if (slot->doublings < MAX_CARRIED_DOUBLINGS)
-        slot->doublings++;
-    if (lost)
-        recovery->stats->slowdowns +=
-            pace_lost(&recovery->sending.pace, &recovery->timer, slot->first_sent_at, flight(recovery), now);
-    if (slot->grouped && ++recovery->groups_lost == LOST_GROUPS && recovery->groups == GROUPS_UNPROVED)
+static void judge_groups(struct recovery *recovery, const struct slot *slot) {
+    if (!slot->grouped)
+        return;
+    if (slot->transmissions == 1)
+        recovery->groups = GROUPS_ARRIVE;
+    else if (!slot_counted(slot) && ++recovery->groups_lost == LOST_GROUPS && recovery->groups == GROUPS_UNPROVED)
         recovery->groups = GROUPS_LOST;
 }
 
-static void end_probing(struct recovery *recovery, const struct slot *slot, bool completed, double now) {
-    // An answer at once to a packet that asked, which the switch had not seen before: others are lost as well, but for
-    // those whose answers come with this one.
-    const double round_trip = recovery->timer.smoothed;
-    recovery->mode = FLOWING;
-    if (slot_asks(slot) && completed && recovery->timer.measured && now < slot->sent_at + 2 * round_trip) {
-        recovery->mode = RELEASED;
-        recovery->answered_through = slot->sent_at;
-        recovery->held_until = recovery->look_at = now + round_trip;
-    }
-}
-
-// Stragglers are back: whoever waits for a RESULT now may have lost it.
-static void stragglers_are_back(struct recovery *recovery, const struct slot *answered, double now) {
-    for (uint32_t i = 0; i < recovery->polled.count; i++) {
-        struct slot *slot = recovery->polled.slots[i];
-        slot->polled = false;
-        if (slot != answered && !slot->lined_up)
-            hasten(recovery, slot, now + recovery->timer.timeout);
-    }
-    recovery->polled.count = 0;
+// Whether what was sent before the slot's packet should have been answered before.
+static bool shows_order(const struct recovery *recovery, const struct slot *slot, bool completed, double elapsed) {
+    if (slot->transmissions == 1) // a rank that was late does not send in the order in which the others have waited
+        return completed || slot->sent_at >= recovery->resumed_at;
+    return completed && elapsed >= recovery->timer.least; // else it may be the answer to the packet before
 }
 
 void recovery_answered(struct recovery *recovery, struct slot *slot, bool completed, double now) {
     recovery->stats->rounds++;
-    recovery->progress_at = now;
+    recovery->heard_at = now;
     pace_answered(&recovery->sending.pace);
-    const bool lost = completed && recovery->mode != PROBING; // else another rank was late, or the switch
-    if (recovery->mode == PROBING)
-        end_probing(recovery, slot, completed, now);
-    if (slot->transmissions == 1)
-        answered_first(recovery, slot, completed, now);
-    else if (!slot_counted(slot))
-        answered_again(recovery, slot, lost, now);
+    const bool lost = completed && !recovery->probing; // else another rank was late, or the switch
+    if (recovery->probing) {
+        recovery->probing = false;
+        recovery->probes = PROBES;
+        if (recovery->doublings > MAX_CARRIED_DOUBLINGS)
+            recovery->doublings = MAX_CARRIED_DOUBLINGS;
+        recovery->resumed_at = now;
+    }
+    const double elapsed = now - slot->sent_at;
+    measure(recovery, slot, completed, now);
+    judge_groups(recovery, slot);
+    if (lost && slot->transmissions > 1 && !slot_counted(slot))
+        recovery->stats->slowdowns +=
+            pace_lost(&recovery->sending.pace, &recovery->timer, slot->first_sent_at, flight(recovery), now);
+    if (shows_order(recovery, slot, completed, elapsed) && slot->sent_at > recovery->answered_through) {
+        recovery->answered_through = slot->sent_at;
+        recovery->took = elapsed;
+    }
     forget(recovery, slot);
-    stragglers_are_back(recovery, slot, now);
 }
 
 void recovery_counted(struct recovery *recovery, struct slot *slot, uint32_t seen, bool own, double now) {
@@ -159,115 +156,100 @@ void recovery_counted(struct recovery *recovery, struct slot *slot, uint32_t see
         if (slot->grouped)
             recovery->groups = GROUPS_ARRIVE; // as the first had been counted
     }
-    if (recovery->mode == PROBING && slot_asks(slot)) {
-        recovery->askers = 1;
-        recovery->held_until = now + recovery->timer.timeout;
-    }
+    recovery->probes = PROBES;
     slot->seen = seen;
     slot->heard_at = now;
     enter(recovery, slot, COUNTED);
-    if (!slot->polled) {
-        slot->polled = true;
-        recovery->polled.slots[recovery->polled.count++] = slot;
+    if (!slot->lined_up)
+        wait_for_answer(recovery, slot);
+}
+
+// Time.
+
+// When the slot's packet is taken for lost, if it was passed.
+static double lost_at(const struct recovery *recovery, const struct slot *slot) {
+    if (slot->sent_at >= recovery->answered_through)
+        return NEVER;
+    const double took = recovery->took, window = fmax(REORDERING * took, 4 * recovery->timer.variation);
+    return slot->sent_at + (took + window) * (double)(1u << slot->level);
+}
+
+static double probe_at(const struct recovery *recovery) {
+    const bool polling = recovery->in_state[COUNTED] + recovery->in_state[POLLING] > 0;
+    return recovery->heard_at + timer_wait(&recovery->timer, recovery->doublings, polling);
+}
+
+// When packets are to be sent again.
+static double due_at(const struct recovery *recovery) {
+    double due = NEVER;
+    bool none = true;
+    for (unsigned level = 0; level < LEVELS; level++) {
+        const struct slot *oldest = recovery->waiting[level].oldest;
+        if (oldest == NULL)
+            continue;
+        none = false;
+        due = smaller(due, lost_at(recovery, oldest));
     }
-    hasten(recovery, slot, now + patience(recovery, slot));
+    return none ? NEVER : smaller(due, probe_at(recovery));
 }
 
-// Losses.
-
-// Whether the slot's packet may still be on its way, behind others: answers come, but none to a later packet.
-static bool in_queue(const struct recovery *recovery, const struct slot *slot, double now) {
-    return now < recovery->progress_at + recovery->timer.timeout && recovery->answered_through <= slot->sent_at;
-}
-
-// Whether a packet that was sent once is held back, when `asking` were sent again and have no answer. Where no round
-// ends, who is late is likelier than a loss, so a few packets ask first: one, and one more with each time-out that
-// nothing answers.
-static bool has_to_wait(struct recovery *recovery, unsigned asking, double now) {
-    if (recovery->mode == FLOWING) {
-        if (now < recovery->progress_at + recovery->timer.timeout)
-            return false;
-        recovery->mode = PROBING;
-        recovery->askers = 1;
-    }
-    if (now < recovery->held_until)
-        return true;
-    if (asking < recovery->askers)
-        return false;
-    recovery->askers++;
-    recovery->held_until = now + recovery->timer.timeout;
-    return true;
-}
-
-static uint32_t take_due(struct recovery *recovery, double now) {
-    for (uint32_t i = 0; i < recovery->held.count; i++)
-        deadlines_add(&recovery->deadlines, recovery->held.slots[i]);
-    recovery->held.count = 0;
-    return deadlines_take_due(&recovery->deadlines, now, recovery->due);
-}
-
-// Begins again where most of what was under way was lost.
-static void take_release(struct recovery *recovery, uint32_t due, double now) {
+// Puts packets that are taken for lost in `due`. Returns how many.
+static uint32_t take_lost(struct recovery *recovery, double now) {
+    uint32_t count = 0;
     unsigned lost = 0;
-    for (uint32_t i = 0; i < due; i++)
-        lost += slot_in_network(recovery->due[i]);
-    recovery->stats->slowdowns += pace_burst_lost(&recovery->sending.pace, lost, flight(recovery), now);
-    recovery->mode = FLOWING;
-}
-
-// Sends again what has waited too long for its answer.
-static void look(struct recovery *recovery, double now) {
-    const uint32_t due = take_due(recovery, now);
-    if (recovery->mode == RELEASED)
-        take_release(recovery, due, now);
-    unsigned asking = recovery->in_state[AGAIN] + recovery->in_state[ASKING];
-    for (uint32_t i = 0; i < due; i++) {
-        struct slot *slot = recovery->due[i];
-        if (!slot_counted(slot) && in_queue(recovery, slot, now)) {
-            slot->deadline = recovery->progress_at + recovery->timer.timeout;
-            deadlines_add(&recovery->deadlines, slot);
-        } else if (slot->transmissions == 1 && has_to_wait(recovery, asking, now)) {
-            recovery->held.slots[recovery->held.count++] = slot;
-        } else {
-            asking += slot->transmissions == 1;
-            line_up(recovery, slot, now);
+    for (unsigned level = 0; level < LEVELS; level++) {
+        struct slot *slot = recovery->waiting[level].oldest;
+        for (; slot != NULL && lost_at(recovery, slot) <= now; slot = slot->after) {
+            recovery->due[count++] = slot;
+            lost += slot_in_network(slot);
         }
     }
-    recovery->look_at =
-        smaller(deadlines_first(&recovery->deadlines), recovery->held.count > 0 ? recovery->held_until : NEVER);
+    if (count > 0)
+        recovery->stats->slowdowns += pace_burst_lost(&recovery->sending.pace, lost, flight(recovery), now);
+    return count;
+}
+
+// The same with packets that ask.
+static uint32_t take_probes(struct recovery *recovery) {
+    uint32_t count = 0;
+    for (unsigned level = 0; level < LEVELS; level++) {
+        struct slot *slot = recovery->waiting[level].oldest;
+        for (; slot != NULL && count < recovery->probes; slot = slot->after)
+            recovery->due[count++] = slot;
+    }
+    recovery->probing = true;
+    if (recovery->probes < recovery->slot_count)
+        recovery->probes *= 2;
+    recovery->doublings++;
+    return count;
 }
 
 void recovery_tick(struct recovery *recovery, double now) {
-    if (now >= recovery->look_at)
-        look(recovery, now);
+    if (now >= due_at(recovery)) {
+        uint32_t due = take_lost(recovery, now);
+        if (due == 0)
+            due = take_probes(recovery);
+        for (uint32_t i = 0; i < due; i++)
+            line_up(recovery, recovery->due[i], now);
+    }
     struct slot *slot;
     while ((slot = sending_take_turn(&recovery->sending, now)) != NULL) {
         if (slot_waits_for_turn(slot))
             transmit(recovery, slot, now);
-        else // a STATUS came meanwhile, or the end
-            watch(recovery, slot);
+        else if (slot_under_way(slot)) // a STATUS came meanwhile
+            wait_for_answer(recovery, slot);
     }
 }
 
 double recovery_deadline(const struct recovery *recovery) {
-    return smaller(recovery->look_at, sending_next_turn(&recovery->sending));
+    return smaller(due_at(recovery), sending_next_turn(&recovery->sending));
 }
 
 // Ends.
 
-void recovery_rest(struct recovery *recovery) {
-    recovery->look_at = NEVER;
-    if (recovery->mode == RELEASED)
-        recovery->mode = FLOWING;
-}
-
 void recovery_end(struct recovery *recovery, bool insist) {
-    for (uint32_t i = 0; i < recovery->polled.count; i++)
-        recovery->polled.slots[i]->polled = false;
-    recovery->polled.count = 0;
     if (insist)
         return;
-    recovery->look_at = NEVER;
     for (uint32_t index = 0; index < recovery->slot_count; index++)
         forget(recovery, &recovery->slots[index]);
 }
@@ -278,22 +260,13 @@ bool recovery_open(struct recovery *recovery, struct slot *slots, uint32_t slot_
     recovery->stats = stats;
     recovery->slots = slots;
     recovery->slot_count = recovery->in_state[IDLE] = slot_count;
-    recovery->look_at = NEVER;
-    recovery->progress_at = recovery->answered_through = recovery->held_until = -NEVER;
+    recovery->answered_through = recovery->heard_at = recovery->resumed_at = -NEVER;
+    recovery->probes = PROBES;
     recovery->due = calloc(slot_count, sizeof(struct slot *));
-    recovery->held.slots = calloc(slot_count, sizeof(struct slot *));
-    recovery->polled.slots = calloc(slot_count, sizeof(struct slot *));
-    for (uint32_t index = 0; index < slot_count; index++)
-        slots[index].deadline = NEVER;
-    const bool sends = sending_open(&recovery->sending, slot_count, &recovery->timer, stats);
-    return deadlines_open(&recovery->deadlines, slot_count) && sends && recovery->due != NULL &&
-           recovery->held.slots != NULL && recovery->polled.slots != NULL;
+    return sending_open(&recovery->sending, slot_count, &recovery->timer, stats) && recovery->due != NULL;
 }
 
 void recovery_close(struct recovery *recovery) {
     sending_close(&recovery->sending);
-    deadlines_close(&recovery->deadlines);
     free(recovery->due);
-    free(recovery->held.slots);
-    free(recovery->polled.slots);
 }

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a packet that has no answer is sent again: hostlib/p4reduce/protocol/recovery.py in C, which draws how its
-// states follow each other. docs/protocol.md explains why, in section 3.
+// When a packet that has no answer is sent again: hostlib/p4reduce/protocol/recovery.py in C. docs/protocol.md explains
+// why, in section 3.
 #ifndef P4REDUCE_RECOVERY_H
 #define P4REDUCE_RECOVERY_H
 
-#include "deadlines.h"
 #include "sending.h"
 
-// Of the job.
-enum mode {
-    FLOWING,  // rounds end: what is due is sent again
-    PROBING,  // no round ends, so a rank is late, likelier than all is lost: few packets ask, others are held back
-    RELEASED, // the answer to one that asked says that the others are lost too, but for those answered in a round trip
-};
+enum { LEVELS = 8 };
 
 // What becomes of super-packets. Python sends none.
 enum groups {
@@ -21,12 +15,9 @@ enum groups {
     GROUPS_ARRIVE,
 };
 
-struct slot_list {
-    struct slot **slots;
-    uint32_t count;
-};
-
-// Sends the packets of slots, and sends them again until they are answered.
+// Sends the packets of slots, and sends them again until they are answered. A packet is passed when one that was sent
+// later is answered: it is lost, or another rank's of its round is. Where nothing is answered for a time-out, a few
+// packets ask: probes.
 struct recovery {
     struct timer timer;
     struct sending sending;
@@ -34,18 +25,20 @@ struct recovery {
     struct slot *slots;
     uint32_t slot_count;
     unsigned in_state[STATES]; // how many packets
-    struct deadlines deadlines;
+    // Those that wait for answers and are not in the line, as they were sent. By levels: each waits twice as long as the
+    // one before until it is sent again, when it was passed.
+    struct waiting {
+        struct slot *oldest, *newest;
+    } waiting[LEVELS];
     struct slot **due; // room for all slots
-    // When slots are looked at next. Only a look makes it later, so what is answered meanwhile does not.
-    double look_at;
-    enum mode mode;
-    // When the last round ended, and when the packet was sent that is the latest of those known to be answered.
-    double progress_at, answered_through;
-    // In PROBING: how many packets may ask at a time, when the next may, and those that may not yet.
-    unsigned askers;
-    double held_until;
-    struct slot_list held;
-    struct slot_list polled; // those whose rounds wait for stragglers
+    // When a packet was sent that was answered, the latest of all those, and how long its answer took.
+    double answered_through, took;
+    double heard_at; // when the last round ended, or the last packet was sent
+    // How many packets may ask next, after a time-out that was doubled so often; and whether any has since the last
+    // round ended.
+    unsigned probes, doublings;
+    bool probing;
+    double resumed_at; // when a round ended after probes
     enum groups groups;
     unsigned groups_lost;
 };
@@ -61,9 +54,8 @@ void recovery_send(struct recovery *recovery, struct slot *slot, double now);
 // The RESULT of the slot's packet has come. `completed`: to the one that completed the round, or that asked.
 void recovery_answered(struct recovery *recovery, struct slot *slot, bool completed, double now);
 
-// A STATUS says that nothing is lost: from now on, the slot only asks gently whether the round has ended. `seen`: the
-// workers counted so far. `own`: whether it answers this rank's packet: a leaf tells all its workers what its parent
-// told of one's.
+// A STATUS says that nothing is lost: another rank is awaited. `seen`: the workers counted so far. `own`: whether it
+// answers this rank's packet: a leaf tells all its workers what its parent told of one's.
 void recovery_counted(struct recovery *recovery, struct slot *slot, uint32_t seen, bool own, double now);
 
 // Sends again what has waited too long for its answer, and what has its turn.
@@ -71,9 +63,6 @@ void recovery_tick(struct recovery *recovery, double now);
 
 // When to call `recovery_tick` next.
 double recovery_deadline(const struct recovery *recovery);
-
-// No operation is under way.
-void recovery_rest(struct recovery *recovery);
 
 // The job has ended. Packets that wait for answers are still sent, where `insist`.
 void recovery_end(struct recovery *recovery, bool insist);

@@ -44,17 +44,15 @@ struct slot {
     enum state state;
     bool lined_up; // in the line, though it may not need its turn any more
     bool queued;   // in the outbox
-    bool polled;   // among those whose rounds wait for stragglers
     bool grouped;  // it was first sent in a super-packet
     uint32_t transmissions;
-    uint32_t doublings; // of the timeout, carried from round to round
-    uint32_t seen;      // the workers that the switch has seen in this round, from STATUS
+    uint32_t seen; // the workers that the switch has seen in this round, from STATUS
     double first_sent_at, sent_at;
     double heard_at; // the last STATUS, or when it was first sent
-    double deadline; // when it is to be sent again
-    // In the queue of deadlines: the place, 0 for none, and when it comes up.
-    uint32_t place;
-    double comes_up_at;
+    // Among those that wait for answers: whether it is, at which level, and its neighbours there.
+    bool waiting;
+    unsigned level;
+    struct slot *before, *after;
 };
 
 // Whether the packet was sent and waits for its RESULT.
@@ -78,16 +76,6 @@ static inline bool slot_in_network(const struct slot *slot) {
 // Whether the packet was sent again, or is about to be, and waits for its RESULT.
 static inline bool slot_was_sent_again(const struct slot *slot) {
     return slot_under_way(slot) && slot->state != SENT;
-}
-
-// Whether the packet was sent again, or is about to be, and has no answer.
-static inline bool slot_asks(const struct slot *slot) {
-    return slot->state == AGAIN || slot->state == ASKING;
-}
-
-// When the packet is to be looked at: its deadline, unless it is in the line.
-static inline double slot_due_at(const struct slot *slot) {
-    return slot->lined_up ? NEVER : slot->deadline;
 }
 
 // How many lanes the packet carries: what its length depends on.

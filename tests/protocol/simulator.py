@@ -84,7 +84,8 @@ class Simulation:
         """Runs until a condition holds. Raises AssertionError when it does not within `limit` virtual seconds."""
         while not until():
             assert self._events, f"nothing left to happen (seed {self.seed})"
-            self.now, _, action = heapq.heappop(self._events)
+            when, _, action = heapq.heappop(self._events)
+            self.now = max(self.now, when)
             assert self.now < limit, f"no end after {limit} s (seed {self.seed})"
             action()
 

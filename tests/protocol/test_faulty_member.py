@@ -57,7 +57,7 @@ def test_other_lanes(first: bool, racks: tuple[tuple[int, ...], ...]) -> None:
     simulation = WrongLanes(membership_of(world_size, 2, 2, 1), seed=1, racks=racks)
     operations = [Operation(np.arange(1, 17, dtype=np.int32)) for _ in range(world_size)]
     simulation.to_worker = lambda rank, payload: simulation.at(  # type: ignore[method-assign]
-        simulation.now + (0.001 if (rank == 2) == first else 0.005), lambda: simulation._receive(rank, payload)
+        simulation.now + (0.001 if (rank == 2) == first else 0.0015), lambda: simulation._receive(rank, payload)
     )
     for rank, operation in enumerate(operations):
         simulation.submit(rank, operation)

@@ -65,6 +65,7 @@ def test_workers_slow_down_until_a_queue_has_room(monkeypatch: pytest.MonkeyPatc
     paced = reduced(Bottleneck(10_000, 100))
     assert min(slowdowns(paced)) > 0
     monkeypatch.setattr(Pace, "lost", lambda *_: False)
+    monkeypatch.setattr(Pace, "burst_lost", lambda *_: False)
     unpaced = reduced(Bottleneck(10_000, 100))
     assert slowdowns(unpaced) == [0] * WORKERS
     assert paced.dropped < unpaced.dropped / 3

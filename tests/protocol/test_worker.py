@@ -153,10 +153,7 @@ def test_retransmission_is_the_same_bytes() -> None:
     worker.tick(RTO * 0.99)
     assert worker.take_packets() == []
     worker.tick(RTO)
-    assert worker.take_packets() == packets[:1]  # one asks what is the matter
-    assert worker.next_deadline() == 2 * RTO
-    worker.tick(2 * RTO)
-    assert worker.take_packets() == packets[1:]
+    assert worker.take_packets() == packets
     assert worker.next_deadline() == RTO + 2 * RTO
     assert worker.stats.retransmissions == 2
 
@@ -287,7 +284,7 @@ OWN, OTHER = M.rank, M.rank + 1
 @pytest.mark.parametrize(
     ("answered", "timeout"),
     [
-        ([(0.001, OWN), (0.011, OWN)], (0.001 + 0.009 / 8) + 4 * (0.0005 + 0.0085 / 4)),
+        ([(0.001, OWN), (0.003, OWN)], (0.001 + 0.001 / 8) + 4 * (0.0005 + 0.0005 / 4)),
         ([(0.010, OWN)], 0.010 + 4 * 0.005),
         ([(0.500, OTHER)], 2 * RTO),  # sent again: not measured, and the back-off is kept
         ([(0.500, OTHER), (0.530, OTHER)], 2 * RTO),  # within the longer timeout: the path may be longer
@@ -317,7 +314,7 @@ def test_the_answer_to_a_question_is_measured() -> None:
     worker.receive(answer(packet, Op.STATUS, keys=[1 << OWN, 0]), asked + 0.004)
     worker.receive(result(packet, list(packet.keys), worker=OTHER), asked + 0.1)
     worker.take_packets()
-    assert resend(worker) - (asked + 0.1) == pytest.approx(0.004 + Timing().margin)
+    assert resend(worker) - (asked + 0.1) == pytest.approx(0.004 + 4 * 0.002)
 
 
 def test_abort() -> None:
@@ -371,13 +368,11 @@ def test_ranks_that_disagree_go_on_telling() -> None:
     first = packets[0]
     worker.receive(answer(first, Op.ERROR, worker=1, fingerprint=7, keys=[first.fingerprint, 0]), 0.001)
     assert isinstance(operation.error, MismatchError)
-    told = []
-    for _ in packets:
+    for _ in range(3):
         deadline = worker.next_deadline()
         assert deadline is not None
         worker.tick(deadline)
-        told += sent(worker)
-    assert told == packets
+        assert sent(worker) == packets
 
 
 def test_fail() -> None:

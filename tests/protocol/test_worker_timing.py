@@ -96,7 +96,7 @@ def test_few_packets_ask_after_a_straggler() -> None:
     simulation.run(partial(all_done, operations))
     assert simulation.now < begin + 0.05 + Timing().margin
     for rank in (0, 2):
-        assert 1 <= simulation.workers[rank].stats.retransmissions < 16
+        assert 1 <= simulation.workers[rank].stats.retransmissions < 256 / 8
 
 
 def test_a_burst_that_is_lost_is_soon_sent_again() -> None:
@@ -106,9 +106,9 @@ def test_a_burst_that_is_lost_is_soon_sent_again() -> None:
     for rank, operation in enumerate(operations):
         simulation.submit(rank, operation)
     simulation.network = Network(loss=1.0)
-    simulation.at(begin + Timing().margin / 2, lambda: setattr(simulation, "network", Network()))
+    simulation.at(begin + 0.005, lambda: setattr(simulation, "network", Network()))
     simulation.run(partial(all_done, operations))
-    assert simulation.now < begin + 1.5 * Timing().margin
+    assert simulation.now < begin + 3 * 0.005
 
 
 def test_a_path_that_grows_long_is_not_flooded() -> None:

@@ -78,7 +78,7 @@ typedef struct p4reduce_timing {
     uint32_t size;
     uint32_t reserved; /* 0 */
     double initial;    /* 0.02: timeout before anything was measured */
-    double margin;     /* 0.01: how much longer than the round trip the timeout is at least */
+    double margin;     /* 0.0005: how much longer than the round trip the timeout is at least */
     double ceiling;    /* 1: the longest timeout, with back-off */
     double poll;       /* 0.25: the longest wait between packets that ask after a round that waits for stragglers */
 } p4reduce_timing;

@@ -48,14 +48,13 @@ class Slot:
         "agreed",
         "agreed_exponents",
         "announced",
-        "deadline",
-        "doublings",
         "fingerprint",
         "first_sent_at",
         "first_stream",
         "heard_at",
         "index",
         "least",
+        "level",
         "lined_up",
         "packet",
         "present",
@@ -95,12 +94,11 @@ class Slot:
         # The packet that waits for its RESULT.
         self.packet = b""
         self.state = State.IDLE
+        self.level = 0  # among those that wait for answers
         self.lined_up = False  # in the line, though it may not need its turn any more
         self.sent_at = self.first_sent_at = 0.0
         self.heard_at = 0.0  # the last STATUS, or when it was first sent
-        self.deadline = NEVER  # when it is to be sent again
         self.transmissions = 0
-        self.doublings = 0  # of the timeout, carried from round to round
         self.seen: int | None = None  # the workers that the switch has seen in this round, from STATUS
 
     @property
@@ -120,13 +118,3 @@ class Slot:
     @property
     def in_network(self) -> bool:
         return self.state is State.SENT or self.state is State.ASKING
-
-    @property
-    def asks(self) -> bool:
-        """Whether the packet was sent again, or is about to be, and has no answer."""
-        return self.state is State.AGAIN or self.state is State.ASKING
-
-    @property
-    def due_at(self) -> float:
-        """When the packet is to be looked at: its deadline, unless it is in the line."""
-        return NEVER if self.lined_up else self.deadline

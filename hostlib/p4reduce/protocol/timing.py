@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When an unanswered packet is sent again: RFC 6298 for the estimate, Karn's rule for what may be measured."""
+"""How long nothing may be answered: RFC 6298 for the round trip, Karn's rule for what may be measured."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -15,7 +16,7 @@ class Timing:
     """
 
     initial: float = 0.02
-    margin: float = 0.01
+    margin: float = 0.0005
     ceiling: float = 1.0
     poll: float = 0.25
 
@@ -32,7 +33,7 @@ class RetransmissionTimer:
         self.timeout = timing.initial
         self.smoothed: float | None = None
         self.variation = 0.0
-        self.least = 0.0
+        self.least = math.inf
 
     @property
     def estimate(self) -> float:
@@ -44,12 +45,11 @@ class RetransmissionTimer:
         if self.smoothed is None:
             self.smoothed = round_trip
             self.variation = round_trip / 2
-            self.least = round_trip
         else:
             self.variation += (abs(self.smoothed - round_trip) - self.variation) / 4
             self.smoothed += (round_trip - self.smoothed) / 8
-            self.least = min(self.least, round_trip)
-        timeout = self.smoothed + max(4 * self.variation, self.timing.margin)
+        self.least = min(self.least, round_trip)
+        timeout = self.smoothed + max(4 * self.variation, self.smoothed, self.timing.margin)
         self.timeout = min(timeout, self.timing.ceiling)
 
     def wait(self, doublings: int, *, polling: bool) -> float:

@@ -241,8 +241,6 @@ class Worker:
         task.slots_left -= 1
         if task.slots_left == 0:
             del self._tasks[task.counter]
-            if not self._tasks:
-                self._recovery.rest()
             self.stats.operations += 1
             self.stats.blocks_skipped += task.scanning.zeros
             task.operation.finish()

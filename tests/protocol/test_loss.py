@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What losses cost, in virtual time, and that what is only late is not sent again."""
+
+from __future__ import annotations
+
+from functools import partial
+from statistics import median
+
+import numpy as np
+import pytest
+from simulator import Network, Simulation
+
+from p4reduce.protocol import Membership, Operation
+
+WORKERS, ROUNDS = 3, 20
+SEEDS = 3
+
+
+def ones(slots: int, rounds: int = ROUNDS) -> list[list[Operation]]:
+    return [[Operation(np.ones(4 * slots * rounds, np.float32))] for _ in range(WORKERS)]
+
+
+def job(slots: int) -> Membership:
+    return Membership(1, 1, 0, WORKERS, slots=slots, lanes=1, block_size=4, first_seq=0)
+
+
+def seconds(slots: int, loss: float, seed: int) -> float:
+    """Of an operation after one that has measured the path."""
+    simulation = Simulation(job(slots), seed=seed)
+    simulation.reduce(ones(slots, 2))
+    simulation.network = Network(loss=loss)
+    begin = simulation.now
+    simulation.reduce(ones(slots))
+    return simulation.now - begin
+
+
+def resent(simulation: Simulation) -> float:
+    sent = sum(worker.stats.packets_sent for worker in simulation.workers)
+    return sum(worker.stats.retransmissions for worker in simulation.workers) / sent
+
+
+@pytest.mark.parametrize(("loss", "most"), [(0.01, 1.7), (0.05, 2.5), (0.1, 4.0)])
+@pytest.mark.parametrize("slots", [32, 8])
+def test_a_loss_costs_about_a_round_trip(slots: int, loss: float, most: float) -> None:
+    """In an operation of 21 round trips, of which the slot that has lost most decides."""
+    without = seconds(slots, 0.0, 0)
+    assert median(seconds(slots, loss, seed) for seed in range(SEEDS)) < most * without
+
+
+@pytest.mark.parametrize(("loss", "most"), [(0.01, 1.5), (0.05, 3.5), (0.1, 6.5)])
+def test_so_it_does_where_nothing_later_is_under_way(loss: float, most: float) -> None:
+    without = seconds(1, 0.0, 0)
+    assert median(seconds(1, loss, seed) for seed in range(3 * SEEDS)) < most * without
+
+
+class Pauses(Simulation):
+    """Now and then a worker stands still, for 50 round trips, while its packets wait for it."""
+
+    def __init__(self, slots: int, seed: int) -> None:
+        super().__init__(job(slots), seed=seed)
+        self.awake = [0.0] * WORKERS
+        self.pauses = 0
+
+    def _receive(self, rank: int, payload: bytes) -> None:
+        if self.random.random() < 0.01 and self.now >= self.awake[rank]:
+            self.awake[rank] = self.now + 0.01
+            self.pauses += 1
+        if self.now < self.awake[rank]:
+            self.at(self.awake[rank], partial(super()._receive, rank, payload))
+        else:
+            super()._receive(rank, payload)
+
+    def _tick(self, rank: int) -> None:
+        if self.now < self.awake[rank]:
+            self._timers[rank] = self.awake[rank]
+            self.at(self.awake[rank], partial(self._tick, rank))
+        else:
+            super()._tick(rank)
+
+
+def test_who_stands_still_now_and_then_makes_few_packets_be_sent_again() -> None:
+    simulation = Pauses(32, seed=1)
+    simulation.reduce(ones(32, 200))
+    assert simulation.pauses > 100
+    a_pause = sum(worker.stats.retransmissions for worker in simulation.workers) / simulation.pauses
+    assert a_pause < 2 * 4 * 6, "four packets at a time, and twice the time before the next"
+    assert resent(simulation) < 0.1
+
+
+def test_who_begins_an_operation_late_is_seldom_asked_after() -> None:
+    """While another operation goes on in a few slots, whose packets pass those that wait in all others."""
+    busy, slots, rounds = 4, 32, 400
+    simulation = Simulation(job(slots), seed=1)
+    simulation.reduce(ones(slots, 2))
+    before = [worker.stats.retransmissions for worker in simulation.workers]
+    data = np.zeros((rounds, slots, 4), np.float32)
+    data[:, :busy] = 1.0
+    first = [[Operation(data.ravel().copy())] for _ in range(WORKERS)]
+    second = [own[0] for own in ones(slots, 1)]
+    begin = simulation.now
+    for rank, operation in enumerate(second):
+        simulation.submit(rank, operation, when=begin + (0.06 if rank == 1 else 0.001))
+    simulation.reduce(first)
+    assert simulation.now > begin + 0.06, "the first took longer, and went on all the time"
+    simulation.run(lambda: all(operation.done for operation in second))
+    for worker, had in zip(simulation.workers, before, strict=True):
+        assert worker.stats.retransmissions - had <= (slots - busy) * 8
