@@ -23,6 +23,7 @@ from p4reduce.fastpath.engine import NativeEngine
 @pytest.fixture(autouse=True)
 def _c(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_BACKEND", "c")
+    monkeypatch.setenv("P4REDUCE_LOCAL", "off")
 
 
 @pytest.fixture
@@ -49,25 +50,27 @@ def interrupted(after: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize("synchronous", [True, False])
-def test_who_waits_is_told_by_no_thread(
-    alone: Communicator, monkeypatch: pytest.MonkeyPatch, *, synchronous: bool
-) -> None:
+@pytest.mark.parametrize("call", ["allreduce", "wait"])
+def test_who_waits_is_told_by_no_thread(pair: list[Communicator], monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """The other rank comes when this one waits."""
     told: list[threading.Thread] = []
     complete: Callable[..., None] = NativeEngine._complete
 
     def noted(engine: NativeEngine, *args: Any) -> None:
-        told.append(threading.current_thread())
+        if engine is pair[0]._engine:
+            told.append(threading.current_thread())
         complete(engine, *args)
 
     monkeypatch.setattr(NativeEngine, "_complete", noted)
-    array = np.ones(16, np.float32)
-    for _ in range(5):
-        if synchronous:
-            alone.allreduce(array)
-        else:
-            alone.allreduce_async(array).wait()
-    assert set(told) <= {threading.current_thread()}
+    ours, theirs = np.ones(16, np.float32), np.ones(16, np.float32)
+    late = threading.Timer(0.2, pair[1].allreduce, [theirs])
+    late.start()
+    if call == "allreduce":
+        pair[0].allreduce(ours)
+    else:
+        pair[0].allreduce_async(ours).wait()
+    late.join()
+    assert told == [threading.current_thread()]
 
 
 def test_who_waits_carries_the_operation(alone: Communicator) -> None:
