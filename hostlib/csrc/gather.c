@@ -3,6 +3,7 @@
 
 #include "wire/bytes.h"
 
+#include <fenv.h>
 #include <stdlib.h>
 
 enum { LARGEST_BLOCK = 1024 }; // words
@@ -10,6 +11,15 @@ enum { LARGEST_BLOCK = 1024 }; // words
 bool gather_fits(const p4reduce_membership *membership, uint32_t type, uint64_t count) {
     const uint64_t room = (uint64_t)membership->lanes * membership->block_size;
     return type != P4REDUCE_INT32 && count > 0 && count <= room / membership->world_size;
+}
+
+// As numbers need it, whatever the caller's thread has set: some threads take what is subnormal for zero.
+static void widen(const struct half *half, const void *halves, size_t count, float *values) {
+    fenv_t callers;
+    fegetenv(&callers);
+    fesetenv(FE_DFL_ENV);
+    half->widen(halves, count, values);
+    fesetenv(&callers);
 }
 
 struct gather *gather_new(const p4reduce_membership *membership, const struct numbers *numbers, size_t block_size,
@@ -28,7 +38,7 @@ struct gather *gather_new(const p4reduce_membership *membership, const struct nu
     gather->rank = membership->rank;
     float *own = gather->values + all;
     if (numbers->half != NULL)
-        numbers->half->widen(request->data, part, own);
+        widen(numbers->half, request->data, part, own);
     else
         memcpy(own, request->data, part * sizeof *own);
     gather->own = own;

@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { MEETING_BYTES = 64, LAYOUT = 1, RANKS_TEXT_BYTES = 128, MOST_NAMED = 8 };
+enum { MEETING_BYTES = 64, LAYOUT = 2, RANKS_TEXT_BYTES = 128, MOST_NAMED = 8 };
 static const double RETRY_S = 0.005, SLICE_S = 0.1;
 
 static bool refused(p4reduce_error *error, const char *what) {

@@ -69,6 +69,9 @@ struct window_head {
 struct segment_head {
     _Atomic uint32_t attached, probed;
     _Atomic uint64_t mismatch; // the number of the operation in which ranks have called different things; 0 for none
+    // The number of the first operation in which a rank has failed, times MAX_RANKS + 1, and the rank; 0 for none. Set
+    // before that rank's tensor is its caller's again: what others have read of it may be anything.
+    _Atomic uint64_t failed;
 };
 
 struct segment {

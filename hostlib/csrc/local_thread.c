@@ -217,6 +217,28 @@ static bool gather(p4reduce_engine *engine, uint64_t number) {
     return true;
 }
 
+// Tells the other ranks that this one fails in the operation under way.
+static void tell_failure(const struct local *local) {
+    uint64_t none = 0;
+    atomic_compare_exchange_strong(&segment_head(&local->segment)->failed, &none,
+                                   local->operations * (MAX_RANKS + 1) + local->segment.rank);
+}
+
+// Whether no rank has failed in the operation under way or before, of which all has been read.
+static bool have_all_done(p4reduce_engine *engine) {
+    const struct local *local = engine->local;
+    const uint64_t failed = atomic_load(&segment_head(&local->segment)->failed);
+    if (failed == 0 || failed / (MAX_RANKS + 1) > local->operations)
+        return true;
+    const uint32_t rank = (uint32_t)(failed % (MAX_RANKS + 1));
+    p4reduce_error error;
+    error_fill(&error, P4REDUCE_ABORTED, "rank %u has failed in %s, while its memory was read", rank,
+               engine->oldest->name);
+    error.rank = (int32_t)rank;
+    fail_here(engine, &error);
+    return false;
+}
+
 // Reduces the oldest operation's tensor. False if it has failed.
 static bool carry(p4reduce_engine *engine) {
     struct local *local = engine->local;
@@ -237,7 +259,7 @@ static bool carry(p4reduce_engine *engine) {
     const uint64_t last = local->windows + windows - 1;
     local->windows += windows;
     // Where others read this rank's tensor, they have to have done so.
-    return local->by_all || await(engine, GATHERED, last);
+    return local->by_all || (await(engine, GATHERED, last) && have_all_done(engine));
 }
 
 // Ends the oldest operation.
@@ -261,9 +283,13 @@ void *local_run(void *context) {
             wait_for_news(engine);
         if (atomic_load(&engine->news))
             take_news(engine, clock_now());
-        if (engine->oldest != NULL && engine->failure.status == P4REDUCE_OK && carry(engine)) {
-            engine->local->stats.operations++;
-            end(engine, NULL);
+        if (engine->oldest != NULL && engine->failure.status == P4REDUCE_OK) {
+            if (carry(engine)) {
+                engine->local->stats.operations++;
+                end(engine, NULL);
+            } else {
+                tell_failure(engine->local);
+            }
         }
         while (engine->oldest != NULL && engine->failure.status != P4REDUCE_OK)
             end(engine, &engine->failure);

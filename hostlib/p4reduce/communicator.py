@@ -178,8 +178,10 @@ class Communicator:
         """
         limit = self._time_limit(timeout)
         plain = factor == 1 and residual is None and self._submission.in_order
-        if plain and self._repeats.carry(tensor, op, self._form(wire), layout, limit):
-            return tensor
+        if plain:
+            with self._submission.turns:
+                if self._repeats.carry(tensor, op, self._form(wire), layout, limit):
+                    return tensor
         if layout == "auto" and residual is None and op in ("sum", "average") and may_choose(tensor):
             self._engine.check()
             return self._layouts.by_what_takes_less(tensor, op, factor, self._form(wire), limit, self.close)

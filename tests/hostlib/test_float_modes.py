@@ -64,6 +64,19 @@ def test_where_a_ranks_caller_drops_them(start: Callable[[Communicator], Any], e
     assert any(one)
 
 
+@pytest.mark.parametrize("count", [3, 8, 300])
+def test_few_of_float16_that_are_subnormal_there(count: int, each_pair: list[Communicator]) -> None:
+    """Which all ranks are sent as float32."""
+    few = np.arange(1, count + 1, dtype=np.uint16).view(np.float16)
+
+    def work(each: Communicator) -> list[int]:
+        with dropping(True):
+            return [int(word) for word in each.allreduce(few.copy()).view(np.uint16)]
+
+    for result in together(each_pair, work):
+        assert result == [2 * number for number in range(1, count + 1)]
+
+
 @pytest.mark.parametrize("backend", ["c", "python"])
 def test_where_a_ranks_maker_dropped_them(
     backend: str, controller: FakeController, monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,7 @@ import threading
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from fake_session import FakeController
@@ -74,9 +75,13 @@ def test_who_is_interrupted_while_it_waits_leaves_the_line() -> None:
         assert not turns._waiting
 
 
+@pytest.mark.parametrize("repeated", [False, True], ids=["new", "repeated"])
 @pytest.mark.parametrize("layout", ["coo", "elements", "auto"])
-def test_a_sum_of_several_operations_has_no_other_threads_in_between(controller: FakeController, layout: Any) -> None:
-    """Though its rank comes to it before the other does, and its other thread calls meanwhile."""
+def test_a_sum_of_several_operations_has_no_other_threads_in_between(
+    controller: FakeController, layout: Any, repeated: bool
+) -> None:
+    """Though its rank comes to it before the other does, and its other thread calls meanwhile, also for a small sum
+    like one before."""
     assert controller is not None
     pair = join(2, link="1mbit")
     dense = torch.zeros(40_000)
@@ -87,6 +92,9 @@ def test_a_sum_of_several_operations_has_no_other_threads_in_between(controller:
             return each.allreduce(dense.to_sparse()).to_dense()
         return each.allreduce(dense.clone(), layout=layout)
 
+    few = np.ones(10, np.float32)
+    if repeated:
+        together(pair, lambda each: each.allreduce(few.copy()))
     if layout == "auto":
         together(pair, sparse)  # from which is learnt
 
@@ -96,12 +104,12 @@ def test_a_sum_of_several_operations_has_no_other_threads_in_between(controller:
         first = threading.Thread(target=lambda: results.append(sparse(each)))
         first.start()
         wait_until(lambda: each._submission.turns._owner is not None or bool(results), "it has begun")
-        other = each.allreduce(torch.ones(10))
+        other = each.allreduce(few.copy())
         first.join(20)
         return results[0], other
 
     for one, other in together(pair, rank):
         assert torch.equal(one, 2 * dense)
-        assert torch.equal(other, torch.full((10,), 2.0))
+        assert other.tolist() == [2.0] * 10
     for each in pair:
         each.close()

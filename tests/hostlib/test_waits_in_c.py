@@ -3,20 +3,23 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from fake_session import FakeController
 from in_process import join, together
+from waiting import wait_until
 
-from p4reduce import Communicator
+from p4reduce import Communicator, P4ReduceError
 from p4reduce.fastpath.engine import NativeEngine
 
 
@@ -177,3 +180,39 @@ def test_a_sum_like_one_before_fails_as_any(pair: list[Communicator]) -> None:
     pair[0].close()
     with pytest.raises(RuntimeError):
         pair[0].allreduce(np.ones(16, np.float32))
+
+
+def test_an_interrupt_before_an_operation_leaves_none(alone: Communicator, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = np.ones(16, np.float32)
+    alone.allreduce(array)
+    engine: Any = alone._engine
+
+    def interrupt(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    library = engine._library
+    monkeypatch.setattr(engine, "_library", SimpleNamespace(**{**vars(library), "p4reduce_run": interrupt}))
+    with pytest.raises(KeyboardInterrupt):
+        alone.allreduce(array)
+    monkeypatch.setattr(engine, "_library", library)
+    assert not alone._engine.busy
+    assert alone.allreduce(array) is array
+
+
+def test_a_forked_process_does_not_wait(pair: list[Communicator]) -> None:
+    ours, theirs = np.ones(16, np.float32), np.ones(16, np.float32)
+    handle = pair[0].allreduce_async(ours)
+    child = os.fork()
+    if child == 0:
+        ends = 0
+        for wait in (pair[0].drain, handle.wait):
+            try:
+                wait()
+            except P4ReduceError as error:
+                ends += "was forked from it" in str(error)
+        os._exit(ends)
+    wait_until(lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None, "the child's end")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    pair[1].allreduce(theirs)
+    handle.wait()
+    assert ours.tolist() == theirs.tolist() == [2.0] * 16

@@ -273,3 +273,25 @@ def test_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_digest_is_this_hosts() -> None:
     assert digest() == digest()
     assert len(digest()) == 64
+
+
+def test_what_a_rank_that_fails_does_with_its_tensor_is_in_no_sum() -> None:
+    """The others read it until they have all sums, though its caller has it back."""
+    size = 1 << 21
+    outcomes = set()
+    for attempt in range(12):
+        with ranks(2) as pair:
+            ours, theirs = np.ones(size, np.float32), np.full(size, 2, np.float32)
+            begun = [pair.begin(0, Operation(ours), timeout=0.001 + 0.003 * attempt), pair.begin(1, Operation(theirs))]
+            failed = begun[0].wait()
+            if failed is not None:
+                ours.fill(777)
+            else:
+                begun[1].wait()
+            pair.engines[0].close(P4ReduceError("it has failed"))
+            if failed is not None:
+                pair.engines[1].fail(P4ReduceError("rank 0 has gone"))
+            if begun[1].wait() is None:
+                assert (theirs == 3).all()
+            outcomes.add(failed is None)
+    assert outcomes == {True, False}

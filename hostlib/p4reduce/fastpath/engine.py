@@ -200,9 +200,15 @@ class NativeEngine(Carrier):
         request = c.Request.from_buffer_copy(prepared.request)
         request.data = address(data)
         request.timeout, request.context = timeout, number
-        self._under_way[number] = _UnderWay(data, prepared.name, outcome.set)
-        ended, error = ctypes.c_int(), c.Error.make()
-        if self._library.p4reduce_run(self._handle, request, _PATIENCE_S, ended, error) != c.OK:
+        ended, error, status = ctypes.c_int(), c.Error.make(), None
+        try:
+            self._under_way[number] = _UnderWay(data, prepared.name, outcome.set)
+            status = self._library.p4reduce_run(self._handle, request, _PATIENCE_S, ended, error)
+        finally:
+            # Interrupted: where that was so early that there is no operation, nobody will tell of it.
+            if status is None and self._library.p4reduce_await(self._handle, number, 0.0, error) < 0:
+                self._under_way.pop(number, None)
+        if status != c.OK:
             self._refused(number, error)
         elif ended.value and error.status == c.OK:
             self._ended_at = time.monotonic()
@@ -216,6 +222,7 @@ class NativeEngine(Carrier):
             raise outcome.error.with_traceback(None)
 
     def wait(self, number: int, timeout: float | None = None) -> None:
+        self._check_process()
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         error = c.Error.make()
         left = deadline - time.monotonic()
