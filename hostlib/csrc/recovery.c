@@ -5,7 +5,7 @@
 
 enum {
     MAX_CARRIED_DOUBLINGS = 8,
-    PROBES = 4,      // packets that ask what is the matter, the first time
+    PROBES = 2,      // packets that ask what is the matter, the first time
     LOST_GROUPS = 8, // packets of super-packets that seem to be lost, before any has arrived
 };
 static const double REORDERING = 0.25; // of a round trip: packets may overtake others that were sent so long before
@@ -94,17 +94,25 @@ bool recovery_sends_singly(const struct recovery *recovery) {
 
 // Answers.
 
+// Takes in how long the slot's packet has waited, and what its answer says of those that were sent before.
 static void measure(struct recovery *recovery, const struct slot *slot, bool completed, double now) {
-    // Who completes a round is answered at once. The others' time includes waiting for that rank, so it can only show
-    // that the path is shorter than was thought.
     struct timer *timer = &recovery->timer;
     const double elapsed = now - slot->sent_at;
-    const bool at_once = completed && slot->transmissions == 1;
-    if (at_once || (slot->transmissions == 1 && elapsed < timer_estimate(timer)))
+    const bool once = slot->transmissions == 1;
+    // Who completes a round is answered at once. The others' time includes waiting for that rank, so it can only show
+    // that the path is shorter than was thought.
+    if (once && (completed || elapsed < timer_estimate(timer)))
         timer_measure(timer, elapsed);
+    if (once)
+        timer_answered_after(timer, elapsed);
+    // A rank that was late does not send in the order in which the others have waited for it.
+    if (once && slot->sent_at > recovery->answered_through && (completed || slot->sent_at >= recovery->resumed_at)) {
+        recovery->answered_through = slot->sent_at;
+        recovery->took = elapsed;
+    }
     // The first answer to the last packet, which was a STATUS where one has come since.
-    const double took = (slot->heard_at > slot->sent_at ? slot->heard_at : now) - slot->sent_at;
-    if (at_once || (timer->least <= took && took < timer->timeout))
+    const double first = (slot->heard_at > slot->sent_at ? slot->heard_at : now) - slot->sent_at;
+    if ((once && completed) || (timer->least <= first && first < timer->timeout))
         recovery->doublings = 0;
 }
 
@@ -115,13 +123,6 @@ static void judge_groups(struct recovery *recovery, const struct slot *slot) {
         recovery->groups = GROUPS_ARRIVE;
     else if (!slot_counted(slot) && ++recovery->groups_lost == LOST_GROUPS && recovery->groups == GROUPS_UNPROVED)
         recovery->groups = GROUPS_LOST;
-}
-
-// Whether what was sent before the slot's packet should have been answered before.
-static bool shows_order(const struct recovery *recovery, const struct slot *slot, bool completed, double elapsed) {
-    if (slot->transmissions == 1) // a rank that was late does not send in the order in which the others have waited
-        return completed || slot->sent_at >= recovery->resumed_at;
-    return completed && elapsed >= recovery->timer.least; // else it may be the answer to the packet before
 }
 
 void recovery_answered(struct recovery *recovery, struct slot *slot, bool completed, double now) {
@@ -136,16 +137,11 @@ void recovery_answered(struct recovery *recovery, struct slot *slot, bool comple
             recovery->doublings = MAX_CARRIED_DOUBLINGS;
         recovery->resumed_at = now;
     }
-    const double elapsed = now - slot->sent_at;
-    measure(recovery, slot, completed, now);
-    judge_groups(recovery, slot);
-    if (lost && slot->transmissions > 1 && !slot_counted(slot))
+    if (lost && slot->transmissions > 1 && !slot_counted(slot) && now - slot->sent_at >= recovery->timer.least)
         recovery->stats->slowdowns +=
             pace_lost(&recovery->sending.pace, &recovery->timer, slot->first_sent_at, flight(recovery), now);
-    if (shows_order(recovery, slot, completed, elapsed) && slot->sent_at > recovery->answered_through) {
-        recovery->answered_through = slot->sent_at;
-        recovery->took = elapsed;
-    }
+    measure(recovery, slot, completed, now);
+    judge_groups(recovery, slot);
     forget(recovery, slot);
 }
 

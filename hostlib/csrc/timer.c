@@ -3,6 +3,12 @@
 
 #include <math.h>
 
+static void set_timeout(struct timer *timer) {
+    const double slack = fmax(fmax(4 * timer->variation, timer->smoothed), timer->margin);
+    const double timeout = fmax(timer->smoothed + slack, fmin(2 * timer->usual, timer->initial));
+    timer->timeout = fmin(timeout, timer->ceiling);
+}
+
 void timer_measure(struct timer *timer, double round_trip) {
     if (!timer->measured) {
         timer->measured = true;
@@ -13,9 +19,13 @@ void timer_measure(struct timer *timer, double round_trip) {
         timer->smoothed += (round_trip - timer->smoothed) / 8;
     }
     timer->least = fmin(timer->least, round_trip);
-    const double slack = fmax(fmax(4 * timer->variation, timer->smoothed), timer->margin);
-    const double timeout = timer->smoothed + slack;
-    timer->timeout = timeout < timer->ceiling ? timeout : timer->ceiling;
+    set_timeout(timer);
+}
+
+void timer_answered_after(struct timer *timer, double elapsed) {
+    timer->usual += (elapsed - timer->usual) / 8;
+    if (timer->measured)
+        set_timeout(timer);
 }
 
 double timer_wait(const struct timer *timer, unsigned doublings, bool polling) {

@@ -11,6 +11,7 @@ struct timer {
     double timeout;
     bool measured;
     double smoothed, variation, least; // round trips
+    double usual; // how long packets wait for their answers, and so for other ranks
 };
 
 // The round trip as it is known.
@@ -20,6 +21,9 @@ static inline double timer_estimate(const struct timer *timer) {
 
 // Takes in one round trip, of a packet that was sent only once.
 void timer_measure(struct timer *timer, double round_trip);
+
+// Takes in how long a packet that was sent only once has waited for its answer, and for other ranks.
+void timer_answered_after(struct timer *timer, double elapsed);
 
 // Seconds until the next packet, after the timeout was doubled so often.
 double timer_wait(const struct timer *timer, unsigned doublings, bool polling);

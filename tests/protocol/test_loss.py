@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from statistics import median
 
@@ -39,7 +40,7 @@ def resent(simulation: Simulation) -> float:
     return sum(worker.stats.retransmissions for worker in simulation.workers) / sent
 
 
-@pytest.mark.parametrize(("loss", "most"), [(0.01, 1.7), (0.05, 2.5), (0.1, 4.0)])
+@pytest.mark.parametrize(("loss", "most"), [(0.01, 1.7), (0.05, 3.0), (0.1, 5.0)])
 @pytest.mark.parametrize("slots", [32, 8])
 def test_a_loss_costs_about_a_round_trip(slots: int, loss: float, most: float) -> None:
     """In an operation of 21 round trips, of which the slot that has lost most decides."""
@@ -83,8 +84,8 @@ def test_who_stands_still_now_and_then_makes_few_packets_be_sent_again() -> None
     simulation.reduce(ones(32, 200))
     assert simulation.pauses > 100
     a_pause = sum(worker.stats.retransmissions for worker in simulation.workers) / simulation.pauses
-    assert a_pause < 2 * 4 * 6, "four packets at a time, and twice the time before the next"
-    assert resent(simulation) < 0.1
+    assert a_pause < 2 * 2 * 5, "two others, two packets at a time, and twice the time before the next"
+    assert resent(simulation) < 0.05
 
 
 def test_who_begins_an_operation_late_is_seldom_asked_after() -> None:
@@ -105,3 +106,36 @@ def test_who_begins_an_operation_late_is_seldom_asked_after() -> None:
     simulation.run(lambda: all(operation.done for operation in second))
     for worker, had in zip(simulation.workers, before, strict=True):
         assert worker.stats.retransmissions - had <= (slots - busy) * 8
+
+
+class Bursts(Simulation):
+    """All but rank 0 are behind one link of 10,000 packets a second each way, which others fill for 10 ms at a time."""
+
+    def __init__(self, slots: int, seed: int) -> None:
+        super().__init__(job(slots), seed=seed)
+        self.free_at = {"up": 0.0, "down": 0.0}
+        self.next_burst = {"up": 0.0, "down": 0.0}
+
+    def _cross(self, way: str, arrive: Callable[[], None]) -> None:
+        while self.next_burst[way] <= self.now:
+            self.free_at[way] = max(self.free_at[way], self.next_burst[way]) + 0.01
+            self.next_burst[way] += 0.02 * self.random.uniform(0.6, 1.7)
+        self.free_at[way] = max(self.free_at[way], self.now) + 1 / 10_000
+        self.at(self.free_at[way], arrive)
+
+    def to_switch(self, rank: int, payload: bytes) -> None:
+        arrive = partial(super().to_switch, rank, payload)
+        arrive() if rank == 0 else self._cross("up", arrive)
+
+    def to_worker(self, rank: int, payload: bytes) -> None:
+        arrive = partial(super().to_worker, rank, payload)
+        arrive() if rank == 0 else self._cross("down", arrive)
+
+
+def test_what_stands_in_a_queue_is_not_sent_again() -> None:
+    """Which is 50 round trips long, and as long again a moment later; nothing is lost."""
+    simulation = Bursts(64, seed=1)
+    for _ in range(4):
+        simulation.reduce(ones(64, 10))
+    assert resent(simulation) < 0.01
+    assert max(worker.stats.slowdowns for worker in simulation.workers) <= 1

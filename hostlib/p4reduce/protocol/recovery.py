@@ -13,7 +13,7 @@ from p4reduce.protocol.slot import NEVER, Slot, State
 from p4reduce.protocol.stats import Stats
 from p4reduce.protocol.timing import RetransmissionTimer, Timing
 
-_PROBES = 4  # packets that ask what is the matter, the first time
+_PROBES = 2  # packets that ask what is the matter, the first time
 _MAX_CARRIED_DOUBLINGS = 8
 _REORDERING = 0.25  # of a round trip: packets may overtake others that were sent so long before
 _LEVELS = 8
@@ -66,13 +66,9 @@ class Recovery:
             self._probes = _PROBES
             self._doublings = min(self._doublings, _MAX_CARRIED_DOUBLINGS)
             self._resumed_at = now
-        elapsed = now - slot.sent_at
-        self._measure(slot, completed, now)
-        if lost and slot.transmissions > 1 and slot.seen is None:
+        if lost and slot.transmissions > 1 and slot.seen is None and now - slot.sent_at >= self.timer.least:
             self._stats.slowdowns += self.pace.lost(slot.first_sent_at, self._flight, now)
-        if self._shows_order(slot, completed, elapsed) and slot.sent_at > self._answered_through:
-            self._answered_through = slot.sent_at
-            self._took = elapsed
+        self._measure(slot, completed, now)
         self._forget(slot)
 
     def counted(self, slot: Slot, seen: int, own: bool, now: float) -> None:
@@ -159,22 +155,23 @@ class Recovery:
     # Answers.
 
     def _measure(self, slot: Slot, completed: bool, now: float) -> None:
+        """Takes in how long the slot's packet has waited, and what its answer says of those that were sent before."""
+        timer, elapsed = self.timer, now - slot.sent_at
+        once = slot.transmissions == 1
         # Who completes a round is answered at once. The others' time includes waiting for that rank, so it can only
         # show that the path is shorter than was thought.
-        elapsed = now - slot.sent_at
-        at_once = completed and slot.transmissions == 1
-        if at_once or (slot.transmissions == 1 and elapsed < self.timer.estimate):
-            self.timer.measure(elapsed)
-        first_answer = slot.heard_at if slot.heard_at > slot.sent_at else now  # which was a STATUS
-        if at_once or self.timer.least <= first_answer - slot.sent_at < self.timer.timeout:
+        if once and (completed or elapsed < timer.estimate):
+            timer.measure(elapsed)
+        if once:
+            timer.answered_after(elapsed)
+        # A rank that was late does not send in the order in which the others have waited for it.
+        if once and slot.sent_at > self._answered_through and (completed or slot.sent_at >= self._resumed_at):
+            self._answered_through = slot.sent_at
+            self._took = elapsed
+        # The first answer to the last packet, which was a STATUS where one has come since.
+        first = (slot.heard_at if slot.heard_at > slot.sent_at else now) - slot.sent_at
+        if (once and completed) or timer.least <= first < timer.timeout:
             self._doublings = 0
-
-    def _shows_order(self, slot: Slot, completed: bool, elapsed: float) -> bool:
-        """Whether what was sent before the slot's packet should have been answered before."""
-        if slot.transmissions == 1:
-            # A rank that was late does not send in the order in which the others have waited for it.
-            return completed or slot.sent_at >= self._resumed_at
-        return completed and elapsed >= self.timer.least  # else it may be the answer to the packet before
 
     # Time.
 

@@ -34,6 +34,7 @@ class RetransmissionTimer:
         self.smoothed: float | None = None
         self.variation = 0.0
         self.least = math.inf
+        self.usual = 0.0
 
     @property
     def estimate(self) -> float:
@@ -49,8 +50,18 @@ class RetransmissionTimer:
             self.variation += (abs(self.smoothed - round_trip) - self.variation) / 4
             self.smoothed += (round_trip - self.smoothed) / 8
         self.least = min(self.least, round_trip)
+        self._set_timeout()
+
+    def answered_after(self, elapsed: float) -> None:
+        """Takes in how long a packet that was sent only once has waited for its answer, and for other ranks."""
+        self.usual += (elapsed - self.usual) / 8
+        if self.smoothed is not None:
+            self._set_timeout()
+
+    def _set_timeout(self) -> None:
+        assert self.smoothed is not None
         timeout = self.smoothed + max(4 * self.variation, self.smoothed, self.timing.margin)
-        self.timeout = min(timeout, self.timing.ceiling)
+        self.timeout = min(max(timeout, min(2 * self.usual, self.timing.initial)), self.timing.ceiling)
 
     def wait(self, doublings: int, *, polling: bool) -> float:
         """Seconds until the next packet, after the timeout was doubled so often."""
