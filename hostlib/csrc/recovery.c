@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 enum {
-    MAX_CARRIED_DOUBLINGS = 8,
+    MAX_CARRIED_DOUBLINGS = 6,
     PROBES = 2,      // packets that ask what is the matter, the first time
     LOST_GROUPS = 8, // packets of super-packets that seem to be lost, before any has arrived
 };

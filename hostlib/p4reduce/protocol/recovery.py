@@ -14,7 +14,7 @@ from p4reduce.protocol.stats import Stats
 from p4reduce.protocol.timing import RetransmissionTimer, Timing
 
 _PROBES = 2  # packets that ask what is the matter, the first time
-_MAX_CARRIED_DOUBLINGS = 8
+_MAX_CARRIED_DOUBLINGS = 6
 _REORDERING = 0.25  # of a round trip: packets may overtake others that were sent so long before
 _LEVELS = 8
 
