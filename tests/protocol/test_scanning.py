@@ -171,8 +171,8 @@ def run_scanned(seed: int) -> Simulation:
     simulation.reduce(list(zip(*(one.operations for one in calls), strict=True)), skew=skew)
     for one in calls:
         one.check()
-    # Of ranks that are not there some packets ask, and so they do where ranks' packets come in different orders, as while
-    # the window of more than 10 opens.
+    # Of ranks that are not there some packets ask, and so they do where ranks' packets come in different orders, as
+    # while the window of more than 10 opens.
     at_once = network == Network() and lateness == skew == 0
     check_traffic(simulation, membership, calls, lossless=at_once and membership.slots <= 10)
     if at_once:
