@@ -25,8 +25,8 @@ struct recovery {
     struct slot *slots;
     uint32_t slot_count;
     unsigned in_state[STATES]; // how many packets
-    // Those that wait for answers and are not in the line, as they were sent. By levels: each waits twice as long as the
-    // one before until it is sent again, when it was passed.
+    // Those that wait for answers and are not in the line, as they were sent. By levels: each waits twice as long as
+    // the one before until it is sent again, when it was passed.
     struct waiting {
         struct slot *oldest, *newest;
     } waiting[LEVELS];

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Seconds. `initial`: the timeout before anything was measured, and of that from other ranks' part in answers the
-    longest. `margin`: how much longer than the round trip it is
-    at least, as hosts do not wake up to the microsecond. `ceiling`: the longest timeout, with back-off.
+    longest. `margin`: how much longer than the round trip it is at least, as hosts do not wake up to the microsecond.
+    `ceiling`: the longest timeout, with back-off.
 
     `poll`: the longest wait between packets that ask after a round whose stragglers the switch waits for.
     """
