@@ -137,7 +137,7 @@ def allreduce(
             rows, memory = measure_all(cases, names, setup, rate, console)
         report.show(report.table(rows), console)
         if json_file is not None:
-            report.write_json(json_file, rows, memory, sys.argv[1:])
+            report.write_json(json_file, rows, memory)
         if plot is not None:
             report.plot(plot, rows)
             console.print(f"plot: {plot}")
@@ -225,7 +225,7 @@ def train(
         if analyses:
             report.show(train_report.sparsity_table(analyses), console)
         if json_file is not None:
-            train_report.write_json(json_file, rows, analyses, sys.argv[1:])
+            train_report.write_json(json_file, rows, analyses)
         if plot is not None:
             train_plot.plot(plot, rows)
             console.print(f"plot: {plot}")

@@ -3,7 +3,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import platform
+import sys
 from pathlib import Path
+from typing import Any
 
 from p4reduce.errors import P4ReduceError
 
@@ -28,3 +33,14 @@ def check(*, json_file: Path | None = None, plot: Path | None = None) -> None:
         kinds = sorted(Figure().canvas.get_supported_filetypes())
         if plot.suffix[1:].lower() not in kinds:
             raise P4ReduceError(f"--plot {plot}: accepted are files that end in .{', .'.join(kinds)}")
+
+
+def machine() -> dict[str, float | str | None]:
+    """Where it is measured, and how busy that is."""
+    return {"cpus": os.cpu_count(), "system": platform.platform(), "load": os.getloadavg()[2]}
+
+
+def write_json(path: Path, version: int, found: dict[str, Any], rates: dict[str, float | None] | None = None) -> None:
+    """One object: the version of what is found, the command, the machine, with `rates` of it, and what was found."""
+    made = {"version": version, "command": sys.argv[1:], "machine": {**machine(), **(rates or {})}, **found}
+    path.write_text(json.dumps(made, indent=1) + "\n")

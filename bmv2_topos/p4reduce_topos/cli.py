@@ -182,7 +182,7 @@ def _vary(name: str, target: str, repeat: int, out: Path, console: Console) -> t
 
 def _share(name: str, target: str, repeat: int, out: Path, console: Console) -> tuple[list[dict[str, Any]], int]:
     """The same of the congestion experiment, which is one network and has no points."""
-    from p4reduce_bench.allreduce.report import machine
+    from p4reduce_bench.outputs import machine
     from p4reduce_topos.experiments.congestion import plot, run
 
     with console.status(name):

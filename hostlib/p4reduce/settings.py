@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Collection
+from typing import TypeVar
 
 from p4reduce.control.channel import Tls
 from p4reduce.local.host import LOCAL_CHOICES, LocalChoice
@@ -17,6 +19,7 @@ TIMEOUT = 1800.0  # seconds; torch.distributed's for Gloo
 MAX_SLOTS = 32768  # the packet's slot field counts 65,536 halves
 MAX_LINK = 10**18  # bits a second, which ranks tell each other in 64 bits
 _LARGEST_FLOAT32 = 2.0**128 - 2.0**104
+_Choice = TypeVar("_Choice", bound=str)
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
 
 
@@ -49,28 +52,17 @@ def tls(value: Tls | None) -> Tls | None:
 
 
 def transport(value: str | None) -> str:
-    chosen = text("transport", value, "P4REDUCE_TRANSPORT", "udp")
-    if chosen not in KINDS:
-        raise ValueError(f"transport={chosen!r}: accepted are {', '.join(KINDS)}")
-    return chosen
+    return _one_of("transport", value, "P4REDUCE_TRANSPORT", "udp", KINDS)
 
 
 def wire(value: str | None) -> WireChoice:
     """How values travel, by default P4REDUCE_WIRE, else "auto"."""
-    chosen = text("wire", value, "P4REDUCE_WIRE", "auto")
-    for known in WIRE_CHOICES:
-        if chosen == known:
-            return known
-    raise ValueError(f"wire={chosen!r}: accepted are {', '.join(WIRE_CHOICES)}")
+    return _one_of("wire", value, "P4REDUCE_WIRE", "auto", WIRE_CHOICES)
 
 
 def local(value: str | None) -> LocalChoice:
     """Whether ranks of one host reduce in its memory, by default as P4REDUCE_LOCAL says, else "auto"."""
-    chosen = text("local", value, "P4REDUCE_LOCAL", "auto")
-    for known in LOCAL_CHOICES:
-        if chosen == known:
-            return known
-    raise ValueError(f"local={chosen!r}: accepted are {', '.join(LOCAL_CHOICES)}")
+    return _one_of("local", value, "P4REDUCE_LOCAL", "auto", LOCAL_CHOICES)
 
 
 def link(value: str | None) -> int:
@@ -112,6 +104,15 @@ def number(name: str, value: object) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST_FLOAT32:
         return float(value)
     raise ValueError(f"{name}={value!r}: must be a number that float32 has")
+
+
+def _one_of(argument: str, value: str | None, variable: str, default: str, choices: Collection[_Choice]) -> _Choice:
+    """As `text`, one of the choices."""
+    chosen = text(argument, value, variable, default)
+    for known in choices:
+        if chosen == known:
+            return known
+    raise ValueError(f"{argument}={chosen!r}: accepted are {', '.join(choices)}")
 
 
 def _or_environment(name: str, value: int | None, variable: str) -> object:

@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import platform
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from p4reduce_bench import outputs
 from p4reduce_bench.allreduce.grid import DTYPES, SWITCHED, Case
 from p4reduce_bench.allreduce.limit import Memory
 from p4reduce_bench.allreduce.systems import Failed, Figures
@@ -132,23 +130,15 @@ def _whole(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
-def machine() -> dict[str, object]:
-    """Where it is measured, and how busy that is."""
-    return {"cpus": os.cpu_count(), "system": platform.platform(), "load": os.getloadavg()[2]}
-
-
 def rates(memory: Memory | None) -> dict[str, float | None]:
     """What the limit without a link is made of, in GB a second."""
     read, copied = (memory.read / 1e9, memory.copied / 1e9) if memory else (None, None)
     return {"read_gb_per_s": read, "copied_gb_per_s": copied}
 
 
-def write_json(path: Path, rows: Sequence[Row], memory: Memory | None, command: Sequence[str]) -> None:
-    """One object: version, command, machine, rows."""
-    here = {**machine(), **rates(memory)}
-    made = {"version": VERSION, "command": list(command), "machine": here, "rows": [asdict(one) for one in rows]}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(made, indent=1) + "\n")
+def write_json(path: Path, rows: Sequence[Row], memory: Memory | None) -> None:
+    """Rows, as of `outputs.write_json`."""
+    outputs.write_json(path, VERSION, {"rows": [asdict(one) for one in rows]}, rates(memory))
 
 
 def plot(path: Path, rows: Sequence[Row]) -> None:

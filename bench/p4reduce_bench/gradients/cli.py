@@ -114,7 +114,7 @@ def gradients(
             show(report.replay_table(rows), console)
         if json_file is not None:
             settings = {"size": size, "ratio": ratio, "batch": batch, "seed": seed, "steps": steps}
-            report.write_json(json_file, trainings, rows, {} if again else settings, memory, sys.argv[1:])
+            report.write_json(json_file, trainings, rows, {} if again else settings, memory)
         if plot is not None:
             report.plot(plot, trainings, rows)
             console.print(f"plot: {plot}")

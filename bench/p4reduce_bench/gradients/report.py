@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from p4reduce_bench import outputs
 from p4reduce_bench.allreduce import report
 from p4reduce_bench.allreduce.limit import Memory
 from p4reduce_bench.gradients.layers import ALL, BLOCK_SIZES, Group
@@ -111,13 +111,9 @@ def write_json(
     rows: Sequence[Replayed],
     settings: dict[str, Any],
     memory: Memory | None,
-    command: Sequence[str],
 ) -> None:
-    """One object: version, command, machine, settings, trainings, gradients' measures, rows."""
-    made = {
-        "version": VERSION,
-        "command": list(command),
-        "machine": {**report.machine(), **report.rates(memory)},
+    """Settings, trainings, gradients' measures and rows, as of `outputs.write_json`."""
+    found = {
         "settings": settings,
         "trainings": [{**_whose(one), "workers": one.recorded.workers, "iterations": list(one.recorded.found),
                        "losses": one.losses} for one in trainings],
@@ -128,8 +124,7 @@ def write_json(
         "rows": [{**_whose(one.training), "iteration": one.iteration, "to_gloo": one.to_gloo, **asdict(one.row)}
                  for one in rows],
     }  # fmt: skip
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(made, indent=1) + "\n")
+    outputs.write_json(path, VERSION, found, report.rates(memory))
 
 
 def _whose(training: Training) -> dict[str, str]:

@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
+from p4reduce_bench import outputs
 from p4reduce_bench.analyze.analysis import Analysis
 from p4reduce_bench.training.trainings import HOOKS, Run, Training, counted, evaluated_after
 
@@ -168,19 +166,11 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
 
-def write_json(path: Path, rows: Sequence[Row], analyses: Mapping[str, Analysis], command: Sequence[str]) -> None:
-    """One object: version, command, machine, rows, and the gradients' measures by model and block size."""
+def write_json(path: Path, rows: Sequence[Row], analyses: Mapping[str, Analysis]) -> None:
+    """Rows, and the gradients' measures by model and block size, as of `outputs.write_json`."""
     gradients: list[dict[str, Any]] = [
         {"model": model, "block_size": one.block_size, **asdict(one.measures)}
         for model, analysis in analyses.items()
         for one in analysis.rows
     ]
-    made = {
-        "version": VERSION,
-        "command": list(command),
-        "machine": {"cpus": os.cpu_count(), "system": platform.platform(), "load": os.getloadavg()[2]},
-        "rows": [asdict(one) for one in rows],
-        "gradients": gradients,
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(made, indent=1) + "\n")
+    outputs.write_json(path, VERSION, {"rows": [asdict(one) for one in rows], "gradients": gradients})

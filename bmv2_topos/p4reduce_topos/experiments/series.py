@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce.errors import P4ReduceError
+from p4reduce_bench import outputs
 from p4reduce_bench.allreduce import report
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.systems import Failed, Setup
@@ -113,7 +114,7 @@ def run(experiment: Experiment, file: Path, target: str, repeat: int) -> Iterato
                     at = None  # who knows what else has failed there
                     failed = report.row(point.system, target, case, Failed(str(error)), None, point.rate)
                     measured = Measured(failed)
-                row = {"point": key, "measured": measured.as_dict(), "machine": report.machine()}
+                row = {"point": key, "measured": measured.as_dict(), "machine": outputs.machine()}
                 known.append(row)
                 _write(file, known)
             yield point, row["measured"]
