@@ -7,6 +7,7 @@ enum {
     MAX_CARRIED_DOUBLINGS = 6,
     PROBES = 2,      // packets that ask what is the matter, the first time
     LOST_GROUPS = 8, // packets of super-packets that seem to be lost, before any has arrived
+    SHARES = 64,     // rounds that pay for a packet that is sent again in vain
 };
 static const double REORDERING = 0.25; // of a round trip: packets may overtake others that were sent so long before
 
@@ -94,6 +95,14 @@ bool recovery_sends_singly(const struct recovery *recovery) {
 
 // Answers.
 
+// A rank that was late is taken for a loss as often as packets overtake each other. So those that were passed are sent
+// again as long as that pays: each that was lost pays for as many in vain as other ranks' losses make.
+static void earn(struct recovery *recovery, unsigned shares) {
+    recovery->credit += shares;
+    if (recovery->credit > recovery->most_credit)
+        recovery->credit = recovery->most_credit;
+}
+
 // Takes in how long the slot's packet has waited, and what its answer says of those that were sent before.
 static void measure(struct recovery *recovery, const struct slot *slot, bool completed, double now) {
     struct timer *timer = &recovery->timer;
@@ -129,6 +138,7 @@ void recovery_answered(struct recovery *recovery, struct slot *slot, bool comple
     recovery->stats->rounds++;
     recovery->heard_at = now;
     pace_answered(&recovery->sending.pace);
+    earn(recovery, completed && slot->transmissions > 1 && !slot_counted(slot) ? recovery->pays : 1);
     const bool lost = completed && !recovery->probing; // else another rank was late, or the switch
     if (recovery->probing) {
         recovery->probing = false;
@@ -164,7 +174,7 @@ void recovery_counted(struct recovery *recovery, struct slot *slot, uint32_t see
 
 // When the slot's packet is taken for lost, if it was passed.
 static double lost_at(const struct recovery *recovery, const struct slot *slot) {
-    if (slot->sent_at >= recovery->answered_through)
+    if (slot->sent_at >= recovery->answered_through || recovery->credit < SHARES)
         return NEVER;
     const double took = recovery->took, window = fmax(REORDERING * took, 4 * recovery->timer.variation);
     return slot->sent_at + (took + window) * (double)(1u << slot->level);
@@ -196,6 +206,7 @@ static uint32_t take_lost(struct recovery *recovery, double now) {
     for (unsigned level = 0; level < LEVELS; level++) {
         struct slot *slot = recovery->waiting[level].oldest;
         for (; slot != NULL && lost_at(recovery, slot) <= now; slot = slot->after) {
+            recovery->credit -= SHARES;
             recovery->due[count++] = slot;
             lost += slot_in_network(slot);
         }
@@ -250,14 +261,17 @@ void recovery_end(struct recovery *recovery, bool insist) {
         forget(recovery, &recovery->slots[index]);
 }
 
-bool recovery_open(struct recovery *recovery, struct slot *slots, uint32_t slot_count, struct timer timer,
-                   p4reduce_stats *stats) {
+bool recovery_open(struct recovery *recovery, struct slot *slots, uint32_t slot_count, uint32_t ranks,
+                   struct timer timer, p4reduce_stats *stats) {
     recovery->timer = timer;
     recovery->stats = stats;
     recovery->slots = slots;
     recovery->slot_count = recovery->in_state[IDLE] = slot_count;
     recovery->answered_through = recovery->heard_at = recovery->resumed_at = -NEVER;
     recovery->probes = PROBES;
+    recovery->pays = 2 * ranks * SHARES;
+    recovery->credit = slot_count * SHARES;
+    recovery->most_credit = recovery->credit + recovery->pays;
     recovery->due = calloc(slot_count, sizeof(struct slot *));
     return sending_open(&recovery->sending, slot_count, &recovery->timer, stats) && recovery->due != NULL;
 }

@@ -39,13 +39,15 @@ struct recovery {
     unsigned probes, doublings;
     bool probing;
     double resumed_at; // when a round ended after probes
+    // What packets that were passed may yet cost, in shares of one: each that is sent again costs a whole one.
+    unsigned credit, pays, most_credit; // what one that was lost pays for
     enum groups groups;
     unsigned groups_lost;
 };
 
-// False if there is no memory.
-bool recovery_open(struct recovery *recovery, struct slot *slots, uint32_t slot_count, struct timer timer,
-                   p4reduce_stats *stats);
+// False if there is no memory. `ranks`: of the job.
+bool recovery_open(struct recovery *recovery, struct slot *slots, uint32_t slot_count, uint32_t ranks,
+                   struct timer timer, p4reduce_stats *stats);
 void recovery_close(struct recovery *recovery);
 
 // Sends the packet of the slot's next round.

@@ -349,7 +349,8 @@ static bool make_slots(p4reduce_worker *worker, struct timer timer) {
         worker->slots[index].seq = worker->membership.first_seq;
         worker->slots[index].payload = worker->payloads + index * stride + before - layout->bare_length;
     }
-    return recovery_open(&worker->recovery, worker->slots, slots, timer, &worker->stats);
+    return recovery_open(&worker->recovery, worker->slots, slots, worker->membership.world_size, timer,
+                         &worker->stats);
 }
 
 p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *membership, const p4reduce_timing *timing,

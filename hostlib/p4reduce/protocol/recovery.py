@@ -17,6 +17,7 @@ _PROBES = 2  # packets that ask what is the matter, the first time
 _MAX_CARRIED_DOUBLINGS = 6
 _REORDERING = 0.25  # of a round trip: packets may overtake others that were sent so long before
 _LEVELS = 8
+_SHARES = 64  # rounds that pay for a packet that is sent again in vain
 
 
 class Recovery:
@@ -26,7 +27,8 @@ class Recovery:
     nothing is answered for a time-out, a few packets ask: *probes*.
     """
 
-    def __init__(self, slots: Sequence[Slot], timing: Timing, stats: Stats) -> None:
+    def __init__(self, slots: Sequence[Slot], ranks: int, timing: Timing, stats: Stats) -> None:
+        """ranks: of the job."""
         self.timer = RetransmissionTimer(timing)
         self.pace = Pace(self.timer, len(slots))
         self.sending = Sending(self.pace, stats)
@@ -46,6 +48,10 @@ class Recovery:
         self._doublings = 0
         self._probing = False
         self._resumed_at = -NEVER  # when a round ended after probes
+        # What packets that were passed may yet cost, in shares of one: each that is sent again costs a whole one.
+        self._credit = len(slots) * _SHARES
+        self._pays = 2 * ranks * _SHARES  # what one that was lost pays for
+        self._most_credit = self._credit + self._pays
 
     # What the worker calls.
 
@@ -60,6 +66,7 @@ class Recovery:
         self._stats.rounds += 1
         self._heard_at = now
         self.pace.answered()
+        self._earn(self._pays if completed and slot.transmissions > 1 and slot.seen is None else 1)
         lost = completed and not self._probing  # else another rank was late, or the switch
         if self._probing:
             self._probing = False
@@ -154,6 +161,11 @@ class Recovery:
 
     # Answers.
 
+    def _earn(self, shares: int) -> None:
+        """A rank that was late is taken for a loss as often as packets overtake each other. So those that were passed
+        are sent again as long as that pays: each that was lost pays for as many in vain as other ranks' losses make."""
+        self._credit = min(self._credit + shares, self._most_credit)
+
     def _measure(self, slot: Slot, completed: bool, now: float) -> None:
         """Takes in how long the slot's packet has waited, and what its answer says of those that were sent before."""
         timer, elapsed = self.timer, now - slot.sent_at
@@ -189,7 +201,7 @@ class Recovery:
 
     def _lost_at(self, slot: Slot) -> float:
         """When the slot's packet is taken for lost, if it was passed."""
-        if slot.sent_at >= self._answered_through:
+        if slot.sent_at >= self._answered_through or self._credit < _SHARES:
             return NEVER
         return slot.sent_at + (self._took + max(_REORDERING * self._took, 4 * self.timer.variation)) * (1 << slot.level)
 
@@ -217,4 +229,5 @@ class Recovery:
             for slot in waiting:
                 if self._lost_at(slot) > now:
                     break
+                self._credit -= _SHARES
                 yield slot
