@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.protocol.constants import MAX_RANKS
 from p4reduce_controller.job import Job, State, list_ranks
 from p4reduce_controller.placement import Site
 
@@ -20,8 +21,8 @@ def problem_of(join: pb.Join, site: Site) -> str | None:
     """What is wrong with the request by itself."""
     if not join.job or len(join.job) > LONGEST_NAME or not join.job.isprintable():
         return f"its job name must have 1 to {LONGEST_NAME} printable characters"
-    if not 1 <= join.world_size <= site.trees.most_ranks:
-        return f"world_size={join.world_size}, and 1 to {site.trees.most_ranks} are accepted"
+    if not 1 <= join.world_size <= MAX_RANKS:
+        return f"world_size={join.world_size}, and 1 to {MAX_RANKS} are accepted"
     if join.rank >= join.world_size:
         return f"world_size={join.world_size} has ranks 0 to {join.world_size - 1}"
     if len(join.switch) > LONGEST_NAME:

@@ -38,11 +38,20 @@ class Member:
     key: str = ""
     switch: str = ""  # the name of the one that it says it is at
     host: str = ""  # what it has in common with those ranks alone with which it can share memory; "" for none
+    shares: bool = False  # another rank of its host can send for it
     heard: dict[int, Heard] = field(default_factory=dict)  # by the number of the switch, one in each tree
     short: Counter[int] = field(default_factory=Counter)
     leaving: bool = False
     away_since: float = 0.0
     told: pb.Waiting | None = None
+
+    @property
+    def stream(self) -> object:
+        """What it has in common, when it has been heard, with those ranks alone for which one sends: those of its host
+        behind the same ports of the same switches."""
+        if not (self.host and self.shares):
+            return self.rank
+        return self.host, frozenset((switch, heard.port) for switch, heard in self.heard.items())
 
 
 @dataclass
@@ -84,9 +93,21 @@ class Job:
     def away(self) -> list[Member]:
         return [member for member in self.members.values() if member.session is None]
 
-    def heard_at(self, switch: int) -> list[int]:
-        """The ranks that are there, each in its place as a worker."""
-        return [rank for rank, member in sorted(self.members.items()) if switch in member.heard]
+    @property
+    def leaders(self) -> dict[int, int]:
+        """Of each rank, the one that sends for it: the lowest of those that share its stream. Known when all have been
+        heard."""
+        lowest: dict[object, int] = {}
+        return {rank: lowest.setdefault(member.stream, rank) for rank, member in sorted(self.members.items())}
+
+    @property
+    def workers(self) -> list[int]:
+        """The ranks that send, likewise."""
+        return [rank for rank, leader in self.leaders.items() if rank == leader]
+
+    def workers_at(self, switch: int) -> list[int]:
+        """Those at that switch, each in its place as a worker."""
+        return [rank for rank in self.workers if switch in self.members[rank].heard]
 
     @property
     def hosts(self) -> list[int]:

@@ -24,7 +24,7 @@ from p4reduce_controller.effects import Answer, Effect, Install, Look, Remove, T
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, Member, Session, State
 from p4reduce_controller.numbers import JobNumbers, NumbersExhausted
-from p4reduce_controller.placement import Site, on_the_way, place
+from p4reduce_controller.placement import Site, on_the_way, place, told_when_ready
 from p4reduce_controller.pools import PoolFull, SlotPool
 from p4reduce_controller.registry import Registry
 from p4reduce_controller.trees import Misplaced, Trees
@@ -145,7 +145,7 @@ class Jobs:
         self._seats[session] = (job, member)
         if was_away and job.leave_deadline is not None:  # which it knew nothing of
             job.leave_deadline = now + self._leave_grace
-        self._tell(session, pb.ServerMessage(ready=self._ready(job, member)))
+        self._tell(session, pb.ServerMessage(ready=told_when_ready(self.site, job, member)))
 
     def leave(self, session: Session, now: float) -> None:
         if session not in self._seats:
@@ -244,7 +244,7 @@ class Jobs:
         if job.state is State.INSTALLING:
             job.state = State.READY
             for member in job.members.values():
-                self._tell(member.session, pb.ServerMessage(ready=self._ready(job, member)))
+                self._tell(member.session, pb.ServerMessage(ready=told_when_ready(self.site, job, member)))
 
     def failed(self, job: Job, why: str, reason: pb.AbortReason = pb.SWITCH_FAILED) -> None:
         """A switch could not be set up for the job, or has lost it."""
@@ -324,7 +324,8 @@ class Jobs:
 
     def _seat(self, job: Job, session: Session, join: pb.Join, now: float) -> None:
         key = secrets.token_hex(16) if self._returns else ""
-        member = Member(join.rank, session, self._nonce(), digest(key) if key else "", join.switch, join.host)
+        kept = digest(key) if key else ""
+        member = Member(join.rank, session, self._nonce(), kept, join.switch, join.host, join.shares)
         job.members[join.rank] = member
         # The least patient rank decides: when it gives up, the job cannot come to be.
         job.deadline = min(job.deadline, now + (join.timeout_s or DEFAULT_TIMEOUT))
@@ -396,14 +397,6 @@ class Jobs:
             return
         job.state = State.INSTALLING
         self._effects.append(Install(job))
-
-    def _ready(self, job: Job, member: Member) -> pb.Ready:
-        if not self.site.trees.uplinks:
-            return pb.Ready(hosts=job.hosts, answers=True)
-        could = self.site.within_reach(member.switch)
-        switch = next(iter(member.heard))
-        aggregators = sorted(could.index(at) for at in member.heard)
-        return pb.Ready(aggregators=aggregators, peers=job.heard_at(switch), hosts=job.hosts, answers=True)
 
     # Ending.
 

@@ -15,13 +15,14 @@ from p4reduce_controller.tasks import apart
 
 
 async def look(site: Site, job: Job, half: int, switches: Sequence[Aggregator]) -> pb.Counted:
-    """The latest round of that half where there are ranks, and who of them is counted in it. Raises SwitchError."""
+    """The latest round of that half where there are ranks, and who of those that send is counted in it. Raises
+    SwitchError."""
     tree, there = to_aggregator(half, len(site.trees.roots))
     rounds: dict[int, list[int]] = {}
     for switch, placement in job.placements.items():
         if placement.has_ranks and site.trees.tree(switch) == tree:
             state = await apart(switches[switch].query(2 * placement.slots.first + there))
-            ranks = job.heard_at(switch)
+            ranks = job.workers_at(switch)
             rounds.setdefault(state.seq, []).extend(rank for at, rank in enumerate(ranks) if state.bitmap >> at & 1)
     some = next(iter(rounds))
     latest = max(rounds, key=lambda seq: (seq - some + 2**31) % 2**32)

@@ -2,7 +2,7 @@
 """Where a job has its place: of what is asked and what is free, without changing either.
 
 First come the slots of switches that every job needs, when the first rank joins; then, when all ranks have been heard,
-those of the others on their way, and what each switch is told.
+those of the others on their way, and what each switch and each rank is told.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from p4reduce.control import jobs_pb2 as pb
 from p4reduce.protocol.aggregators import slots_at_each
 from p4reduce_controller.aggregator import Heard, Layout, Parent, Placement
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.hosts import Hosts
-from p4reduce_controller.job import Job
+from p4reduce_controller.job import Job, Member
 from p4reduce_controller.pools import PoolFull, SlotPool, SlotRange
+from p4reduce_controller.sharing import how_to_be_fewer
 from p4reduce_controller.trees import Misplaced, Node, Trees
 
 
@@ -82,7 +84,12 @@ def on_the_way(site: Site, job: Job) -> list[int]:
 
 
 def _nodes(site: Site, job: Job, tree: int) -> list[Node]:
-    return site.trees.nodes({rank: site.trees.among(list(one.heard), tree)[0] for rank, one in job.members.items()})
+    try:
+        return site.trees.nodes(
+            {rank: site.trees.among(list(job.members[rank].heard), tree)[0] for rank in job.workers}
+        )
+    except Misplaced as error:
+        raise Misplaced(f"{error}; {how_to_be_fewer(job)}") from None
 
 
 def check_kept(site: Site, job: Job) -> None:
@@ -142,3 +149,17 @@ def _parent(site: Site, node: Node, by_switch: Mapping[int, Node]) -> Parent | N
     above = by_switch[node.parent]
     index = len(above.ranks) + above.children.index(node.switch)
     return Parent(site.trees.uplinks[node.switch].port, site.addresses[node.parent], index)
+
+
+def told_when_ready(site: Site, job: Job, member: Member) -> pb.Ready:
+    """What that rank is told then. Where every rank sends for itself to every switch, no places are."""
+    told = pb.Ready(hosts=job.hosts, answers=True)
+    shared = len(job.workers) < job.world_size
+    if shared:
+        told.leaders.extend(job.leaders.values())
+    if site.trees.uplinks:
+        could = site.within_reach(member.switch)
+        told.aggregators.extend(sorted(could.index(at) for at in member.heard))
+    if shared or site.trees.uplinks:
+        told.peers.extend(job.workers_at(next(iter(member.heard))))
+    return told

@@ -246,7 +246,8 @@ class Service(rpc.JobsServicer):
             self.failed(job, str(error))
             return
         self._jobs.installed(job)
-        log.info("job %r (%d.%d) is ready: %d ranks", job.name, job.number, job.generation, job.world_size)
+        workers = f" as {len(job.workers)} workers" if len(job.workers) < job.world_size else ""
+        log.info("job %r (%d.%d) is ready: %d ranks%s", job.name, job.number, job.generation, job.world_size, workers)
         self._carry_out()
 
     def failed(self, job: Job, why: str) -> None:

@@ -239,7 +239,13 @@ def _job(part: _Part, switches: int, now: float) -> Job:
 
 def _of_member(member: Member) -> dict[str, Any]:
     heard = {str(switch): _of_heard(heard) for switch, heard in member.heard.items()}
-    return {"switch": member.switch, "host": member.host, "key_sha256": member.key, "heard": heard}
+    return {
+        "switch": member.switch,
+        "host": member.host,
+        "shares": member.shares,
+        "key_sha256": member.key,
+        "heard": heard,
+    }
 
 
 def _member(rank: int, part: _Part, switches: int) -> Member:
@@ -250,7 +256,8 @@ def _member(rank: int, part: _Part, switches: int) -> Member:
         nonce=0,
         key=part.get("key_sha256", str),
         switch=part.get("switch", str),
-        host=part.get("host", str, ""),  # which files of earlier releases have not
+        host=part.get("host", str, ""),  # which files of earlier releases have not, nor the next
+        shares=part.get("shares", bool, False),
         heard={_index(number, switches): _heard(_Part("heard", one)) for number, one in heard.items()},
     )
 

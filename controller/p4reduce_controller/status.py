@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Aggregator, Direction, SwitchError
-from p4reduce_controller.job import Job, Member
+from p4reduce_controller.job import Job, Member, State
 from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.tasks import Interrupted, apart
 
@@ -70,6 +70,7 @@ async def _counters(switch: Aggregator) -> tuple[dict[str, int], dict[tuple[int,
 
 
 def _job(job: Job, switches: int, now: float) -> pb.Job:
+    leaders = {} if job.state is State.GATHERING else job.leaders
     return pb.Job(
         name=job.name,
         number=job.number,
@@ -86,6 +87,7 @@ def _job(job: Job, switches: int, now: float) -> pb.Job:
                 rank=member.rank,
                 leaving=member.leaving,
                 away=member.session is None,
+                leader=leaders.get(member.rank),
                 places=[_place(member, switch) for switch in range(switches)],
             )
             for _, member in sorted(job.members.items())

@@ -53,7 +53,7 @@ def _jobs(status: pb.StatusReply) -> Table:
         head = [
             job.name,
             f"{job.number}.{job.generation}",
-            job.state,
+            _state(job),
             "\n".join(_slots(status, pool) for pool in job.pools),
             f"{job.age_s:.0f} s",
         ]
@@ -66,11 +66,25 @@ def _jobs(status: pb.StatusReply) -> Table:
                 row = [
                     str(rank),
                     "\n".join(_places(status, member)),
-                    "not back yet" if member.away else "leaving" if member.leaving else "here",
+                    _is(member),
                 ]
             table.add_row(*head, *row)
             head = [""] * len(head)
     return table
+
+
+def _state(job: pb.Job) -> str:
+    """With how many workers, where ranks share streams."""
+    senders = {member.leader for member in job.members if member.HasField("leader")}
+    if len(senders) in (0, len(job.members)):
+        return job.state
+    return f"{job.state}\n{len(senders)} worker{'s' if len(senders) > 1 else ''}"
+
+
+def _is(member: pb.Member) -> str:
+    what = "not back yet" if member.away else "leaving" if member.leaving else "here"
+    led = member.HasField("leader") and member.leader != member.rank
+    return f"{what}, rank {member.leader} sends" if led else what
 
 
 def _slots(status: pb.StatusReply, pool: pb.Pool) -> str:

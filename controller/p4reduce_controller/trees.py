@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from p4reduce.protocol.constants import MAX_RANKS, MAX_WORKERS, PARENT
+from p4reduce.protocol.constants import MAX_WORKERS, PARENT
 
 
 class Misplaced(Exception):
@@ -23,7 +23,8 @@ class Uplink:
 
 @dataclass(frozen=True)
 class Node:
-    """A switch in a job's tree: whose packets it adds up, ranks first, in the order of their places as workers."""
+    """A switch in a job's tree: whose packets it adds up, ranks that send first, in the order of their places as
+    workers."""
 
     switch: int
     ranks: tuple[int, ...]
@@ -55,11 +56,6 @@ class Trees:
     def roots(self) -> tuple[int, ...]:
         return tuple(switch for switch in range(len(self.names)) if switch not in self.uplinks)
 
-    @property
-    def most_ranks(self) -> int:
-        """Of one job."""
-        return MAX_RANKS if self.uplinks else MAX_WORKERS
-
     def path(self, switch: int) -> list[int]:
         """From a switch to its root, both included."""
         path = [switch]
@@ -79,7 +75,8 @@ class Trees:
         return tuple(switch for switch in switches if self.tree(switch) == tree)
 
     def nodes(self, places: Mapping[int, int]) -> list[Node]:
-        """One tree of a job whose ranks are at these of its switches: those that have something to add up, root first.
+        """One tree of a job whose sending ranks are at these of its switches: those that have something to add up, root
+        first.
 
         Raises Misplaced where a switch would have more workers than it can count.
         """
@@ -96,7 +93,7 @@ class Trees:
             most = MAX_WORKERS if parent is None else PARENT
             if len(ranks) + len(children) > most:
                 raise Misplaced(
-                    f"{len(ranks)} ranks and {len(children)} switches are below {self.names[switch]}, "
+                    f"{len(ranks)} workers and {len(children)} switches are below {self.names[switch]}, "
                     f"and it can add up those of {most}"
                 )
             nodes.append(Node(switch, ranks, children, parent))

@@ -105,7 +105,7 @@ def test_a_rack_by_itself_needs_no_spine() -> None:
 def test_a_switch_has_no_more_workers_than_bits() -> None:
     full = dict.fromkeys(range(32), LEAF1)
     assert TWO_LEAVES.nodes(full)[0].ranks == tuple(range(32))
-    with pytest.raises(Misplaced, match="32 ranks and 0 switches are below leaf1, and it can add up those of 31"):
+    with pytest.raises(Misplaced, match="32 workers and 0 switches are below leaf1, and it can add up those of 31"):
         TWO_LEAVES.nodes({**full, 32: LEAF2})
 
 
@@ -189,7 +189,7 @@ def test_too_many_ranks_at_a_leaf_are_refused() -> None:
     for rank, session in enumerate(sessions):
         desk.hear_at(session, LEAF2 if rank == 32 else LEAF1)
     for session in sessions:
-        assert "32 ranks and 0 switches are below leaf1, and it can add up those of 31" in desk.last(session).message
+        assert "32 workers and 0 switches are below leaf1, and it can add up those of 31" in desk.last(session).message
     assert not desk.installs
     assert [pool.used for pool in desk.jobs.pools] == [0, 0, 0]
 

@@ -52,7 +52,7 @@ class ClientMessage(_message.Message):
     def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ..., unanswered: _Optional[_Union[Unanswered, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
-    __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch", "host")
+    __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch", "host", "shares")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,7 @@ class Join(_message.Message):
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     SWITCH_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     world_size: int
@@ -67,7 +68,8 @@ class Join(_message.Message):
     timeout_s: float
     switch: str
     host: str
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ...) -> None: ...
+    shares: bool
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ..., shares: bool = ...) -> None: ...
 
 class Rejoin(_message.Message):
     __slots__ = ("job", "generation", "rank", "key")
@@ -148,16 +150,18 @@ class Assigned(_message.Message):
     def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., worker: _Optional[int] = ..., slots: _Optional[int] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., first_seq: _Optional[int] = ..., hello_nonce: _Optional[int] = ..., aggregators: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., rejoin_key: _Optional[str] = ..., rejoin_s: _Optional[float] = ..., abort_secret: _Optional[int] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("aggregators", "peers", "hosts", "answers")
+    __slots__ = ("aggregators", "peers", "hosts", "answers", "leaders")
     AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
     PEERS_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    LEADERS_FIELD_NUMBER: _ClassVar[int]
     aggregators: _containers.RepeatedScalarFieldContainer[int]
     peers: _containers.RepeatedScalarFieldContainer[int]
     hosts: _containers.RepeatedScalarFieldContainer[int]
     answers: bool
-    def __init__(self, aggregators: _Optional[_Iterable[int]] = ..., peers: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[int]] = ..., answers: bool = ...) -> None: ...
+    leaders: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, aggregators: _Optional[_Iterable[int]] = ..., peers: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[int]] = ..., answers: bool = ..., leaders: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Left(_message.Message):
     __slots__ = ()
@@ -295,16 +299,18 @@ class Job(_message.Message):
     def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., slots: _Optional[int] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("rank", "leaving", "places", "away")
+    __slots__ = ("rank", "leaving", "places", "away", "leader")
     RANK_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     PLACES_FIELD_NUMBER: _ClassVar[int]
     AWAY_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
     rank: int
     leaving: bool
     places: _containers.RepeatedCompositeFieldContainer[Place]
     away: bool
-    def __init__(self, rank: _Optional[int] = ..., leaving: bool = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., away: bool = ...) -> None: ...
+    leader: int
+    def __init__(self, rank: _Optional[int] = ..., leaving: bool = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., away: bool = ..., leader: _Optional[int] = ...) -> None: ...
 
 class Place(_message.Message):
     __slots__ = ("heard", "port", "mac", "ip", "udp_port")

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why ranks of one host do not send as one worker, for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from p4reduce_controller.job import Job, Member, list_ranks
+
+_MOST_NAMED = 8
+
+
+def how_to_be_fewer(job: Job) -> str:
+    """For a job of which all ranks have been heard, and that has more workers than a switch can add up: on how many
+    hosts they are, and which ranks send for themselves beside others of their host."""
+    hosts = Counter(map(_host, job.members.values()))
+    followed = Counter(job.leaders.values())
+    alone = [rank for rank, one in job.members.items() if followed[rank] == 1 and hosts[_host(one)] > 1]
+    text = (
+        f"its {job.world_size} ranks are on {len(hosts)} host{'s' if len(hosts) > 1 else ''}, and those of one host "
+        "are one worker if they use the C backend, the transport udp and local='auto', behind one port of the switch"
+    )
+    if not alone:
+        return text
+    more = f" and {len(alone) - _MOST_NAMED} more" if len(alone) > _MOST_NAMED else ""
+    return f"{text}; not so {list_ranks(alone[:_MOST_NAMED])}{more}"
+
+
+def _host(member: Member) -> str:
+    """As seen from a switch."""
+    return next(iter(member.heard.values())).sender.ip

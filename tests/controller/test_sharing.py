@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks of one host that are one worker: who sends for whom, and what switches, ranks and people are told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.aggregator import Heard, Placement
+from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.looking import look
+from p4reduce_controller.status import status_of
+from p4reduce_controller.tables import show
+from p4reduce_controller.trees import Trees
+
+from .fake_switch import FakeSwitch
+from .test_state import Kept
+from .test_trees import LEAF1, LEAF2, SPINE, TreeDesk
+
+ONE_SWITCH = Trees(["switch"])
+
+
+class SharingDesk(TreeDesk):
+    """Of ranks that say on which host they are, and whose HELLOs have its address."""
+
+    def come(self, rank: int, world_size: int, host: str, *, shares: bool = True, name: str = "job") -> object:
+        return self.join(rank, world_size, name, host=host, shares=shares)
+
+    def hear_on(self, session: object, host: int, switch: int = 0, port: int = 5) -> bool:
+        assigned = self.told[session][0].assigned
+        rank = assigned.worker
+        sender = Endpoint(f"02:00:00:00:01:{host:02x}", f"10.0.1.{host}", 5000 + rank)
+        hello = Heard(port, sender, assigned.job, assigned.generation, rank, assigned.hello_nonce)
+        news = self.jobs.heard(switch, hello)
+        self.carry_out()
+        return news
+
+    def job_on(self, *hosts: int, name: str = "job") -> list[object]:
+        """A job of a rank on each of these hosts, which all share; all have been heard at the first switch, where each
+        host has a port of its own. Their sessions."""
+        sessions = [self.come(rank, len(hosts), f"h{host}", name=name) for rank, host in enumerate(hosts)]
+        for session, host in zip(sessions, hosts, strict=True):
+            self.hear_on(session, host, port=5 + host)
+        return sessions
+
+    def told_ready(self, sessions: list[object]) -> list[pb.Ready]:
+        self.installed()
+        return [self.told[session][-1].ready for session in sessions]
+
+
+def ranks_of(placement: Placement) -> list[int]:
+    return [worker.worker for worker in placement.workers[: len(placement.workers) - placement.children]]
+
+
+def test_ranks_of_a_host_are_one_worker() -> None:
+    desk = SharingDesk(ONE_SWITCH)
+    sessions = desk.job_on(0, 1, 1, 0, 2)
+    assert ranks_of(desk.installs[0].placements[0]) == [0, 1, 4]
+    for ready in desk.told_ready(sessions):
+        assert list(ready.leaders) == [0, 1, 1, 0, 4]
+        assert list(ready.peers) == [0, 1, 4]
+        assert list(ready.hosts) == [0, 1, 1, 0, 2]
+
+
+def test_where_each_sends_for_itself_ranks_are_told_what_they_always_were() -> None:
+    """So are ranks of earlier releases, which say their host, and cannot share a stream."""
+    desk = SharingDesk(ONE_SWITCH)
+    told = desk.told_ready(desk.job_on(0, 1))
+    assert told == 2 * [pb.Ready(hosts=[0, 1], answers=True)]
+    old = [desk.come(rank, 3, "h0", shares=False, name="old") for rank in range(3)]
+    for session in old:
+        desk.hear_on(session, 0)
+    assert ranks_of(desk.installs[0].placements[0]) == [0, 1, 2]
+    assert desk.told_ready(old) == 3 * [pb.Ready(hosts=[0, 0, 0], answers=True)]
+
+
+def test_a_rank_that_keeps_its_stream_is_a_worker_beside_its_host() -> None:
+    desk = SharingDesk(ONE_SWITCH)
+    sessions = [desk.come(rank, 4, "h0" if rank != 1 else "", shares=rank != 1) for rank in range(4)]
+    for session in sessions:
+        desk.hear_on(session, 0)
+    (ready, *_) = desk.told_ready(sessions)
+    assert list(ready.leaders) == [0, 1, 0, 0]
+    assert list(ready.peers) == [0, 1]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.booleans(), st.sampled_from([LEAF1, LEAF2]), st.integers(5, 6)),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_who_shares_is_at_one_place_and_each_worker_has_one(places: list[tuple[int, bool, int, int]]) -> None:
+    """Of each rank: its host, whether it can share, its leaf, and its port there."""
+    desk = SharingDesk()
+    sessions = [
+        desk.come(rank, len(places), f"h{host}", shares=shares) for rank, (host, shares, *_) in enumerate(places)
+    ]
+    for session, (host, _, leaf, port) in zip(sessions, places, strict=True):
+        desk.hear_on(session, host + 10 * port, leaf, port)
+    job = desk.installs[0]
+    told = desk.told_ready(sessions)
+    leaders = list(told[0].leaders) or list(range(len(places)))
+    for rank, (one, (host, shares, leaf, port)) in enumerate(zip(leaders, places, strict=True)):
+        together = [
+            other
+            for other, place in enumerate(places)
+            if other == rank or (shares and place == (host, True, leaf, port))
+        ]
+        assert one == min(together)
+        ready = told[rank]
+        assert (list(ready.leaders) or list(range(len(places)))) == leaders
+        assert ranks_of(job.placements[leaf]) == list(ready.peers)
+        assert list(ready.peers) == sorted(
+            {other for other, place in zip(leaders, places, strict=True) if place[2] == leaf}
+        )
+
+
+def test_ranks_of_a_host_at_different_leaves_fall_apart() -> None:
+    desk = SharingDesk()
+    sessions = [desk.come(rank, 5, "h0") for rank in range(5)]
+    for session, leaf in zip(sessions, (LEAF2, LEAF1, LEAF1, LEAF2, LEAF2), strict=True):
+        desk.hear_on(session, leaf, leaf)
+    placements = desk.installs[0].placements
+    assert (ranks_of(placements[LEAF1]), ranks_of(placements[LEAF2])) == ([1], [0])
+    assert [worker.port for worker in placements[SPINE].workers] == [LEAF1, LEAF2]
+    told = desk.told_ready(sessions)
+    assert [list(ready.peers) for ready in told] == [[0], [1], [1], [0], [0]]
+    assert [list(ready.leaders) for ready in told] == 5 * [[0, 1, 1, 0, 0]]
+
+
+def test_ranks_behind_links_of_their_own_send_for_themselves() -> None:
+    desk = SharingDesk(ONE_SWITCH)
+    sessions = [desk.come(rank, 4, "h0") for rank in range(4)]
+    for rank, session in enumerate(sessions):
+        desk.hear_on(session, rank % 2, port=5 + rank % 2)
+    assert list(desk.told_ready(sessions)[0].leaders) == [0, 1, 0, 1]
+
+
+def test_forty_ranks_on_five_hosts_at_one_switch() -> None:
+    desk = SharingDesk(ONE_SWITCH)
+    sessions = desk.job_on(*[rank // 8 for rank in range(40)])
+    (placement,) = desk.installs[0].placements.values()
+    assert ranks_of(placement) == [0, 8, 16, 24, 32]
+    told = desk.told_ready(sessions)
+    assert {tuple(ready.peers) for ready in told} == {(0, 8, 16, 24, 32)}
+    assert {tuple(ready.leaders) for ready in told} == {tuple(rank // 8 * 8 for rank in range(40))}
+
+
+def test_more_hosts_than_a_switch_has_bits_for_are_refused_by_number() -> None:
+    desk = SharingDesk(ONE_SWITCH)
+    sessions = desk.job_on(*[rank // 2 for rank in range(66)])
+    for session in sessions:
+        message = desk.last(session).message
+        assert "33 workers and 0 switches are below switch, and it can add up those of 32" in message
+        assert "its 66 ranks are on 33 hosts, and those of one host are one worker if they" in message
+        assert "not so" not in message
+    assert not desk.installs
+    assert not list(desk.jobs)
+
+
+def test_who_could_be_fewer_workers_is_named() -> None:
+    desk = SharingDesk(ONE_SWITCH)
+    sessions = [desk.come(rank, 36, "h0" if rank < 2 else "", shares=rank < 2) for rank in range(36)]
+    for rank, session in enumerate(sessions):
+        desk.hear_on(session, min(rank // 12, 2), port=5 + min(rank // 12, 2))
+    message = desk.last(sessions[7]).message
+    assert "35 workers and 0 switches are below switch, and it can add up those of 32; its 36 ranks are on 3 hosts" in (
+        message
+    )
+    assert "the C backend, the transport udp and local='auto', behind one port of the switch" in message
+    assert message.endswith("not so ranks 2, 3, 4, 5, 6, 7, 8, 9 and 26 more")
+
+
+def test_every_rank_of_a_host_has_to_be_heard() -> None:
+    desk = SharingDesk(ONE_SWITCH)
+    sessions = [desk.join(rank, 3, host="h0", shares=True, timeout_s=5.0) for rank in range(3)]
+    for session in sessions[:2]:
+        desk.hear_on(session, 0)
+    desk.tick()
+    assert list(desk.told[sessions[0]][-1].waiting.ranks) == [2]
+    desk.tick(6.0)
+    assert "rank 2 joined, but no HELLO from there reached the switch" in desk.last(sessions[0]).message
+
+
+@pytest.mark.parametrize("dead", [0, 2])
+def test_whoever_dies_is_named_be_it_the_one_that_sends_or_another(dead: int) -> None:
+    desk = SharingDesk(ONE_SWITCH)
+    sessions = desk.job_on(0, 1, 0)
+    desk.installed()
+    desk.jobs.lost(sessions[dead])
+    desk.carry_out()
+    abort = desk.last(sessions[1])
+    assert (abort.rank, abort.reason) == (dead, pb.WORKER_LOST)
+    assert f"rank {dead} was lost" in abort.message
+    assert desk.removals[0].abort == abort
+
+
+def test_a_look_finds_the_ranks_that_send() -> None:
+    """Bits are places of workers: the second is rank 2's, which sends for rank 3, too."""
+    desk = SharingDesk(ONE_SWITCH)
+    desk.job_on(0, 0, 1, 1, 2)
+    switch = FakeSwitch(16)
+    switch.halves = {0: (6, 0b110)}
+
+    async def counted() -> pb.Counted:
+        switch._connected.set()
+        return await look(desk.jobs.site, desk.installs[0], 0, [switch])
+
+    assert asyncio.run(counted()) == pb.Counted(half=0, seq=6, ranks=[2, 4])
+
+
+def test_people_see_who_sends_for_whom() -> None:
+    desk = SharingDesk(ONE_SWITCH)
+    desk.join(0, 2, "gathers", host="h0", shares=True)
+    desk.job_on(0, 0, 1, 1)
+    desk.installed()
+
+    async def asked() -> pb.StatusReply:
+        switch = FakeSwitch(16)
+        switch._connected.set()
+        return await status_of(desk.jobs, [switch], desk.now)
+
+    status = asyncio.run(asked())
+    gathers, job = sorted(status.jobs, key=lambda one: one.name)
+    assert not gathers.members[0].HasField("leader")
+    assert [member.leader for member in job.members] == [0, 0, 2, 2]
+    console = Console(record=True, width=160, file=io.StringIO())
+    show(status, console)
+    rows = console.export_text().splitlines()
+    assert any("job" in row and "ready" in row and "here" in row and "sends" not in row for row in rows)
+    assert any("2 workers" in row for row in rows)
+    assert sum("here, rank 2 sends" in row for row in rows) == 1
+
+
+def share(kept: Kept, *hosts: str) -> None:
+    sessions = [kept.desk.join(rank, len(hosts), host=host, shares=True) for rank, host in enumerate(hosts)]
+    for session, host in zip(sessions, hosts, strict=True):
+        kept.desk.hear_at(session, LEAF1 if host < "h2" else LEAF2)
+    kept.desk.installed()
+
+
+def test_a_controller_that_is_started_again_has_the_same_workers(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    share(kept, "h0", "h1", "h0", "h2", "h2")
+    kept.save()
+    (before,), (after,) = kept.desk.jobs, kept.restored()
+    assert after.leaders == before.leaders == {0: 0, 1: 1, 2: 0, 3: 3, 4: 3}
+    assert {at: ranks_of(one) for at, one in before.placements.items()} == {SPINE: [], LEAF1: [0, 1], LEAF2: [3]}
+    assert {at: len(one.workers) for at, one in after.placements.items()} == {SPINE: 2, LEAF1: 2, LEAF2: 1}
+    kept.close()
+
+
+def test_a_rank_that_comes_back_is_told_the_same(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    share(kept, "h0", "h0", "h2")
+    told = [kept.desk.told[("job", rank, 0)] for rank in range(3)]
+    kept.save()
+    jobs = kept.restored()
+    for rank, words in enumerate(told):
+        assigned, ready = words[0].assigned, words[-1].ready
+        back = pb.Rejoin(job=assigned.job, generation=assigned.generation, rank=rank, key=assigned.rejoin_key)
+        jobs.rejoin(rank, back, 0.0)
+        (effect,) = jobs.take_effects()
+        assert effect.message.ready == ready  # type: ignore[union-attr]
+        assert list(ready.leaders) == [0, 0, 2]
+    kept.close()
+
+
+def test_files_of_earlier_releases_have_no_workers_of_several_ranks(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.job("job", LEAF1, LEAF1, host="here")
+    kept.save()
+    kept.path.write_text("".join(line for line in kept.path.read_text().splitlines(True) if '"shares"' not in line))
+    (job,) = kept.restored()
+    assert job.leaders == {0: 0, 1: 1}
+    assert job.hosts == [0, 0]
+    kept.close()
