@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from p4reduce.errors import P4ReduceError
 from p4reduce.local.host import LOCAL_CHOICES
-from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, MAX_AGGREGATORS, MAX_WORKERS
+from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, MAX_AGGREGATORS, MAX_RANKS, MAX_WORKERS
 from p4reduce.tensors import recordings
 from p4reduce.tensors.dense import WIRE_CHOICES, WireChoice
 from p4reduce_bench import outputs
@@ -71,6 +71,9 @@ def allreduce(
         str, typer.Option("--input", help=f"What p4reduce is given: some of {','.join(grid.OURS)}.")
     ] = "dense",
     link: Link = None,
+    ranks_per_host: Annotated[
+        int, typer.Option(min=1, max=MAX_RANKS, help="So many workers share a host and its link.")
+    ] = 1,
     repeat: Annotated[int, typer.Option(min=1, help="Measurements of each case.")] = 5,
     warm_up: Annotated[int, typer.Option(min=0, help="Reductions before them.")] = 1,
     slots: Slots = 0,
@@ -79,8 +82,12 @@ def allreduce(
         int, typer.Option(min=1, max=MAX_AGGREGATORS, help="Switches over which the slots are dealt: native or sim.")
     ] = 1,
     local: Annotated[
-        str, typer.Option(help="auto: p4reduce's ranks reduce in this machine's memory; off: on the switch.")
-    ] = "off",
+        str | None,
+        typer.Option(
+            help="auto: p4reduce's ranks of one host reduce in its memory, and send one stream; off: each its own. By "
+            "default auto with --ranks-per-host, else off."
+        ),
+    ] = None,
     mtu: Annotated[
         int, typer.Option(min=LEAST_MTU, max=MOST_MTU, help=f"Of the links; larger packets from {LARGEST_BUILD} on.")
     ] = DEFAULT_MTU,
@@ -100,8 +107,12 @@ def allreduce(
         if link is not None and target == "bmv2":
             raise P4ReduceError("--link with --target bmv2: BMv2 is slower than any link; accepted are native and sim")
         check_aggregators(target, aggregators)
-        if local not in LOCAL_CHOICES or (local == "auto" and link is not None):
-            raise P4ReduceError(f"--local {local}: accepted are off, and without --link auto")
+        if ranks_per_host > 1 and link is None:
+            raise P4ReduceError(f"--ranks-per-host {ranks_per_host} without --link: only hosts with links are emulated")
+        shared = ranks_per_host > 1
+        local = local or ("auto" if shared else "off")
+        if local not in LOCAL_CHOICES or (local == "auto" and link is not None and not shared):
+            raise P4ReduceError(f"--local {local}: accepted are off, and without --link or with --ranks-per-host auto")
         rate = grid.bits_per_second(link) if link is not None else None
         if rate is not None:
             links.enter()
@@ -115,20 +126,21 @@ def allreduce(
         elif given != "dense":
             raise P4ReduceError(f"--input {given} without p4reduce among --systems: it says what p4reduce is given")
         cases = grid.grid(
-            workers=[int(n) for n in grid.listed("--workers", workers, _workers, f"2 to {MAX_WORKERS}")],
+            workers=_numbers_of_workers(workers, ranks_per_host),
             numel=grid.elements(numel, dtype),
             dtype=dtype,
             densities=grid.listed("--density", density, grid.within(0, 1), "shares from 0 to 1"),
             overlaps=grid.choices("--overlap", overlap, grid.OVERLAPS),
             sparsities=grid.choices("--sparsity", sparsity, grid.SPARSITIES),
             wire=_wire(wire),
+            ranks_per_host=ranks_per_host,
         )
         grid.check(names, cases)
         with Family() as family:
             most = max(case.workers for case in cases)
             made = None
             if rate is not None:
-                made = links.Links(family, most, rate, mtu)
+                made = links.Links(family, most // ranks_per_host, rate, mtu)
             elif target == "bmv2" and set(names) & set(grid.SWITCHED):
                 network.enter()
                 network.star(most, mtu)
@@ -260,10 +272,16 @@ def _analyses(runs: Sequence[trainings.Run], training: trainings.Training, rate:
     }  # fmt: skip
 
 
-def _workers(part: str) -> float:
-    if not 2 <= int(part) <= MAX_WORKERS:
-        raise ValueError
-    return int(part)
+def _numbers_of_workers(text: str, ranks_per_host: int) -> list[int]:
+    most = min(MAX_WORKERS * ranks_per_host, MAX_RANKS)
+
+    def read(part: str) -> int:
+        if not 2 <= (number := int(part)) <= most or number % ranks_per_host:
+            raise ValueError
+        return number
+
+    multiples = f", multiples of {ranks_per_host}" if ranks_per_host > 1 else ""
+    return grid.listed("--workers", text, read, f"2 to {most}{multiples}")
 
 
 def _wire(text: str) -> WireChoice:

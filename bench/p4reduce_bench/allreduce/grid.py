@@ -67,6 +67,8 @@ class Case:
     file: str = ""
     """Where the tensors come from a file: a .npy of float32, shape (workers, numel), whose sums are exact in any order.
     Density, overlap and sparsity then only say what is in it."""
+    ranks_per_host: int = 1
+    """Workers r * ranks_per_host and those after it share host r and its link."""
 
     @property
     def form(self) -> Wire:
@@ -80,9 +82,12 @@ class Case:
         return self.form if system in SWITCHED else None
 
     def __str__(self) -> str:
+        workers = f"{self.workers} workers"
+        if self.ranks_per_host > 1:
+            workers += f" on {self.workers // self.ranks_per_host} hosts"
         if self.file:
-            return f"{self.workers} workers, {Path(self.file).stem}"
-        return f"{self.workers} workers, density {self.density:g}, overlap {self.overlap}, by {self.sparsity}"
+            return f"{workers}, {Path(self.file).stem}"
+        return f"{workers}, density {self.density:g}, overlap {self.overlap}, by {self.sparsity}"
 
 
 def grid(
@@ -94,10 +99,11 @@ def grid(
     overlaps: Iterable[str],
     sparsities: Iterable[str],
     wire: WireChoice = "auto",
+    ranks_per_host: int = 1,
 ) -> list[Case]:
     """All cases; those of the same number of workers stand together."""
     return [
-        Case(count, numel, dtype, density, overlap, sparsity, wire=wire)
+        Case(count, numel, dtype, density, overlap, sparsity, wire=wire, ranks_per_host=ranks_per_host)
         for count in workers
         for sparsity in sparsities
         for overlap in overlaps

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers in network namespaces of their own, each behind a link of a chosen rate.
+"""Hosts, of a worker or more, in network namespaces of their own, each behind a link of a chosen rate.
 
-    worker i: eth0 10.0.0.i+1 ──tbf──  ──tbf── port i │ br0 10.0.0.254, the switch's and Gloo's
+    host i:   eth0 10.0.0.i+1 ──tbf──  ──tbf── port i │ br0 10.0.0.254, the switch's and Gloo's
               ctl0 10.1.0.i+1 ──────────────── ctl i  │ br1 10.1.0.254, the controller's, not shaped
 
 The namespaces, and so all that is in them, are gone when the last of our processes is.
@@ -37,9 +37,9 @@ def enter() -> None:
 
 
 class Links:
-    """The namespaces and links of some workers, in the `family` that ends them."""
+    """The namespaces and links of some hosts, in the `family` that ends them."""
 
-    def __init__(self, family: Family, workers: int, bits_per_second: int, mtu: int = DEFAULT_MTU) -> None:
+    def __init__(self, family: Family, hosts: int, bits_per_second: int, mtu: int = DEFAULT_MTU) -> None:
         self.rate = bits_per_second
         self._mtu = mtu
         run("ip", "link", "set", "lo", "up")
@@ -47,34 +47,34 @@ class Links:
             run("ip", "link", "add", bridge, "mtu", str(mtu), "type", "bridge")
             run("ip", "address", "add", f"{address}/24", "dev", bridge)
             run("ip", "link", "set", bridge, "up")
-        self._namespaces = [self._namespace(family, worker) for worker in range(workers)]
+        self._namespaces = [self._namespace(family, host) for host in range(hosts)]
 
-    def address(self, worker: int) -> str:
+    def address(self, host: int) -> str:
         """On the shaped link."""
-        return f"10.0.0.{worker + 1}"
+        return f"10.0.0.{host + 1}"
 
-    def inside(self, worker: int, command: list[str]) -> list[str]:
-        """The command that runs `command` in a worker's namespace."""
-        return ["nsenter", f"--net=/proc/{self._namespaces[worker]}/ns/net", *command]
+    def inside(self, host: int, command: list[str]) -> list[str]:
+        """The command that runs `command` in a host's namespace."""
+        return ["nsenter", f"--net=/proc/{self._namespaces[host]}/ns/net", *command]
 
-    def _namespace(self, family: Family, worker: int) -> int:
+    def _namespace(self, family: Family, host: int) -> int:
         command = ["unshare", "--net", "sh", "-c", "echo '{}'; exec sleep infinity"]
-        holder = Child(f"namespace {worker}", command)
+        holder = Child(f"namespace {host}", command)
         family.children.append(holder)
         holder.first(_START_UP_S)
         pid = holder.process.pid
-        ends = (("br0", "port", INTERFACE, self.address(worker)), ("br1", "ctl", "ctl0", f"10.1.0.{worker + 1}"))
+        ends = (("br0", "port", INTERFACE, self.address(host)), ("br1", "ctl", "ctl0", f"10.1.0.{host + 1}"))
         inside = ["nsenter", f"--net=/proc/{pid}/ns/net"]
         run(*inside, "ip", "link", "set", "lo", "up")
         mtu = str(self._mtu)
         for bridge, kind, name, address in ends:
-            end = f"{kind}{worker + 1}"
+            end = f"{kind}{host + 1}"
             peer = ["peer", "name", name, "mtu", mtu, "netns", str(pid)]
             run("ip", "link", "add", end, "mtu", mtu, "type", "veth", *peer)
             run("ip", "link", "set", end, "master", bridge, "up")
             run(*inside, "ip", "address", "add", f"{address}/24", "dev", name)
             run(*inside, "ip", "link", "set", name, "up")
-        run(*shape(f"port{worker + 1}", self.rate, mtu=self._mtu))
+        run(*shape(f"port{host + 1}", self.rate, mtu=self._mtu))
         run(*inside, *shape(INTERFACE, self.rate, mtu=self._mtu))
         return pid
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -76,13 +77,15 @@ def measure_all(
 
 
 def least_traffic(case: grid.Case, setup: Setup) -> Traffic:
-    """What must cross the busiest worker's link."""
+    """What must cross the busiest host's link, if it sends what its workers have as one."""
     build = build_for(setup.mtu)
-    return traffic(block_masks(case, build.block_size), setup.slots_used, build.lanes, build.block_size)
+    masks = block_masks(case, build.block_size)
+    of_hosts = np.logical_or.reduce(masks.reshape(-1, case.ranks_per_host, masks.shape[1]), axis=1)
+    return traffic(of_hosts, setup.slots_used, build.lanes, build.block_size)
 
 
 def _limit(case: grid.Case, setup: Setup, rate: int | None, here: Memory | None) -> float:
-    """Seconds: on a worker's link, or, where there is none, what the common memory takes for all of them."""
+    """Seconds: on a host's link, or, where there is none, what the common memory takes for all of them."""
     least = least_traffic(case, setup)
     if rate is not None:
         return least.seconds(rate)

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,8 +23,8 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Row:
-    """One system on one case. None: not known. Bytes and packets: of the rank that has most, on average a repetition,
-    on the wire with all headers down to Ethernet's preamble and gap."""
+    """One system on one case. None: not known. Bytes and packets: of the host that has most, on average a repetition,
+    on the wire with all headers down to Ethernet's preamble and gap. Without links of their own, ranks are hosts."""
 
     system: str
     target: str | None
@@ -47,6 +48,7 @@ class Row:
     retransmissions: int | None = None
     wrong: int | None = None
     wire: str | None = None
+    ranks_per_host: int = 1
     error: str | None = None
 
 
@@ -70,11 +72,6 @@ def row(
     seconds = [max(turn) for turn in zip(*(rank["seconds"] for rank in ranks), strict=True)]
     median = statistics.median(seconds)
     algorithm = case.numel * DTYPES[case.dtype] / median / 1e9
-    traffic = {
-        name: round(max(rank["traffic"][name] for rank in ranks))
-        for name in ("tx_bytes", "rx_bytes", "packets", "retransmissions")
-        if name in ranks[0]["traffic"]
-    }
     return Row(
         **made,
         median_s=median,
@@ -84,13 +81,28 @@ def row(
         algbw_gbps=algorithm,
         busbw_gbps=algorithm * 2 * (case.workers - 1) / case.workers,
         wrong=sum(rank["wrong"] for rank in ranks),
-        **traffic,
+        **_traffic(system, case, figures),
     )
+
+
+def _traffic(system: str, case: Case, figures: Figures) -> dict[str, Any]:
+    """Of the host that has most. Ranks on a switch count their own; others' all that crosses their host's link."""
+    whole = sum if system in SWITCHED else max
+    ranks = [figures[rank]["traffic"] for rank in sorted(figures)]
+    each = case.ranks_per_host
+    hosts = [ranks[first : first + each] for first in range(0, len(ranks), each)]
+    return {
+        name: round(max(whole(rank[name] for rank in host) for host in hosts))
+        for name in ("tx_bytes", "rx_bytes", "packets", "retransmissions")
+        if name in ranks[0]
+    }
 
 
 def table(rows: Sequence[Row]) -> Table:
     """nccl-tests' columns, and what says how sparse it was and how close to the limit."""
-    made = Table(title="allreduce, sum: medians", caption="MB, GB/s: 1e6, 1e9 bytes; tx, rx: on the wire, a worker")
+    shared = any(one.ranks_per_host > 1 for one in rows)
+    caption = f"MB, GB/s: 1e6, 1e9 bytes; tx, rx: on the wire, a {'host' if shared else 'worker'}"
+    made = Table(title="allreduce, sum: medians", caption=caption)
     for name in ("system", "workers", "density", "overlap", "by"):
         made.add_column(name)
     for name in ("size MB", "count", "type", "redop", "time ms", "min", "max", "algbw", "busbw", "#wrong",
@@ -103,7 +115,8 @@ def table(rows: Sequence[Row]) -> Table:
             made.add_section()
         previous = place
         system = f"{one.system} ({one.target}, {one.wire})" if one.target else one.system
-        cells = [system, str(one.workers), f"{one.density:g}", one.overlap, one.sparsity,
+        workers = f"{one.workers}, {one.ranks_per_host} a host" if one.ranks_per_host > 1 else str(one.workers)
+        cells = [system, workers, f"{one.density:g}", one.overlap, one.sparsity,
                  _number(one.numel * DTYPES[one.dtype], 1e-6), str(one.numel), one.dtype, "sum"]  # fmt: skip
         if one.error is not None:
             made.add_row(*cells, f"[red]{escape(one.error.splitlines()[0][:60])}[/]")

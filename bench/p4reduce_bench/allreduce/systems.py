@@ -146,7 +146,7 @@ def _start_ranks(
         if bmv2:
             command += ["--interface", f"worker{rank}"]
         if setup.links is not None:
-            command = setup.links.inside(rank, [*command, "--counted", INTERFACE])
+            command = setup.links.inside(rank // cases[0].ranks_per_host, [*command, "--counted", INTERFACE])
         commands.append(command)
         environments.append({**environment, "RANK": str(rank), "P4REDUCE_TRANSPORT": "raw" if bmv2 else "udp"})
     if system == "mpi":
