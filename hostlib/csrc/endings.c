@@ -14,13 +14,15 @@ static size_t describe_task(const struct task *task, const char *before, char *t
                             task->counter, task->reduce_op, task->request.count, task->dtype, task->fingerprint);
 }
 
-// Some of the ranks, as text: all but this one and `named`, which may be NO_RANK. Empty where there are none.
+// Some of the ranks, as text: all but this one and `named`, which may be NO_RANK, and those that share streams with
+// them. Empty where there are none.
 static void describe_others(const p4reduce_membership *membership, unsigned named, char *text, size_t room) {
     char list[MOST_NAMED * 5 + 1] = "";
     unsigned count = 0;
     size_t used = 0;
     for (unsigned rank = 0; rank < membership->world_size; rank++) {
-        if (rank == membership->rank || rank == named)
+        if (membership_beside(membership, rank, membership->rank) ||
+            (named != NO_RANK && membership_beside(membership, rank, named)))
             continue;
         if (count++ < MOST_NAMED)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%u", used ? ", " : "", rank);
@@ -78,7 +80,7 @@ void endings_mismatch(const p4reduce_membership *membership, const struct packet
     const unsigned named =
         packet->worker < membership_workers(membership) ? membership_rank(membership, packet->worker) : NO_RANK;
     if (named != NO_RANK)
-        snprintf(who, sizeof who, "rank %u", named);
+        snprintf(who, sizeof who, membership->sharing ? "a rank of rank %u's host" : "rank %u", named);
     give_verdict(membership, packet, named, slot, verdict, sizeof verdict);
     const bool same = same_operation(held, other);
     error_fill(error, P4REDUCE_MISMATCH,

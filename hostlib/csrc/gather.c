@@ -10,7 +10,7 @@ enum { LARGEST_BLOCK = 1024 }; // words
 
 bool gather_fits(const p4reduce_membership *membership, uint32_t type, uint64_t count) {
     const uint64_t room = (uint64_t)membership->lanes * membership->block_size;
-    return type != P4REDUCE_INT32 && count > 0 && count <= room / membership->world_size;
+    return type != P4REDUCE_INT32 && !membership->sharing && count > 0 && count <= room / membership->world_size;
 }
 
 // As numbers need it, whatever the caller's thread has set: some threads take what is subnormal for zero.

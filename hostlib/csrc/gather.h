@@ -17,7 +17,8 @@ struct gather {
     float values[];   // of all ranks, one after the other: what is added, as int32
 };
 
-// Whether the ranks of a job gather so many values of a type: a rule by what all of them know.
+// Whether the ranks of a job gather so many values of a type: a rule by what all of them know. Those that share a
+// stream do not.
 bool gather_fits(const p4reduce_membership *membership, uint32_t type, uint64_t count);
 
 // With the request's values in this rank's part; NULL where there is no memory. free() takes it back.

@@ -7,12 +7,44 @@
 #include <inttypes.h>
 #include <string.h>
 
+bool membership_beside(const p4reduce_membership *m, unsigned rank, unsigned other) {
+    return m->sharing ? m->hosts[rank] == m->hosts[other] : rank == other;
+}
+
+unsigned membership_leader(const p4reduce_membership *m, unsigned rank) {
+    unsigned leader = 0;
+    while (!membership_beside(m, leader, rank))
+        leader++;
+    return leader;
+}
+
+// Of the job, as many as there are streams.
+static unsigned leaders(const p4reduce_membership *m) {
+    unsigned count = 0;
+    for (unsigned rank = 0; rank < m->world_size; rank++)
+        count += membership_leader(m, rank) == rank;
+    return count;
+}
+
 unsigned membership_workers(const p4reduce_membership *m) {
-    return m->peer_count ? m->peer_count : m->world_size;
+    return m->peer_count ? m->peer_count : leaders(m);
 }
 
 unsigned membership_rank(const p4reduce_membership *m, unsigned index) {
-    return m->peer_count ? m->peers[index] : index;
+    if (m->peer_count)
+        return m->peers[index];
+    unsigned rank = 0;
+    while (membership_leader(m, rank) != rank || index-- > 0)
+        rank++;
+    return rank;
+}
+
+unsigned membership_worker(const p4reduce_membership *m) {
+    const unsigned leader = membership_leader(m, m->rank);
+    unsigned worker = 0;
+    while (membership_rank(m, worker) != leader)
+        worker++;
+    return worker;
 }
 
 p4reduce_status membership_check(const p4reduce_membership *m, p4reduce_error *error) {
@@ -35,20 +67,22 @@ p4reduce_status membership_check(const p4reduce_membership *m, p4reduce_error *e
     if (m->first_seq % 2)
         return error_tell(error, P4REDUCE_INVALID,
                           "first_seq is %" PRIu32 ": accepted are even numbers: slots start in half 0", m->first_seq);
-    const uint32_t here = membership_workers(m);
-    const uint32_t most = here == m->world_size ? MAX_WORKERS : PARENT;
+    const uint32_t here = membership_workers(m), all = leaders(m), leader = membership_leader(m, m->rank);
+    const uint32_t most = here == all ? MAX_WORKERS : PARENT;
     if (here > most)
         return error_tell(error, P4REDUCE_INVALID,
-                          "%" PRIu32 " of %" PRIu32 " ranks are at one switch: accepted are up to %" PRIu32, here,
-                          m->world_size, most);
-    bool found = m->peer_count == 0, twice = false;
+                          "%" PRIu32 " of %" PRIu32 " %s are at one switch: accepted are up to %" PRIu32, here, all,
+                          m->sharing ? "hosts" : "ranks", most);
+    bool found = m->peer_count == 0, wrong = false;
     for (uint32_t i = 0; i < m->peer_count; i++) {
-        found |= m->peers[i] == m->rank;
-        twice |= m->peers[i] >= m->world_size || memchr(m->peers, m->peers[i], i) != NULL;
+        found |= m->peers[i] == leader;
+        wrong |= m->peers[i] >= m->world_size || memchr(m->peers, m->peers[i], i) != NULL ||
+                 membership_leader(m, m->peers[i]) != m->peers[i];
     }
-    if (!found || twice)
+    if (!found || wrong)
         return error_tell(error, P4REDUCE_INVALID,
-                          "peers are not those of rank %" PRIu32 ": accepted are ranks of %" PRIu32 ", it among them",
-                          m->rank, m->world_size);
+                          "peers are not those of rank %" PRIu32 ": accepted are %s of %" PRIu32 ", %" PRIu32
+                          " among them",
+                          m->rank, m->sharing ? "hosts' lowest ranks" : "ranks", m->world_size, leader);
     return P4REDUCE_OK;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rounds.h"
 
+#include "membership.h"
+
 struct rounds rounds_of(const p4reduce_membership *membership, p4reduce_stats *stats) {
-    struct rounds rounds = {.membership = membership, .stats = stats, .worker = (uint8_t)membership->rank};
-    for (uint32_t i = 0; i < membership->peer_count; i++)
-        if (membership->peers[i] == membership->rank)
-            rounds.worker = (uint8_t)i;
+    struct rounds rounds = {
+        .membership = membership, .stats = stats, .worker = (uint8_t)membership_worker(membership)};
     rounds.layout = layout_of(membership->lanes, membership->block_size);
     rounds.streams = membership->slots * membership->lanes;
     rounds.max_absent_lanes = (unsigned)(MAX_GROWTH / rounds.layout.lane_length);

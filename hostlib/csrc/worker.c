@@ -238,8 +238,11 @@ p4reduce_status p4reduce_worker_submit(p4reduce_worker *worker, const p4reduce_r
     return P4REDUCE_OK;
 }
 
-static void add_rank(uint32_t awaited[8], unsigned rank) {
-    awaited[rank / 32] |= UINT32_C(1) << rank % 32;
+// All that share a stream with one of that number.
+static void add_ranks(const p4reduce_membership *m, uint32_t awaited[8], unsigned leader) {
+    for (unsigned rank = 0; rank < m->world_size; rank++)
+        if (membership_beside(m, rank, leader))
+            awaited[rank / 32] |= UINT32_C(1) << rank % 32;
 }
 
 int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]) {
@@ -257,13 +260,16 @@ int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]) 
     memset(awaited, 0, 8 * sizeof *awaited);
     for (unsigned index = 0; index < membership_workers(m); index++)
         if (missing >> index & 1)
-            add_rank(awaited, membership_rank(m, index));
+            add_ranks(m, awaited, membership_rank(m, index));
     if (missing || !asked || m->peer_count == 0)
         return missing != 0;
+    bool elsewhere = false;
     for (unsigned rank = 0; rank < m->world_size; rank++)
-        if (memchr(m->peers, (int)rank, m->peer_count) == NULL)
-            add_rank(awaited, rank);
-    return m->peer_count < m->world_size;
+        if (membership_leader(m, rank) == rank && memchr(m->peers, (int)rank, m->peer_count) == NULL) {
+            add_ranks(m, awaited, rank);
+            elsewhere = true;
+        }
+    return elsewhere;
 }
 
 int32_t p4reduce_worker_unanswered(const p4reduce_worker *worker, double now, double patience) {

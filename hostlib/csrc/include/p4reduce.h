@@ -71,6 +71,9 @@ typedef struct p4reduce_membership {
     uint32_t peer_count;   /* ranks at this rank's switch; 0: all of the job */
     uint8_t peers[32];     /* which, each in its place as a worker there */
     uint64_t abort_secret; /* the job's, by which an ABORT shows that it is the controller's */
+    uint32_t sharing;      /* not 0: ranks of one host share one stream; `peers` are the lowest ranks of their hosts */
+    uint32_t reserved;     /* 0 */
+    uint8_t hosts[256];    /* where `sharing`: of each rank, a number that it has in common with those of its host */
 } p4reduce_membership;
 
 /* When unanswered packets are sent again. NULL where one is accepted stands for the defaults named here. */

@@ -58,6 +58,9 @@ class Membership(Sized):
         ("peer_count", c_uint32),
         ("peers", c_uint8 * 32),
         ("abort_secret", c_uint64),
+        ("sharing", c_uint32),
+        ("reserved", c_uint32),
+        ("hosts", c_uint8 * 256),
     ]
 
 

@@ -16,8 +16,8 @@ _AT_ONCE = 64
 
 
 def to_c(membership: Membership) -> c.Membership:
-    peers = membership.peers
-    return c.Membership.make(**{**asdict(membership), "peers": peers, "peer_count": len(peers)})
+    derived = {"peer_count": len(membership.peers), "sharing": bool(membership.hosts)}
+    return c.Membership.make(**asdict(membership), **derived)
 
 
 # Once: dataclasses.fields() leaks 100 bytes a call on CPython 3.11.7.

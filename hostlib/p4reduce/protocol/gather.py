@@ -20,8 +20,8 @@ from p4reduce.protocol.numbers import Numbers, Wire, added, numbers_for
 
 
 def fits(data: npt.NDArray[Any], membership: Membership) -> bool:
-    """Whether the ranks of a job gather such values: a rule by what all of them know."""
-    room = membership.lanes * membership.block_size
+    """Whether the ranks of a job gather such values: a rule by what all of them know. Who shares a stream does not."""
+    room = 0 if membership.hosts else membership.lanes * membership.block_size
     return data.dtype != np.int32 and 0 < data.size * membership.world_size <= room
 
 

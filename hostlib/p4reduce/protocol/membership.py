@@ -14,6 +14,8 @@ class Membership:
 
     `peers`: the ranks at this rank's switch, each in its place as a worker there; () stands for all ranks of the job.
     `abort_secret`: 64 bits, by which an ABORT shows that it is the controller's.
+    `hosts`: for each rank of the job a number that it has in common with those of its host, where these share one
+    stream: then `peers` are the leaders alone, the lowest ranks of their hosts. () where each rank has its own.
     """
 
     job: int
@@ -26,6 +28,7 @@ class Membership:
     first_seq: int
     peers: tuple[int, ...] = ()
     abort_secret: int = field(default=0, repr=False)
+    hosts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name, least, most in (
@@ -42,27 +45,54 @@ class Membership:
                 raise ValueError(f"{name} is {getattr(self, name)}: accepted are {least} to {most}")
         if self.first_seq % 2:
             raise ValueError(f"first_seq is {self.first_seq}: accepted are even numbers: slots start in half 0")
-        here = self.peers or range(self.world_size)
-        most = MAX_WORKERS if len(here) == self.world_size else PARENT
+        if self.hosts and (len(self.hosts) != self.world_size or not set(self.hosts) <= set(range(MAX_RANKS + 1))):
+            raise ValueError(f"hosts are {self.hosts}: accepted are {self.world_size} numbers of 0 to {MAX_RANKS}")
+        here, leaders = self.peers or self.leaders, self.leaders
+        most = MAX_WORKERS if len(here) == len(leaders) else PARENT
         if len(here) > most:
-            raise ValueError(f"{len(here)} of {self.world_size} ranks are at one switch: accepted are up to {most}")
-        if self.rank not in here or len(set(here)) < len(here) or not set(here) <= set(range(self.world_size)):
-            raise ValueError(f"peers are {self.peers}: accepted are ranks of {self.world_size}, {self.rank} among them")
+            what = "hosts" if self.hosts else "ranks"
+            raise ValueError(f"{len(here)} of {len(leaders)} {what} are at one switch: accepted are up to {most}")
+        if self.leader not in here or len(set(here)) < len(here) or not set(here) <= set(leaders):
+            accepted = f"leaders among {leaders}" if self.hosts else f"ranks of {self.world_size}"
+            raise ValueError(f"peers are {self.peers}: accepted are {accepted}, {self.leader} among them")
+
+    @property
+    def neighbours(self) -> tuple[int, ...]:
+        """The ranks that share this one's stream, itself among them, lowest first."""
+        return self._beside(self.rank)
+
+    @property
+    def leader(self) -> int:
+        """The rank whose stream this one's values travel in."""
+        return self.neighbours[0]
+
+    @property
+    def leaders(self) -> tuple[int, ...]:
+        """The job's, lowest first: all ranks where none share a stream."""
+        if not self.hosts:
+            return tuple(range(self.world_size))
+        return tuple(sorted({host: rank for rank, host in reversed(list(enumerate(self.hosts)))}.values()))
 
     @property
     def worker(self) -> int:
-        """What the switch knows this rank as."""
-        return self.peers.index(self.rank) if self.peers else self.rank
+        """What the switch knows this rank's stream as."""
+        return (self.peers or self.leaders).index(self.leader)
 
     def ranks(self, bitmap: int) -> tuple[int, ...]:
         """The ranks that a bitmap of workers stands for."""
-        here = self.peers or range(self.world_size)
-        return tuple(sorted(rank for worker, rank in enumerate(here) if bitmap >> worker & 1))
+        here = [leader for worker, leader in enumerate(self.peers or self.leaders) if bitmap >> worker & 1]
+        return tuple(sorted(rank for leader in here for rank in self._beside(leader)))
 
     @property
     def elsewhere(self) -> tuple[int, ...]:
         """The ranks at other switches."""
-        return tuple(rank for rank in range(self.world_size) if self.peers and rank not in self.peers)
+        away = set(self.leaders) - set(self.peers) if self.peers else ()
+        return tuple(sorted(rank for leader in away for rank in self._beside(leader)))
+
+    def _beside(self, rank: int) -> tuple[int, ...]:
+        if not self.hosts:
+            return (rank,)
+        return tuple(other for other, host in enumerate(self.hosts) if host == self.hosts[rank])
 
     @property
     def max_absent_lanes(self) -> int:

@@ -51,7 +51,7 @@ class Worker:
         self._codec = Codec(membership.lanes, membership.block_size)
         self._numbers: dict[tuple[Any, Wire], Numbers] = {}
         self._worker = membership.worker
-        self._here = (1 << len(membership.peers or range(membership.world_size))) - 1
+        self._here = (1 << len(membership.peers or membership.leaders)) - 1
         self._slots = [Slot(index, membership) for index in range(membership.slots)]
         self._rounds = Rounds(membership, self._codec, self.stats)
         self._recovery = Recovery(self._slots, membership.world_size, timing or Timing(), self.stats)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who shares a stream with whom, and what the switch knows it as."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from p4reduce.fastpath import structures as c
+from p4reduce.fastpath.library import library, to_exception
+from p4reduce.fastpath.worker import to_c
+from p4reduce.protocol import Membership
+
+HOSTS = (7, 3, 7, 3, 5, 7)
+
+
+def member(rank: int, **fields: Any) -> Membership:
+    usual = {"job": 1, "generation": 1, "slots": 4, "lanes": 4, "block_size": 64, "first_seq": 0}
+    return Membership(rank=rank, **{**usual, "world_size": len(HOSTS), "hosts": HOSTS, **fields})
+
+
+def test_the_lowest_rank_of_a_host_leads_it() -> None:
+    assert member(0).leaders == (0, 1, 4)
+    assert [member(rank).leader for rank in range(6)] == [0, 1, 0, 1, 4, 0]
+    assert member(5).neighbours == (0, 2, 5)
+    assert [member(rank).worker for rank in range(6)] == [0, 1, 0, 1, 2, 0]
+    assert member(3).ranks(0b101) == (0, 2, 4, 5)
+    assert member(0).elsewhere == ()
+
+
+def test_peers_are_leaders() -> None:
+    placed = member(3, peers=(4, 1))
+    assert placed.worker == 1
+    assert placed.ranks(0b11) == (1, 3, 4)
+    assert placed.elsewhere == (0, 2, 5)
+
+
+def test_each_rank_leads_itself_where_none_share() -> None:
+    alone = member(2, hosts=())
+    assert alone.leaders == tuple(range(6))
+    assert alone.neighbours == (2,)
+    assert alone.leader == alone.worker == 2
+    assert member(2, hosts=(), peers=(3, 2)).elsewhere == (0, 1, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"peers": (0, 3)}, "peers are"),  # 3 leads nobody
+        ({"peers": (1, 4)}, "peers are"),
+        ({"peers": (0, 0)}, "peers are"),
+        ({"world_size": 80, "hosts": tuple(range(40)) * 2}, "40 of 40 hosts are at one switch: accepted are up to 32"),
+    ],
+)
+def test_others_are_refused_in_python_and_in_c(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        member(0, **fields)
+    good = to_c(member(0))
+    fields = {"peer_count": len(fields.get("peers", ())), **fields}
+    for name, value in fields.items():
+        setattr(good, name, type(getattr(good, name))(*value) if isinstance(value, tuple) else value)
+    error = c.Error.make()
+    assert not library().p4reduce_worker_new(good, None, error)
+    assert message.split(":")[0] in str(to_exception(error))
+
+
+def test_hosts_are_of_all_ranks() -> None:
+    with pytest.raises(ValueError, match="hosts are"):
+        member(0, hosts=(0, 0))
+    with pytest.raises(ValueError, match="hosts are"):
+        member(0, hosts=(0, 0, 0, 0, 0, 256))
