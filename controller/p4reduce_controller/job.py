@@ -38,7 +38,7 @@ class Member:
     key: str = ""
     switch: str = ""  # the name of the one that it says it is at
     host: str = ""  # what it has in common with those ranks alone with which it can share memory; "" for none
-    shares: bool = False  # another rank of its host can send for it
+    stream: pb.Stream = pb.UNSAID
     heard: dict[int, Heard] = field(default_factory=dict)  # by the number of the switch, one in each tree
     short: Counter[int] = field(default_factory=Counter)
     leaving: bool = False
@@ -46,10 +46,10 @@ class Member:
     told: pb.Waiting | None = None
 
     @property
-    def stream(self) -> object:
-        """What it has in common, when it has been heard, with those ranks alone for which one sends: those of its host
-        behind the same ports of the same switches."""
-        if not (self.host and self.shares):
+    def link(self) -> object:
+        """What it has in common, when it has been heard, with those ranks alone with which it can share a stream: those
+        of its host behind the same ports of the same switches."""
+        if not self.host or self.stream != pb.SHARED:
             return self.rank
         return self.host, frozenset((switch, heard.port) for switch, heard in self.heard.items())
 
@@ -98,7 +98,11 @@ class Job:
         """Of each rank, the one that sends for it: the lowest of those that share its stream. Known when all have been
         heard."""
         lowest: dict[object, int] = {}
-        return {rank: lowest.setdefault(member.stream, rank) for rank, member in sorted(self.members.items())}
+        known = all(member.stream != pb.UNSAID for member in self.members.values())
+        return {
+            rank: lowest.setdefault(member.link if known else rank, rank)
+            for rank, member in sorted(self.members.items())
+        }
 
     @property
     def workers(self) -> list[int]:

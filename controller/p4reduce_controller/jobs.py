@@ -325,7 +325,7 @@ class Jobs:
     def _seat(self, job: Job, session: Session, join: pb.Join, now: float) -> None:
         key = secrets.token_hex(16) if self._returns else ""
         kept = digest(key) if key else ""
-        member = Member(join.rank, session, self._nonce(), kept, join.switch, join.host, join.shares)
+        member = Member(join.rank, session, self._nonce(), kept, join.switch, join.host, join.stream)
         job.members[join.rank] = member
         # The least patient rank decides: when it gives up, the job cannot come to be.
         job.deadline = min(job.deadline, now + (join.timeout_s or DEFAULT_TIMEOUT))

@@ -16,8 +16,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Aggregator, Heard
 from p4reduce_controller.deadlines import LONGEST_REJOIN_TIME
 from p4reduce_controller.frames import Endpoint, format_mac, parse_mac
@@ -242,7 +243,7 @@ def _of_member(member: Member) -> dict[str, Any]:
     return {
         "switch": member.switch,
         "host": member.host,
-        "shares": member.shares,
+        "stream": pb.Stream.Name(member.stream),
         "key_sha256": member.key,
         "heard": heard,
     }
@@ -257,7 +258,7 @@ def _member(rank: int, part: _Part, switches: int) -> Member:
         key=part.get("key_sha256", str),
         switch=part.get("switch", str),
         host=part.get("host", str, ""),  # which files of earlier releases have not, nor the next
-        shares=part.get("shares", bool, False),
+        stream=cast("pb.Stream", pb.Stream.Value(part.get("stream", str, "UNSAID"))),
         heard={_index(number, switches): _heard(_Part("heard", one)) for number, one in heard.items()},
     )
 

@@ -80,7 +80,8 @@ def test_join_says_what_is_wanted_and_returns_what_was_given(controller: Scripte
     controller.script.assign()
     with Session(controller.address) as session:
         assigned = session.join("name", 1, 3, slots=7, timeout=12.5)
-        assert controller.script.next().join == pb.Join(job="name", rank=1, world_size=3, slots=7, timeout_s=12.5)
+        wanted = pb.Join(job="name", rank=1, world_size=3, slots=7, timeout_s=12.5, stream=pb.OWN)
+        assert controller.script.next().join == wanted
         assert (assigned.job, assigned.generation, assigned.worker, assigned.first_seq) == (3, 9, 1, 0)
         assert (assigned.aggregators, assigned.hello_nonce) == ((), 0)
         assert not session.ready
@@ -100,6 +101,17 @@ def test_hello_is_said_until_ready(controller: ScriptedController) -> None:
     assert 0.05 < (said[3] - said[0]) / 3 < 0.5
     assert session.ready
     session.close()
+
+
+def test_who_sends_for_whom_is_known_when_it_is_ready(controller: ScriptedController) -> None:
+    controller.script.assign()
+    with Session(controller.address) as session:
+        session.join("name", 1, 3, host="here", shares_stream=True)
+        said = controller.script.next().join
+        assert (said.host, said.stream) == ("here", pb.SHARED)
+        controller.script.send.put(pb.ServerMessage(ready=pb.Ready(peers=[0, 2], hosts=[0, 0, 2], leaders=[0, 0, 2])))
+        ready = session.wait_ready(lambda: None)
+        assert (ready.peers, ready.hosts, ready.leaders) == ((0, 2), (0, 0, 2), (0, 0, 2))
 
 
 def test_an_abort_reaches_callback_and_property(controller: ScriptedController) -> None:

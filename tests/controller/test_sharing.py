@@ -30,8 +30,10 @@ ONE_SWITCH = Trees(["switch"])
 class SharingDesk(TreeDesk):
     """Of ranks that say on which host they are, and whose HELLOs have its address."""
 
-    def come(self, rank: int, world_size: int, host: str, *, shares: bool = True, name: str = "job") -> object:
-        return self.join(rank, world_size, name, host=host, shares=shares)
+    def come(
+        self, rank: int, world_size: int, host: str, *, stream: pb.Stream = pb.SHARED, name: str = "job"
+    ) -> object:
+        return self.join(rank, world_size, name, host=host, stream=stream)
 
     def hear_on(self, session: object, host: int, switch: int = 0, port: int = 5) -> bool:
         assigned = self.told[session][0].assigned
@@ -74,16 +76,28 @@ def test_where_each_sends_for_itself_ranks_are_told_what_they_always_were() -> N
     desk = SharingDesk(ONE_SWITCH)
     told = desk.told_ready(desk.job_on(0, 1))
     assert told == 2 * [pb.Ready(hosts=[0, 1], answers=True)]
-    old = [desk.come(rank, 3, "h0", shares=False, name="old") for rank in range(3)]
+    old = [desk.come(rank, 3, "h0", stream=pb.UNSAID, name="old") for rank in range(3)]
     for session in old:
         desk.hear_on(session, 0)
     assert ranks_of(desk.installs[0].placements[0]) == [0, 1, 2]
     assert desk.told_ready(old) == 3 * [pb.Ready(hosts=[0, 0, 0], answers=True)]
 
 
+def test_beside_a_rank_of_an_earlier_release_all_send_for_themselves() -> None:
+    """It would not know which others are one worker, and so which operations are gathered."""
+    desk = SharingDesk(ONE_SWITCH)
+    streams = [pb.SHARED, pb.SHARED, pb.UNSAID]
+    sessions = [desk.come(rank, 3, "h0", stream=stream) for rank, stream in enumerate(streams)]
+    for session in sessions:
+        desk.hear_on(session, 0)
+    assert desk.told_ready(sessions) == 3 * [pb.Ready(hosts=[0, 0, 0], answers=True)]
+
+
 def test_a_rank_that_keeps_its_stream_is_a_worker_beside_its_host() -> None:
     desk = SharingDesk(ONE_SWITCH)
-    sessions = [desk.come(rank, 4, "h0" if rank != 1 else "", shares=rank != 1) for rank in range(4)]
+    sessions = [
+        desk.come(rank, 4, "h0" if rank != 1 else "", stream=pb.OWN if rank == 1 else pb.SHARED) for rank in range(4)
+    ]
     for session in sessions:
         desk.hear_on(session, 0)
     (ready, *_) = desk.told_ready(sessions)
@@ -102,7 +116,8 @@ def test_who_shares_is_at_one_place_and_each_worker_has_one(places: list[tuple[i
     """Of each rank: its host, whether it can share, its leaf, and its port there."""
     desk = SharingDesk()
     sessions = [
-        desk.come(rank, len(places), f"h{host}", shares=shares) for rank, (host, shares, *_) in enumerate(places)
+        desk.come(rank, len(places), f"h{host}", stream=pb.SHARED if shares else pb.OWN)
+        for rank, (host, shares, *_) in enumerate(places)
     ]
     for session, (host, _, leaf, port) in zip(sessions, places, strict=True):
         desk.hear_on(session, host + 10 * port, leaf, port)
@@ -169,7 +184,9 @@ def test_more_hosts_than_a_switch_has_bits_for_are_refused_by_number() -> None:
 
 def test_who_could_be_fewer_workers_is_named() -> None:
     desk = SharingDesk(ONE_SWITCH)
-    sessions = [desk.come(rank, 36, "h0" if rank < 2 else "", shares=rank < 2) for rank in range(36)]
+    sessions = [
+        desk.come(rank, 36, "h0" if rank < 2 else "", stream=pb.SHARED if rank < 2 else pb.OWN) for rank in range(36)
+    ]
     for rank, session in enumerate(sessions):
         desk.hear_on(session, min(rank // 12, 2), port=5 + min(rank // 12, 2))
     message = desk.last(sessions[7]).message
@@ -182,7 +199,7 @@ def test_who_could_be_fewer_workers_is_named() -> None:
 
 def test_every_rank_of_a_host_has_to_be_heard() -> None:
     desk = SharingDesk(ONE_SWITCH)
-    sessions = [desk.join(rank, 3, host="h0", shares=True, timeout_s=5.0) for rank in range(3)]
+    sessions = [desk.join(rank, 3, host="h0", stream=pb.SHARED, timeout_s=5.0) for rank in range(3)]
     for session in sessions[:2]:
         desk.hear_on(session, 0)
     desk.tick()
@@ -220,7 +237,7 @@ def test_a_look_finds_the_ranks_that_send() -> None:
 
 def test_people_see_who_sends_for_whom() -> None:
     desk = SharingDesk(ONE_SWITCH)
-    desk.join(0, 2, "gathers", host="h0", shares=True)
+    desk.join(0, 2, "gathers", host="h0", stream=pb.SHARED)
     desk.job_on(0, 0, 1, 1)
     desk.installed()
 
@@ -242,7 +259,7 @@ def test_people_see_who_sends_for_whom() -> None:
 
 
 def share(kept: Kept, *hosts: str) -> None:
-    sessions = [kept.desk.join(rank, len(hosts), host=host, shares=True) for rank, host in enumerate(hosts)]
+    sessions = [kept.desk.join(rank, len(hosts), host=host, stream=pb.SHARED) for rank, host in enumerate(hosts)]
     for session, host in zip(sessions, hosts, strict=True):
         kept.desk.hear_at(session, LEAF1 if host < "h2" else LEAF2)
     kept.desk.installed()
@@ -279,7 +296,7 @@ def test_files_of_earlier_releases_have_no_workers_of_several_ranks(tmp_path: Pa
     kept = Kept(tmp_path)
     kept.job("job", LEAF1, LEAF1, host="here")
     kept.save()
-    kept.path.write_text("".join(line for line in kept.path.read_text().splitlines(True) if '"shares"' not in line))
+    kept.path.write_text("".join(line for line in kept.path.read_text().splitlines(True) if '"stream"' not in line))
     (job,) = kept.restored()
     assert job.leaders == {0: 0, 1: 1}
     assert job.hosts == [0, 0]

@@ -122,10 +122,11 @@ class Session:
         timeout: float = JOIN_TIMEOUT,
         switch: str = "",
         host: str = "",
+        shares_stream: bool = False,
     ) -> Assigned:
         """Takes the rank's seat. `slots` 0 leaves their number to the controller. `switch`: the name of the one that
         the rank is at, where several could hear it. `host`: what only the ranks have in common with which it can share
-        memory; "" for none.
+        memory; "" for none. `shares_stream`: one of those may send to the switches for all of them.
 
         `timeout` (seconds) is how long the controller may wait for the other ranks before the job is given up. Raises
         JoinError: nobody listens there, TLS or the token are not accepted, or the controller refuses the join.
@@ -136,7 +137,14 @@ class Session:
             if not 0 <= value < 2**32:
                 raise JoinError(f"{name}={value}: it must be 0 or more, and below 2^32")
         join = pb.Join(
-            job=job, rank=rank, world_size=world_size, slots=slots, timeout_s=timeout, switch=switch, host=host
+            job=job,
+            rank=rank,
+            world_size=world_size,
+            slots=slots,
+            timeout_s=timeout,
+            switch=switch,
+            host=host,
+            stream=pb.SHARED if shares_stream else pb.OWN,
         )
         self._join_timeout = timeout
         deadline = time.monotonic() + self._connect_timeout

@@ -7,6 +7,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Stream(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    UNSAID: _ClassVar[Stream]
+    OWN: _ClassVar[Stream]
+    SHARED: _ClassVar[Stream]
+
 class AbortReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ABORT_REASON_UNSPECIFIED: _ClassVar[AbortReason]
@@ -25,6 +31,9 @@ class Direction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BOTH: _ClassVar[Direction]
     IN: _ClassVar[Direction]
     OUT: _ClassVar[Direction]
+UNSAID: Stream
+OWN: Stream
+SHARED: Stream
 ABORT_REASON_UNSPECIFIED: AbortReason
 WORKER_LOST: AbortReason
 DID_NOT_RETURN: AbortReason
@@ -52,7 +61,7 @@ class ClientMessage(_message.Message):
     def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ..., unanswered: _Optional[_Union[Unanswered, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
-    __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch", "host", "shares")
+    __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch", "host", "stream")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -60,7 +69,7 @@ class Join(_message.Message):
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     SWITCH_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
-    SHARES_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     world_size: int
@@ -68,8 +77,8 @@ class Join(_message.Message):
     timeout_s: float
     switch: str
     host: str
-    shares: bool
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ..., shares: bool = ...) -> None: ...
+    stream: Stream
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ...) -> None: ...
 
 class Rejoin(_message.Message):
     __slots__ = ("job", "generation", "rank", "key")

@@ -47,21 +47,22 @@ class Assigned:
 class Ready:
     """What is known when all ranks are there.
 
-    aggregators: this rank's, one a tree, by index among those that were assigned. peers: the ranks at its switches,
-    each in its place as a worker there; () stands for all ranks of the job. hosts: a number for each rank of the job,
-    the same for those that can share memory; () where none has said that it can. answers: whether the controller
-    answers full HELLOs.
+    aggregators: this rank's, one a tree, by index among those that were assigned. peers: the ranks that send to its
+    switches, each in its place as a worker there; () stands for all ranks of the job. hosts: a number for each rank of
+    the job, the same for those that can share memory; () where none has said that it can. answers: whether the
+    controller answers full HELLOs. leaders: of each rank, the one that sends for it; () where each does for itself.
     """
 
     aggregators: tuple[int, ...]
     peers: tuple[int, ...] = ()
     hosts: tuple[int, ...] = ()
     answers: bool = False
+    leaders: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Counted:
-    """The round that the switches hold in a half of the job, and the ranks that are counted in it."""
+    """The round that the switches hold in a half of the job, and the ranks whose packets are counted in it."""
 
     half: int
     seq: int
@@ -78,7 +79,8 @@ def take_ready(message: pb.Ready, assigned: Assigned | None) -> Ready:
     """assigned: what came before; a controller that names no aggregators means all of it."""
     everything = range(len(assigned.aggregators)) if assigned else ()
     aggregators = tuple(message.aggregators or everything)
-    return Ready(aggregators, tuple(message.peers), tuple(message.hosts), message.answers)
+    peers, hosts, leaders = tuple(message.peers), tuple(message.hosts), tuple(message.leaders)
+    return Ready(aggregators, peers, hosts, message.answers, leaders)
 
 
 def take_counted(message: pb.Counted) -> Counted:
