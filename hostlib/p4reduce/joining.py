@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from p4reduce.backends import select_backend, start_engine, start_local_engine
 from p4reduce.carrier import Carrier
 from p4reduce.control.client import Assigned, Session, Tls
-from p4reduce.control.messages import Counted
+from p4reduce.control.messages import Counted, Ready
 from p4reduce.errors import JobAborted, JoinError, P4ReduceError
 from p4reduce.local.host import LocalChoice
 from p4reduce.local.host import digest as host_digest
@@ -149,7 +149,7 @@ def join_job(
         place = session.join(job, rank, world_size, slots=slots, timeout=timeout, switch=at, host=host)
         on_admitted()
         switches = tuple(Switch(at.ip, at.udp_port, at.mac) for at in place.aggregators)
-        prober = Prober(membership(place, world_size, (rank,)), place.hello_nonce)
+        prober = Prober(membership(place, world_size), place.hello_nonce)
         link = open_transports(transport, switches, interface=interface, largest_payload=prober.largest)
         try:
             ready = session.wait_ready(lambda: prober.say_hello(link))
@@ -165,7 +165,7 @@ def join_job(
         raise
     switches = tuple(switches[index] for index in ready.aggregators)
     local = bool(host) and len(set(ready.hosts)) == 1
-    return Place(session, link, membership(place, world_size, ready.peers), switches, local)
+    return Place(session, link, membership(place, world_size, ready), switches, local)
 
 
 def take_seat(
@@ -196,7 +196,7 @@ def take_seat(
 
     def counted(told: Counted) -> None:
         if engine is not None and told.ranks:
-            engine.counted(told.half, told.seq, gone_ahead(rank, told.half, told.seq, told.ranks))
+            engine.counted(told.half, told.seq, gone_ahead(place.membership, told.half, told.seq, told.ranks))
 
     place = join_job(
         controller,
@@ -235,8 +235,8 @@ def take_seat(
     return Seat(place.session, place.membership, engine, rate_toward(place.switches[0], interface), place.local)
 
 
-def membership(place: Assigned, world_size: int, peers: tuple[int, ...]) -> Membership:
-    """What the worker needs of what the controller assigned."""
+def membership(place: Assigned, world_size: int, ready: Ready | None = None) -> Membership:
+    """What the worker needs of what the controller assigned. Before the job is `ready`, a rank knows no other."""
     return Membership(
         job=place.job,
         generation=place.generation,
@@ -246,7 +246,8 @@ def membership(place: Assigned, world_size: int, peers: tuple[int, ...]) -> Memb
         lanes=place.lanes,
         block_size=place.block_size,
         first_seq=place.first_seq,
-        peers=peers,
+        peers=ready.peers if ready is not None else (place.worker,),
+        hosts=ready.leaders if ready is not None else (),
         abort_secret=place.abort_secret,
     )
 

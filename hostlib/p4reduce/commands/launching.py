@@ -35,6 +35,7 @@ def describe(place: Place) -> str:
     words: dict[str, object] = {
         **asdict(place.membership),
         "peers": ",".join(map(str, place.membership.peers)),
+        "hosts": ",".join(map(str, place.membership.hosts)),
         "link": link.kind,
         "socket": first,
         "switch": place.switch,

@@ -97,13 +97,22 @@ def altered(membership: Membership, task: Task) -> MismatchError:
     )
 
 
-def gone_ahead(rank: int, half: int, seq: int, ranks: Sequence[int]) -> MismatchError:
-    """Of a switch that has counted these ranks in a round in which none can be while `rank` is where it is."""
+def gone_ahead(membership: Membership, half: int, seq: int, ranks: Sequence[int]) -> MismatchError:
+    """Of a switch that has counted these ranks' packets in a round in which none can be while this rank is where it
+    is."""
     return MismatchError(
-        f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} went ahead of the others: the switch has "
-        f"counted round {seq} in slot {half >> 1}, though this rank, {rank}, has not ended a round that comes before "
-        "it. Check that all ranks run the same version, and that their machines are sound"
+        f"rank{'s' if len(ranks) > 1 else ''} {', '.join(_with_host(membership, rank) for rank in ranks)} went ahead "
+        f"of the others: the switch has counted round {seq} in slot {half >> 1}, though this rank, {membership.rank}, "
+        "has not ended a round that comes before it. Check that all ranks run the same version, and that their "
+        "machines are sound"
     )
+
+
+def _with_host(membership: Membership, leader: int) -> str:
+    """ "4", or "4 (with 5, 6 of its host)" where they share a stream."""
+    hosts = membership.hosts or range(membership.world_size)
+    others = [str(rank) for rank, host in enumerate(hosts) if host == hosts[leader] and rank != leader]
+    return f"{leader} (with {', '.join(others)} of its host)" if others else str(leader)
 
 
 def aborted(membership: Membership, packet: Packet) -> JobAborted:
