@@ -146,6 +146,9 @@ def test_nothing_is_left_when_it_is_interrupted(how: signal.Signals) -> None:
     [
         (("--target", "tofino"), "accepted are native, sim, bmv2"),
         (("--workers", "1"), "accepted are 2 to 32"),
+        (("--workers", "6", "--ranks-per-host", "4", "--link", "1gbit"), "accepted are 2 to 128, multiples of 4"),
+        (("--ranks-per-host", "4"), "--ranks-per-host 4 without --link"),
+        (("--link", "1gbit", "--local", "auto"), "with --ranks-per-host auto"),
         (("--link", "fast"), "accepted are rates"),
         (("--link", "1gbit", "--target", "bmv2"), "accepted are native and sim"),
     ],

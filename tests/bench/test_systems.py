@@ -8,6 +8,7 @@ import pytest
 
 from p4reduce_bench.allreduce import report, systems
 from p4reduce_bench.allreduce.grid import Case
+from p4reduce_bench.allreduce.measuring import least_traffic
 from p4reduce_bench.allreduce.systems import Failed, Figures, Setup, measure
 from p4reduce_bench.processes.children import ChildFailed
 
@@ -55,3 +56,28 @@ def test_a_row_is_of_the_slowest_rank() -> None:
     failed = report.row("p4reduce", "sim", CASES[0], Failed("no"), limit_s=0.5, bits_per_second=None)
     assert (failed.error, failed.target, failed.median_s) == ("no", "sim", None)
     assert report.table([row, failed]).row_count == 2
+
+
+def test_bytes_are_those_of_a_hosts_link() -> None:
+    """A rank on a switch counts its own packets, and one of the others all that crosses its host's interface."""
+    case = Case(4, 1000, "float32", 1.0, "all", "block", ranks_per_host=2)
+    sent = (7.0, 0.0, 4.0, 5.0)
+    figures: Figures = {
+        rank: {"traffic": {"tx_bytes": one}, "slots": 64, "seconds": [1.0], "wrong": 0} for rank, one in enumerate(sent)
+    }
+    rows = [report.row(system, "native", case, figures, 0.5, 10**9) for system in ("p4reduce", "gloo")]
+    assert [row.tx_bytes for row in rows] == [9, 7]
+    assert [row.ranks_per_host for row in rows] == [2, 2]
+    assert str(case).startswith("4 workers on 2 hosts, ")
+
+
+def test_the_limit_is_one_stream_a_host() -> None:
+    """Of blocks that no two workers have in common, a host's stream has those of all its workers."""
+    one = Case(4, 64 * 64, "float32", 0.25, "none", "block", ranks_per_host=4)
+    apart = Case(4, 64 * 64, "float32", 0.25, "none", "block")
+    same = Case(4, 64 * 64, "float32", 0.25, "all", "block", ranks_per_host=4)
+    least = {case: least_traffic(case, SETUP) for case in (one, apart, same)}
+    values = 4 * 64
+    assert least[one].sent - 16 * values > least[apart].sent
+    assert least[one].received == least[apart].received
+    assert least[same].sent < least[one].sent - 16 * values
