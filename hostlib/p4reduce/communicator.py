@@ -60,8 +60,8 @@ class Communicator:
 
         controller: "host:port"; by default P4REDUCE_CONTROLLER, else 127.0.0.1:7700.
         job: ranks that give the same name reduce together.
-        rank, world_size: by default RANK and WORLD_SIZE, as torchrun sets them. At most 32 ranks at one switch, and
-            255 in all.
+        rank, world_size: by default RANK and WORLD_SIZE, as torchrun sets them. At most 255 ranks, and at one switch
+            32 that send: one of each host where `local` is "auto".
         slots: packets under way at once; 0 for the controller's default. What it gives may be fewer.
         transport: "udp", "raw" or "scapy"; by default P4REDUCE_TRANSPORT, else "udp".
         interface: network interface toward the switch; by default the routing table decides.
@@ -76,8 +76,9 @@ class Communicator:
             "auto".
         link: the rate of this rank's link, such as "10gbit", by which `allreduce` chooses a layout; by default
             P4REDUCE_LINK, else what the interface toward the switch says, if it does.
-        local: "auto": where all ranks of the job are on one host, they reduce in its memory and send no packets, with
-            the same results; "off": all goes through the switch. By default P4REDUCE_LOCAL, else "auto".
+        local: "auto": ranks of one host reduce in its memory, with the same results. Where all ranks of the job are
+            there, they send no packets, else one of them does for all; "off": this rank sends for itself. By default
+            P4REDUCE_LOCAL, else "auto".
         on_admitted: called when the job has its slots, before the other ranks are waited for.
         attempt: for this library: with which another thread can give up joining.
         Raises ValueError for a wrong argument, JoinError when the job cannot be joined (SlotsExhausted where fewer
@@ -383,11 +384,19 @@ class Communicator:
     def __repr__(self) -> str:
         failure = self._engine.failure
         state = "" if failure is None else f", ended: {failure}"
-        way = "in its host's memory" if self._seat.local else self._transport_kind
         return (
             f"<Communicator: rank {self.rank} of {self.world_size} in job {self._job!r} at {self._controller}, "
-            f"{way}{state}>"
+            f"{self._way()}{state}>"
         )
+
+    def _way(self) -> str:
+        if self._seat.local:
+            return "in its host's memory"
+        membership = self._seat.membership
+        if membership.leader != self.rank:
+            return f"rank {membership.leader} sends for its host"
+        count = len(membership.neighbours)
+        return f"{self._transport_kind}, for {count} ranks of its host" if count > 1 else self._transport_kind
 
     def _sum(
         self,
