@@ -81,6 +81,7 @@ struct p4reduce_engine {
     bool closing, stopped, joined;
     unsigned asked, answered; // for a snapshot
     struct snapshot snapshot;
+    void (*take_snapshot)(p4reduce_engine *engine, double now); // under the lock: what others ask for, into `snapshot`
 
     // Where ranks reduce in their host's memory; else NULL. Then there are neither a worker nor a link.
     struct local *local;
@@ -100,9 +101,11 @@ struct p4reduce_engine {
     bool must_stop;
 };
 
-// What every engine has: made, given its thread, which runs `run` with the engine, and unmade.
+// What every engine has: made, given its thread, which runs `run` with the engine, stopped by that thread as the last
+// that it does, and unmade.
 p4reduce_engine *engine_make(const char *switch_address, const char *local_address);
 bool engine_start(p4reduce_engine *engine, void *(*run)(void *), const char *name, p4reduce_error *error);
+void engine_stop(p4reduce_engine *engine);
 void engine_destroy(p4reduce_engine *engine);
 
 // Under the lock: why no operations are taken any more; its status is P4REDUCE_OK while they are.

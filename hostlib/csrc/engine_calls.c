@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What any thread may ask of an engine, besides operations.
 #include "engine_driving.h"
-#include "engine_turns.h"
 
 #include "clock.h"
-#include "local_thread.h"
 #include "structures.h"
 
 #include <stdio.h>
@@ -48,10 +46,7 @@ p4reduce_status p4reduce_failure(p4reduce_engine *engine, p4reduce_error *error)
 static struct snapshot ask(p4reduce_engine *engine) {
     pthread_mutex_lock(&engine->lock);
     if (in_thread(engine)) {
-        if (engine->local != NULL)
-            local_take_snapshot(engine, clock_now());
-        else
-            engine_take_snapshot(engine, clock_now());
+        engine->take_snapshot(engine, clock_now());
     } else if (!engine->stopped) {
         const unsigned number = ++engine->asked;
         driving_wake(engine);

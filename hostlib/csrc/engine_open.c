@@ -2,6 +2,8 @@
 // Making and unmaking an engine.
 #include "engine_thread.h"
 
+#include "clock.h"
+#include "engine_turns.h"
 #include "local_thread.h"
 #include "structures.h"
 
@@ -111,6 +113,16 @@ bool engine_start(p4reduce_engine *engine, void *(*run)(void *), const char *nam
     return true;
 }
 
+void engine_stop(p4reduce_engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    engine->take_snapshot(engine, clock_now());
+    engine->answered = engine->asked;
+    engine->stopped = true;
+    pthread_cond_broadcast(&engine->changed);
+    pthread_cond_broadcast(&engine->untold);
+    pthread_mutex_unlock(&engine->lock);
+}
+
 p4reduce_engine *p4reduce_open(const p4reduce_membership *membership, const p4reduce_options *theirs,
                                p4reduce_error *error) {
     p4reduce_options options;
@@ -123,6 +135,7 @@ p4reduce_engine *p4reduce_open(const p4reduce_membership *membership, const p4re
         error_tell(error, P4REDUCE_NO_MEMORY, "no memory for an engine");
         return NULL;
     }
+    engine->take_snapshot = engine_take_snapshot;
     engine->worker = p4reduce_worker_new(membership, options.timing, error);
     if (engine->worker == NULL)
         goto failed;

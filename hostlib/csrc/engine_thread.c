@@ -23,12 +23,6 @@ void *engine_run(void *context) {
     }
     // The failure is set, so nothing was added to the inbox after the last look into it.
     engine_take_news(engine, clock_now());
-    pthread_mutex_lock(&engine->lock);
-    engine_take_snapshot(engine, clock_now());
-    engine->answered = engine->asked;
-    engine->stopped = true;
-    pthread_cond_broadcast(&engine->changed);
-    pthread_cond_broadcast(&engine->untold);
-    pthread_mutex_unlock(&engine->lock);
+    engine_stop(engine);
     return NULL;
 }

@@ -86,17 +86,20 @@ void engine_ended(void *context, const p4reduce_error *error) {
         on_end(own_context, error != NULL ? &copy : NULL);
 }
 
-static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
-    if (engine->oldest == NULL) {
+void engine_began(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
+    if (engine->oldest == NULL)
         engine->oldest_since = engine->busy_since = now;
-        if (engine->link->expect != NULL)
-            engine->link->expect(engine->link, operation->task->blocks / engine->membership.lanes);
-    }
     operation->newer = NULL;
     operation->older = engine->newest;
     *(engine->newest ? &engine->newest->newer : &engine->oldest) = operation;
     engine->newest = operation;
     engine->callbacks += operation->on_end != NULL;
+}
+
+static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
+    if (engine->oldest == NULL && engine->link->expect != NULL)
+        engine->link->expect(engine->link, operation->task->blocks / engine->membership.lanes);
+    engine_began(engine, operation, now);
     struct task *task = operation->task;
     operation->task = NULL;
     worker_submit(engine->worker, task, now);
@@ -111,6 +114,14 @@ void engine_take_snapshot(p4reduce_engine *engine, double now) {
     describe_wait(engine, now, snapshot->progress, sizeof snapshot->progress);
     engine->link->describe(engine->link, snapshot->link, sizeof snapshot->link);
     snapshot->unanswered = p4reduce_worker_unanswered(engine->worker, now, SILENCE_S);
+}
+
+void engine_answer(p4reduce_engine *engine, double now) {
+    if (engine->answered == engine->asked)
+        return;
+    engine->take_snapshot(engine, now);
+    engine->answered = engine->asked;
+    pthread_cond_broadcast(&engine->changed);
 }
 
 // Under the lock: takes the next operation out of the inbox. A callback is the engine's thread's to call, so no other
@@ -146,19 +157,20 @@ void engine_take_news(p4reduce_engine *engine, double now) {
         begin(engine, operation, now);
         pthread_mutex_lock(&engine->lock);
     }
-    if (engine->answered != engine->asked) {
-        engine_take_snapshot(engine, now);
-        engine->answered = engine->asked;
-        pthread_cond_broadcast(&engine->changed);
-    }
+    engine_answer(engine, now);
     pthread_mutex_unlock(&engine->lock);
 }
 
-static void fail_here(p4reduce_engine *engine, const p4reduce_error *error) {
+p4reduce_error engine_set_failure(p4reduce_engine *engine, const p4reduce_error *error) {
     pthread_mutex_lock(&engine->lock);
     set_failure(engine, error);
     const p4reduce_error failure = engine->failure;
     pthread_mutex_unlock(&engine->lock);
+    return failure;
+}
+
+static void fail_here(p4reduce_engine *engine, const p4reduce_error *error) {
+    const p4reduce_error failure = engine_set_failure(engine, error);
     worker_fail(engine->worker, &failure);
 }
 

@@ -47,6 +47,7 @@ p4reduce_engine *p4reduce_open_local(const p4reduce_membership *their_membership
         error_tell(error, P4REDUCE_NO_MEMORY, "no memory for an engine");
         return NULL;
     }
+    engine->take_snapshot = local_take_snapshot;
     engine->membership = membership;
     engine->local = make(&membership, &options, error);
     if (engine->local != NULL && engine_start(engine, local_run, options.thread_name, error))

@@ -51,23 +51,6 @@ void local_take_snapshot(p4reduce_engine *engine, double now) {
 
 // What other threads want, and what goes wrong.
 
-static void fail_here(p4reduce_engine *engine, const p4reduce_error *error) {
-    pthread_mutex_lock(&engine->lock);
-    if (engine->failure.status == P4REDUCE_OK)
-        engine->failure = *error;
-    pthread_mutex_unlock(&engine->lock);
-}
-
-static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
-    if (engine->oldest == NULL)
-        engine->oldest_since = engine->busy_since = now;
-    operation->newer = NULL;
-    operation->older = engine->newest;
-    *(engine->newest ? &engine->newest->newer : &engine->oldest) = operation;
-    engine->newest = operation;
-    engine->callbacks += operation->on_end != NULL;
-}
-
 // Of a failure from outside: who disagreed may have left before this rank has looked, and others say only that it has.
 static p4reduce_error cause_of(const p4reduce_engine *engine) {
     p4reduce_error error = engine->outside;
@@ -84,12 +67,8 @@ static void take_news(p4reduce_engine *engine, double now) {
     engine->must_stop = engine->closing;
     p4reduce_operation *operation;
     while ((operation = operation_pop(&engine->inbox)) != NULL)
-        begin(engine, operation, now);
-    if (engine->answered != engine->asked) {
-        local_take_snapshot(engine, now);
-        engine->answered = engine->asked;
-        pthread_cond_broadcast(&engine->changed);
-    }
+        engine_began(engine, operation, now);
+    engine_answer(engine, now);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -103,7 +82,7 @@ static void fail_late(p4reduce_engine *engine) {
     for (uint32_t rank = 0; rank < local->segment.ranks; rank++)
         if (is_awaited(local, rank))
             error.awaited[rank / 32] |= UINT32_C(1) << rank % 32;
-    fail_here(engine, &error);
+    engine_set_failure(engine, &error);
 }
 
 // Whether the operation under way goes on.
@@ -114,7 +93,7 @@ static bool goes_on(p4reduce_engine *engine) {
     if (engine->failure.status == P4REDUCE_OK && calls_differ(engine->local, engine->local->operations)) {
         p4reduce_error error;
         calls_mismatch(engine->local, engine->local->operations, &error);
-        fail_here(engine, &error);
+        engine_set_failure(engine, &error);
     }
     if (engine->failure.status == P4REDUCE_OK && now - engine->oldest_since >= engine->oldest->timeout)
         fail_late(engine);
@@ -132,7 +111,7 @@ static bool could_read(p4reduce_engine *engine, const struct read_failure *failu
         error_fill(&error, P4REDUCE_SYSTEM, "the tensor of rank %u cannot be read: %s", failure->rank,
                    strerror(failure->error));
     }
-    fail_here(engine, &error);
+    engine_set_failure(engine, &error);
     return false;
 }
 
@@ -235,7 +214,7 @@ static bool have_all_done(p4reduce_engine *engine) {
     error_fill(&error, P4REDUCE_ABORTED, "rank %u has failed in %s, while its memory was read", rank,
                engine->oldest->name);
     error.rank = (int32_t)rank;
-    fail_here(engine, &error);
+    engine_set_failure(engine, &error);
     return false;
 }
 
@@ -298,13 +277,7 @@ void *local_run(void *context) {
     take_news(engine, clock_now());
     while (engine->oldest != NULL)
         end(engine, &engine->failure);
-    pthread_mutex_lock(&engine->lock);
-    local_take_snapshot(engine, clock_now());
-    engine->answered = engine->asked;
-    engine->stopped = true;
-    pthread_cond_broadcast(&engine->changed);
-    pthread_cond_broadcast(&engine->untold);
-    pthread_mutex_unlock(&engine->lock);
+    engine_stop(engine);
     return NULL;
 }
 
