@@ -35,11 +35,14 @@ static void take_values(const struct rounds *rounds, struct slot *slot, const ui
         if (!(slot->active >> lane & 1))
             continue;
         const uint32_t key = slot->agreed[lane];
-        if (!slot->task->request.read_only || slot->task->gather != NULL) {
-            size_t count;
-            void *values = task_block(slot->task, block_of(rounds, slot, lane, key), &count);
-            numbers_dequantise(&slot->task->numbers, wire, count, 255 - (key & 255), values);
-        }
+        const struct task *task = slot->task;
+        const uint64_t block = block_of(rounds, slot, lane, key);
+        size_t count;
+        void *values = task_block(task, block, &count);
+        if (task->neighbours != NULL)
+            neighbours_take(task->neighbours, block, 255 - (key & 255), wire, numbers_words(&task->numbers, count));
+        if (!task->request.read_only || task->gather != NULL)
+            numbers_dequantise(&task->numbers, wire, count, 255 - (key & 255), values);
         wire += rounds->layout.lane_length;
         rounds->stats->blocks_received++;
     }

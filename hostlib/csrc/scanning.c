@@ -61,7 +61,7 @@ static void clear(struct task *task, uint64_t block) {
 // Whether a row's blocks of zeros are to be sent all the same: they have the least exponent of those that are not zero.
 static bool sends_zeros(const struct task *task, uint32_t row) {
     const uint32_t zeros = task->request.zeros;
-    return zeros == P4REDUCE_ZEROS_SENT || (zeros == P4REDUCE_ZEROS_FIRST && row == 0);
+    return zeros == P4REDUCE_ZEROS_SENT || (zeros == P4REDUCE_ZEROS_FIRST && row == 0 && task->first == 0);
 }
 
 // Scans the streams from `stream` on in one row. Returns how many blocks that were.
@@ -78,10 +78,13 @@ static uint32_t scan_row(struct task *task, uint32_t stream, uint32_t row) {
     const bool negative_zeros = numbers_scan(&task->numbers, from, values, task->block_size, exponents);
     const uint8_t least = task->numbers.type == P4REDUCE_INT32 ? BLOCK_NOT_FINITE : 1;
     const uint8_t zero = sends_zeros(task, row) ? least : BLOCK_ZERO;
+    for (uint32_t i = 0; i < count; i++)
+        exponents[i] = exponents[i] != BLOCK_ZERO ? exponents[i] : zero;
+    if (task->neighbours != NULL)
+        neighbours_agree(task->neighbours, block, count, exponents);
     for (uint32_t i = 0; i < count; i++) {
-        const uint8_t exponent = exponents[i] != BLOCK_ZERO ? exponents[i] : zero;
-        task->scanning.exponents[(stream + i) * task->scanning.stride + row] = exponent;
-        if (exponent != BLOCK_ZERO)
+        task->scanning.exponents[(stream + i) * task->scanning.stride + row] = exponents[i];
+        if (exponents[i] != BLOCK_ZERO)
             continue;
         task->scanning.zeros++;
         if (negative_zeros && !task->request.read_only)
@@ -90,9 +93,23 @@ static uint32_t scan_row(struct task *task, uint32_t stream, uint32_t row) {
     return count;
 }
 
+// The row after the next piece of a group's.
+static uint32_t end_of_piece(const struct task *task, uint32_t group) {
+    const uint32_t begin = task->scanning.scanned[group];
+    return begin + (uint32_t)smaller(task->scanning.piece, task->rows - begin);
+}
+
+bool scanning_may_go_on(const struct task *task, uint32_t slot) {
+    const uint32_t group = slot / GROUP_SLOTS, end = end_of_piece(task, group);
+    if (task->neighbours == NULL || end == 0)
+        return true;
+    const uint64_t streams = smaller((uint64_t)(group + 1) * GROUP_SLOTS * task->lanes, task->streams);
+    return neighbours_have_scanned(task->neighbours,
+                                   smaller((uint64_t)(end - 1) * task->streams + streams, task->blocks));
+}
+
 uint32_t scanning_more(struct task *task, uint32_t slot) {
-    const uint32_t group = slot / GROUP_SLOTS, begin = task->scanning.scanned[group];
-    const uint32_t end = begin + (uint32_t)smaller(task->scanning.piece, task->rows - begin);
+    const uint32_t group = slot / GROUP_SLOTS, begin = task->scanning.scanned[group], end = end_of_piece(task, group);
     uint32_t blocks = 0;
     for (uint32_t row = begin; row < end; row++)
         blocks += scan_row(task, group * GROUP_SLOTS * task->lanes, row);

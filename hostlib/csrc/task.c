@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { WORD_BYTES = 4 };
+
 static const char *const TYPE_NAMES[] = {
     [P4REDUCE_FLOAT32] = "float32",
     [P4REDUCE_INT32] = "int32",
@@ -58,6 +60,17 @@ static bool gather(struct task *task, const p4reduce_membership *membership, siz
                       membership->world_size);
 }
 
+// Deals the values to blocks, and these to streams.
+static void deal(struct task *task) {
+    task->blocks = task->count / task->block_size + (task->count % task->block_size != 0);
+    task->rows = (uint32_t)(task->blocks / task->streams + (task->blocks % task->streams != 0));
+    task->at_once = task->blocks <= task->lanes && task->numbers.type == P4REDUCE_INT32;
+    const uint64_t slots = (task->blocks + task->lanes - 1) / task->lanes, all = task->streams / task->lanes;
+    // At least one slot, so that an empty tensor is announced too and ranks of different shapes meet.
+    task->slots = (unsigned)(slots == 0 ? 1 : slots < all ? slots : all);
+    task->slots_left = task->slots;
+}
+
 struct task *task_new(const p4reduce_membership *membership, const p4reduce_request *theirs, bool in_packets,
                       p4reduce_error *error) {
     p4reduce_request request;
@@ -76,8 +89,8 @@ struct task *task_new(const p4reduce_membership *membership, const p4reduce_requ
     numbers.divisor = request.divisor == 1 ? 0 : request.divisor;
     const uint32_t streams = membership->slots * membership->lanes;
     unsigned block_size = membership->block_size * numbers.per_word;
-    uint64_t blocks = request.count / block_size + (request.count % block_size != 0);
-    uint64_t rows = blocks / streams + (blocks % streams != 0);
+    const uint64_t blocks = request.count / block_size + (request.count % block_size != 0);
+    const uint64_t rows = blocks / streams + (blocks % streams != 0);
     if (rows > MAX_STREAM_LENGTH) {
         error_fill(error, P4REDUCE_INVALID,
                    "tensor has %" PRIu64 " blocks, %" PRIu64 " in each of %" PRIu32
@@ -109,20 +122,12 @@ struct task *task_new(const p4reduce_membership *membership, const p4reduce_requ
         if (!gather(task, membership, block_size))
             goto no_memory;
         block_size = membership->block_size;
-        blocks = (task->count + block_size - 1) / block_size;
-        rows = 1;
     }
-    task->at_once = blocks <= membership->lanes && task->numbers.type == P4REDUCE_INT32;
-    const uint64_t slots = (blocks + membership->lanes - 1) / membership->lanes;
-    // At least one slot, so that an empty tensor is announced too and ranks of different shapes meet.
-    task->slots = slots == 0 ? 1 : slots < membership->slots ? (unsigned)slots : membership->slots;
-    task->slots_left = task->slots;
     task->block_size = block_size;
-    task->blocks = blocks;
     task->lanes = membership->lanes;
     task->streams = streams;
-    task->rows = (uint32_t)rows;
-    if (!scanning_open(task))
+    deal(task);
+    if (in_packets && !scanning_open(task))
         goto no_memory;
     return task;
 
@@ -132,9 +137,27 @@ no_memory:
     return NULL;
 }
 
+struct task *task_part(const struct task *whole, uint64_t first_block, uint64_t blocks, bool in_packets) {
+    struct task *part = malloc(sizeof *part);
+    if (part == NULL)
+        return NULL;
+    *part = *whole;
+    const uint64_t first = first_block * whole->block_size, most = blocks * whole->block_size;
+    part->data = (uint8_t *)whole->data + first * whole->numbers.value_bytes;
+    part->first = whole->first + first;
+    part->count = whole->count - first < most ? whole->count - first : most;
+    part->scanning = (struct scanning){.zeros = 0};
+    deal(part);
+    if (!in_packets || scanning_open(part))
+        return part;
+    task_free(part);
+    return NULL;
+}
+
 void task_free(struct task *task) {
     if (task != NULL) {
         free(task->gather);
+        free(task->neighbours);
         scanning_close(task);
         free(task);
     }
@@ -147,9 +170,16 @@ bool task_finish(struct task *task) {
 size_t task_quantise(const struct task *task, uint64_t block, unsigned exponent, uint8_t *wire) {
     size_t count;
     const void *values = task_block(task, block, &count);
-    const uint64_t first = block * task->block_size;
-    numbers_quantise(&task->numbers, values, count, exponent, first, wire);
-    if (task->request.residual != NULL && task->gather == NULL)
-        numbers_residual(&task->numbers, values, wire, count, exponent, task->request.residual + first);
-    return numbers_words(&task->numbers, count);
+    const uint64_t first = task->first + block * task->block_size;
+    const size_t words = numbers_words(&task->numbers, count);
+    if (task->neighbours != NULL && !neighbours_leave_own(task->neighbours, block)) {
+        memset(wire, 0, words * WORD_BYTES);
+    } else {
+        numbers_quantise(&task->numbers, values, count, exponent, first, wire);
+        if (task->request.residual != NULL && task->gather == NULL)
+            numbers_residual(&task->numbers, values, wire, count, exponent, task->request.residual + first);
+    }
+    if (task->neighbours != NULL)
+        neighbours_add(task->neighbours, block, count, exponent, wire);
+    return words;
 }

@@ -5,6 +5,7 @@
 
 #include "fingerprint.h"
 #include "gather.h"
+#include "neighbours.h"
 #include "numbers.h"
 #include "wire/constants.h"
 
@@ -32,8 +33,10 @@ struct task {
     // What is added: the request's values, or all ranks'.
     struct numbers numbers;
     void *data;
+    uint64_t first; // value of the request's, of a task that is a part of it
     uint64_t count;
     struct gather *gather; // NULL where each rank adds its values
+    struct neighbours *neighbours; // whose values the task carries, too, as parts of requests do; NULL for none
     bool at_once;          // the first round carries values, and is the only one
     uint32_t counter;
     uint32_t fingerprint;
@@ -46,10 +49,14 @@ struct task {
     struct scanning scanning;
 };
 
-// What the worker makes of a caller's request. in_packets: not in memory that ranks share, where nothing is gathered.
+// What the worker makes of a caller's request. in_packets: else it is not for a worker, nothing is gathered, and
+// others scan it.
 // NULL where it is not accepted, and `error` says why.
 struct task *task_new(const p4reduce_membership *membership, const p4reduce_request *theirs, bool in_packets,
                       p4reduce_error *error);
+
+// A task of some of another's blocks, with numbers like its. NULL where there is no memory.
+struct task *task_part(const struct task *whole, uint64_t first_block, uint64_t blocks, bool in_packets);
 
 void task_free(struct task *task);
 
@@ -67,6 +74,9 @@ void scanning_close(struct task *task);
 // The key of the first block of a stream that is to be sent, from `number` on: NO_KEY if there is none. False where
 // that is not known yet; then `number` becomes the first that it can be.
 bool scanning_next_key(const struct task *task, uint32_t stream, uint32_t *number, uint32_t *key);
+
+// Whether scanning_more can be called for a slot: neighbours have scanned as much.
+bool scanning_may_go_on(const struct task *task, uint32_t slot);
 
 // Scans the next piece of the streams of a slot and those beside it. Returns how many blocks of the tensor it has.
 uint32_t scanning_more(struct task *task, uint32_t slot);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 enum { VALUES_ALIGNMENT = 64 };
+static const double LEAST_PATIENCE_S = 20e-6, MOST_PATIENCE_S = 1e-3;
 
 // Tasks.
 
@@ -47,7 +48,7 @@ static void end(p4reduce_worker *worker, const p4reduce_error *error, bool insis
 // Sends the packet of the round that has begun, or lets it wait for the scan.
 static void send_round(p4reduce_worker *worker, struct slot *slot, double now) {
     bool complete = rounds_complete(&worker->rounds, slot);
-    if (!complete && worker->waiting == 0) { // else others' turn is first
+    if (!complete && worker->waiting == 0 && scanning_may_go_on(slot->task, slot->index)) { // else others' turn is first
         scanning_more(slot->task, slot->index);
         complete = rounds_complete(&worker->rounds, slot);
     }
@@ -59,11 +60,12 @@ static void send_round(p4reduce_worker *worker, struct slot *slot, double now) {
     }
 }
 
-// Scans for a slot that waits until its packet can be sent, but no more than `budget` blocks and a piece. Returns what
-// of that is left.
+// Scans for a slot that waits until its packet can be sent, but no more than `budget` blocks and a piece, and as far as
+// neighbours have scanned. Returns what of that is left.
 static uint32_t scan_for(p4reduce_worker *worker, struct slot *slot, uint32_t budget, double now) {
     bool complete;
-    while (!(complete = rounds_complete(&worker->rounds, slot)) && budget > 0) {
+    while (!(complete = rounds_complete(&worker->rounds, slot)) && budget > 0 &&
+           scanning_may_go_on(slot->task, slot->index)) {
         const uint32_t blocks = scanning_more(slot->task, slot->index);
         budget -= blocks < budget ? blocks : budget;
     }
@@ -77,12 +79,16 @@ static uint32_t scan_for(p4reduce_worker *worker, struct slot *slot, uint32_t bu
 // Goes on with the scan, for the oldest task's slots first, and of these for the first, as all ranks do: so the first
 // are soon done, and wait for nobody.
 static void scan(p4reduce_worker *worker, double now) {
+    const uint32_t waited = worker->waiting;
     uint32_t budget = SCAN_BLOCKS;
     for (struct task *task = worker->oldest; task != NULL && worker->waiting > 0; task = task->next)
         for (uint32_t index = 0; index < task->slots; index++)
             if (worker->slots[index].task == task && worker->slots[index].unknown)
                 budget = scan_for(worker, &worker->slots[index], budget, now);
-    worker->scan_at = worker->waiting > 0 ? now : NEVER;
+    // Where only neighbours can go on, it looks again after a while.
+    const bool stuck = budget == SCAN_BLOCKS && worker->waiting == waited;
+    worker->patience = stuck ? fmin(fmax(2 * worker->patience, LEAST_PATIENCE_S), MOST_PATIENCE_S) : 0;
+    worker->scan_at = worker->waiting > 0 ? now + worker->patience : NEVER;
 }
 
 // Begins the slot's next task, the first from `task` on that uses this slot, if there is one.
@@ -178,7 +184,8 @@ void worker_submit(p4reduce_worker *worker, struct task *task, double now) {
     }
     task->counter = worker->counter++;
     task->fingerprint = fingerprint(task->counter, task->dtype, task->reduce_op, task->request.count);
-    task->numbers.seed = task->fingerprint | worker->membership.rank;
+    if (!worker->membership.sharing) // else it is the whole request's, of which the task is a part
+        task->numbers.seed = task->fingerprint | worker->membership.rank;
     task->previous = worker->newest;
     *(worker->newest ? &worker->newest->next : &worker->oldest) = task;
     worker->newest = task;
@@ -211,7 +218,7 @@ void p4reduce_worker_receive(p4reduce_worker *worker, const void *payload, size_
 
 void p4reduce_worker_tick(p4reduce_worker *worker, double now) {
     recovery_tick(&worker->recovery, now);
-    if (worker->waiting > 0)
+    if (now >= worker->scan_at)
         scan(worker, now);
 }
 
