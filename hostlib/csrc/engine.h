@@ -28,6 +28,8 @@ struct p4reduce_operation {
     p4reduce_error error;
     // The driver's: among those under way.
     struct p4reduce_operation *newer, *older;
+    unsigned parts; // under way, where ranks share a stream
+    bool all_parts; // there will be no more
 };
 
 struct operation_queue {
@@ -86,6 +88,9 @@ struct p4reduce_engine {
     // Where ranks reduce in their host's memory; else NULL. Then there are neither a worker nor a link.
     struct local *local;
 
+    // Where ranks of a host share a stream; else NULL. Of them, the leader alone has a worker and a link.
+    struct host *host;
+
     // The driver's.
     p4reduce_worker *worker;
     struct link *link;
@@ -104,6 +109,8 @@ struct p4reduce_engine {
 // What every engine has: made, given its thread, which runs `run` with the engine, stopped by that thread as the last
 // that it does, and unmade.
 p4reduce_engine *engine_make(const char *switch_address, const char *local_address);
+bool engine_open_network(p4reduce_engine *engine, const p4reduce_membership *membership,
+                         const p4reduce_options *options, p4reduce_error *error); // its worker and link
 bool engine_start(p4reduce_engine *engine, void *(*run)(void *), const char *name, p4reduce_error *error);
 void engine_stop(p4reduce_engine *engine);
 void engine_destroy(p4reduce_engine *engine);

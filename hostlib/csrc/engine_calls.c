@@ -3,6 +3,7 @@
 #include "engine_driving.h"
 
 #include "clock.h"
+#include "host.h"
 #include "structures.h"
 
 #include <stdio.h>
@@ -92,6 +93,8 @@ void p4reduce_close(p4reduce_engine *engine) {
     if (engine->link != NULL)
         engine->link->free(engine->link); // the socket is the caller's again
     engine->link = NULL;
+    if (engine->host != NULL)
+        host_leave(engine->host);
     close(engine->wake);
     engine->wake = -1;
     pthread_mutex_unlock(&engine->lock);

@@ -4,6 +4,7 @@
 
 #include "clock.h"
 #include "engine_turns.h"
+#include "host.h"
 #include "local_thread.h"
 #include "structures.h"
 
@@ -25,6 +26,7 @@ void engine_destroy(p4reduce_engine *engine) {
         engine->link->free(engine->link);
     p4reduce_worker_free(engine->worker);
     local_close(engine->local);
+    host_close(engine->host);
     if (engine->wake >= 0)
         close(engine->wake);
     free(engine->payloads);
@@ -94,6 +96,24 @@ p4reduce_engine *engine_make(const char *switch_address, const char *local_addre
     return engine;
 }
 
+bool engine_open_network(p4reduce_engine *engine, const p4reduce_membership *membership,
+                         const p4reduce_options *options, p4reduce_error *error) {
+    engine->worker = p4reduce_worker_new(membership, options->timing, error);
+    if (engine->worker == NULL)
+        return false;
+    engine->membership = engine->worker->membership;
+    engine->link = open_link(options, &engine->worker->rounds.layout, error);
+    if (engine->link == NULL)
+        return false;
+    engine->payloads = calloc(engine->membership.slots, sizeof *engine->payloads);
+    engine->sorted = calloc(engine->membership.slots, sizeof *engine->sorted);
+    engine->grouped = calloc(engine->membership.slots, sizeof *engine->grouped);
+    if (engine->payloads != NULL && engine->sorted != NULL && engine->grouped != NULL)
+        return true;
+    error_tell(error, P4REDUCE_NO_MEMORY, "no memory for an engine");
+    return false;
+}
+
 bool engine_start(p4reduce_engine *engine, void *(*run)(void *), const char *name, p4reduce_error *error) {
     if (engine->wake < 0) {
         error_tell(error, P4REDUCE_SYSTEM, "no eventfd: errno %d", errno);
@@ -136,24 +156,13 @@ p4reduce_engine *p4reduce_open(const p4reduce_membership *membership, const p4re
         return NULL;
     }
     engine->take_snapshot = engine_take_snapshot;
-    engine->worker = p4reduce_worker_new(membership, options.timing, error);
-    if (engine->worker == NULL)
-        goto failed;
-    engine->membership = engine->worker->membership;
-    engine->link = open_link(&options, &engine->worker->rounds.layout, error);
-    if (engine->link == NULL)
-        goto failed;
-    engine->payloads = calloc(engine->membership.slots, sizeof *engine->payloads);
-    engine->sorted = calloc(engine->membership.slots, sizeof *engine->sorted);
-    engine->grouped = calloc(engine->membership.slots, sizeof *engine->grouped);
-    if (engine->payloads == NULL || engine->sorted == NULL || engine->grouped == NULL) {
-        error_tell(error, P4REDUCE_NO_MEMORY, "no memory for an engine");
-        goto failed;
+    if (engine_open_network(engine, membership, &options, error)) {
+        if (engine->membership.sharing)
+            error_tell(error, P4REDUCE_INVALID, "sharing is %" PRIu32 ": accepted by p4reduce_open_sharing alone",
+                       engine->membership.sharing);
+        else if (engine_start(engine, engine_run, options.thread_name, error))
+            return engine;
     }
-    if (engine_start(engine, engine_run, options.thread_name, error))
-        return engine;
-
-failed:
     engine_destroy(engine);
     return NULL;
 }

@@ -16,7 +16,8 @@ static const double DEFAULT_TIMEOUT_S = 1800;
 
 // NULL where there is none, and `error` says why.
 static p4reduce_operation *make(p4reduce_engine *engine, const p4reduce_request *request, p4reduce_error *error) {
-    struct task *task = task_new(&engine->membership, request, engine->local == NULL, error);
+    const bool in_packets = engine->local == NULL && engine->host == NULL;
+    struct task *task = task_new(&engine->membership, request, in_packets, error);
     if (task == NULL)
         return NULL;
     p4reduce_operation *operation = calloc(1, sizeof *operation);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine_turns.h"
 
+#include "awaited.h"
 #include "clock.h"
 #include "engine_bell.h"
 #include "engine_packets.h"
+#include "host_leader.h"
 #include "structures.h"
 
 #include <stdio.h>
@@ -15,6 +17,9 @@ static const double SILENCE_S = 3;
 
 // What the operations are waiting for, in words, as engine.py says it.
 static void describe_wait(const p4reduce_engine *engine, double now, char *text, size_t room) {
+    uint32_t awaited[8];
+    if (engine->host != NULL && leader_awaits(engine, text, room, awaited))
+        return;
     struct quiet quiet = {engine->switch_address, engine->heard_at, engine->link->trouble};
     if (engine->link->quietest != NULL)
         quiet = engine->link->quietest(engine->link);
@@ -30,18 +35,10 @@ static void describe_wait(const p4reduce_engine *engine, double now, char *text,
                  quiet.address, silence, hint, engine->local_address);
         return;
     }
-    char ranks[5 * MAX_RANKS + 8] = "results";
-    uint32_t awaited[8];
-    if (p4reduce_worker_awaited(engine->worker, awaited)) {
-        size_t used = 0;
-        unsigned count = 0;
-        for (unsigned rank = 0; rank < MAX_RANKS; rank++)
-            if (awaited[rank / 32] >> rank % 32 & 1)
-                used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%u", count++ ? ", " : "ranks ", rank);
-        if (count == 1) // "rank 3"
-            memmove(ranks + 4, ranks + 5, used - 4);
-    }
-    snprintf(text, room, "waiting for %s; last answer of the switch at %s: %.1f s ago", ranks, quiet.address, silence);
+    char ranks[AWAITED_TEXT_BYTES];
+    const bool known = p4reduce_worker_awaited(engine->worker, awaited) && awaited_ranks(awaited, ranks);
+    snprintf(text, room, "waiting for %.380s; last answer of the switch at %s: %.1f s ago", known ? ranks : "results",
+             quiet.address, silence);
 }
 
 // Operations.
@@ -100,6 +97,10 @@ static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double
     if (engine->oldest == NULL && engine->link->expect != NULL)
         engine->link->expect(engine->link, operation->task->blocks / engine->membership.lanes);
     engine_began(engine, operation, now);
+    if (engine->host != NULL) {
+        leader_begin(engine, operation);
+        return;
+    }
     struct task *task = operation->task;
     operation->task = NULL;
     worker_submit(engine->worker, task, now);
@@ -113,6 +114,10 @@ void engine_take_snapshot(p4reduce_engine *engine, double now) {
     snapshot->stats.seconds = engine->seconds;
     describe_wait(engine, now, snapshot->progress, sizeof snapshot->progress);
     engine->link->describe(engine->link, snapshot->link, sizeof snapshot->link);
+    if (engine->host != NULL) {
+        snapshot->stats.operations = engine->host->stats.operations; // which may be of several tasks each
+        leader_describe(engine, snapshot->link, sizeof snapshot->link);
+    }
     snapshot->unanswered = p4reduce_worker_unanswered(engine->worker, now, SILENCE_S);
 }
 
@@ -135,6 +140,12 @@ static p4reduce_operation *next_of_inbox(p4reduce_engine *engine) {
     return operation_pop(&engine->inbox);
 }
 
+static void end_all(p4reduce_engine *engine, const p4reduce_error *failure) {
+    worker_fail(engine->worker, failure);
+    if (engine->host != NULL)
+        leader_fail(engine, failure);
+}
+
 void engine_take_news(p4reduce_engine *engine, double now) {
     pthread_mutex_lock(&engine->lock);
     bell_answer(engine);
@@ -148,7 +159,7 @@ void engine_take_news(p4reduce_engine *engine, double now) {
     engine->must_stop = engine->closing;
     if (failure.status != P4REDUCE_OK) {
         pthread_mutex_unlock(&engine->lock);
-        worker_fail(engine->worker, &failure);
+        end_all(engine, &failure);
         pthread_mutex_lock(&engine->lock);
     }
     p4reduce_operation *operation;
@@ -169,9 +180,15 @@ p4reduce_error engine_set_failure(p4reduce_engine *engine, const p4reduce_error 
     return failure;
 }
 
-static void fail_here(p4reduce_engine *engine, const p4reduce_error *error) {
+void engine_fail(p4reduce_engine *engine, const p4reduce_error *error) {
     const p4reduce_error failure = engine_set_failure(engine, error);
-    worker_fail(engine->worker, &failure);
+    end_all(engine, &failure);
+}
+
+static void awaited_of(const p4reduce_engine *engine, uint32_t awaited[8]) {
+    char text[TEXT_BYTES];
+    if (engine->host == NULL || !leader_awaits(engine, text, sizeof text, awaited))
+        p4reduce_worker_awaited(engine->worker, awaited);
 }
 
 static void check_time_limit(p4reduce_engine *engine, double now) {
@@ -182,8 +199,8 @@ static void check_time_limit(p4reduce_engine *engine, double now) {
     describe_wait(engine, now, wait, sizeof wait);
     p4reduce_error error;
     error_fill(&error, P4REDUCE_TIMEOUT, "%s did not end within %g s: %s", oldest->name, oldest->timeout, wait);
-    p4reduce_worker_awaited(engine->worker, error.awaited);
-    fail_here(engine, &error);
+    awaited_of(engine, error.awaited);
+    engine_fail(engine, &error);
 }
 
 // The loop.
@@ -195,6 +212,8 @@ bool engine_turn(p4reduce_engine *engine) {
     const double now = clock_now();
     if (atomic_load(&engine->news))
         engine_take_news(engine, now);
+    if (engine->host != NULL)
+        leader_turn(engine, now);
     // What has arrived needs not be sent again, so the timers come after it.
     engine->wet_turns = dry ? 0 : engine->wet_turns + 1;
     if (dry || engine->wet_turns > MOST_WET_TURNS) {
@@ -203,9 +222,9 @@ bool engine_turn(p4reduce_engine *engine) {
     }
     p4reduce_error error;
     if (!engine_send_packets(engine, &error))
-        fail_here(engine, &error);
+        engine_fail(engine, &error);
     if (engine->worker->failure.status != P4REDUCE_OK)
-        fail_here(engine, &engine->worker->failure);
+        engine_fail(engine, &engine->worker->failure);
     return dry && !engine->must_stop;
 }
 
@@ -214,11 +233,14 @@ struct rest engine_rest(p4reduce_engine *engine, double limit) {
     struct rest rest = {
         .descriptors = {{.fd = engine->link->socket,
                          .events = (short)(engine->link->full ? POLLIN | POLLOUT : POLLIN)},
-                        {.fd = engine->wake, .events = POLLIN}},
+                        {.fd = engine->wake, .events = POLLIN},
+                        {.fd = -1}},
         .due = fmin(limit, p4reduce_worker_deadline(engine->worker)),
     };
     if (engine->oldest != NULL)
         rest.due = fmin(rest.due, engine->oldest_since + engine->oldest->timeout);
+    if (engine->host != NULL)
+        leader_rest(engine, &rest);
     return rest;
 }
 
@@ -226,7 +248,7 @@ bool engine_sleep(struct rest *rest) {
     struct timespec patience;
     if (!isinf(rest->due))
         patience = as_timespec(fmax(0, fmin(rest->due - clock_now(), 3600)));
-    return ppoll(rest->descriptors, 2, isinf(rest->due) ? NULL : &patience, NULL) > 0 &&
+    return ppoll(rest->descriptors, 3, isinf(rest->due) ? NULL : &patience, NULL) > 0 &&
            rest->descriptors[0].revents & POLLERR;
 }
 

@@ -13,7 +13,7 @@ bool engine_turn(p4reduce_engine *engine);
 
 // What to wait for, until `limit` at the latest.
 struct rest {
-    struct pollfd descriptors[2]; // the link's socket, and `wake`
+    struct pollfd descriptors[3]; // the link's socket, `wake`, and the bell of the host
     double due;
 };
 struct rest engine_rest(p4reduce_engine *engine, double limit);
@@ -32,6 +32,9 @@ void engine_began(p4reduce_engine *engine, p4reduce_operation *operation, double
 
 // Not under the lock: why no operations are taken any more, unless there is an earlier reason. Returns which it is.
 p4reduce_error engine_set_failure(p4reduce_engine *engine, const p4reduce_error *error);
+
+// Ends all operations, with this error or an earlier failure.
+void engine_fail(p4reduce_engine *engine, const p4reduce_error *error);
 
 // From within the worker: the operation, `context`, has its result, or an error that is the worker's failure too.
 void engine_ended(void *context, const p4reduce_error *error);

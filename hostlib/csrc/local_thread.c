@@ -3,6 +3,7 @@
 // gather the one before that; so ranks seldom wait for each other in between.
 #include "local_thread.h"
 
+#include "awaited.h"
 #include "clock.h"
 #include "engine_bell.h"
 #include "engine_turns.h"
@@ -25,18 +26,17 @@ static bool is_awaited(const struct local *local, uint32_t rank) {
     return rank != local->segment.rank && atomic_load(&other->through[local->awaits]) <= local->awaits_window;
 }
 
-static void describe_wait(const p4reduce_engine *engine, char *text, size_t room) {
+static void describe_wait(const p4reduce_engine *engine, char *text, size_t room, uint32_t awaited[8]) {
     const struct local *local = engine->local;
-    char ranks[5 * MAX_RANKS + 8] = "";
-    size_t used = 0;
-    unsigned count = 0;
+    char ranks[AWAITED_TEXT_BYTES];
+    memset(awaited, 0, 8 * sizeof *awaited);
     for (uint32_t rank = 0; engine->oldest != NULL && rank < local->segment.ranks; rank++)
         if (is_awaited(local, rank))
-            used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%u", count++ ? ", " : "", rank);
-    if (count == 0)
-        snprintf(text, room, "waiting for no rank");
+            awaited_add(awaited, rank);
+    if (awaited_ranks(awaited, ranks))
+        snprintf(text, room, "waiting for %.400s on this host", ranks);
     else
-        snprintf(text, room, "waiting for rank%s %s on this host", count > 1 ? "s" : "", ranks);
+        snprintf(text, room, "waiting for no rank");
 }
 
 void local_take_snapshot(p4reduce_engine *engine, double now) {
@@ -44,7 +44,8 @@ void local_take_snapshot(p4reduce_engine *engine, double now) {
     snapshot->stats = engine->local->stats;
     snapshot->stats.seconds = engine->seconds + (engine->oldest != NULL ? now - engine->busy_since : 0);
     snapshot->unanswered = -1;
-    describe_wait(engine, snapshot->progress, sizeof snapshot->progress);
+    uint32_t awaited[8];
+    describe_wait(engine, snapshot->progress, sizeof snapshot->progress, awaited);
     snprintf(snapshot->link, sizeof snapshot->link, "memory of this host, %s",
              engine->local->segment.readable ? "process_vm_readv" : "copies");
 }
@@ -73,15 +74,13 @@ static void take_news(p4reduce_engine *engine, double now) {
 }
 
 static void fail_late(p4reduce_engine *engine) {
-    const struct local *local = engine->local;
     char wait[TEXT_BYTES];
-    describe_wait(engine, wait, sizeof wait);
+    uint32_t awaited[8];
+    describe_wait(engine, wait, sizeof wait, awaited);
     p4reduce_error error;
     error_fill(&error, P4REDUCE_TIMEOUT, "%s did not end within %g s: %s", engine->oldest->name,
                engine->oldest->timeout, wait);
-    for (uint32_t rank = 0; rank < local->segment.ranks; rank++)
-        if (is_awaited(local, rank))
-            error.awaited[rank / 32] |= UINT32_C(1) << rank % 32;
+    memcpy(error.awaited, awaited, sizeof error.awaited);
     engine_set_failure(engine, &error);
 }
 

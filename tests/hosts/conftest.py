@@ -3,10 +3,16 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from p4reduce.fastpath.library import LibraryError, library
 from p4reduce.local.host import digest
+
+for folder in ("protocol", "hostlib"):  # for the model of the switch
+    sys.path.append(str(Path(__file__).parents[1] / folder))
 
 
 @pytest.fixture(autouse=True)

@@ -119,6 +119,14 @@ class NativeEngine(Carrier):
 
     def _open(self, membership: Membership, switch: str, name: str) -> int:
         """The C engine."""
+        error = c.Error.make()
+        handle: int | None = self._library.p4reduce_open(to_c(membership), self._options(switch, name), error)
+        if not handle:
+            raise to_exception(error)
+        return handle
+
+    def _options(self, switch: str, name: str) -> c.Options:
+        """Of an engine with the transport's network."""
         link = link_of(self._transport)
         if link is None:
             raise ValueError(
@@ -126,24 +134,16 @@ class NativeEngine(Carrier):
                 "DealtTransport of UdpTransports"
             )
         first, *more = link.sockets
-        error = c.Error.make()
-        handle: int | None = self._library.p4reduce_open(
-            to_c(membership),
-            c.Options.make(
-                link=link.kind,
-                socket=first,
-                headers=link.headers,
-                more_sockets=(ctypes.c_int32 * len(more))(*more) if more else None,
-                more_count=len(more),
-                switch_address=switch.encode(),
-                local_address=self._transport.local_address[0].encode(),
-                thread_name=name.encode()[:15],
-            ),
-            error,
+        return c.Options.make(
+            link=link.kind,
+            socket=first,
+            headers=link.headers,
+            more_sockets=(ctypes.c_int32 * len(more))(*more) if more else None,
+            more_count=len(more),
+            switch_address=switch.encode(),
+            local_address=self._transport.local_address[0].encode(),
+            thread_name=name.encode()[:15],
         )
-        if not handle:
-            raise to_exception(error)
-        return handle
 
     @property
     def failure(self) -> BaseException | None:

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// How ranks of one host wake each other up: through the sockets by which they have met, which also say who is gone. Only
+// who has said that it rests is called. The leader is connected with all, the others with the leader.
+#ifndef P4REDUCE_HOST_BELL_H
+#define P4REDUCE_HOST_BELL_H
+
+#include "host.h"
+
+// Whether there are sockets; false where there is no memory.
+bool host_bell_open(struct host *host);
+
+// Calls one rank, or all that this one is connected with.
+void host_ring(struct host *host, uint32_t index);
+void host_ring_all(struct host *host);
+
+// This rank is going to wait for its bell. What others do from now on, they call it for.
+void host_rest(struct host *host);
+
+// Takes what others have called for, and sees who is gone.
+void host_hear(struct host *host);
+
+// What becomes readable when there is something to hear; -1 where there is nobody.
+int host_bell(const struct host *host);
+
+#endif
