@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.job import Job, Member, list_ranks
 
 _MOST_NAMED = 8
@@ -15,10 +16,12 @@ def how_to_be_fewer(job: Job) -> str:
     hosts they are, and which ranks send for themselves beside others of their host."""
     hosts = Counter(map(_host, job.members.values()))
     followed = Counter(job.leaders.values())
-    alone = [rank for rank, one in job.members.items() if followed[rank] == 1 and hosts[_host(one)] > 1]
+    alone = [rank for rank, one in job.members.items() if one.stream != pb.SHARED] or [
+        rank for rank, one in job.members.items() if followed[rank] == 1 and hosts[_host(one)] > 1
+    ]
     text = (
-        f"its {job.world_size} ranks are on {len(hosts)} host{'s' if len(hosts) > 1 else ''}, and those of one host "
-        "are one worker if they use the C backend, the transport udp and local='auto', behind one port of the switch"
+        f"its {job.world_size} ranks are on {len(hosts)} host{'s' if len(hosts) > 1 else ''}, and those of one "
+        "host are one worker if all ranks use the C backend, the transport udp and local='auto', behind one port of the switch"
     )
     if not alone:
         return text

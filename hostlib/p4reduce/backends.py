@@ -14,6 +14,7 @@ from p4reduce.fastpath.engine import NativeEngine, link_of
 from p4reduce.fastpath.library import LibraryError, UnusableLibraryError
 from p4reduce.fastpath.numbers import simd_in_use
 from p4reduce.local.engine import MEETING_TIMEOUT_S, LocalEngine
+from p4reduce.local.sharing import SharingEngine
 from p4reduce.protocol import Membership, Worker
 from p4reduce.transport import Transport
 
@@ -78,3 +79,13 @@ def start_local_engine(transport: Transport, membership: Membership, *, name: st
     It owns the transport, which it does not use. timeout: seconds until all ranks must have come.
     """
     return LocalEngine(transport, membership, switch="", name=name, timeout=min(timeout, MEETING_TIMEOUT_S))
+
+
+def start_sharing_engine(
+    transport: Transport, membership: Membership, *, switch: str, name: str, timeout: float
+) -> SharingEngine:
+    """Starts what carries a communicator's operations in one stream with those of other ranks of its host; for C alone.
+
+    It owns the transport. timeout: seconds until these ranks must have come. The others are those of `start_engine`.
+    """
+    return SharingEngine(transport, membership, switch=switch, name=name, timeout=min(timeout, MEETING_TIMEOUT_S))

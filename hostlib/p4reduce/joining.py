@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from p4reduce.backends import select_backend, start_engine, start_local_engine
+from p4reduce.backends import select_backend, start_engine, start_local_engine, start_sharing_engine
 from p4reduce.carrier import Carrier
 from p4reduce.control.client import Assigned, Session, Tls
 from p4reduce.control.messages import Counted, Ready
@@ -71,6 +71,11 @@ class Place:
     def switch(self) -> str:
         """Where its switches are, for error messages."""
         return ",".join(map(str, self.switches))
+
+    @property
+    def meets(self) -> bool:
+        """Its engine shares memory with other ranks', and starts when all of them do."""
+        return self.local or bool(self.membership.hosts)
 
     def leave(self, *, well: bool = True) -> None:
         """Leaves the job, together with the other ranks. well: False ends the job for the others at once."""
@@ -134,7 +139,7 @@ def join_job(
 ) -> Place:
     """Joins the job and returns when all ranks have. Raises JoinError or TransportError.
 
-    at: the name of the switch that the rank is at, or "". host: as of `Session.join`.
+    at: the name of the switch that the rank is at, or "". host: as of `Session.join`; one of those may send for all.
     on_abort: called once, from a thread of the session's, when the job dies after that. on_counted: as of `Session`.
     on_admitted: called when the job has its slots, before the other ranks are waited for.
     attempt: with which another thread can give it up.
@@ -146,7 +151,9 @@ def join_job(
     try:
         if attempt is not None:
             attempt.begin(session)
-        place = session.join(job, rank, world_size, slots=slots, timeout=timeout, switch=at, host=host)
+        place = session.join(
+            job, rank, world_size, slots=slots, timeout=timeout, switch=at, host=host, shares_stream=bool(host)
+        )
         on_admitted()
         switches = tuple(Switch(at.ip, at.udp_port, at.mac) for at in place.aggregators)
         prober = Prober(membership(place, world_size), place.hello_nonce)
@@ -216,23 +223,32 @@ def take_seat(
         on_admitted=on_admitted,
         attempt=attempt,
     )
-    name = f"p4reduce rank {rank}"
     try:
-        if place.local:
-            engine = local_engine = start_local_engine(place.transport, place.membership, name=name, timeout=timeout)
-            log.info("job %r, rank %d: no packets, but %s", job, rank, local_engine.link())
-        else:
-            engine = start_engine(place.transport, place.membership, switch=place.switch, name=name)
+        engine = _start(place, job, timeout)
     except BaseException as error:
         aborted = place.session.aborted
         place.leave(well=False)
-        if place.local and isinstance(error, P4ReduceError):
+        if place.meets and isinstance(error, P4ReduceError):
             raise JoinError(str(aborted or error)) from error
         raise
     engine.on_silence = place.session.ask
     if place.session.aborted is not None:  # before there was an engine to tell
         engine.fail(place.session.aborted)
     return Seat(place.session, place.membership, engine, rate_toward(place.switches[0], interface), place.local)
+
+
+def _start(place: Place, job: str, timeout: float) -> Carrier:
+    """The engine, by where the job's ranks are."""
+    member = place.membership
+    name = f"p4reduce rank {member.rank}"
+    if place.local:
+        engine = start_local_engine(place.transport, member, name=name, timeout=timeout)
+        log.info("job %r, rank %d: no packets, but %s", job, member.rank, engine.link())
+        return engine
+    if place.meets:
+        log.info("job %r, rank %d: rank %d sends for ranks %s", job, member.rank, member.leader, member.neighbours)
+        return start_sharing_engine(place.transport, member, switch=place.switch, name=name, timeout=timeout)
+    return start_engine(place.transport, member, switch=place.switch, name=name)
 
 
 def membership(place: Assigned, world_size: int, ready: Ready | None = None) -> Membership:

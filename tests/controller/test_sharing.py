@@ -93,49 +93,37 @@ def test_beside_a_rank_of_an_earlier_release_all_send_for_themselves() -> None:
     assert desk.told_ready(sessions) == 3 * [pb.Ready(hosts=[0, 0, 0], answers=True)]
 
 
-def test_a_rank_that_keeps_its_stream_is_a_worker_beside_its_host() -> None:
+def test_where_a_rank_keeps_its_stream_all_do() -> None:
+    """It would not divide large operations as those do that share."""
     desk = SharingDesk(ONE_SWITCH)
     sessions = [
         desk.come(rank, 4, "h0" if rank != 1 else "", stream=pb.OWN if rank == 1 else pb.SHARED) for rank in range(4)
     ]
     for session in sessions:
         desk.hear_on(session, 0)
-    (ready, *_) = desk.told_ready(sessions)
-    assert list(ready.leaders) == [0, 1, 0, 0]
-    assert list(ready.peers) == [0, 1]
+    assert desk.told_ready(sessions) == 4 * [pb.Ready(hosts=[0, 1, 0, 0], answers=True)]
 
 
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 2), st.booleans(), st.sampled_from([LEAF1, LEAF2]), st.integers(5, 6)),
-        min_size=1,
-        max_size=12,
-    )
+    st.lists(st.tuples(st.integers(0, 2), st.sampled_from([LEAF1, LEAF2]), st.integers(5, 6)), min_size=1, max_size=12)
 )
-def test_who_shares_is_at_one_place_and_each_worker_has_one(places: list[tuple[int, bool, int, int]]) -> None:
-    """Of each rank: its host, whether it can share, its leaf, and its port there."""
+def test_who_shares_is_at_one_place_and_each_worker_has_one(places: list[tuple[int, int, int]]) -> None:
+    """Of each rank: its host, its leaf, and its port there."""
     desk = SharingDesk()
-    sessions = [
-        desk.come(rank, len(places), f"h{host}", stream=pb.SHARED if shares else pb.OWN)
-        for rank, (host, shares, *_) in enumerate(places)
-    ]
-    for session, (host, _, leaf, port) in zip(sessions, places, strict=True):
+    sessions = [desk.come(rank, len(places), f"h{host}") for rank, (host, *_) in enumerate(places)]
+    for session, (host, leaf, port) in zip(sessions, places, strict=True):
         desk.hear_on(session, host + 10 * port, leaf, port)
     job = desk.installs[0]
     told = desk.told_ready(sessions)
     leaders = list(told[0].leaders) or list(range(len(places)))
-    for rank, (one, (host, shares, leaf, port)) in enumerate(zip(leaders, places, strict=True)):
-        together = [
-            other
-            for other, place in enumerate(places)
-            if other == rank or (shares and place == (host, True, leaf, port))
-        ]
-        assert one == min(together)
+    for rank, (one, where) in enumerate(zip(leaders, places, strict=True)):
+        leaf = where[1]
+        assert one == places.index(where)
         ready = told[rank]
         assert (list(ready.leaders) or list(range(len(places)))) == leaders
         assert ranks_of(job.placements[leaf]) == list(ready.peers)
         assert list(ready.peers) == sorted(
-            {other for other, place in zip(leaders, places, strict=True) if place[2] == leaf}
+            {other for other, place in zip(leaders, places, strict=True) if place[1] == leaf}
         )
 
 
@@ -176,7 +164,7 @@ def test_more_hosts_than_a_switch_has_bits_for_are_refused_by_number() -> None:
     for session in sessions:
         message = desk.last(session).message
         assert "33 workers and 0 switches are below switch, and it can add up those of 32" in message
-        assert "its 66 ranks are on 33 hosts, and those of one host are one worker if they" in message
+        assert "its 66 ranks are on 33 hosts, and those of one host are one worker if all ranks" in message
         assert "not so" not in message
     assert not desk.installs
     assert not list(desk.jobs)
@@ -190,7 +178,7 @@ def test_who_could_be_fewer_workers_is_named() -> None:
     for rank, session in enumerate(sessions):
         desk.hear_on(session, min(rank // 12, 2), port=5 + min(rank // 12, 2))
     message = desk.last(sessions[7]).message
-    assert "35 workers and 0 switches are below switch, and it can add up those of 32; its 36 ranks are on 3 hosts" in (
+    assert "36 workers and 0 switches are below switch, and it can add up those of 32; its 36 ranks are on 3 hosts" in (
         message
     )
     assert "the C backend, the transport udp and local='auto', behind one port of the switch" in message

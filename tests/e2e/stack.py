@@ -138,6 +138,7 @@ class Stack(Family):
         calls_of: Mapping[int, Sequence[Call]] | None = None,
         backends: Mapping[int, str] | None = None,
         at: Sequence[str] = (),
+        hosts: Sequence[int] = (),
         **options: Any,
     ) -> Ranks:
         """Starts a job's ranks.
@@ -145,7 +146,7 @@ class Stack(Family):
         present: which; by default all. repeat: make the calls again until an error. forget: do not close.
         interfaces: "worker" gives rank 2 the interface worker2. calls_of: those of ranks that differ.
         backends: of ranks that shall have a certain one. at: the switches that they are at, in
-            turn. options: of Communicator.
+            turn. hosts: of each rank, a number of the host that it takes this one for. options: of Communicator.
         """
         children = {}
         for rank in present if present is not None else range(world_size):
@@ -162,6 +163,7 @@ class Stack(Family):
                 "calls": [asdict(call) for call in (calls_of or {}).get(rank, calls)],
                 "repeat": repeat,
                 "forget": forget,
+                "host": hosts[rank] if hosts else None,
             }
             command = [sys.executable, str(RANK), json.dumps(plan)]
             environment = {"OMP_NUM_THREADS": "1"}

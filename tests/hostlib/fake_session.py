@@ -64,10 +64,8 @@ class FakeSession:
         self.rank = -1
         self.timeout = 0.0
 
-    def join(
-        self, job: str, rank: int, world_size: int, *, slots: int, timeout: float, switch: str, host: str
-    ) -> Assigned:
-        del slots, switch, host
+    def join(self, job: str, rank: int, world_size: int, *, timeout: float, **options: object) -> Assigned:
+        del options
         self.job = self.controller.place(job, world_size)
         self.job.sessions[rank] = self
         self.rank, self.timeout = rank, timeout

@@ -22,51 +22,14 @@ from p4reduce.errors import CollectiveTimeout, MismatchError, P4ReduceError
 from p4reduce.local.engine import COPIES, LocalEngine
 from p4reduce.local.host import digest
 from p4reduce.protocol import Operation
-from p4reduce.protocol.blocks import ZERO, Blocks
 from p4reduce.protocol.fingerprint import fingerprint
-from p4reduce.protocol.halves import BFLOAT16, narrowed
-from p4reduce.protocol.numbers import WIRES, Wire, numbers_for, reference_allreduce
+from p4reduce.protocol.halves import narrowed
+from p4reduce.protocol.numbers import Wire, reference_allreduce
 
-from .engines import Ending, NoTransport, Ranks, memberships, ranks
+from .engines import Ending, NoTransport, memberships, ranks
+from .sums import DTYPES, check_random_sums, check_residuals, random_array
 
 SEED = int(os.environ.get("P4REDUCE_SEED", "1"))
-SIZES = (0, 1, 63, 64, 65, 5000, 8192, 8193, 20_000, 40_000, 131_072, 300_017)
-DTYPES = (*2 * (np.dtype(np.float32),), np.dtype(np.int32), np.dtype(np.float16), BFLOAT16)
-DENSITIES = (0.0, 0.01, 0.2, 0.5, 0.9, 1.0)
-
-
-def random_array(random: np.random.Generator, dtype: np.dtype[Any], size: int, density: float) -> npt.NDArray[Any]:
-    """Blocks of zeros among others, and some values that are seldom right by chance."""
-    there = np.repeat(random.random(size // 64 + 1) < density, 64)[:size]
-    if dtype == np.int32:
-        return np.where(there, random.integers(-(2**31), 2**31, size), 0).astype(np.int32)
-    zero = random.choice([0.0, -0.0])
-    values = np.where(there, random.standard_normal(size) * 10.0 ** random.integers(-6, 4, size), zero)
-    if size and random.random() < 0.4:
-        values[random.integers(size, size=3)] = random.choice([np.nan, np.inf, -np.inf, 1e-42])
-    with np.errstate(over="ignore"):
-        values = values.astype(np.float32)
-        return narrowed(values, dtype) if dtype != np.float32 else values
-
-
-def check_random_sums(job: Ranks, count: int, seed: int, block_size: int = 64) -> None:
-    random = np.random.default_rng(seed)
-    for number in range(count):
-        dtype = DTYPES[random.integers(len(DTYPES))]
-        wire: Wire = "int32" if dtype == np.int32 else random.choice(WIRES)
-        size, density = int(random.choice(SIZES)), float(random.choice(DENSITIES))
-        op = "avg" if dtype != np.int32 and random.random() < 0.3 else "sum"
-        arrays = [random_array(random, dtype, size, density) for _ in job.engines]
-        operations = [
-            Operation(array.copy(), wire=wire, reduce_op=op, divisor=len(arrays) if op == "avg" else 1)
-            for array in arrays
-        ]
-        called = fingerprint(job.operations, operations[0].numbers, op, size)
-        job.reduce(operations)
-        with np.errstate(all="ignore"):
-            expected = reference_allreduce(arrays, op, block_size, wire, called)
-        for rank, operation in enumerate(operations):
-            assert operation.data.tobytes() == expected.tobytes(), (seed, number, rank, operation, wire, density)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
@@ -126,28 +89,8 @@ def test_ranks_may_have_16_bit_floats_and_float32(size: int, density: float) -> 
 @pytest.mark.parametrize("wire", ["int32", "int8"])
 @pytest.mark.parametrize(("size", "density"), [(1000, 1.0), (200_000, 0.2), (200_000, 1.0)])
 def test_residuals(size: int, density: float, wire: Wire) -> None:
-    """They are what the wire has no digits for, of the blocks that are not zero here."""
-    random = np.random.default_rng(SEED)
-    arrays = [random_array(random, np.dtype(np.float32), size, density) for _ in range(3)]
-    residuals = [np.full(size, 7, np.float32) for _ in range(3)]
-    operations = [
-        Operation(array.copy(), wire=wire, residual=residual) for array, residual in zip(arrays, residuals, strict=True)
-    ]
-    called = fingerprint(0, operations[0].numbers, "sum", size)
     with ranks(3) as job:
-        job.reduce(operations)
-    numbers = numbers_for(np.dtype(np.float32), 3, wire)
-    each = 64 * numbers.per_word
-    exponents = np.max([Blocks(array, each).scan() for array in arrays], axis=0)
-    for rank, array in enumerate(arrays):
-        expected = np.full(size, 7, np.float32)
-        own = np.flatnonzero(Blocks(array, each).scan() != ZERO).tolist()
-        if own:
-            values, agreed = Blocks(array, each).gather(own), exponents[own].tolist()
-            with np.errstate(all="ignore"):
-                left = values - numbers.dequantise(numbers.quantise(values, agreed, own, called | rank), agreed)
-            Blocks(expected, each).scatter(own, np.where(np.isfinite(left), left, 0))
-        assert residuals[rank].tobytes() == expected.tobytes()
+        check_residuals(job, size, density, wire, SEED)
 
 
 @pytest.mark.parametrize("size", [500, 200_000])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What carries the operations of a job over several hosts, of which the ranks of each share one stream: the C engine."""
+"""What carries the operations of a job over several hosts, each of which has one stream: the C engine."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ class SharingEngine(NativeEngine):
         name: str = "p4reduce",
         timeout: float = MEETING_TIMEOUT_S,
     ) -> None:
-        """membership: one with `hosts`. timeout: seconds until all ranks of this host must be there. The other arguments
-        are those of `NativeEngine`; the transport of a rank that does not lead its host is only kept, and closed in the
-        end. Raises CollectiveTimeout or P4ReduceError."""
+        """membership: one with `hosts`. timeout: seconds until all ranks of this host must be there. The others are
+        those of `NativeEngine`; the transport of a rank that does not lead is only kept, and closed in the end. Raises CollectiveTimeout or P4ReduceError."""
         self._meeting_timeout = timeout
         super().__init__(transport, membership, switch=switch, name=name)
 
