@@ -21,7 +21,8 @@ def how_to_be_fewer(job: Job) -> str:
     ]
     text = (
         f"its {job.world_size} ranks are on {len(hosts)} host{'s' if len(hosts) > 1 else ''}, and those of one "
-        "host are one worker if all ranks use the C backend, the transport udp and local='auto', behind one port of the switch"
+        "host are one worker if all ranks use the C backend, the transport udp and local='auto', behind one port of "
+        "the switch"
     )
     if not alone:
         return text

@@ -28,7 +28,8 @@ class SharingEngine(NativeEngine):
         timeout: float = MEETING_TIMEOUT_S,
     ) -> None:
         """membership: one with `hosts`. timeout: seconds until all ranks of this host must be there. The others are
-        those of `NativeEngine`; the transport of a rank that does not lead is only kept, and closed in the end. Raises CollectiveTimeout or P4ReduceError."""
+        those of `NativeEngine`; the transport of a rank that does not lead is only kept, and closed in the end.
+        Raises CollectiveTimeout or P4ReduceError."""
         self._meeting_timeout = timeout
         super().__init__(transport, membership, switch=switch, name=name)
 
