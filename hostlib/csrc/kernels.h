@@ -57,6 +57,10 @@ struct kernels {
     void (*swap)(const void *from, size_t count, void *to);
     // Adds words of the wire to sums of them, as switches do: modulo 2^32.
     void (*add)(const uint8_t *wire, size_t count, uint8_t *sums);
+    // quantise, add and dequantise in one, where rounds_once_in_float32(up): adds up the values from number `begin` to
+    // `end` of all ranks, at `from`, and writes the sums at all `places`, `to`. NULL where it would be no faster.
+    void (*sum)(const float *const *from, size_t ranks, size_t begin, size_t end, int up, float *const *to,
+                size_t places);
     const struct halves *halves;
 };
 

@@ -3,18 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from p4reduce import settings
@@ -24,49 +17,12 @@ from p4reduce.local.host import digest
 from p4reduce.protocol import Operation
 from p4reduce.protocol.blocks import ZERO, Blocks
 from p4reduce.protocol.fingerprint import fingerprint
-from p4reduce.protocol.halves import BFLOAT16, narrowed
-from p4reduce.protocol.numbers import WIRES, Wire, numbers_for, reference_allreduce
+from p4reduce.protocol.halves import narrowed
+from p4reduce.protocol.numbers import Wire, numbers_for, reference_allreduce
 
-from .engines import Ending, NoTransport, Ranks, memberships, ranks
-
-SEED = int(os.environ.get("P4REDUCE_SEED", "1"))
-SIZES = (0, 1, 63, 64, 65, 5000, 8192, 8193, 20_000, 40_000, 131_072, 300_017)
-DTYPES = (*2 * (np.dtype(np.float32),), np.dtype(np.int32), np.dtype(np.float16), BFLOAT16)
-DENSITIES = (0.0, 0.01, 0.2, 0.5, 0.9, 1.0)
-
-
-def random_array(random: np.random.Generator, dtype: np.dtype[Any], size: int, density: float) -> npt.NDArray[Any]:
-    """Blocks of zeros among others, and some values that are seldom right by chance."""
-    there = np.repeat(random.random(size // 64 + 1) < density, 64)[:size]
-    if dtype == np.int32:
-        return np.where(there, random.integers(-(2**31), 2**31, size), 0).astype(np.int32)
-    zero = random.choice([0.0, -0.0])
-    values = np.where(there, random.standard_normal(size) * 10.0 ** random.integers(-6, 4, size), zero)
-    if size and random.random() < 0.4:
-        values[random.integers(size, size=3)] = random.choice([np.nan, np.inf, -np.inf, 1e-42])
-    with np.errstate(over="ignore"):
-        values = values.astype(np.float32)
-        return narrowed(values, dtype) if dtype != np.float32 else values
-
-
-def check_random_sums(job: Ranks, count: int, seed: int, block_size: int = 64) -> None:
-    random = np.random.default_rng(seed)
-    for number in range(count):
-        dtype = DTYPES[random.integers(len(DTYPES))]
-        wire: Wire = "int32" if dtype == np.int32 else random.choice(WIRES)
-        size, density = int(random.choice(SIZES)), float(random.choice(DENSITIES))
-        op = "avg" if dtype != np.int32 and random.random() < 0.3 else "sum"
-        arrays = [random_array(random, dtype, size, density) for _ in job.engines]
-        operations = [
-            Operation(array.copy(), wire=wire, reduce_op=op, divisor=len(arrays) if op == "avg" else 1)
-            for array in arrays
-        ]
-        called = fingerprint(job.operations, operations[0].numbers, op, size)
-        job.reduce(operations)
-        with np.errstate(all="ignore"):
-            expected = reference_allreduce(arrays, op, block_size, wire, called)
-        for rank, operation in enumerate(operations):
-            assert operation.data.tobytes() == expected.tobytes(), (seed, number, rank, operation, wire, density)
+from .engines import NoTransport, memberships, ranks
+from .starving import Reuses, starved, thread_of
+from .sums import DTYPES, SEED, check_random_sums, random_array
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
@@ -278,42 +234,6 @@ def test_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_digest_is_this_hosts() -> None:
     assert digest() == digest()
     assert len(digest()) == 64
-
-
-def thread_of(name: str) -> int:
-    """The engine's thread of that name."""
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            if (task / "comm").read_text().strip() == name:
-                return int(task.name)
-    raise AssertionError(f"no thread is called {name}")
-
-
-@contextlib.contextmanager
-def starved(thread: int) -> Iterator[None]:
-    """It shares a processor with one that always has something to do, and gets what that leaves: next to nothing."""
-    processor = min(os.sched_getaffinity(0))
-    os.sched_setaffinity(thread, {processor})
-    os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
-    spin = f"import os; os.sched_setaffinity(0, {{{processor}}})\nwhile True: pass"
-    with subprocess.Popen([sys.executable, "-c", spin]) as busy:
-        try:
-            yield
-        finally:
-            busy.kill()
-
-
-class Reuses(Ending):
-    """Of a caller that has another use for its tensor, once its operation has failed."""
-
-    def __init__(self, tensor: npt.NDArray[np.float32]) -> None:
-        super().__init__()
-        self._tensor = tensor
-
-    def __call__(self, error: BaseException | None) -> None:
-        if error is not None:
-            self._tensor.fill(777)
-        super().__call__(error)
 
 
 def test_what_a_rank_that_fails_does_with_its_tensor_is_in_no_sum() -> None:

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors at random, whose sums are held against the reference's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.protocol import Operation
+from p4reduce.protocol.fingerprint import fingerprint
+from p4reduce.protocol.halves import BFLOAT16, narrowed
+from p4reduce.protocol.numbers import WIRES, Wire, reference_allreduce
+
+from .engines import Ranks
+
+Array = npt.NDArray[Any]
+
+SEED = int(os.environ.get("P4REDUCE_SEED", "1"))
+SIZES = (0, 1, 63, 64, 65, 5000, 8192, 8193, 20_000, 40_000, 131_072, 300_017)
+DTYPES = (*2 * (np.dtype(np.float32),), np.dtype(np.int32), np.dtype(np.float16), BFLOAT16)
+DENSITIES = (0.0, 0.01, 0.2, 0.5, 0.9, 1.0)
+
+
+def random_array(random: np.random.Generator, dtype: np.dtype[Any], size: int, density: float) -> Array:
+    """Blocks of zeros among others, and some values that are seldom right by chance."""
+    there = np.repeat(random.random(size // 64 + 1) < density, 64)[:size]
+    if dtype == np.int32:
+        return np.where(there, random.integers(-(2**31), 2**31, size), 0).astype(np.int32)
+    zero = random.choice([0.0, -0.0])
+    values = np.where(there, random.standard_normal(size) * 10.0 ** random.integers(-6, 4, size), zero)
+    if size and random.random() < 0.4:
+        values[random.integers(size, size=3)] = random.choice([np.nan, np.inf, -np.inf, 1e-42])
+    with np.errstate(over="ignore"):
+        values = values.astype(np.float32)
+        return narrowed(values, dtype) if dtype != np.float32 else values
+
+
+def copied(rank: int, array: Array) -> Array:  # noqa: ARG001
+    return array.copy()
+
+
+def check_random_sums(
+    job: Ranks, count: int, seed: int, block_size: int = 64, place: Callable[[int, Array], Array] = copied
+) -> None:
+    """place: gives the array that a rank reduces, with the same values."""
+    random = np.random.default_rng(seed)
+    for number in range(count):
+        dtype = DTYPES[random.integers(len(DTYPES))]
+        wire: Wire = "int32" if dtype == np.int32 else random.choice(WIRES)
+        size, density = int(random.choice(SIZES)), float(random.choice(DENSITIES))
+        op = "avg" if dtype != np.int32 and random.random() < 0.3 else "sum"
+        arrays = [random_array(random, dtype, size, density) for _ in job.engines]
+        operations = [
+            Operation(place(rank, array), wire=wire, reduce_op=op, divisor=len(arrays) if op == "avg" else 1)
+            for rank, array in enumerate(arrays)
+        ]
+        called = fingerprint(job.operations, operations[0].numbers, op, size)
+        job.reduce(operations)
+        with np.errstate(all="ignore"):
+            expected = reference_allreduce(arrays, op, block_size, wire, called)
+        for rank, operation in enumerate(operations):
+            assert operation.data.tobytes() == expected.tobytes(), (seed, number, rank, operation, wire, density)
