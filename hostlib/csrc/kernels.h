@@ -9,6 +9,7 @@
 
 #define BLOCK_ZERO 0         // as an exponent: all values of the block are +0 or -0
 #define BLOCK_NOT_FINITE 255 // of float32: a value is NaN or infinite; of int32: any block that is not zero
+#define SCAN_AHEAD 4096 // bytes: what is asked of memory while so much before it is scanned, a page of the least size
 #define NAN_BITS UINT32_C(0x7FC00000)
 
 // One of the types of 16-bit floats.

@@ -62,6 +62,9 @@ AVX2 static inline __attribute__((always_inline)) bool scan_blocks(const uint32_
     __m256i negative_zeros = _mm256_setzero_si256();
     size_t block = 0;
     for (; block + LANES <= blocks; block += LANES, words += LANES * block_size) {
+        // Processors do not look beyond a page by themselves.
+        for (size_t i = 0; i < LANES * block_size; i += 2 * LANES)
+            _mm_prefetch((const char *)(words + i) + SCAN_AHEAD, _MM_HINT_T1);
         __m256i largest = largest_of_eight(words, block_size);
         __m256i at_least_one = _mm256_srli_epi32(_mm256_min_epu32(largest, two), 1); // where the block is not zero
         uint64_t bytes = lowest_bytes(_mm256_max_epu32(_mm256_srli_epi32(largest, 24), at_least_one));

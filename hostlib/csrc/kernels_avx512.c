@@ -71,6 +71,9 @@ AVX512 static inline __attribute__((always_inline)) bool scan_blocks(const uint3
     bool negative_zeros = false;
     size_t block = 0;
     for (; block + LANES <= blocks; block += LANES, words += LANES * block_size) {
+        // Processors do not look beyond a page by themselves.
+        for (size_t i = 0; i < LANES * block_size; i += LANES)
+            _mm_prefetch((const char *)(words + i) + SCAN_AHEAD, _MM_HINT_T1);
         __m512i largest = largest_of_sixteen(words, block_size);
         __mmask16 not_zero = _mm512_cmpgt_epu32_mask(largest, one);
         __m512i exponent = _mm512_srli_epi32(largest, 24);

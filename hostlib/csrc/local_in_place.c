@@ -24,17 +24,13 @@ void in_place_lend(struct local *local) {
 
 // Adding up.
 
-// False where there is no piece of that index in the tensor.
-static bool piece_of(const struct local *local, uint64_t index, struct piece *piece) {
+// So many blocks from number `first` on, or as many as are left of the tensor.
+static struct piece part_of(const struct local *local, uint64_t first, uint64_t blocks) {
     const struct task *task = local->task;
-    const uint64_t first = index * local->piece_blocks;
-    if (first >= task->blocks)
-        return false;
-    *piece = (struct piece){.window = local->windows, .first_block = first};
-    piece->blocks = (unsigned)smaller(task->blocks - first, local->piece_blocks);
-    piece->first_value = first * task->block_size;
-    piece->values = smaller(task->request.count - piece->first_value, (size_t)piece->blocks * task->block_size);
-    return true;
+    struct piece part = {.first_block = first, .blocks = (unsigned)smaller(task->blocks - first, blocks)};
+    part.first_value = first * task->block_size;
+    part.values = smaller(task->request.count - part.first_value, (size_t)part.blocks * task->block_size);
+    return part;
 }
 
 // What this rank has added up: blocks that are not zero, of each rank and of all together.
@@ -123,6 +119,17 @@ static void reduce(struct local *local, const struct piece *piece, struct added 
     }
 }
 
+// In parts that all ranks' values of stay in a processor's nearest cache, and whose scan asks for the next ones'.
+static void reduce_piece(struct local *local, uint64_t first, struct added *added) {
+    const struct task *task = local->task;
+    const uint64_t end = smaller(task->blocks, first + local->piece_blocks);
+    const uint64_t least = SCAN_AHEAD / (task->block_size * task->numbers.value_bytes), step = least > 0 ? least : 1;
+    for (uint64_t at = first; at < end; at += step) {
+        const struct piece part = part_of(local, at, smaller(step, end - at));
+        reduce(local, &part, added);
+    }
+}
+
 // Counts what was added up: what of this rank's is not zero, others have seen, too.
 static void tell_added(const struct local *local, const struct added *added) {
     for (uint32_t rank = 0; rank < local->segment.ranks; rank++)
@@ -167,11 +174,10 @@ bool in_place_carry(p4reduce_engine *engine) {
     struct local *local = engine->local;
     _Atomic uint32_t *next = &segment_window(&local->segment, local->windows)->next_piece;
     struct added added = {.together = 0};
-    struct piece piece;
-    while (piece_of(local, atomic_fetch_add(next, 1), &piece)) {
+    for (uint64_t first; (first = (uint64_t)atomic_fetch_add(next, 1) * local->piece_blocks) < local->task->blocks;) {
         if (!local_goes_on(engine) || !local_have_all_done(engine))
             return false;
-        reduce(local, &piece, &added);
+        reduce_piece(local, first, &added);
     }
     tell_added(local, &added);
     local_arrive(local, REDUCED, local->windows);
