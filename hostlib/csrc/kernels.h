@@ -9,6 +9,7 @@
 
 #define BLOCK_ZERO 0         // as an exponent: all values of the block are +0 or -0
 #define BLOCK_NOT_FINITE 255 // of float32: a value is NaN or infinite; of int32: any block that is not zero
+#define SCAN_AHEAD 4096 // bytes: what is asked of memory while so much before it is scanned, a page of the least size
 #define NAN_BITS UINT32_C(0x7FC00000)
 
 // One of the types of 16-bit floats.
@@ -57,6 +58,10 @@ struct kernels {
     void (*swap)(const void *from, size_t count, void *to);
     // Adds words of the wire to sums of them, as switches do: modulo 2^32.
     void (*add)(const uint8_t *wire, size_t count, uint8_t *sums);
+    // quantise, add and dequantise in one, where rounds_once_in_float32(up): adds up the values from number `begin` to
+    // `end` of all ranks, at `from`, and writes the sums at all `places`, `to`. NULL where it would be no faster.
+    void (*sum)(const float *const *from, size_t ranks, size_t begin, size_t end, int up, float *const *to,
+                size_t places);
     const struct halves *halves;
 };
 

@@ -62,6 +62,9 @@ AVX2 static inline __attribute__((always_inline)) bool scan_blocks(const uint32_
     __m256i negative_zeros = _mm256_setzero_si256();
     size_t block = 0;
     for (; block + LANES <= blocks; block += LANES, words += LANES * block_size) {
+        // Processors do not look beyond a page by themselves.
+        for (size_t i = 0; i < LANES * block_size; i += 2 * LANES)
+            _mm_prefetch((const char *)(words + i) + SCAN_AHEAD, _MM_HINT_T1);
         __m256i largest = largest_of_eight(words, block_size);
         __m256i at_least_one = _mm256_srli_epi32(_mm256_min_epu32(largest, two), 1); // where the block is not zero
         uint64_t bytes = lowest_bytes(_mm256_max_epu32(_mm256_srli_epi32(largest, 24), at_least_one));
@@ -247,6 +250,28 @@ AVX2 static void add(const uint8_t *wire, size_t count, uint8_t *sums) {
     kernels_portable.add(wire + 4 * i, count - i, sums + 4 * i);
 }
 
+AVX2 static void sum(const float *const *from, size_t ranks, size_t begin, size_t end, int up, float *const *to,
+                     size_t places) {
+    const __m256 scale = _mm256_set1_ps(float_power(up)), back = _mm256_set1_ps(float_power(-up));
+    size_t i = begin;
+    for (; i + 2 * LANES <= end; i += 2 * LANES) {
+        __m256i low = _mm256_setzero_si256(), high = low;
+        for (size_t rank = 0; rank < ranks; rank++) {
+            const float *values = from[rank] + i;
+            // As in quantise.
+            low = _mm256_add_epi32(low, _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(values), scale)));
+            high = _mm256_add_epi32(high, _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(values + LANES), scale)));
+        }
+        const __m256 first = _mm256_mul_ps(_mm256_cvtepi32_ps(low), back);
+        const __m256 second = _mm256_mul_ps(_mm256_cvtepi32_ps(high), back);
+        for (size_t place = 0; place < places; place++) {
+            _mm256_storeu_ps(to[place] + i, first);
+            _mm256_storeu_ps(to[place] + i + LANES, second);
+        }
+    }
+    kernels_portable.sum(from, ranks, i, end, up, to, places);
+}
+
 const struct kernels kernels_avx2 = {
     .name = "avx2",
     .scan_float32 = scan_float32,
@@ -259,6 +284,7 @@ const struct kernels kernels_avx2 = {
     .dequantise_8 = dequantise_8,
     .swap = swap,
     .add = add,
+    .sum = sum,
     .halves = &halves_avx2,
 };
 #else

@@ -71,6 +71,9 @@ AVX512 static inline __attribute__((always_inline)) bool scan_blocks(const uint3
     bool negative_zeros = false;
     size_t block = 0;
     for (; block + LANES <= blocks; block += LANES, words += LANES * block_size) {
+        // Processors do not look beyond a page by themselves.
+        for (size_t i = 0; i < LANES * block_size; i += LANES)
+            _mm_prefetch((const char *)(words + i) + SCAN_AHEAD, _MM_HINT_T1);
         __m512i largest = largest_of_sixteen(words, block_size);
         __mmask16 not_zero = _mm512_cmpgt_epu32_mask(largest, one);
         __m512i exponent = _mm512_srli_epi32(largest, 24);
@@ -265,6 +268,32 @@ AVX512 static void add(const uint8_t *wire, size_t count, uint8_t *sums) {
     }
 }
 
+// Of so many vectors' values, from number `i` on.
+AVX512 static inline __attribute__((always_inline)) void sum_vectors(const float *const *from, size_t ranks, size_t i,
+                                                                     int vectors, __m512 up, __m512 back,
+                                                                     float *const *to, size_t places) {
+    __m512i words[4];
+    for (int v = 0; v < vectors; v++)
+        words[v] = _mm512_setzero_si512();
+    for (size_t rank = 0; rank < ranks; rank++)
+        for (int v = 0; v < vectors; v++)
+            words[v] = _mm512_add_epi32(words[v], integers(_mm512_loadu_ps(from[rank] + i + v * LANES), up));
+    for (size_t place = 0; place < places; place++)
+        for (int v = 0; v < vectors; v++)
+            _mm512_storeu_ps(to[place] + i + v * LANES, _mm512_mul_ps(_mm512_cvtepi32_ps(words[v]), back));
+}
+
+AVX512 static void sum(const float *const *from, size_t ranks, size_t begin, size_t end, int up, float *const *to,
+                       size_t places) {
+    const __m512 power = _mm512_set1_ps((float)up), back = _mm512_set1_ps(float_power(-up));
+    size_t i = begin;
+    for (; i + 4 * LANES <= end; i += 4 * LANES)
+        sum_vectors(from, ranks, i, 4, power, back, to, places);
+    for (; i + LANES <= end; i += LANES)
+        sum_vectors(from, ranks, i, 1, power, back, to, places);
+    kernels_portable.sum(from, ranks, i, end, up, to, places);
+}
+
 const struct kernels kernels_avx512 = {
     .name = "avx512",
     .scan_float32 = scan_float32,
@@ -277,6 +306,7 @@ const struct kernels kernels_avx512 = {
     .dequantise_8 = dequantise_8,
     .swap = swap,
     .add = add,
+    .sum = sum,
     .halves = &halves_avx2, // as fast as with wider vectors
 };
 #else

@@ -52,6 +52,19 @@ static void dequantise(const uint8_t *wire, size_t count, int up, void *values) 
     }
 }
 
+static void sum(const float *const *from, size_t ranks, size_t begin, size_t end, int up, float *const *to,
+                size_t places) {
+    const double scale = double_power(up), back = double_power(-up);
+    for (size_t i = begin; i < end; i++) {
+        uint32_t words = 0;
+        for (size_t rank = 0; rank < ranks; rank++)
+            words += (uint32_t)lrint((double)from[rank][i] * scale);
+        const float value = (float)((double)(int32_t)words * back);
+        for (size_t place = 0; place < places; place++)
+            to[place][i] = value;
+    }
+}
+
 static int32_t within(int32_t value, int limit) {
     return value > limit ? limit : value < -limit ? -limit : value;
 }
@@ -138,5 +151,6 @@ const struct kernels kernels_portable = {
     .dequantise_8 = dequantise_8,
     .swap = swap,
     .add = add,
+    .sum = sum,
     .halves = &halves_portable,
 };

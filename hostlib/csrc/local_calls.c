@@ -3,6 +3,7 @@
 
 #include "structures.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -18,6 +19,8 @@ void calls_announce(const struct local *local, const struct task *task, uint64_t
     call->type = task->request.type;
     call->divisor = task->numbers.divisor;
     call->data = (uint64_t)(uintptr_t)task->request.data;
+    call->region = local->region;
+    call->in_place = local->in_place;
     snprintf(call->text, sizeof call->text, "<%s of %" PRIu64 " %s>", task->reduce_op, task->request.count,
              task->dtype);
     atomic_store_explicit(&call->number, number, memory_order_seq_cst);
@@ -57,6 +60,15 @@ void calls_mismatch(const struct local *local, uint64_t number, p4reduce_error *
                own != NULL ? own->fingerprint : 0);
 }
 
+// Where another rank's tensor is in this process; NULL with errno 0 where it lies in no region.
+static uint8_t *mapped(struct local *local, uint32_t rank, const struct region *region, size_t bytes) {
+    errno = region->number != 0 && (region->offset > region->size || bytes > region->size - region->offset) ? EFAULT : 0;
+    if (region->number == 0 || errno != 0)
+        return NULL;
+    uint8_t *base = mappings_find(&local->mappings, segment_rank(&local->segment, rank)->pid, region);
+    return base != NULL ? base + region->offset : NULL;
+}
+
 void calls_take(struct local *local, uint64_t number) {
     const struct task *task = local->task;
     local->alike = true;
@@ -65,5 +77,22 @@ void calls_take(struct local *local, uint64_t number) {
         numbers_of(&local->numbers[rank], task->numbers.kernels, call->type, task->numbers.wire, local->segment.ranks);
         local->numbers[rank].seed = task->fingerprint | rank;
         local->alike &= call->type == task->request.type && call->divisor == task->numbers.divisor;
+        local->mapped[rank] = NULL;
+        local->unmapped[rank] = 0;
+        if (rank == local->segment.rank || local->by_all)
+            continue;
+        local->mapped[rank] = mapped(local, rank, &call->region, task->request.count * local->numbers[rank].value_bytes);
+        local->unmapped[rank] = errno;
     }
+}
+
+bool calls_in_place(const struct local *local, uint64_t number) {
+    const struct call *own = call_of(local, local->segment.rank, number);
+    for (uint32_t rank = 0; own != NULL && rank < local->segment.ranks; rank++) {
+        const struct call *call = call_of(local, rank, number);
+        if (call == NULL || !call->in_place || call->fingerprint != own->fingerprint || call->type != own->type ||
+            call->divisor != own->divisor)
+            return false;
+    }
+    return own != NULL;
 }

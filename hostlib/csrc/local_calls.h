@@ -14,7 +14,10 @@ bool calls_differ(const struct local *local, uint64_t number);
 // What ranks have called, for the error that is theirs.
 void calls_mismatch(const struct local *local, uint64_t number, p4reduce_error *error);
 
-// When all ranks have come to the operation: takes down how each has its values.
+// When all ranks have come to the operation: takes down how each has its values, and where.
 void calls_take(struct local *local, uint64_t number);
+
+// Whether all ranks have come to the operation, have called the same, and let others write the sums to their tensors.
+bool calls_in_place(const struct local *local, uint64_t number);
 
 #endif

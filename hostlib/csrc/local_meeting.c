@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 
-enum { LAYOUT = 3 };
+enum { LAYOUT = 4 };
 static const double SLICE_S = 0.1;
 
 // Waits until all ranks have counted themselves in the word.
@@ -45,8 +46,19 @@ static void allow_reading(void) {
     fclose(file);
 }
 
-// Finds out whether all ranks can read each other's memory, and agrees on it.
-static bool probe(struct segment *segment, bool copies, double deadline) {
+// Whether this rank can open files of the others, of which each has the segment's: `memory` here.
+static bool maps_all(const struct segment *segment, int memory) {
+    struct stat status;
+    bool all = fstat(memory, &status) == 0;
+    for (uint32_t rank = 0; all && rank < segment->ranks; rank++) {
+        const struct rank_record *other = segment_rank(segment, rank);
+        all = region_is_there(other->pid, other->file, status.st_ino);
+    }
+    return all;
+}
+
+// Finds out whether all ranks can read each other's memory and map each other's regions, and agrees on it.
+static bool probe(struct segment *segment, int memory, bool copies, double deadline) {
     struct segment_head *head = segment_head(segment);
     struct rank_record *own = segment_rank(segment, segment->rank);
     const uint64_t number = (uint64_t)(clock_now() * 1e9) ^ (uint64_t)segment->rank << 56;
@@ -54,18 +66,23 @@ static bool probe(struct segment *segment, bool copies, double deadline) {
     if (place == NULL)
         return false;
     *place = number;
-    *own = (struct rank_record){.pid = getpid(), .probe = number, .probed_at = (uint64_t)(uintptr_t)place};
+    *own = (struct rank_record){.pid = getpid(), .probe = number, .probed_at = (uint64_t)(uintptr_t)place,
+                                .file = memory};
     if (!copies)
         allow_reading();
     bool all = meet(segment, &head->attached, deadline);
     if (all) {
         atomic_store(&own->reads_all, !copies && reads_all(segment));
+        atomic_store(&own->maps_all, maps_all(segment, memory));
         all = meet(segment, &head->probed, deadline);
     }
     free(place);
     bool readable = all;
-    for (uint32_t rank = 0; rank < segment->ranks; rank++)
+    segment->mappable = all;
+    for (uint32_t rank = 0; rank < segment->ranks; rank++) {
         readable &= atomic_load(&segment_rank(segment, rank)->reads_all);
+        segment->mappable &= atomic_load(&segment_rank(segment, rank)->maps_all);
+    }
     segment_can_read(segment, readable);
     return all;
 }
@@ -76,7 +93,7 @@ static bool share(struct segment *segment, const struct meeting *meeting, int me
     if (base == MAP_FAILED)
         return meeting_refused(error, "memory");
     segment->base = base;
-    if (probe(segment, copies, clock_now() + meeting->timeout))
+    if (probe(segment, memory, copies, clock_now() + meeting->timeout))
         return true;
     bool here[MAX_RANKS];
     for (uint32_t rank = 0; rank < segment->ranks; rank++)

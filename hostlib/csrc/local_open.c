@@ -7,8 +7,6 @@
 
 #include <stdlib.h>
 
-enum { MOST_BLOCK_BYTES = 1024 * 4 };
-
 static struct local *make(const p4reduce_membership *membership, const p4reduce_local_options *options,
                           p4reduce_error *error) {
     struct local *local = calloc(1, sizeof *local);
@@ -21,7 +19,8 @@ static struct local *make(const p4reduce_membership *membership, const p4reduce_
         goto failed;
     local->room = malloc(local->segment.ranks * local->segment.piece_bytes);
     local->words = malloc((size_t)2 * MOST_BLOCK_BYTES);
-    if (local->room != NULL && local->words != NULL)
+    local->exponents = malloc((size_t)local->segment.ranks * MOST_PIECE_BLOCKS);
+    if (local->room != NULL && local->words != NULL && local->exponents != NULL)
         return local;
     error_tell(error, P4REDUCE_NO_MEMORY, "no memory for an engine");
 

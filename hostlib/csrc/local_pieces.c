@@ -12,6 +12,25 @@ void local_begin(struct local *local, struct task *task) {
     local->by_all = task->blocks <= local->piece_blocks && task->request.count * VALUE_BYTES <= FEW_BYTES;
 }
 
+bool local_read(const struct local *local, const struct piece *piece, uint32_t rank, uint8_t *to,
+                struct read_failure *failure) {
+    const size_t value_bytes = local->numbers[rank].value_bytes;
+    const uint8_t *mapped = piece_mapped_values(local, piece, rank);
+    failure->rank = rank;
+    if (mapped != NULL) {
+        memcpy(to, mapped, piece->values * value_bytes);
+        return true;
+    }
+    if (!local->segment.readable) {
+        failure->error = local->unmapped[rank];
+        return false;
+    }
+    const struct call *call = &segment_rank(&local->segment, rank)->calls[local->operations % 2];
+    failure->error = segment_read(&local->segment, rank, call->data + value_bytes * piece->first_value, to,
+                                  piece->values * value_bytes);
+    return failure->error == 0;
+}
+
 bool local_piece(const struct local *local, uint64_t number, unsigned index, struct piece *piece) {
     const struct task *task = local->task;
     const uint64_t first = (number * local->segment.pieces + index) * local->piece_blocks;
@@ -52,13 +71,11 @@ static bool find_values(struct local *local, const struct piece *piece, struct s
                              segment_places(segment, piece->window, rank)[piece->index];
         } else if (rank == segment->rank) {
             source->values = piece_own_values(local, piece);
+        } else if (local->mapped[rank] != NULL) {
+            source->values = piece_mapped_values(local, piece, rank);
         } else {
             uint8_t *room = local->room + rank * segment->piece_bytes;
-            const struct call *call = &segment_rank(segment, rank)->calls[local->operations % 2];
-            failure->rank = rank;
-            failure->error = segment_read(segment, rank, call->data + numbers->value_bytes * piece->first_value, room,
-                                          piece->values * numbers->value_bytes);
-            if (failure->error)
+            if (!local_read(local, piece, rank, room, failure))
                 return false;
             source->values = room;
         }
@@ -195,7 +212,7 @@ bool local_reduce(struct local *local, const struct piece *piece, struct read_fa
     struct window_head *head = segment_window(segment, piece->window);
     uint8_t *agreed = segment_agreed(segment, piece->window, piece->index);
     const unsigned nonzero = agree(local, piece, sources, agreed);
-    const bool may_be_whole = segment->readable && local->alike && !local->task->request.read_only;
+    const bool may_be_whole = piece_may_stay(local) && local->alike && !local->task->request.read_only;
     head->owners[piece->index] = (uint8_t)segment->rank;
     if (nonzero == 0) {
         head->kinds[piece->index] = NOTHING;
@@ -232,20 +249,15 @@ bool local_gather(struct local *local, const struct piece *piece, struct read_fa
     const uint8_t kind = head->kinds[piece->index], owner = head->owners[piece->index];
     const uint8_t *agreed = segment_agreed(segment, piece->window, piece->index);
     count_blocks(local, piece, kind == NOTHING ? 0 : count_nonzero(agreed, piece->blocks));
-    if (kind == NOTHING || (kind == WHOLE && owner == segment->rank))
+    const bool clear = *piece_content(local, piece, segment->rank) == UNSCANNED;
+    if ((kind == NOTHING && !clear) || (kind == WHOLE && owner == segment->rank))
         return true;
     take_residual(local, piece, agreed);
     if (request->read_only)
         return true;
-    if (kind == WORDS) {
-        const bool clear = *piece_content(local, piece, segment->rank) == UNSCANNED;
+    if (kind != WHOLE) {
         write_values(local, piece, agreed, segment_sums(segment, piece->window, piece->index), clear);
         return true;
     }
-    const size_t value_bytes = local->task->numbers.value_bytes;
-    const struct call *call = &segment_rank(segment, owner)->calls[local->operations % 2];
-    failure->rank = owner;
-    failure->error = segment_read(segment, owner, call->data + value_bytes * piece->first_value,
-                                  piece_own_values(local, piece), piece->values * value_bytes);
-    return failure->error == 0;
+    return local_read(local, piece, owner, piece_own_values(local, piece), failure);
 }

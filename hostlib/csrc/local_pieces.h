@@ -4,8 +4,11 @@
 #ifndef P4REDUCE_LOCAL_PIECES_H
 #define P4REDUCE_LOCAL_PIECES_H
 
+#include "local_mappings.h"
 #include "local_segment.h"
 #include "task.h"
+
+enum { MOST_BLOCK_BYTES = 1024 * 4 }; // of words
 
 // A rank's side of what the ranks of its host reduce.
 struct local {
@@ -15,11 +18,20 @@ struct local {
     uint64_t operations; // that were begun
     uint8_t *room;       // for a piece of each rank
     uint8_t *words;      // for the words of two blocks
+    uint8_t *exponents;  // for those of a piece of each rank
+    struct mappings mappings;
+    uint64_t added, together; // as the segment had them after the last operation in place
     // The operation under way:
     struct task *task;
     struct numbers numbers[MAX_RANKS]; // as each rank has its values
     bool alike;                        // all ranks want their sums as the same values
     bool by_all;                       // so few values that every rank adds up all of them for itself
+    struct region region;              // that this rank's tensor lies in, lent for the operation; number 0: in none
+    bool in_place;                     // others may write the sums there
+    bool scanned;                      // it was said of its first window that all in it are not known
+    bool under_way;                    // all ranks do so, and add up in place
+    uint8_t *mapped[MAX_RANKS];        // where others' tensors are in this process; NULL for those that are not
+    int unmapped[MAX_RANKS];           // why not: an errno; 0 where they lie in no region
     unsigned piece_blocks;
     size_t copied; // bytes of the window that is scanned
     enum phase awaits; // of the window, for who asks
@@ -53,6 +65,10 @@ bool local_reduce(struct local *local, const struct piece *piece, struct read_fa
 // Takes the sums, where that is left to do. False where they cannot be read.
 bool local_gather(struct local *local, const struct piece *piece, struct read_failure *failure);
 
+// Copies a rank's values. False where they cannot be read.
+bool local_read(const struct local *local, const struct piece *piece, uint32_t rank, uint8_t *to,
+                struct read_failure *failure);
+
 // Parts of a piece.
 
 static inline size_t smaller(size_t one, size_t other) {
@@ -63,8 +79,19 @@ static inline uint8_t *piece_own_values(const struct local *local, const struct 
     return (uint8_t *)local->task->request.data + local->task->numbers.value_bytes * piece->first_value;
 }
 
+// Another rank's, where its tensor is mapped; else NULL.
+static inline uint8_t *piece_mapped_values(const struct local *local, const struct piece *piece, uint32_t rank) {
+    uint8_t *mapped = local->mapped[rank];
+    return mapped != NULL ? mapped + local->numbers[rank].value_bytes * piece->first_value : NULL;
+}
+
 static inline uint8_t *piece_exponents(const struct local *local, const struct piece *piece, uint32_t rank) {
     return segment_exponents(&local->segment, piece->window, rank, piece->index);
+}
+
+// Whether the others reach this rank's values where they are.
+static inline bool piece_may_stay(const struct local *local) {
+    return local->segment.readable || local->region.number != 0;
 }
 
 static inline uint8_t *piece_content(const struct local *local, const struct piece *piece, uint32_t rank) {

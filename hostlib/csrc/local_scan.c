@@ -62,7 +62,7 @@ void local_scan(struct local *local, const struct piece *piece) {
     uint8_t *exponents = piece_exponents(local, piece, local->segment.rank);
     if (piece->index == 0)
         local->copied = 0;
-    const bool readable = local->segment.readable && !local->by_all;
+    const bool readable = piece_may_stay(local) && !local->by_all;
     if (readable && task->request.zeros == P4REDUCE_ZEROS_SKIPPED && seems_dense(local, piece)) {
         *content = UNSCANNED;
         return;

@@ -6,7 +6,7 @@
 #ifndef P4REDUCE_LOCAL_SEGMENT_H
 #define P4REDUCE_LOCAL_SEGMENT_H
 
-#include "p4reduce_local.h"
+#include "local_regions.h"
 #include "wire/constants.h"
 
 #include <stdatomic.h>
@@ -48,7 +48,9 @@ struct call {
     _Atomic uint64_t number; // 1 for the job's first operation; 0 while there was none
     uint32_t fingerprint, type;
     float divisor;
-    uint64_t data; // where the tensor lies in the rank's memory
+    uint64_t data;        // where the tensor lies in the rank's memory
+    struct region region; // in which it lies, for others to map
+    uint32_t in_place;    // others may write the sums there
     char text[CALL_TEXT_BYTES];
 };
 
@@ -56,6 +58,9 @@ struct rank_record {
     _Alignas(LINE_BYTES) int32_t pid;
     uint64_t probe, probed_at; // a number, and where the rank's own memory has it
     atomic_bool reads_all;     // it can read the memory of all others
+    int32_t file;              // that has the segment there
+    atomic_bool maps_all;      // it can open the files of all others
+    _Atomic uint64_t added;    // of its blocks that are not zero: those that were added up in place, by all ranks
     struct call calls[2];      // that of operation n at n mod 2
     _Atomic uint64_t through[PHASES]; // windows
 };
@@ -69,6 +74,7 @@ struct window_head {
 struct segment_head {
     _Atomic uint32_t attached, probed;
     _Atomic uint64_t mismatch; // the number of the operation in which ranks have called different things; 0 for none
+    _Atomic uint64_t added; // blocks that are not zero everywhere: those of operations in place
     // The number of the first operation in which a rank has failed, times MAX_RANKS + 1, and the rank; 0 for none. Set
     // before that rank's tensor is its caller's again: what others have read of it may be anything.
     _Atomic uint64_t failed;
@@ -79,6 +85,7 @@ struct segment {
     size_t size;
     uint32_t rank, ranks;
     bool readable;         // all ranks can read each other's memory
+    bool mappable;         // all ranks can map each other's regions
     unsigned room_pieces;  // that a window has room for
     unsigned pieces;       // a window
     size_t piece_bytes;    // of values of 4 bytes

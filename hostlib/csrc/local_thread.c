@@ -9,6 +9,7 @@
 #include "engine_turns.h"
 #include "local_calls.h"
 #include "local_futex.h"
+#include "local_in_place.h"
 #include "structures.h"
 
 #include <fenv.h>
@@ -84,8 +85,7 @@ static void fail_late(p4reduce_engine *engine) {
     engine_set_failure(engine, &error);
 }
 
-// Whether the operation under way goes on.
-static bool goes_on(p4reduce_engine *engine) {
+bool local_goes_on(p4reduce_engine *engine) {
     const double now = clock_now();
     if (atomic_load(&engine->news))
         take_news(engine, now);
@@ -99,9 +99,11 @@ static bool goes_on(p4reduce_engine *engine) {
     return engine->failure.status == P4REDUCE_OK;
 }
 
-static bool could_read(p4reduce_engine *engine, const struct read_failure *failure) {
+bool local_could_read(p4reduce_engine *engine, const struct read_failure *failure) {
     if (failure->error == 0)
         return true;
+    if (!local_have_all_done(engine))
+        return false;
     p4reduce_error error;
     if (failure->error == ESRCH) {
         error_fill(&error, P4REDUCE_ABORTED, "rank %u has ended: its process is not there any more", failure->rank);
@@ -116,30 +118,28 @@ static bool could_read(p4reduce_engine *engine, const struct read_failure *failu
 
 // Waiting for the other ranks.
 
-// How often ranks have come to the end of a phase in the window's place when all have in this window.
-static uint32_t all_of(const struct local *local, uint64_t window) {
+uint32_t local_all_of(const struct local *local, uint64_t window) {
     return (uint32_t)(local->segment.ranks * (window / WINDOWS + 1));
 }
 
-static void arrive(struct local *local, enum phase phase, uint64_t window) {
+void local_arrive(struct local *local, enum phase phase, uint64_t window) {
     struct window_head *head = segment_window(&local->segment, window);
     struct rank_record *own = segment_rank(&local->segment, local->segment.rank);
     atomic_store_explicit(&own->through[phase], window + 1, memory_order_release);
-    if (atomic_fetch_add(&head->arrived[phase], 1) + 1 != all_of(local, window))
+    if (atomic_fetch_add(&head->arrived[phase], 1) + 1 != local_all_of(local, window))
         return;
     if (phase == REDUCED)
         atomic_store(&head->next_piece, 0); // nobody takes one any more, until all have gathered
     futex_wake_all(&head->arrived[phase]);
 }
 
-// Waits until all ranks are through with a phase of the window.
-static bool await(p4reduce_engine *engine, enum phase phase, uint64_t window) {
+bool local_await(p4reduce_engine *engine, enum phase phase, uint64_t window) {
     struct local *local = engine->local;
     _Atomic uint32_t *arrived = &segment_window(&local->segment, window)->arrived[phase];
     local->awaits = phase;
     local->awaits_window = window;
-    for (uint32_t seen; (int32_t)((seen = atomic_load(arrived)) - all_of(local, window)) < 0;) {
-        if (!goes_on(engine))
+    for (uint32_t seen; (int32_t)((seen = atomic_load(arrived)) - local_all_of(local, window)) < 0;) {
+        if (!local_goes_on(engine))
             return false;
         futex_wait(arrived, seen, SLICE_S);
     }
@@ -151,23 +151,25 @@ static bool await(p4reduce_engine *engine, enum phase phase, uint64_t window) {
 static bool scan(p4reduce_engine *engine, uint64_t number) {
     struct local *local = engine->local;
     const uint64_t window = local->windows + number;
-    if (window >= WINDOWS && !await(engine, GATHERED, window - WINDOWS))
+    if (number == 0 && local->scanned)
+        return true;
+    if (window >= WINDOWS && !local_await(engine, GATHERED, window - WINDOWS))
         return false;
     struct piece piece;
     for (unsigned index = 0; local_piece(local, number, index, &piece); index++)
         local_scan(local, &piece);
-    arrive(local, SCANNED, window);
+    local_arrive(local, SCANNED, window);
     return true;
 }
 
 static bool reduce(p4reduce_engine *engine, uint64_t number) {
     struct local *local = engine->local;
     const uint64_t window = local->windows + number;
-    if (!await(engine, SCANNED, window))
+    if (!local_await(engine, SCANNED, window))
         return false;
-    if (number == 0) {
+    if (number == 0 && !local->scanned) {
         if (calls_differ(local, local->operations))
-            return goes_on(engine);
+            return local_goes_on(engine);
         calls_take(local, local->operations);
     }
     struct window_head *head = segment_window(&local->segment, window);
@@ -176,22 +178,22 @@ static bool reduce(p4reduce_engine *engine, uint64_t number) {
     unsigned index = 0;
     while (local_piece(local, number, local->by_all ? index++ : atomic_fetch_add(&head->next_piece, 1), &piece))
         if (!local_reduce(local, &piece, &failure))
-            return could_read(engine, &failure);
-    arrive(local, REDUCED, window);
+            return local_could_read(engine, &failure);
+    local_arrive(local, REDUCED, window);
     return true;
 }
 
 static bool gather(p4reduce_engine *engine, uint64_t number) {
     struct local *local = engine->local;
     const uint64_t window = local->windows + number;
-    if (!local->by_all && !await(engine, REDUCED, window))
+    if (!local->by_all && !local_await(engine, REDUCED, window))
         return false;
     struct piece piece;
     struct read_failure failure = {.error = 0};
     for (unsigned index = 0; local_piece(local, number, index, &piece); index++)
         if (!local_gather(local, &piece, &failure))
-            return could_read(engine, &failure);
-    arrive(local, GATHERED, window);
+            return local_could_read(engine, &failure);
+    local_arrive(local, GATHERED, window);
     return true;
 }
 
@@ -202,8 +204,7 @@ static void tell_failure(const struct local *local) {
                                    local->operations * (MAX_RANKS + 1) + local->segment.rank);
 }
 
-// Whether no rank has failed in the operation under way or before, of which all has been read.
-static bool have_all_done(p4reduce_engine *engine) {
+bool local_have_all_done(p4reduce_engine *engine) {
     const struct local *local = engine->local;
     const uint64_t failed = atomic_load(&segment_head(&local->segment)->failed);
     if (failed == 0 || failed / (MAX_RANKS + 1) > local->operations)
@@ -225,19 +226,24 @@ static bool carry(p4reduce_engine *engine) {
     task->fingerprint = fingerprint(task->counter, task->dtype, task->reduce_op, task->request.count);
     task->numbers.seed = task->fingerprint | local->segment.rank;
     local_begin(local, task);
+    in_place_lend(local);
     local->awaits = SCANNED;
     local->awaits_window = local->windows;
     calls_announce(local, task, local->operations);
+    if (local->in_place && !in_place_meet(engine))
+        return false;
+    if (local->under_way)
+        return in_place_carry(engine);
     const uint64_t of_window = (uint64_t)local->segment.pieces * local->piece_blocks;
     const uint64_t windows = task->blocks > of_window ? (task->blocks + of_window - 1) / of_window : 1;
     for (uint64_t step = 0; step < windows + 2; step++)
-        if (!goes_on(engine) || (step < windows && !scan(engine, step)) ||
+        if (!local_goes_on(engine) || (step < windows && !scan(engine, step)) ||
             (step >= 1 && step <= windows && !reduce(engine, step - 1)) || (step >= 2 && !gather(engine, step - 2)))
             return false;
     const uint64_t last = local->windows + windows - 1;
     local->windows += windows;
     // Where others read this rank's tensor, they have to have done so.
-    return local->by_all || (await(engine, GATHERED, last) && have_all_done(engine));
+    return local->by_all || (local_await(engine, GATHERED, last) && local_have_all_done(engine));
 }
 
 // Ends the oldest operation.
@@ -262,11 +268,13 @@ void *local_run(void *context) {
         if (atomic_load(&engine->news))
             take_news(engine, clock_now());
         if (engine->oldest != NULL && engine->failure.status == P4REDUCE_OK) {
-            if (carry(engine)) {
+            const bool well = carry(engine);
+            if (!well)
+                tell_failure(engine->local);
+            in_place_take_back(engine->local, well);
+            if (well) {
                 engine->local->stats.operations++;
                 end(engine, NULL);
-            } else {
-                tell_failure(engine->local);
             }
         }
         while (engine->oldest != NULL && engine->failure.status != P4REDUCE_OK)
@@ -276,6 +284,7 @@ void *local_run(void *context) {
     take_news(engine, clock_now());
     while (engine->oldest != NULL)
         end(engine, &engine->failure);
+    mappings_close(&engine->local->mappings);
     engine_stop(engine);
     return NULL;
 }
@@ -286,5 +295,6 @@ void local_close(struct local *local) {
     segment_close(&local->segment);
     free(local->room);
     free(local->words);
+    free(local->exponents);
     free(local);
 }

@@ -178,6 +178,22 @@ void numbers_dequantise(const struct numbers *numbers, const uint8_t *wire, size
     }
 }
 
+bool numbers_sum(const struct numbers *numbers, const void *const *from, size_t ranks, size_t begin, size_t end,
+                 unsigned exponent, void *const *to, size_t places) {
+    const int up = scale_bits(numbers, exponent);
+    if (numbers->kernels->sum == NULL || numbers->type != P4REDUCE_FLOAT32 || numbers->wire != P4REDUCE_WIRE_INT32 ||
+        exponent == BLOCK_NOT_FINITE || !rounds_once_in_float32(up))
+        return false;
+    float *const *sums = (float *const *)to;
+    const bool divided = numbers->divisor != 0;
+    numbers->kernels->sum((const float *const *)from, ranks, begin, end, up, sums, divided ? 1 : places);
+    for (size_t i = begin; divided && i < end; i++)
+        sums[0][i] /= numbers->divisor;
+    for (size_t place = 1; divided && place < places; place++)
+        memcpy(sums[place] + begin, sums[0] + begin, (end - begin) * sizeof *sums[0]);
+    return true;
+}
+
 p4reduce_status p4reduce_scan(const char *simd, uint32_t type, const void *values, uint64_t count, uint32_t block_size,
                               uint8_t *exponents) {
     struct numbers numbers;

@@ -41,6 +41,12 @@ void numbers_quantise(const struct numbers *numbers, const void *values, size_t 
 void numbers_residual(const struct numbers *numbers, const void *values, const uint8_t *wire, size_t count,
                       unsigned exponent, float *residual);
 
+// Quantises, adds up and dequantises the values from number `begin` to `end` of a block at `ranks` ranks: `from` and
+// `to`, which may be the same memory, are where their tensors begin, as the numbers count, and all `places` get the
+// sums. False where that has to be done step by step.
+bool numbers_sum(const struct numbers *numbers, const void *const *from, size_t ranks, size_t begin, size_t end,
+                 unsigned exponent, void *const *to, size_t places);
+
 void numbers_dequantise(const struct numbers *numbers, const uint8_t *wire, size_t count, unsigned exponent,
                         void *values);
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from p4reduce.collectives.sites import CallSite
     from p4reduce.communicator import Communicator
     from p4reduce.handle import Handle
+    from p4reduce.local.memory import shared_empty
     from p4reduce.stats import Stats
 
     __version__: str
@@ -46,6 +47,7 @@ __all__ = [
     "UnsupportedDtype",
     "__version__",
     "backend",
+    "shared_empty",
 ]
 
 # Imported when first used, for they bring in gRPC, which the protocol and most commands do without.
@@ -55,6 +57,7 @@ _LAZY = {
     "CallSite": "p4reduce.collectives.sites",
     "Communicator": "p4reduce.communicator",
     "Handle": "p4reduce.handle",
+    "shared_empty": "p4reduce.local.memory",
     "Stats": "p4reduce.stats",
 }
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +16,9 @@ from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.halves import BFLOAT16, narrowed
 from p4reduce.protocol.numbers import WIRES, Wire, numbers_for, reference_allreduce
 
+Array = npt.NDArray[Any]
+
+SEED = int(os.environ.get("P4REDUCE_SEED", "1"))
 SIZES = (0, 1, 63, 64, 65, 5000, 8192, 8193, 20_000, 40_000, 131_072, 300_017)
 DTYPES = (*2 * (np.dtype(np.float32),), np.dtype(np.int32), np.dtype(np.float16), BFLOAT16)
 DENSITIES = (0.0, 0.01, 0.2, 0.5, 0.9, 1.0)
@@ -31,7 +35,7 @@ class Job(Protocol):
     def reduce(self, operations: Sequence[Operation]) -> None: ...
 
 
-def random_array(random: np.random.Generator, dtype: np.dtype[Any], size: int, density: float) -> npt.NDArray[Any]:
+def random_array(random: np.random.Generator, dtype: np.dtype[Any], size: int, density: float) -> Array:
     """Blocks of zeros among others, and some values that are seldom right by chance."""
     there = np.repeat(random.random(size // 64 + 1) < density, 64)[:size]
     if dtype == np.int32:
@@ -45,8 +49,19 @@ def random_array(random: np.random.Generator, dtype: np.dtype[Any], size: int, d
         return narrowed(values, dtype) if dtype != np.float32 else values
 
 
-def check_random_sums(job: Job, count: int, seed: int, block_size: int = 64, sizes: Sequence[int] = SIZES) -> None:
-    """Of a new job, or one that has had no others."""
+def copied(rank: int, array: Array) -> Array:  # noqa: ARG001
+    return array.copy()
+
+
+def check_random_sums(
+    job: Job,
+    count: int,
+    seed: int,
+    block_size: int = 64,
+    sizes: Sequence[int] = SIZES,
+    place: Callable[[int, Array], Array] = copied,
+) -> None:
+    """Of a new job, or one that has had no others. place: gives the array that a rank reduces, with the same values."""
     random = np.random.default_rng(seed)
     for number in range(count):
         dtype = DTYPES[random.integers(len(DTYPES))]
@@ -55,8 +70,8 @@ def check_random_sums(job: Job, count: int, seed: int, block_size: int = 64, siz
         op = "avg" if dtype != np.int32 and random.random() < 0.3 else "sum"
         arrays = [random_array(random, dtype, size, density) for _ in job.engines]
         operations = [
-            Operation(array.copy(), wire=wire, reduce_op=op, divisor=len(arrays) if op == "avg" else 1)
-            for array in arrays
+            Operation(place(rank, array), wire=wire, reduce_op=op, divisor=len(arrays) if op == "avg" else 1)
+            for rank, array in enumerate(arrays)
         ]
         called = fingerprint(job.operations, operations[0].numbers, op, size)
         job.reduce(operations)

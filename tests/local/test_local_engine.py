@@ -3,18 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from p4reduce import settings
@@ -26,10 +19,9 @@ from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.halves import narrowed
 from p4reduce.protocol.numbers import Wire, reference_allreduce
 
-from .engines import Ending, NoTransport, memberships, ranks
-from .sums import DTYPES, check_random_sums, check_residuals, random_array
-
-SEED = int(os.environ.get("P4REDUCE_SEED", "1"))
+from .engines import NoTransport, memberships, ranks
+from .starving import Reuses, starved, thread_of
+from .sums import DTYPES, SEED, check_random_sums, check_residuals, random_array
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
@@ -221,42 +213,6 @@ def test_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_digest_is_this_hosts() -> None:
     assert digest() == digest()
     assert len(digest()) == 64
-
-
-def thread_of(name: str) -> int:
-    """The engine's thread of that name."""
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            if (task / "comm").read_text().strip() == name:
-                return int(task.name)
-    raise AssertionError(f"no thread is called {name}")
-
-
-@contextlib.contextmanager
-def starved(thread: int) -> Iterator[None]:
-    """It shares a processor with one that always has something to do, and gets what that leaves: next to nothing."""
-    processor = min(os.sched_getaffinity(0))
-    os.sched_setaffinity(thread, {processor})
-    os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
-    spin = f"import os; os.sched_setaffinity(0, {{{processor}}})\nwhile True: pass"
-    with subprocess.Popen([sys.executable, "-c", spin]) as busy:
-        try:
-            yield
-        finally:
-            busy.kill()
-
-
-class Reuses(Ending):
-    """Of a caller that has another use for its tensor, once its operation has failed."""
-
-    def __init__(self, tensor: npt.NDArray[np.float32]) -> None:
-        super().__init__()
-        self._tensor = tensor
-
-    def __call__(self, error: BaseException | None) -> None:
-        if error is not None:
-            self._tensor.fill(777)
-        super().__call__(error)
 
 
 def test_what_a_rank_that_fails_does_with_its_tensor_is_in_no_sum() -> None:

@@ -35,8 +35,8 @@ DTYPES_OF = {
 """Of systems that do not take all of `DTYPES`."""
 BY_DOUBLING = ("sparcml", "gtopk")
 """Systems whose steps need a power of two of workers."""
-OURS = {"dense": "p4reduce", "coo": "p4reduce-coo"}
-"""The system's name by what it is given: dense tensors, or COO tensors."""
+OURS = {"dense": "p4reduce", "coo": "p4reduce-coo", "shared": "p4reduce-shared"}
+"""The system's name by what it is given: dense tensors, COO tensors, or dense tensors of `p4reduce.shared_empty`."""
 ALL_SYSTEMS = (*SYSTEMS, *ALWAYS, *MODES, *PEERS)
 SWITCHED = (*OURS.values(), *ALWAYS, *MODES)
 """Systems that the switch adds up for."""

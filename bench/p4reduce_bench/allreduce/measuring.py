@@ -86,6 +86,8 @@ def least_traffic(case: grid.Case, setup: Setup) -> Traffic:
 
 def _limit(case: grid.Case, setup: Setup, rate: int | None, here: Memory | None) -> float:
     """Seconds: on a host's link, or, where there is none, what the common memory takes for all of them."""
+    if setup.local == "auto" and here is not None:
+        return here.seconds(case.workers * case.numel * grid.DTYPES[case.dtype], 0)
     least = least_traffic(case, setup)
     if rate is not None:
         return least.seconds(rate)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from p4reduce.collectives.choice import Layout
 from p4reduce.errors import P4ReduceError
+from p4reduce.local.memory import shared_empty
 from p4reduce.tensors.dense import WireChoice
 from p4reduce_bench.allreduce.grid import ALWAYS, MODES, OURS, PEERS, SWITCHED, Case
 from p4reduce_bench.allreduce.inputs import BLOCK, Values, largest, tensors
@@ -77,6 +78,8 @@ def _through_switch(system: str, communicator: Any) -> Reducer:
         return Mode(communicator, system)
     if system == OURS["coo"]:
         return P4ReduceSparse(communicator)
+    if system == OURS["shared"]:
+        return P4ReduceShared(communicator)
     return P4Reduce(communicator, ALWAYS.get(system, "auto"))
 
 
@@ -173,6 +176,22 @@ class P4ReduceSparse(P4Reduce):
 
     def values(self, result: Any) -> npt.NDArray[Any]:
         return _of_coo(result)
+
+
+class P4ReduceShared(P4Reduce):
+    """The same, of tensors in memory that other ranks map: as a program has them that makes each once."""
+
+    def __init__(self, communicator: Any) -> None:
+        super().__init__(communicator)
+        self._tensors: dict[tuple[int, str], Any] = {}
+
+    def prepare(self, own: Values, dtype: str, wire: WireChoice = "auto") -> Any:
+        values = _as_dtype(own, dtype)
+        if (own.size, dtype) not in self._tensors:
+            self._tensors[own.size, dtype] = shared_empty(own.size, values.dtype)
+        tensor = self._tensors[own.size, dtype]
+        tensor[...] = values
+        return tensor, wire
 
 
 class Mode(P4Reduce):

@@ -32,6 +32,14 @@ P4REDUCE_API p4reduce_engine *p4reduce_open_sharing(const p4reduce_membership *m
                                                     const p4reduce_options *options,
                                                     const p4reduce_local_options *local, p4reduce_error *error);
 
+/* Memory of zeros, as from malloc, that other ranks of the host may map: they add up tensors that lie in it where they
+ * lie, and write the sums to them, while an operation of an engine of p4reduce_open_local is under way, and at no other
+ * time. For any other use it is memory as any other. A process that is forked shares it. NULL on error. */
+P4REDUCE_API void *p4reduce_shared_new(size_t bytes, p4reduce_error *error);
+
+/* NULL is accepted. No operation may be under way in the memory. */
+P4REDUCE_API void p4reduce_shared_free(void *memory);
+
 #ifdef __cplusplus
 }
 #endif

@@ -70,6 +70,40 @@ static void compare_dequantise(const struct kernels *kernels, int headroom) {
     }
 }
 
+// Against the three steps, of as many ranks as there is headroom for.
+static void compare_sum(const struct kernels *kernels, int headroom) {
+    enum { MOST_RANKS = 5 };
+    static float values[MOST_RANKS][VALUES], sums[2][VALUES];
+    static uint8_t wire[4 * VALUES], words[4 * VALUES];
+    static float expected[VALUES];
+    const size_t ranks = headroom < 2 ? (size_t)headroom + 1 : MOST_RANKS;
+    const float *from[MOST_RANKS];
+    float *const to[2] = {sums[0], sums[1]};
+    for (int exponent = 1; kernels->sum != NULL && exponent < 255; exponent++) {
+        const int up = 30 - headroom - (exponent - 126);
+        const size_t begin = next_random() % 70, end = VALUES - next_random() % 70;
+        if (!rounds_once_in_float32(up))
+            continue;
+        for (size_t rank = 0; rank < ranks; rank++) {
+            from[rank] = values[rank];
+            for (size_t i = 0; i < VALUES; i++) {
+                const uint32_t bits = next_random() % (((uint32_t)exponent << 23 | 0x7FFFFF) + 1) | next_random() << 31;
+                memcpy(&values[rank][i], &bits, 4);
+            }
+            kernels_portable.quantise(values[rank], VALUES, up, rank == 0 ? words : wire);
+            if (rank > 0)
+                kernels_portable.add(wire, VALUES, words);
+        }
+        kernels_portable.dequantise(words, VALUES, up, expected);
+        memset(sums, 0xFF, sizeof sums);
+        kernels->sum(from, ranks, begin, end, up, to, 2);
+        for (int place = 0; place < 2; place++)
+            check(memcmp(sums[place] + begin, expected + begin, 4 * (end - begin)) == 0, "sum", exponent, begin);
+        check(begin == 0 || memcmp(&sums[1][begin - 1], "\xFF\xFF\xFF\xFF", 4) == 0, "before a sum", exponent, begin);
+        check(end == VALUES || memcmp(&sums[0][end], "\xFF\xFF\xFF\xFF", 4) == 0, "behind a sum", exponent, end);
+    }
+}
+
 static void compare_scan(const struct kernels *kernels) {
     static uint32_t values[40 * 260];
     static uint8_t exponents[40], expected[40];
@@ -137,6 +171,7 @@ int main(int count, char **arguments) {
     for (int headroom = 0; headroom <= 5; headroom++) {
         compare_quantise(kernels, headroom);
         compare_dequantise(kernels, headroom);
+        compare_sum(kernels, headroom);
     }
     compare_scan(kernels);
     compare_half(&kernels->halves->float16, &kernels_portable.halves->float16, "float16");

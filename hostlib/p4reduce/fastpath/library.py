@@ -37,6 +37,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         c_void_p,
         [POINTER(c.Membership), POINTER(c.Options), POINTER(c.LocalOptions), _ERROR],
     ),
+    "p4reduce_shared_new": (c_void_p, [c_size_t, _ERROR]),
+    "p4reduce_shared_free": (None, [c_void_p]),
     "p4reduce_submit": (c_int, [c_void_p, POINTER(c.Request), POINTER(c_void_p), _ERROR]),
     "p4reduce_run": (c_int, [c_void_p, POINTER(c.Request), c_double, POINTER(c_int), _ERROR]),
     "p4reduce_await": (c_int, [c_void_p, c_void_p, c_double, _ERROR]),

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, get_args
 LocalChoice: TypeAlias = Literal["auto", "off"]
 LOCAL_CHOICES: tuple[LocalChoice, ...] = get_args(LocalChoice)
 
-_LAYOUT = 3  # of what they share, as in local_meeting.c
+_LAYOUT = 4  # of what they share, as in local_meeting.c
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NAMESPACES = ("ipc", "net", "pid")
 

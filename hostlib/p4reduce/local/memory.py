@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays and tensors in memory that other ranks of the host may map: they add them up where they are."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.fastpath import structures as c
+from p4reduce.fastpath.library import LibraryError, library, to_exception
+
+if TYPE_CHECKING:
+    import torch
+
+
+@overload
+def shared_empty(shape: SupportsIndex | Sequence[SupportsIndex], dtype: torch.dtype) -> torch.Tensor: ...
+@overload
+def shared_empty(
+    shape: SupportsIndex | Sequence[SupportsIndex], dtype: npt.DTypeLike = np.float32
+) -> npt.NDArray[Any]: ...
+def shared_empty(shape: SupportsIndex | Sequence[SupportsIndex], dtype: Any = np.float32) -> Any:
+    """A new NumPy array of `shape`, or with a dtype of torch's a tensor on the CPU, in memory for ranks of one host.
+
+    It holds zeros. Where a job's ranks are all on one host and all of them reduce such arrays, views and slices of them
+    included, each rank adds up a share of the elements where they are and writes the sums to all ranks' arrays: nothing
+    is copied. In all other cases it is an array as any other; so it is where the C library was not installed.
+
+    dtype: what NumPy takes for one, but no objects; or a torch.dtype.
+    The memory is given back with the last array or tensor that uses it. Forked processes share it.
+    Raises ValueError, MemoryError, or P4ReduceError where the system has no such memory.
+    """
+    sizes = _checked(shape)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(dtype, torch.dtype):
+        size = math.prod(sizes) * dtype.itemsize
+        raw = np.ndarray(size, np.uint8, _memory(size))
+        return torch.from_numpy(raw).view(dtype).reshape(sizes)
+    kind = np.dtype(dtype)
+    if kind.hasobject:
+        raise ValueError(f"dtype={dtype!r} has Python objects, which are one process's: accepted are numbers")
+    return np.ndarray(sizes, kind, _memory(math.prod(sizes) * kind.itemsize))
+
+
+def _checked(shape: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
+    """Raises ValueError or TypeError for what is no shape."""
+    return np.broadcast_to(np.uint8(0), shape).shape  # type: ignore[arg-type] # its type has ints alone
+
+
+def _memory(size: int) -> Any:
+    """So many bytes of zeros, until the last reference is gone."""
+    try:
+        c_library = library() if size else None
+    except LibraryError:
+        c_library = None
+    if c_library is None:
+        return bytearray(size)
+    error = c.Error.make()
+    address = c_library.p4reduce_shared_new(size, error)
+    if not address:
+        raise to_exception(error)
+    memory = (ctypes.c_ubyte * size).from_address(address)
+    # Not at the interpreter's exit, when other threads may still use it.
+    weakref.finalize(memory, c_library.p4reduce_shared_free, address).atexit = False
+    return memory

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors that other ranks map: sums are the reference's, bit for bit, and what goes wrong spoils nobody's memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import p4reduce
+from p4reduce.errors import P4ReduceError
+from p4reduce.local.engine import COPIES
+from p4reduce.protocol import Operation
+from p4reduce.protocol.numbers import reference_allreduce
+
+from .engines import Ranks, ranks
+from .starving import Reuses, starved, thread_of
+from .sums import DTYPES, SEED, Array, check_random_sums, random_array
+
+SIZE = 1 << 20
+
+
+def shared(values: Array) -> Array:
+    """A copy that other ranks may map."""
+    copy: Array = p4reduce.shared_empty(values.shape, values.dtype)
+    copy[...] = values
+    return copy
+
+
+def mappings(kind: str = "") -> list[str]:
+    """The lines of what this process has mapped of such memory: its own, and what ranks of it have of each other's.
+    kind: "s" for what is shared, "p" for what is not."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line for line in lines if "p4reduce tensor" in line and line.split()[1][3] in (kind or "sp")]
+
+
+def reduce_all(job: Ranks, arrays: list[Array], given: list[Array], **options: Any) -> None:
+    job.reduce([Operation(array, **options) for array in given])
+    with np.errstate(all="ignore"):
+        expected = reference_allreduce(arrays)
+    for array in given:
+        assert array.tobytes() == expected.tobytes()
+
+
+def random_arrays(count: int, size: int, density: float) -> list[Array]:
+    random = np.random.default_rng(SEED)
+    return [random_array(random, DTYPES[0], size, density) for _ in range(count)]
+
+
+def test_an_array_of_zeros_that_lives_as_long_as_its_views() -> None:
+    gc.collect()
+    before = len(mappings())
+    array = p4reduce.shared_empty((3, 5), np.int16)
+    assert (array.shape, array.dtype, array.any()) == ((3, 5), np.int16, False)
+    view = array[1, 2:]
+    del array
+    gc.collect()
+    assert len(mappings()) == before + 1
+    view[:] = 7
+    assert view.tolist() == [7, 7, 7]
+    del view
+    gc.collect()
+    assert len(mappings()) == before
+
+
+def test_tensors_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    before = len(mappings())
+    tensor = p4reduce.shared_empty((2, 3), torch.bfloat16)
+    assert (tensor.shape, tensor.dtype, tensor.device.type) == ((2, 3), torch.bfloat16, "cpu")
+    assert not tensor.any()
+    row = tensor[1]
+    del tensor
+    row += 1
+    assert row.tolist() == [1, 1, 1]
+    assert len(mappings()) == before + 1
+    assert p4reduce.shared_empty((), torch.int32).shape == ()
+    assert p4reduce.shared_empty((0, 3), torch.float32).shape == (0, 3)
+
+
+@pytest.mark.parametrize("shape", [(), 0, (0, 4), 3, (2, 1, 2)])
+def test_shapes(shape: Any) -> None:
+    assert p4reduce.shared_empty(shape).shape == np.empty(shape).shape
+
+
+def test_what_is_no_array() -> None:
+    with pytest.raises(ValueError, match="non-negative"):
+        p4reduce.shared_empty((3, -1))
+    with pytest.raises(ValueError, match="Python objects"):
+        p4reduce.shared_empty(3, object)
+    with pytest.raises(MemoryError, match="4611686018427387904 bytes"):
+        p4reduce.shared_empty(1 << 60)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_sums_are_the_references(world_size: int) -> None:
+    with ranks(world_size) as job:
+        check_random_sums(job, 12, SEED, place=lambda _, array: shared(array))
+
+
+@pytest.mark.parametrize("block_size", [1, 7, 1024])
+def test_blocks_of_any_size(block_size: int) -> None:
+    with ranks(2, block_size) as job:
+        check_random_sums(job, 5, SEED + block_size, block_size, place=lambda _, array: shared(array))
+
+
+def at_an_offset(rank: int, array: Array) -> Array:
+    whole = p4reduce.shared_empty(array.size + 1000, array.dtype)
+    part = whole[17 + rank : 17 + rank + array.size]
+    part[...] = array
+    return part
+
+
+def mixed(rank: int, array: Array) -> Array:
+    return at_an_offset(rank, array) if rank % 2 else array.copy()
+
+
+@pytest.mark.parametrize("copies", ["0", "1"])
+@pytest.mark.parametrize("place", [mixed, at_an_offset])
+def test_slices_and_some_that_are_not_shared(
+    place: Callable[[int, Array], Array], copies: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COPIES, copies)
+    with ranks(3) as job:
+        check_random_sums(job, 8, SEED + 200, place=place)
+        for density in (0.0, 0.5, 1.0):
+            arrays = random_arrays(3, 1_500_001, density)
+            reduce_all(job, arrays, [place(rank, array) for rank, array in enumerate(arrays)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("world_size", [2, 4, 17])
+def test_many_sums(world_size: int, seed: int) -> None:
+    places = (lambda _, array: shared(array), mixed)
+    with ranks(world_size) as job:
+        for place in places:
+            check_random_sums(job, 10, SEED + 1000 * seed, place=place)
+
+
+def test_each_is_mapped_once() -> None:
+    gc.collect()
+    before = len(mappings())
+    with ranks(3) as job:
+        arrays = random_arrays(3, SIZE, 1.0)
+        given = [shared(array) for array in arrays]
+        reduce_all(job, arrays, given)
+        assert len(mappings()) == before + 9
+        job.reduce([Operation(array[1000:500_000]) for array in given])
+        assert len(mappings()) == before + 9
+    assert len(mappings()) == before + 3
+
+
+def test_what_is_counted_is_what_is_counted_otherwise() -> None:
+    arrays = random_arrays(2, SIZE, 0.3)
+    found = []
+    for place in (np.copy, shared):
+        with ranks(2) as job:
+            for _ in range(2):
+                job.reduce([Operation(place(array)) for array in arrays])
+            found.append([(s.blocks_sent, s.blocks_skipped, s.blocks_received) for s in (e.stats for e in job.engines)])
+    assert found[0] == found[1]
+    assert found[0][0][0] > 0
+
+
+@pytest.mark.parametrize("zeros", [0.0, -0.0])
+def test_zeros_become_positive(zeros: float) -> None:
+    with ranks(2) as job:
+        given = [shared(np.full(100_000, sign * zeros, np.float32)) for sign in (1, -1)]
+        given[0][70_000] = 3
+        job.reduce([Operation(array) for array in given])
+        for array in given:
+            assert not np.signbit(array).any()
+            assert np.flatnonzero(array).tolist() == [70_000]
+
+
+@pytest.mark.parametrize("options", [{"zeros": "sent"}, {"residual": True}, {"read_only": True}])
+def test_what_is_not_done_in_place_is_as_ever(options: dict[str, Any]) -> None:
+    """By one rank's wish."""
+    arrays = random_arrays(3, 200_000, 0.9)
+    given = [shared(array) for array in arrays]
+    own = dict(options)
+    if own.get("residual"):
+        own["residual"] = np.zeros(200_000, np.float32)
+    with ranks(3) as job:
+        job.reduce([Operation(array, **(own if rank == 1 else {})) for rank, array in enumerate(given)])
+    with np.errstate(all="ignore"):
+        expected = reference_allreduce(arrays)
+    for rank, array in enumerate(given):
+        kept = arrays[1] if rank == 1 and "read_only" in own else expected
+        assert array.tobytes() == kept.tobytes()
+
+
+def test_freed_memory_and_its_address_used_again() -> None:
+    gc.collect()
+    before = len(mappings())
+    seen = set()
+    with ranks(2) as job:
+        for number in range(6):
+            arrays = [np.full(100_000, rank + number, np.float32) for rank in range(2)]
+            given = [shared(array) for array in arrays]
+            seen |= {array.ctypes.data for array in given}
+            reduce_all(job, arrays, given)
+            assert len(mappings()) <= before + 2 + 4
+            del given
+            gc.collect()
+    assert len(seen) < 12
+    assert len(mappings()) == before
+
+
+def test_many_regions() -> None:
+    with ranks(2) as job:
+        arrays = [[np.full(20_000, rank + number, np.float32) for rank in range(2)] for number in range(100)]
+        given = [[shared(array) for array in some] for some in arrays]
+        for some, theirs in zip(given, arrays, strict=True):
+            reduce_all(job, theirs, some)
+
+
+def in_a_child(task: Callable[[], object]) -> int:
+    """The status of a forked process that does it."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            task()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1]
+
+
+def test_a_forked_process_shares_it_and_frees_nothing() -> None:
+    array = shared(np.arange(5000, dtype=np.float32))
+
+    def uses() -> None:
+        nonlocal array
+        assert array[4999] == 4999
+        array[0] = 77
+        del array
+
+    assert in_a_child(uses) == 0
+    assert array[0] == 77
+    assert (array[1:] == np.arange(1, 5000)).all()
+
+
+def test_a_forked_process_keeps_what_its_parent_frees() -> None:
+    array = shared(np.arange(5000, dtype=np.float32))
+    freed, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(freed, 1)
+        os._exit(0 if (array == np.arange(5000)).all() else 1)
+    del array
+    gc.collect()
+    os.write(told, b"!")
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(freed)
+    os.close(told)
+
+
+def test_who_waits_in_vain_keeps_shared_memory() -> None:
+    """Where others cannot have begun to write."""
+    with ranks(2) as job:
+        array = shared(np.ones(SIZE, np.float32))
+        error = job.begin(0, Operation(array), timeout=0.2).wait()
+        assert str(error) == "operation of 0 did not end within 0.2 s: waiting for rank 1 on this host"
+        other = shared(np.ones(SIZE, np.float32))
+        late = job.begin(1, Operation(other), timeout=0.2).wait()
+        assert late is not None
+        assert (array == 1).all()
+        assert (other == 1).all()
+        assert not mappings("p")
+
+
+def test_ranks_that_call_other_things_keep_theirs() -> None:
+    with ranks(2) as job:
+        given = [shared(np.ones(SIZE + rank, np.float32)) for rank in range(2)]
+        endings = [job.begin(rank, Operation(array)) for rank, array in enumerate(given)]
+        assert [type(ending.wait()).__name__ for ending in endings] == ["MismatchError"] * 2
+        assert all((array == 1).all() for array in given)
+        assert not mappings("p")
+
+
+def test_what_a_rank_that_fails_has_in_its_tensor_stays_there() -> None:
+    """The others may write to it when its caller has it back: they write to something else then."""
+    taken_back = 0
+    for attempt in range(30):
+        with ranks(2) as pair:
+            ours, theirs = shared(np.ones(SIZE * 8, np.float32)), shared(np.full(SIZE * 8, 2, np.float32))
+            beside = shared(np.full(10, 5, np.float32))
+            gives_up = Reuses(ours)
+            with starved(thread_of("rank 1")):
+                slow = pair.begin(1, Operation(theirs))
+                late = 0.005 * (1 + attempt % 8)
+                pair.engines[0].submit(Operation(ours), name="it", timeout=late, on_end=gives_up)
+                failed = gives_up.wait() is not None
+            if failed:
+                time.sleep(0.1)
+                taken_back += len(mappings("p"))
+                pair.engines[1].fail(P4ReduceError("rank 0 has gone"))
+            if slow.wait() is None:
+                assert (theirs == 3).all()
+            assert (ours == (777 if failed else 3)).all()
+            assert (beside == 5).all()
+        if taken_back >= 4:
+            break
+    if not taken_back:
+        pytest.skip("no rank gave up while another wrote: this machine does not starve a thread")
+
+
+def test_nothing_has_a_name() -> None:
+    array = p4reduce.shared_empty(10)
+    (line,) = [line for line in mappings() if line.startswith(f"{array.ctypes.data:x}-")]
+    assert re.search(r"/memfd:p4reduce tensor \(deleted\)$", line)
