@@ -7,6 +7,7 @@
 
 #include "link.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -59,6 +60,12 @@ struct counted {
     bool news;
     uint32_t half, seq;
     char message[TEXT_BYTES];
+};
+
+// What who drives waits for.
+struct rest {
+    struct pollfd descriptors[3]; // the link's socket, `wake`, and the bell of the host
+    double due;
 };
 
 struct p4reduce_engine {

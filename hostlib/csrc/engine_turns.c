@@ -212,15 +212,15 @@ bool engine_turn(p4reduce_engine *engine) {
     const double now = clock_now();
     if (atomic_load(&engine->news))
         engine_take_news(engine, now);
-    if (engine->host != NULL)
-        leader_turn(engine, now);
+    p4reduce_error error;
+    if (engine->host != NULL && !leader_turn(engine, now, &error))
+        engine_fail(engine, &error);
     // What has arrived needs not be sent again, so the timers come after it.
     engine->wet_turns = dry ? 0 : engine->wet_turns + 1;
     if (dry || engine->wet_turns > MOST_WET_TURNS) {
         p4reduce_worker_tick(engine->worker, now);
         check_time_limit(engine, now);
     }
-    p4reduce_error error;
     if (!engine_send_packets(engine, &error))
         engine_fail(engine, &error);
     if (engine->worker->failure.status != P4REDUCE_OK)

@@ -5,17 +5,11 @@
 
 #include "engine.h"
 
-#include <poll.h>
-
 // Takes what has come and what others want, and sends what there is to send. Returns whether all that is left is to
 // wait.
 bool engine_turn(p4reduce_engine *engine);
 
 // What to wait for, until `limit` at the latest.
-struct rest {
-    struct pollfd descriptors[3]; // the link's socket, `wake`, and the bell of the host
-    double due;
-};
 struct rest engine_rest(p4reduce_engine *engine, double limit);
 
 // Waits, also where another drives meanwhile. Returns whether the socket has an error.

@@ -122,7 +122,18 @@ static bool carry_on(p4reduce_engine *engine, double now, p4reduce_error *error)
     return true;
 }
 
-void leader_turn(p4reduce_engine *engine, double now) {
+static void tell_awaited(const p4reduce_engine *engine, double now) {
+    struct host *host = engine->host;
+    if (host->memory.base == NULL || now - host->awaited_at <= TELL_S)
+        return;
+    uint32_t awaited[8];
+    p4reduce_worker_awaited(engine->worker, awaited);
+    for (unsigned i = 0; i < 8; i++)
+        atomic_store(&host_head(&host->memory)->awaited[i], awaited[i]);
+    host->awaited_at = now;
+}
+
+bool leader_turn(p4reduce_engine *engine, double now, p4reduce_error *error) {
     struct host *host = engine->host;
     host_hear(host);
     if (may_pass_on(host)) {
@@ -132,17 +143,11 @@ void leader_turn(p4reduce_engine *engine, double now) {
     if (engine->oldest == NULL)
         host_spare(host, now);
     if (engine->oldest == NULL || engine->worker->failure.status != P4REDUCE_OK)
-        return;
-    p4reduce_error error;
-    if (!carry_on(engine, now, &error)) {
-        engine_fail(engine, &error);
-    } else if (host->memory.base != NULL && now - host->awaited_at > TELL_S) {
-        uint32_t awaited[8];
-        p4reduce_worker_awaited(engine->worker, awaited);
-        for (unsigned i = 0; i < 8; i++)
-            atomic_store(&host_head(&host->memory)->awaited[i], awaited[i]);
-        host->awaited_at = now;
-    }
+        return true;
+    if (!carry_on(engine, now, error))
+        return false;
+    tell_awaited(engine, now);
+    return true;
 }
 
 void leader_rest(p4reduce_engine *engine, struct rest *rest) {

@@ -4,14 +4,13 @@
 #ifndef P4REDUCE_HOST_LEADER_H
 #define P4REDUCE_HOST_LEADER_H
 
-#include "engine_turns.h"
 #include "host.h"
 
 // An operation is under way, the newest.
 void leader_begin(p4reduce_engine *engine, p4reduce_operation *operation);
 
-// Goes on with what others of the host have done.
-void leader_turn(p4reduce_engine *engine, double now);
+// Goes on with what others of the host have done. False where it cannot; then `error` says why.
+bool leader_turn(p4reduce_engine *engine, double now, p4reduce_error *error);
 
 // The same will be looked for when there is something to hear; or at once.
 void leader_rest(p4reduce_engine *engine, struct rest *rest);

@@ -156,7 +156,7 @@ def test_a_shorter_wait_of_the_hosts_own_names_them_too(running: Running) -> Non
         (1, 3, {}, "it says world_size=3, but rank 0 said 2"),
         (5, 2, {}, "has ranks 0 to 1"),
         (1, 2, {"slots": 8}, "wants 8 slots, but rank 0 wanted 4"),
-        (1, 33, {}, "1 to 32 are accepted"),
+        (1, 256, {}, "1 to 255 are accepted"),
         (1, 2, {"slots": 99}, "slots=99, and the switch has 16"),
     ],
 )
