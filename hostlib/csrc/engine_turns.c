@@ -43,56 +43,6 @@ static void describe_wait(const p4reduce_engine *engine, double now, char *text,
 
 // Operations.
 
-// Under the lock: the first failure stays.
-static void set_failure(p4reduce_engine *engine, const p4reduce_error *error) {
-    if (engine->failure.status == P4REDUCE_OK)
-        engine->failure = *error;
-}
-
-void engine_ended(void *context, const p4reduce_error *error) {
-    p4reduce_operation *operation = context;
-    p4reduce_engine *engine = operation->engine;
-    const double now = clock_now();
-    *(operation->older ? &operation->older->newer : &engine->oldest) = operation->newer;
-    *(operation->newer ? &operation->newer->older : &engine->newest) = operation->older;
-    if (operation->older == NULL)
-        engine->oldest_since = now;
-    if (engine->oldest == NULL)
-        engine->seconds += now - engine->busy_since;
-    engine->callbacks -= operation->on_end != NULL;
-
-    void (*on_end)(void *, const p4reduce_error *) = operation->on_end;
-    void *own_context = operation->context;
-    p4reduce_error copy;
-    if (error != NULL)
-        copy = *error;
-    pthread_mutex_lock(&engine->lock);
-    if (error != NULL) {
-        set_failure(engine, error); // before its caller learns of it, who may call again at once
-        operation->error = *error;
-    }
-    operation->ended = true;
-    if (operation->collected && operation->waiters == 0)
-        pthread_cond_signal(&engine->untold);
-    const bool forgotten = !operation->collected && !operation->held;
-    pthread_cond_broadcast(&engine->changed);
-    pthread_mutex_unlock(&engine->lock);
-    if (forgotten)
-        free(operation);
-    if (on_end != NULL)
-        on_end(own_context, error != NULL ? &copy : NULL);
-}
-
-void engine_began(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
-    if (engine->oldest == NULL)
-        engine->oldest_since = engine->busy_since = now;
-    operation->newer = NULL;
-    operation->older = engine->newest;
-    *(engine->newest ? &engine->newest->newer : &engine->oldest) = operation;
-    engine->newest = operation;
-    engine->callbacks += operation->on_end != NULL;
-}
-
 static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
     if (engine->oldest == NULL && engine->link->expect != NULL)
         engine->link->expect(engine->link, operation->task->blocks / engine->membership.lanes);
@@ -121,14 +71,6 @@ void engine_take_snapshot(p4reduce_engine *engine, double now) {
     snapshot->unanswered = p4reduce_worker_unanswered(engine->worker, now, SILENCE_S);
 }
 
-void engine_answer(p4reduce_engine *engine, double now) {
-    if (engine->answered == engine->asked)
-        return;
-    engine->take_snapshot(engine, now);
-    engine->answered = engine->asked;
-    pthread_cond_broadcast(&engine->changed);
-}
-
 // Under the lock: takes the next operation out of the inbox. A callback is the engine's thread's to call, so no other
 // begins an operation that has one.
 static p4reduce_operation *next_of_inbox(p4reduce_engine *engine) {
@@ -154,7 +96,7 @@ void engine_take_news(p4reduce_engine *engine, double now) {
         error_fill(&engine->outside, P4REDUCE_MISMATCH, "%s", counted->message);
     engine->told_of.news = false;
     if (engine->outside.status != P4REDUCE_OK)
-        set_failure(engine, &engine->outside);
+        engine_keep_failure(engine, &engine->outside);
     const p4reduce_error failure = engine->failure;
     engine->must_stop = engine->closing;
     if (failure.status != P4REDUCE_OK) {
@@ -170,14 +112,6 @@ void engine_take_news(p4reduce_engine *engine, double now) {
     }
     engine_answer(engine, now);
     pthread_mutex_unlock(&engine->lock);
-}
-
-p4reduce_error engine_set_failure(p4reduce_engine *engine, const p4reduce_error *error) {
-    pthread_mutex_lock(&engine->lock);
-    set_failure(engine, error);
-    const p4reduce_error failure = engine->failure;
-    pthread_mutex_unlock(&engine->lock);
-    return failure;
 }
 
 void engine_fail(p4reduce_engine *engine, const p4reduce_error *error) {

@@ -3,7 +3,7 @@
 #ifndef P4REDUCE_ENGINE_TURNS_H
 #define P4REDUCE_ENGINE_TURNS_H
 
-#include "engine.h"
+#include "engine_under_way.h"
 
 // Takes what has come and what others want, and sends what there is to send. Returns whether all that is left is to
 // wait.
@@ -21,22 +21,10 @@ void engine_take_error(p4reduce_engine *engine);
 // What other threads want.
 void engine_take_news(p4reduce_engine *engine, double now);
 
-// An operation is under way, after all that are.
-void engine_began(p4reduce_engine *engine, p4reduce_operation *operation, double now);
-
-// Not under the lock: why no operations are taken any more, unless there is an earlier reason. Returns which it is.
-p4reduce_error engine_set_failure(p4reduce_engine *engine, const p4reduce_error *error);
-
 // Ends all operations, with this error or an earlier failure.
 void engine_fail(p4reduce_engine *engine, const p4reduce_error *error);
 
-// From within the worker: the operation, `context`, has its result, or an error that is the worker's failure too.
-void engine_ended(void *context, const p4reduce_error *error);
-
 // Under the lock: takes down what others ask for, where there is a worker.
 void engine_take_snapshot(p4reduce_engine *engine, double now);
-
-// Under the lock: tells who has asked.
-void engine_answer(p4reduce_engine *engine, double now);
 
 #endif

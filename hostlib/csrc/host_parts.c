@@ -2,7 +2,7 @@
 #include "host_parts.h"
 
 #include "clock.h"
-#include "engine_turns.h"
+#include "engine_under_way.h"
 #include "structures.h"
 
 #include <inttypes.h>

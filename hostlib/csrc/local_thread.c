@@ -6,7 +6,7 @@
 #include "awaited.h"
 #include "clock.h"
 #include "engine_bell.h"
-#include "engine_turns.h"
+#include "engine_under_way.h"
 #include "local_calls.h"
 #include "local_futex.h"
 #include "local_in_place.h"
