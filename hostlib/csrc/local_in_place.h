@@ -4,7 +4,7 @@
 #ifndef P4REDUCE_LOCAL_IN_PLACE_H
 #define P4REDUCE_LOCAL_IN_PLACE_H
 
-#include "local_thread.h"
+#include "local_waiting.h"
 
 // Lends the tensor of the operation that begins to the others, where it lies in a region.
 void in_place_lend(struct local *local);

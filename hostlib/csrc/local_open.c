@@ -2,6 +2,7 @@
 // Making an engine for ranks of one host.
 #include "local_thread.h"
 
+#include "local_waiting.h"
 #include "membership.h"
 #include "structures.h"
 
