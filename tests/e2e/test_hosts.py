@@ -117,7 +117,8 @@ def test_a_job_outlives_its_controller(tmp_path: Any) -> None:
         ranks.wait_until("done", lambda rank: ranks.events[rank][-1]["done"] > done[rank] + 2)
         ranks.kill(4)
         ranks.wait_for("error", timeout=20)
-        assert all(ranks.events[rank][-1]["rank"] == 4 for rank in ranks.children)
+        lasts = {rank: ranks.events[rank][-1] for rank in ranks.children}
+        assert all(last.get("rank") == 4 for last in lasts.values()), lasts
 
 
 @pytest.mark.slow
