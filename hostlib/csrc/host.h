@@ -8,6 +8,8 @@
 #include "engine.h"
 #include "host_memory.h"
 
+#include <math.h>
+
 enum { SMALL_VALUES = 1 << 18 }; // whose memory is kept
 static const double SPARE_S = 1; // without an operation, after which the rest is given back
 
@@ -26,6 +28,7 @@ struct host {
     int sockets[MAX_RANKS]; // the leader's to each follower, a follower's to the leader at 0; -1 for none
     int poll;               // the leader's, of all sockets; -1 where it is alone
     bool gone[MAX_RANKS];   // at the other end of each socket, is the process
+    double gone_at;         // when that was seen first; 0 while none is
     bool told;              // others were told that this rank has failed
     bool passed_on;         // the leader: all were told that some rank has failed
     uint32_t operations;    // that were numbered
@@ -43,6 +46,13 @@ struct host {
     uint8_t *words;          // room for a block's
     p4reduce_stats stats;    // of the leader's, the worker has the others
 };
+
+// How long the controller has to say who is gone, which all ranks hear alike, before ranks of this host do.
+static const double GONE_S = 0.5;
+
+static inline double host_gone_due(const struct host *host) {
+    return host->gone_at > 0 ? host->gone_at + GONE_S : (double)INFINITY;
+}
 
 static inline bool host_leads(const struct host *host) {
     return host->memory.index == 0;

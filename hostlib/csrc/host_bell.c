@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_bell.h"
 
+#include "clock.h"
+
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -54,6 +56,8 @@ static void hear(struct host *host, uint32_t index) {
     close(host->sockets[index]);
     host->sockets[index] = -1;
     host->gone[index] = true;
+    if (host->gone_at == 0)
+        host->gone_at = clock_now();
 }
 
 void host_hear(struct host *host) {

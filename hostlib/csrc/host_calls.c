@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_calls.h"
 
+#include "clock.h"
 #include "host_bell.h"
 #include "structures.h"
 
@@ -77,7 +78,7 @@ static void mismatch(const struct host *host, uint64_t number, p4reduce_error *e
 }
 
 static bool is_gone(const struct host *host, p4reduce_error *error) {
-    for (uint32_t index = 0; index < host->memory.count; index++)
+    for (uint32_t index = 0; clock_now() >= host_gone_due(host) && index < host->memory.count; index++)
         if (host->gone[index]) {
             error_fill(error, P4REDUCE_ABORTED, "rank %u of this host has ended", host->memory.ranks[index]);
             error->rank = host->memory.ranks[index];

@@ -177,7 +177,7 @@ static void rest(p4reduce_engine *engine) {
                                         {.fd = -1}},
                         .due = (double)INFINITY};
     if (engine->oldest != NULL)
-        rest.due = engine->oldest_since + engine->oldest->timeout;
+        rest.due = fmin(engine->oldest_since + engine->oldest->timeout, host_gone_due(host));
     else if (host->large)
         rest.due = host->idle_since + SPARE_S;
     host_rest(host);

@@ -155,6 +155,8 @@ void leader_rest(p4reduce_engine *engine, struct rest *rest) {
     rest->descriptors[2] = (struct pollfd){.fd = host_bell(host), .events = POLLIN};
     host_rest(host);
     const bool works = engine->oldest != NULL && engine->worker->failure.status == P4REDUCE_OK;
+    if (works)
+        rest->due = fmin(rest->due, host_gone_due(host));
     if (may_pass_on(host) || (works && (may_begin(host) || may_submit(host))))
         rest->due = 0;
     else if (engine->oldest == NULL && host->large)
