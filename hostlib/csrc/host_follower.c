@@ -13,6 +13,8 @@
 #include <fenv.h>
 #include <stdio.h>
 
+static const double KNOWN_S = 3; // after which a leader has said nothing of whom it waits for
+
 // Texts.
 
 // The ranks of this host, as far as they have not called what this one waits for; else those that the leader waits for.
@@ -27,8 +29,10 @@ static void describe_wait(const p4reduce_engine *engine, char *text, size_t room
         snprintf(text, room, "waiting for %.400s on this host", ranks);
         return;
     }
-    for (unsigned i = 0; engine->oldest != NULL && i < 8; i++)
-        awaited[i] = atomic_load(&host_head(&host->memory)->awaited[i]);
+    const struct host_head *head = host_head(&host->memory);
+    const bool known = engine->oldest != NULL && clock_now() - atomic_load(&head->awaited_at) < KNOWN_S;
+    for (unsigned i = 0; known && i < 8; i++)
+        awaited[i] = atomic_load(&head->awaited[i]);
     if (engine->oldest == NULL)
         snprintf(text, room, "waiting for no rank");
     else if (awaited_ranks(awaited, ranks))

@@ -27,7 +27,8 @@ struct told_failure {
 struct host_head {
     _Atomic uint64_t mismatch; // the number of the part, plus one, for which ranks have called different things; or 0
     struct told_failure failure;
-    _Atomic uint32_t awaited[8]; // ranks of other hosts, of which the leader waits for some
+    // Ranks of other hosts, of which the leader waits for some, and when it last said so: in whole seconds.
+    _Atomic uint32_t awaited[8], awaited_at;
 };
 
 struct host_rank {

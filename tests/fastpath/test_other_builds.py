@@ -99,7 +99,7 @@ def test_all_sources_for_another_processor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-@pytest.mark.parametrize("what", ["engine", "local"])
+@pytest.mark.parametrize("what", ["engine", "host", "local"])
 def test_threads_with_a_sanitizer(what: str, sanitizer: str, tmp_path: Path) -> None:
     """Without Python, so that races between threads and leaks are seen."""
     program = tmp_path / "threads"

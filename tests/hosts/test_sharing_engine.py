@@ -7,12 +7,14 @@ import os
 import random
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from udp_switch import UdpSwitch, udp_switch
+from waiting import wait_until
 
 from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError, P4ReduceError
 from p4reduce.local.sharing import SharingEngine
@@ -207,6 +209,28 @@ def test_what_is_lost_is_sent_again() -> None:
     with job((0, 0, 1, 1), LossySwitch(0.1)) as running:
         check_random_sums(running, 6, SEED, sizes=(300, 5000))
         assert sum(engine.stats.retransmissions for engine in running.engines) > 0
+
+
+def shared_kib() -> int:
+    """What this process has of the memory of its ranks, in KiB; each of them maps it."""
+    found, ours = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if line[0].isdigit() or (line[0].islower() and "-" in line.split()[0]):
+            ours = "memfd:p4reduce" in line
+        elif ours and line.startswith("Rss:"):
+            found += int(line.split()[1])
+    return found
+
+
+def test_large_memory_is_given_back() -> None:
+    """A while after the last operation; and is there for the next."""
+    with job((0, 0, 1)) as running:
+        check_random_sums(running, 1, SEED, sizes=(100,))
+        little = shared_kib()
+        running.reduce([Operation(np.ones(300_000, np.float32)) for _ in range(3)])
+        assert shared_kib() > little + 2000
+        wait_until(lambda: shared_kib() < little + 200, "memory to be given back", 20)
+        check_random_sums(running, 2, SEED, sizes=(300, 9000))
 
 
 # What goes wrong.

@@ -26,8 +26,9 @@ P4REDUCE_API p4reduce_engine *p4reduce_open_local(const p4reduce_membership *mem
 /* Starts an engine of a job over several hosts, of which ranks share one stream: as `sharing` and `hosts` of the
  * membership say. The lowest rank of a host leads its stream, and has the network: `options` are those of p4reduce_open,
  * and not looked at for the other ranks. Of `local`, `copies` means nothing here, and `meeting` is the host's own: ranks
- * of other hosts have another, where they could be taken for this one's. Returns when all ranks of the host have
- * started theirs; NULL on error. */
+ * of other hosts have another, where they could be taken for this one's. Statistics of packets are the leader's, whose
+ * blocks_sent are those of the host; the others' are their own. Returns when all ranks of the host have started theirs;
+ * NULL on error. */
 P4REDUCE_API p4reduce_engine *p4reduce_open_sharing(const p4reduce_membership *membership,
                                                     const p4reduce_options *options,
                                                     const p4reduce_local_options *local, p4reduce_error *error);
