@@ -181,8 +181,18 @@ def test_who_could_be_fewer_workers_is_named() -> None:
     assert "36 workers and 0 switches are below switch, and it can add up those of 32; its 36 ranks are on 3 hosts" in (
         message
     )
-    assert "the C backend, the transport udp and local='auto', behind one port of the switch" in message
+    assert "if they have local='auto' and are behind one port of the switch" in message
     assert message.endswith("not so ranks 2, 3, 4, 5, 6, 7, 8, 9 and 26 more")
+
+
+def test_who_keeps_all_from_sharing_is_named() -> None:
+    desk = SharingDesk(ONE_SWITCH)
+    sessions = [desk.come(rank, 34, "h0", stream=pb.UNSAID if rank == 20 else pb.SHARED) for rank in range(34)]
+    for session in sessions:
+        desk.hear_on(session, 0)
+    message = desk.last(sessions[7]).message
+    assert "its 34 ranks are on 1 host, and those of one host are one worker if all of the job use" in message
+    assert message.endswith("not so rank 20")
 
 
 def test_every_rank_of_a_host_has_to_be_heard() -> None:
