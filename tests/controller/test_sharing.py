@@ -20,7 +20,9 @@ from p4reduce_controller.status import status_of
 from p4reduce_controller.tables import show
 from p4reduce_controller.trees import Trees
 
+from .conftest import Running
 from .fake_switch import FakeSwitch
+from .ranks import ready
 from .test_state import Kept
 from .test_trees import LEAF1, LEAF2, SPINE, TreeDesk
 
@@ -156,6 +158,15 @@ def test_forty_ranks_on_five_hosts_at_one_switch() -> None:
     told = desk.told_ready(sessions)
     assert {tuple(ready.peers) for ready in told} == {(0, 8, 16, 24, 32)}
     assert {tuple(ready.leaders) for ready in told} == {tuple(rank // 8 * 8 for rank in range(40))}
+
+
+def test_forty_ranks_join_at_a_service(running: Running) -> None:
+    ranks = [running.rank(rank, 40, host=f"h{rank % 5}") for rank in range(40)]
+    ready(ranks)
+    assert len({rank.known for rank in ranks}) == 1
+    known = ranks[0].known
+    assert known is not None
+    assert (known.peers, known.leaders) == (tuple(range(5)), tuple(rank % 5 for rank in range(40)))
 
 
 def test_more_hosts_than_a_switch_has_bits_for_are_refused_by_number() -> None:
