@@ -141,9 +141,9 @@ def test_links_are_as_fast_as_asked_and_gone_afterwards(tmp_path: Path) -> None:
 def test_ranks_of_a_host_send_one_stream_over_its_link(tmp_path: Path, local: str) -> None:
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("needs root and iproute2, for network namespaces")
-    rows = bench(tmp_path, "--workers", "4", "--ranks-per-host", "2", "--numel", "262144", "--density", "1", "--overlap",
-                 "all", "--sparsity", "block", "--link", "50mbit", "--repeat", "2", "--systems", "p4reduce,gloo",
-                 "--local", local)  # fmt: skip
+    rows = bench(tmp_path, "--workers", "4", "--ranks-per-host", "2", "--numel", "262144", "--density", "1",
+                 "--overlap", "all", "--sparsity", "block", "--link", "50mbit", "--repeat", "2",
+                 "--systems", "p4reduce,gloo", "--local", local)  # fmt: skip
     ours, gloo = rows
     assert all((row["error"], row["wrong"], row["ranks_per_host"]) == (None, 0, 2) for row in rows)
     streams = {"auto": 1, "off": 2}[local]

@@ -111,7 +111,7 @@ def test_a_job_outlives_its_controller(tmp_path: Any) -> None:
     if not digest():
         pytest.skip("this machine does not let processes share memory")
     with (
-        over_udp("--state", str(tmp_path / "state"), target="native") as stack,
+        over_udp("--state", str(tmp_path / "state"), "--rejoin-time", "60", target="native") as stack,
         start(stack, [Call((100_000,))], "kept", repeat=True) as ranks,
     ):
         ranks.wait_for("done")
