@@ -25,6 +25,9 @@ from p4reduce.transport.rate import rate_toward
 # How long to wait for a controller that is only just starting.
 CONNECT_TIMEOUT_S = 10.0
 
+# A rank of this host may be known to be gone before the controller knows it. Who leaves at once would be blamed.
+LAST_WORD_S = 2.0
+
 log = logging.getLogger(__name__)
 
 
@@ -107,7 +110,10 @@ class Seat:
         """
         if not self.engine.in_own_process():
             return  # a forked process has the session's sockets, but it is its parent that is in the job
-        well = well and self.engine.failure is None
+        failure = self.engine.failure
+        if isinstance(failure, JobAborted) and failure.rank not in (None, self.membership.rank):
+            self.session.await_abort(LAST_WORD_S)
+        well = well and failure is None
         self.engine.close(P4ReduceError("the communicator is closed"))
         try:
             if well and on_heard is not None:

@@ -114,6 +114,18 @@ def test_who_sends_for_whom_is_known_when_it_is_ready(controller: ScriptedContro
         assert (ready.peers, ready.hosts, ready.leaders) == ((0, 2), (0, 0, 2), (0, 0, 2))
 
 
+def test_the_controllers_word_is_awaited_for_a_while(controller: ScriptedController) -> None:
+    session = ready(controller)
+    started = time.monotonic()
+    session.await_abort(0.2)
+    assert 0.2 <= time.monotonic() - started < 5
+    assert session.aborted is None
+    threading.Timer(0.2, controller.script.send.put, [abort(rank=0)]).start()
+    session.await_abort(20)
+    assert session.aborted is not None
+    session.close()
+
+
 def test_an_abort_reaches_callback_and_property(controller: ScriptedController) -> None:
     heard: list[JobAborted] = []
     session = ready(controller, on_abort=heard.append)

@@ -218,6 +218,11 @@ class Session:
                     awaited=self._waiting.ranks if self._waiting else (),
                 )
 
+    def await_abort(self, timeout: float) -> None:
+        """Waits until the controller has said why the job is dead, for so many seconds at most."""
+        with self._news:
+            self._news.wait_for(self._over, timeout)
+
     def close(self) -> None:
         """Ends the stream. Without `leave` before, the job is aborted for all ranks."""
         with self._news:
