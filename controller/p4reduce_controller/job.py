@@ -49,7 +49,9 @@ class Member:
     def link(self) -> object:
         """What it has in common, when it has been heard, with those ranks alone with which it can share a stream: those
         of its host behind the same ports of the same switches."""
-        return self.host or self.rank, frozenset((switch, heard.port) for switch, heard in self.heard.items())
+        if not self.host or self.stream != pb.SHARED:
+            return self.rank
+        return self.host, frozenset((switch, heard.port) for switch, heard in self.heard.items())
 
 
 @dataclass
@@ -93,12 +95,12 @@ class Job:
 
     @property
     def leaders(self) -> dict[int, int]:
-        """Of each rank, the one that sends for it: the lowest of those that share its stream; itself where some rank of
-        the job cannot share. Known when all have been heard."""
+        """Of each rank, the one that sends for it: the lowest of those that share its stream. Known when all have been
+        heard."""
         lowest: dict[object, int] = {}
-        shared = all(member.stream == pb.SHARED for member in self.members.values())
+        known = all(member.stream != pb.UNSAID for member in self.members.values())
         return {
-            rank: lowest.setdefault(member.link if shared else rank, rank)
+            rank: lowest.setdefault(member.link if known else rank, rank)
             for rank, member in sorted(self.members.items())
         }
 

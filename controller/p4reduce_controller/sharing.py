@@ -16,18 +16,21 @@ def how_to_be_fewer(job: Job) -> str:
     hosts they are, and which ranks send for themselves beside others of their host."""
     hosts = Counter(map(_host, job.members.values()))
     followed = Counter(job.leaders.values())
-    alone = [rank for rank, one in job.members.items() if one.stream != pb.SHARED] or [
-        rank for rank, one in job.members.items() if followed[rank] == 1 and hosts[_host(one)] > 1
-    ]
-    text = (
-        f"its {job.world_size} ranks are on {len(hosts)} host{'s' if len(hosts) > 1 else ''}, and those of one "
-        "host are one worker if all ranks use the C backend, the transport udp and local='auto', behind one port of "
-        "the switch"
-    )
-    if not alone:
-        return text
-    more = f" and {len(alone) - _MOST_NAMED} more" if len(alone) > _MOST_NAMED else ""
-    return f"{text}; not so {list_ranks(alone[:_MOST_NAMED])}{more}"
+    alone = [rank for rank, one in job.members.items() if followed[rank] == 1 and hosts[_host(one)] > 1]
+    unable = [rank for rank, one in job.members.items() if one.stream == pb.UNSAID]
+    on = f"its {job.world_size} ranks are on {len(hosts)} host{'s' if len(hosts) > 1 else ''}"
+    if unable:
+        return (
+            f"{on}, and those of one host are one worker if all of the job use the C backend and the transport udp; "
+            f"not so {_some(unable)}"
+        )
+    text = f"{on}, and those of one host are one worker if they have local='auto' and are behind one port of the switch"
+    return f"{text}; not so {_some(alone)}" if alone else text
+
+
+def _some(ranks: list[int]) -> str:
+    more = f" and {len(ranks) - _MOST_NAMED} more" if len(ranks) > _MOST_NAMED else ""
+    return list_ranks(sorted(ranks)[:_MOST_NAMED]) + more
 
 
 def _host(member: Member) -> str:

@@ -11,7 +11,7 @@
 
 #define VARIABLE "P4REDUCE_SEAT"
 
-enum { MOST_BYTES = 4096, HEADERS_BYTES = 42 };
+enum { MOST_BYTES = 2048, HEADERS_BYTES = 42 };
 
 struct seat {
     p4reduce_membership membership;
@@ -48,16 +48,16 @@ static bool parse_headers(const char *text, uint8_t *headers) {
     return true;
 }
 
-// Ranks with commas between, or none: up to `room` of them.
-static bool parse_ranks(char *text, uint8_t *ranks, size_t room, uint32_t *count) {
+// Ranks with commas between, or none.
+static bool parse_peers(char *text, p4reduce_membership *m) {
     char *number;
     uint32_t rank;
     if (*text == '\0')
         return true;
     while ((number = strsep(&text, ",")) != NULL) {
-        if (*count == room || !parse_number(number, &rank) || rank > UINT8_MAX)
+        if (m->peer_count == sizeof m->peers || !parse_number(number, &rank) || rank > UINT8_MAX)
             return false;
-        ranks[(*count)++] = (uint8_t)rank;
+        m->peers[m->peer_count++] = (uint8_t)rank;
     }
     return true;
 }
@@ -96,9 +96,7 @@ static bool parse_word(struct seat *seat, const char *name, char *value) {
     if (strcmp(name, "abort_secret") == 0)
         return parse_wide(value, &m->abort_secret);
     if (strcmp(name, "peers") == 0)
-        return parse_ranks(value, m->peers, sizeof m->peers, &m->peer_count);
-    if (strcmp(name, "hosts") == 0)
-        return parse_ranks(value, m->hosts, sizeof m->hosts, &m->sharing);
+        return parse_peers(value, m);
     if (strcmp(name, "socket") == 0) {
         uint32_t number;
         const bool good = parse_number(value, &number);

@@ -25,6 +25,9 @@ from p4reduce.transport.rate import rate_toward
 # How long to wait for a controller that is only just starting.
 CONNECT_TIMEOUT_S = 10.0
 
+# A rank of this host may be known to be gone before the controller knows it. Who leaves at once would be blamed.
+LAST_WORD_S = 2.0
+
 log = logging.getLogger(__name__)
 
 
@@ -74,7 +77,7 @@ class Place:
 
     @property
     def meets(self) -> bool:
-        """Its engine shares memory with other ranks', and starts when all of them do."""
+        """Its engine shares memory with those of other ranks, and starts when these do."""
         return self.local or bool(self.membership.hosts)
 
     def leave(self, *, well: bool = True) -> None:
@@ -107,7 +110,10 @@ class Seat:
         """
         if not self.engine.in_own_process():
             return  # a forked process has the session's sockets, but it is its parent that is in the job
-        well = well and self.engine.failure is None
+        failure = self.engine.failure
+        if isinstance(failure, JobAborted) and failure.rank not in (None, self.membership.rank):
+            self.session.await_abort(LAST_WORD_S)
+        well = well and failure is None
         self.engine.close(P4ReduceError("the communicator is closed"))
         try:
             if well and on_heard is not None:
@@ -132,6 +138,7 @@ def join_job(
     timeout: float,
     at: str,
     host: str = "",
+    shares_stream: bool | None = None,
     on_abort: Callable[[JobAborted], None],
     on_counted: Callable[[Counted], None] | None = None,
     on_admitted: Callable[[], None] = lambda: None,
@@ -139,7 +146,7 @@ def join_job(
 ) -> Place:
     """Joins the job and returns when all ranks have. Raises JoinError or TransportError.
 
-    at: the name of the switch that the rank is at, or "". host: as of `Session.join`; one of those may send for all.
+    at: the name of the switch that the rank is at, or "". host, shares_stream: as of `Session.join`.
     on_abort: called once, from a thread of the session's, when the job dies after that. on_counted: as of `Session`.
     on_admitted: called when the job has its slots, before the other ranks are waited for.
     attempt: with which another thread can give it up.
@@ -152,7 +159,7 @@ def join_job(
         if attempt is not None:
             attempt.begin(session)
         place = session.join(
-            job, rank, world_size, slots=slots, timeout=timeout, switch=at, host=host, shares_stream=bool(host)
+            job, rank, world_size, slots=slots, timeout=timeout, switch=at, host=host, shares_stream=shares_stream
         )
         on_admitted()
         switches = tuple(Switch(at.ip, at.udp_port, at.mac) for at in place.aggregators)
@@ -195,7 +202,7 @@ def take_seat(
     """Joins the job and starts what carries its operations. Raises JoinError or TransportError."""
     engine: Carrier | None = None
     backend = select_backend()  # complains of a wrong choice before there is anything to undo
-    may_share = local == "auto" and transport == "udp" and backend.name == "c"
+    here = host_digest() if transport == "udp" and backend.name == "c" else ""
 
     def abort(error: JobAborted) -> None:
         if engine is not None:
@@ -217,7 +224,8 @@ def take_seat(
         tls=tls,
         timeout=timeout,
         at=at,
-        host=host_digest() if may_share else "",
+        host=here if local == "auto" else "",
+        shares_stream=local == "auto" if here else None,
         on_abort=abort,
         on_counted=counted,
         on_admitted=on_admitted,

@@ -134,6 +134,24 @@ def test_links_are_as_fast_as_asked_and_gone_afterwards(tmp_path: Path) -> None:
     assert subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout == before
 
 
+@pytest.mark.root
+@pytest.mark.serial
+@pytest.mark.slow
+@pytest.mark.parametrize("local", ["auto", "off"])
+def test_ranks_of_a_host_send_one_stream_over_its_link(tmp_path: Path, local: str) -> None:
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("needs root and iproute2, for network namespaces")
+    rows = bench(tmp_path, "--workers", "4", "--ranks-per-host", "2", "--numel", "262144", "--density", "1",
+                 "--overlap", "all", "--sparsity", "block", "--link", "50mbit", "--repeat", "2",
+                 "--systems", "p4reduce,gloo", "--local", local)  # fmt: skip
+    ours, gloo = rows
+    assert all((row["error"], row["wrong"], row["ranks_per_host"]) == (None, 0, 2) for row in rows)
+    streams = {"auto": 1, "off": 2}[local]
+    assert ours["tx_bytes"] * 8 / 50e6 == pytest.approx(streams * ours["limit_s"], rel=0.3)
+    assert ours["min_s"] > ours["tx_bytes"] * 8 / 50e6 * 0.9
+    assert gloo["tx_bytes"] > 262144 * 4
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_nothing_is_left_when_it_is_interrupted(how: signal.Signals) -> None:
     mark = str(uuid.uuid4())

@@ -80,7 +80,7 @@ def test_join_says_what_is_wanted_and_returns_what_was_given(controller: Scripte
     controller.script.assign()
     with Session(controller.address) as session:
         assigned = session.join("name", 1, 3, slots=7, timeout=12.5)
-        wanted = pb.Join(job="name", rank=1, world_size=3, slots=7, timeout_s=12.5, stream=pb.OWN)
+        wanted = pb.Join(job="name", rank=1, world_size=3, slots=7, timeout_s=12.5, stream=pb.UNSAID)
         assert controller.script.next().join == wanted
         assert (assigned.job, assigned.generation, assigned.worker, assigned.first_seq) == (3, 9, 1, 0)
         assert (assigned.aggregators, assigned.hello_nonce) == ((), 0)
@@ -112,6 +112,18 @@ def test_who_sends_for_whom_is_known_when_it_is_ready(controller: ScriptedContro
         controller.script.send.put(pb.ServerMessage(ready=pb.Ready(peers=[0, 2], hosts=[0, 0, 2], leaders=[0, 0, 2])))
         ready = session.wait_ready(lambda: None)
         assert (ready.peers, ready.hosts, ready.leaders) == ((0, 2), (0, 0, 2), (0, 0, 2))
+
+
+def test_the_controllers_word_is_awaited_for_a_while(controller: ScriptedController) -> None:
+    session = ready(controller)
+    started = time.monotonic()
+    session.await_abort(0.2)
+    assert 0.2 <= time.monotonic() - started < 5
+    assert session.aborted is None
+    threading.Timer(0.2, controller.script.send.put, [abort(rank=0)]).start()
+    session.await_abort(20)
+    assert session.aborted is not None
+    session.close()
 
 
 def test_an_abort_reaches_callback_and_property(controller: ScriptedController) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from p4reduce.control.client import Assigned, Session
-from p4reduce.control.messages import Counted
+from p4reduce.control.messages import Counted, Ready
 from p4reduce.protocol.constants import NO_KEY, Op
 from p4reduce_controller.frames import Aggregation
 
@@ -49,14 +49,17 @@ class Rank(threading.Thread):
         slots: int = 4,
         timeout: float = 10.0,
         token: str | None = None,
+        host: str = "",
     ) -> None:
+        """host: whose stream it can share."""
         super().__init__(daemon=True)
         self.counted: list[Counted] = []
         self.session = Session(address, token=token, on_abort=self._on_abort, on_counted=self.counted.append)
         self.assigned: Assigned | None = None
         self.error: Exception | None = None
         self.aborted_at = 0.0
-        self._join = (job, rank, world_size, slots, timeout)
+        self.known: Ready | None = None
+        self._join = (job, rank, world_size, slots, timeout, host)
         self._send_hello = send_hello
         self.start()
 
@@ -64,11 +67,13 @@ class Rank(threading.Thread):
         self.aborted_at = time.monotonic()
 
     def run(self) -> None:
-        job, rank, world_size, slots, timeout = self._join
+        job, rank, world_size, slots, timeout, host = self._join
         try:
-            assigned = self.session.join(job, rank, world_size, slots=slots, timeout=timeout)
+            assigned = self.session.join(
+                job, rank, world_size, slots=slots, timeout=timeout, host=host, shares_stream=bool(host) or None
+            )
             self.assigned = assigned
-            self.session.wait_ready(lambda: self._send_hello(assigned))
+            self.known = self.session.wait_ready(lambda: self._send_hello(assigned))
         except Exception as error:
             self.error = error
 

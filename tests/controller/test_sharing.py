@@ -20,7 +20,9 @@ from p4reduce_controller.status import status_of
 from p4reduce_controller.tables import show
 from p4reduce_controller.trees import Trees
 
+from .conftest import Running
 from .fake_switch import FakeSwitch
+from .ranks import ready as all_ready
 from .test_state import Kept
 from .test_trees import LEAF1, LEAF2, SPINE, TreeDesk
 
@@ -93,37 +95,49 @@ def test_beside_a_rank_of_an_earlier_release_all_send_for_themselves() -> None:
     assert desk.told_ready(sessions) == 3 * [pb.Ready(hosts=[0, 0, 0], answers=True)]
 
 
-def test_where_a_rank_keeps_its_stream_all_do() -> None:
-    """It would not divide large operations as those do that share."""
+def test_a_rank_that_keeps_its_stream_is_a_worker_beside_its_host() -> None:
     desk = SharingDesk(ONE_SWITCH)
     sessions = [
         desk.come(rank, 4, "h0" if rank != 1 else "", stream=pb.OWN if rank == 1 else pb.SHARED) for rank in range(4)
     ]
     for session in sessions:
         desk.hear_on(session, 0)
-    assert desk.told_ready(sessions) == 4 * [pb.Ready(hosts=[0, 1, 0, 0], answers=True)]
+    (ready, *_) = desk.told_ready(sessions)
+    assert list(ready.leaders) == [0, 1, 0, 0]
+    assert list(ready.peers) == [0, 1]
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 2), st.sampled_from([LEAF1, LEAF2]), st.integers(5, 6)), min_size=1, max_size=12)
+    st.lists(
+        st.tuples(st.integers(0, 2), st.booleans(), st.sampled_from([LEAF1, LEAF2]), st.integers(5, 6)),
+        min_size=1,
+        max_size=12,
+    )
 )
-def test_who_shares_is_at_one_place_and_each_worker_has_one(places: list[tuple[int, int, int]]) -> None:
-    """Of each rank: its host, its leaf, and its port there."""
+def test_who_shares_is_at_one_place_and_each_worker_has_one(places: list[tuple[int, bool, int, int]]) -> None:
+    """Of each rank: its host, whether it can share, its leaf, and its port there."""
     desk = SharingDesk()
-    sessions = [desk.come(rank, len(places), f"h{host}") for rank, (host, *_) in enumerate(places)]
-    for session, (host, leaf, port) in zip(sessions, places, strict=True):
+    sessions = [
+        desk.come(rank, len(places), f"h{host}", stream=pb.SHARED if shares else pb.OWN)
+        for rank, (host, shares, *_) in enumerate(places)
+    ]
+    for session, (host, _, leaf, port) in zip(sessions, places, strict=True):
         desk.hear_on(session, host + 10 * port, leaf, port)
     job = desk.installs[0]
     told = desk.told_ready(sessions)
     leaders = list(told[0].leaders) or list(range(len(places)))
-    for rank, (one, where) in enumerate(zip(leaders, places, strict=True)):
-        leaf = where[1]
-        assert one == places.index(where)
+    for rank, (one, (host, shares, leaf, port)) in enumerate(zip(leaders, places, strict=True)):
+        together = [
+            other
+            for other, place in enumerate(places)
+            if other == rank or (shares and place == (host, True, leaf, port))
+        ]
+        assert one == min(together)
         ready = told[rank]
         assert (list(ready.leaders) or list(range(len(places)))) == leaders
         assert ranks_of(job.placements[leaf]) == list(ready.peers)
         assert list(ready.peers) == sorted(
-            {other for other, place in zip(leaders, places, strict=True) if place[1] == leaf}
+            {other for other, place in zip(leaders, places, strict=True) if place[2] == leaf}
         )
 
 
@@ -158,13 +172,22 @@ def test_forty_ranks_on_five_hosts_at_one_switch() -> None:
     assert {tuple(ready.leaders) for ready in told} == {tuple(rank // 8 * 8 for rank in range(40))}
 
 
+def test_forty_ranks_join_at_a_service(running: Running) -> None:
+    ranks = [running.rank(rank, 40, host=f"h{rank % 5}") for rank in range(40)]
+    all_ready(ranks)
+    assert len({rank.known for rank in ranks}) == 1
+    known = ranks[0].known
+    assert known is not None
+    assert (known.peers, known.leaders) == (tuple(range(5)), tuple(rank % 5 for rank in range(40)))
+
+
 def test_more_hosts_than_a_switch_has_bits_for_are_refused_by_number() -> None:
     desk = SharingDesk(ONE_SWITCH)
     sessions = desk.job_on(*[rank // 2 for rank in range(66)])
     for session in sessions:
         message = desk.last(session).message
         assert "33 workers and 0 switches are below switch, and it can add up those of 32" in message
-        assert "its 66 ranks are on 33 hosts, and those of one host are one worker if all ranks" in message
+        assert "its 66 ranks are on 33 hosts, and those of one host are one worker if they" in message
         assert "not so" not in message
     assert not desk.installs
     assert not list(desk.jobs)
@@ -178,11 +201,21 @@ def test_who_could_be_fewer_workers_is_named() -> None:
     for rank, session in enumerate(sessions):
         desk.hear_on(session, min(rank // 12, 2), port=5 + min(rank // 12, 2))
     message = desk.last(sessions[7]).message
-    assert "36 workers and 0 switches are below switch, and it can add up those of 32; its 36 ranks are on 3 hosts" in (
+    assert "35 workers and 0 switches are below switch, and it can add up those of 32; its 36 ranks are on 3 hosts" in (
         message
     )
-    assert "the C backend, the transport udp and local='auto', behind one port of the switch" in message
+    assert "if they have local='auto' and are behind one port of the switch" in message
     assert message.endswith("not so ranks 2, 3, 4, 5, 6, 7, 8, 9 and 26 more")
+
+
+def test_who_keeps_all_from_sharing_is_named() -> None:
+    desk = SharingDesk(ONE_SWITCH)
+    sessions = [desk.come(rank, 34, "h0", stream=pb.UNSAID if rank == 20 else pb.SHARED) for rank in range(34)]
+    for session in sessions:
+        desk.hear_on(session, 0)
+    message = desk.last(sessions[7]).message
+    assert "its 34 ranks are on 1 host, and those of one host are one worker if all of the job use" in message
+    assert message.endswith("not so rank 20")
 
 
 def test_every_rank_of_a_host_has_to_be_heard() -> None:

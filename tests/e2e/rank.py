@@ -127,8 +127,8 @@ def say(**event: Any) -> None:
 def main() -> None:
     """Follows the plan in the first argument.
 
-    options: of Communicator. calls: to make. repeat: for ever. forget: never close the communicator. host: a number,
-    and ranks with others share no memory with this one.
+    options: of Communicator. calls: to make. repeat: for ever. forget: never close the communicator. host: a number;
+    ranks with others share no memory with this one.
     """
     plan = json.loads(sys.argv[1])
     if plan["host"] is not None:

@@ -138,7 +138,7 @@ class Stack(Family):
         calls_of: Mapping[int, Sequence[Call]] | None = None,
         backends: Mapping[int, str] | None = None,
         at: Sequence[str] = (),
-        hosts: Sequence[int] = (),
+        hosts: Sequence[int | None] = (),
         **options: Any,
     ) -> Ranks:
         """Starts a job's ranks.
@@ -146,7 +146,8 @@ class Stack(Family):
         present: which; by default all. repeat: make the calls again until an error. forget: do not close.
         interfaces: "worker" gives rank 2 the interface worker2. calls_of: those of ranks that differ.
         backends: of ranks that shall have a certain one. at: the switches that they are at, in
-            turn. hosts: of each rank, a number of the host that it takes this one for. options: of Communicator.
+            turn. hosts: of each rank, a number of the host that it takes this one for; None for one that keeps its own
+            stream. options: of Communicator.
         """
         children = {}
         for rank in present if present is not None else range(world_size):
@@ -159,6 +160,7 @@ class Stack(Family):
                     "interface": f"{interfaces}{rank}" if interfaces else None,
                     **({"switch": at[rank % len(at)]} if at else {}),
                     **options,
+                    **({"local": "off"} if hosts and hosts[rank] is None else {}),
                 },
                 "calls": [asdict(call) for call in (calls_of or {}).get(rank, calls)],
                 "repeat": repeat,

@@ -94,6 +94,9 @@ class FakeSession:
     def ask(self, half: int) -> None:
         """Nobody answers."""
 
+    def await_abort(self, timeout: float) -> None:
+        """Whoever went, all have been told."""
+
     def leave(self) -> None:
         assert self.job is not None
         self.job.left.add(self.rank)

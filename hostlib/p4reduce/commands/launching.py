@@ -33,9 +33,8 @@ def describe(place: Place) -> str:
         raise P4ReduceError("C programs can use the transport 'udp', and with one switch 'raw'")
     first, *more = link.sockets
     words: dict[str, object] = {
-        **asdict(place.membership),
+        **{name: value for name, value in asdict(place.membership).items() if name != "hosts"},
         "peers": ",".join(map(str, place.membership.peers)),
-        "hosts": ",".join(map(str, place.membership.hosts)),
         "link": link.kind,
         "socket": first,
         "switch": place.switch,

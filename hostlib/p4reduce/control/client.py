@@ -122,11 +122,12 @@ class Session:
         timeout: float = JOIN_TIMEOUT,
         switch: str = "",
         host: str = "",
-        shares_stream: bool = False,
+        shares_stream: bool | None = None,
     ) -> Assigned:
         """Takes the rank's seat. `slots` 0 leaves their number to the controller. `switch`: the name of the one that
         the rank is at, where several could hear it. `host`: what only the ranks have in common with which it can share
-        memory; "" for none. `shares_stream`: one of those may send to the switches for all of them.
+        memory; "" for none. `shares_stream`: whether one of those may send to the switches for all of them; None where
+        this rank cannot reduce beside others that share streams, so that none may.
 
         `timeout` (seconds) is how long the controller may wait for the other ranks before the job is given up. Raises
         JoinError: nobody listens there, TLS or the token are not accepted, or the controller refuses the join.
@@ -144,7 +145,7 @@ class Session:
             timeout_s=timeout,
             switch=switch,
             host=host,
-            stream=pb.SHARED if shares_stream else pb.OWN,
+            stream=pb.UNSAID if shares_stream is None else pb.SHARED if shares_stream else pb.OWN,
         )
         self._join_timeout = timeout
         deadline = time.monotonic() + self._connect_timeout
@@ -216,6 +217,11 @@ class Session:
                     f"the controller at {self.address} did not let go within {timeout:g} s: {self._awaited_text()}",
                     awaited=self._waiting.ranks if self._waiting else (),
                 )
+
+    def await_abort(self, timeout: float) -> None:
+        """Waits until the controller has said why the job is dead, for so many seconds at most."""
+        with self._news:
+            self._news.wait_for(self._over, timeout)
 
     def close(self) -> None:
         """Ends the stream. Without `leave` before, the job is aborted for all ranks."""

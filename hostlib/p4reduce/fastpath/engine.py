@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from p4reduce import carrier
 from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd, Prepared
-from p4reduce.errors import P4ReduceError
+from p4reduce.errors import JobAborted, P4ReduceError
 from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.library import address, library, numbers_of, to_exception
 from p4reduce.fastpath.worker import to_c, to_stats
@@ -152,9 +152,12 @@ class NativeEngine(Carrier):
             if self._library.p4reduce_failure(self._handle, error) != c.OK:
                 with self._lock:
                     if self._failure is None:
-                        given = error.status in (c.FAILED, c.CLOSED) and self._given
-                        self._failure = given or to_exception(error)
+                        self._failure = (self._is_given(error) and self._given) or to_exception(error)
         return self._failure
+
+    def _is_given(self, error: c.Error) -> bool:
+        aborted = isinstance(self._given, JobAborted)
+        return error.status in (c.FAILED, c.CLOSED) or (error.status == c.ABORTED and aborted)
 
     @property
     def stats(self) -> Stats:
@@ -264,7 +267,11 @@ class NativeEngine(Carrier):
         with self._lock:
             if self._given is None:
                 self._given = error
-        self._library.p4reduce_fail(self._handle, str(error).encode(errors="replace"))
+        message = str(error).encode(errors="replace")
+        if isinstance(error, JobAborted):  # which is no failure of this rank, and not to be told as one
+            self._library.p4reduce_abort(self._handle, -1 if error.rank is None else error.rank, message)
+        else:
+            self._library.p4reduce_fail(self._handle, message)
 
     def counted(self, half: int, seq: int, error: BaseException) -> None:
         self._library.p4reduce_counted(self._handle, half, seq, str(error).encode(errors="replace"))
