@@ -13,7 +13,8 @@
 #include <stdbool.h>
 
 enum {
-    WINDOWS = 4,            // at once
+    WINDOWS = 16,           // at once
+    FULL_WINDOWS = 4,       // the same, where much is in them
     WINDOW_BYTES = 8 << 20, // of values of 4 bytes
     MOST_PIECES = 512,      // a window
     MOST_PIECE_BLOCKS = 1024,
