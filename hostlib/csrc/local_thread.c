@@ -66,12 +66,10 @@ static bool gather(p4reduce_engine *engine, uint64_t number) {
     return true;
 }
 
-// Whether there is a place for the window of that number, the operation's oldest that is not gathered being `oldest`.
-static bool has_place(const struct local *local, uint64_t number, uint64_t oldest) {
+// Whether there is a place for the window of that number.
+static bool has_place(const struct local *local, uint64_t number) {
     const uint64_t window = local->windows + number;
-    const bool much = local->copied > local->segment.copies_bytes / 8;
-    return number - oldest < (much ? FULL_WINDOWS : WINDOWS) &&
-           (window < WINDOWS || local_are_through(local, GATHERED, window - WINDOWS));
+    return window < WINDOWS || local_are_through(local, GATHERED, window - WINDOWS);
 }
 
 // What to do next, of an operation of so many windows: `next` are those of each phase. Where all have to wait, what has
@@ -82,7 +80,7 @@ static enum phase next_phase(const struct local *local, const uint64_t *next, ui
         return GATHERED;
     if (to_reduce && local_are_through(local, SCANNED, local->windows + next[REDUCED]))
         return REDUCED;
-    if (next[SCANNED] < windows && has_place(local, next[SCANNED], next[GATHERED]))
+    if (next[SCANNED] < windows && has_place(local, next[SCANNED]))
         return SCANNED;
     return to_gather ? GATHERED : to_reduce ? REDUCED : SCANNED;
 }
