@@ -65,7 +65,7 @@ static uint8_t *mapped(struct local *local, uint32_t rank, const struct region *
     errno = region->number != 0 && (region->offset > region->size || bytes > region->size - region->offset) ? EFAULT : 0;
     if (region->number == 0 || errno != 0)
         return NULL;
-    uint8_t *base = mappings_find(&local->mappings, segment_rank(&local->segment, rank)->pid, region);
+    uint8_t *base = mappings_find(&local->mappings, segment_rank(&local->segment, rank)->pid, region, bytes);
     return base != NULL ? base + region->offset : NULL;
 }
 

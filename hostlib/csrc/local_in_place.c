@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+enum { PIECES_AT_ONCE = 4, SHARES = 16 };
 static const double PATIENCE_S = 30; // with ranks that write, where the kernel lets nothing else be done
 
 void in_place_lend(struct local *local) {
@@ -119,10 +120,16 @@ static void reduce(struct local *local, const struct piece *piece, struct added 
     }
 }
 
+// Blocks that a rank takes at once: a piece, or several where there are many for each rank.
+static uint64_t share_of(const struct local *local) {
+    const uint64_t large = (uint64_t)PIECES_AT_ONCE * local->piece_blocks;
+    return local->task->blocks / local->segment.ranks >= SHARES * large ? large : local->piece_blocks;
+}
+
 // In parts that all ranks' values of stay in a processor's nearest cache, and whose scan asks for the next ones'.
 static void reduce_piece(struct local *local, uint64_t first, struct added *added) {
     const struct task *task = local->task;
-    const uint64_t end = smaller(task->blocks, first + local->piece_blocks);
+    const uint64_t end = smaller(task->blocks, first + local->share_blocks);
     const uint64_t least = SCAN_AHEAD / (task->block_size * task->numbers.value_bytes), step = least > 0 ? least : 1;
     for (uint64_t at = first; at < end; at += step) {
         const struct piece part = part_of(local, at, smaller(step, end - at));
@@ -174,7 +181,8 @@ bool in_place_carry(p4reduce_engine *engine) {
     struct local *local = engine->local;
     _Atomic uint32_t *next = &segment_window(&local->segment, local->windows)->next_piece;
     struct added added = {.together = 0};
-    for (uint64_t first; (first = (uint64_t)atomic_fetch_add(next, 1) * local->piece_blocks) < local->task->blocks;) {
+    local->share_blocks = share_of(local);
+    for (uint64_t first; (first = (uint64_t)atomic_fetch_add(next, 1) * local->share_blocks) < local->task->blocks;) {
         if (!local_goes_on(engine) || !local_have_all_done(engine))
             return false;
         reduce_piece(local, first, &added);
@@ -204,8 +212,7 @@ static bool withdraw(const struct local *local) {
 }
 
 static bool have_all_reduced(const struct local *local) {
-    const uint32_t arrived = atomic_load(&segment_window(&local->segment, local->windows)->arrived[REDUCED]);
-    return (int32_t)(arrived - local_all_of(local, local->windows)) >= 0;
+    return local_are_through(local, REDUCED, local->windows);
 }
 
 // Whether some rank may still write to this one's tensor.

@@ -43,7 +43,7 @@ static bool make_room(struct mappings *mappings) {
     return true;
 }
 
-uint8_t *mappings_find(struct mappings *mappings, int32_t pid, const struct region *region) {
+uint8_t *mappings_find(struct mappings *mappings, int32_t pid, const struct region *region, size_t size) {
     mappings->calls++;
     for (size_t i = 0; i < mappings->count; i++) {
         struct mapping *mapping = &mappings->all[i];
@@ -57,7 +57,7 @@ uint8_t *mappings_find(struct mappings *mappings, int32_t pid, const struct regi
         errno = ENOMEM;
         return NULL;
     }
-    uint8_t *base = region_map(pid, region);
+    uint8_t *base = region_map(pid, region, size);
     if (base != NULL) {
         mappings->all[mappings->count] =
             (struct mapping){.pid = pid, .region = *region, .base = base, .used = mappings->calls};

@@ -20,9 +20,9 @@ struct mappings {
     uint64_t calls;
 };
 
-// Where the region of a process is in this one. NULL with errno where it cannot be mapped. What regions of that process
+// Where the region of a process is in this one, which uses `size` bytes at its offset. NULL with errno where it cannot be mapped. What regions of that process
 // have been freed meanwhile is unmapped.
-uint8_t *mappings_find(struct mappings *mappings, int32_t pid, const struct region *region);
+uint8_t *mappings_find(struct mappings *mappings, int32_t pid, const struct region *region, size_t size);
 
 void mappings_close(struct mappings *mappings);
 

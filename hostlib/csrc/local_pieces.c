@@ -137,8 +137,8 @@ static size_t word_bytes_a_block(const struct local *local) {
 // They are long out of the cache, and too far apart for a processor to guess which come next.
 static void prefetch_blocks(const struct piece *piece, const uint8_t *agreed, const uint8_t *values,
                             size_t block_bytes) {
-    for (unsigned block = 0; block < piece->blocks; block++)
-        for (size_t i = 0; agreed[block] != BLOCK_ZERO && i < block_bytes; i += LINE_BYTES)
+    for (unsigned block = 0; (block = next_nonzero(agreed, block, piece->blocks)) < piece->blocks; block++)
+        for (size_t i = 0; i < block_bytes; i += LINE_BYTES)
             __builtin_prefetch(values + block * block_bytes + i, 1);
 }
 
@@ -149,13 +149,15 @@ static void write_values(struct local *local, const struct piece *piece, const u
     const size_t block_bytes = local->task->block_size * numbers->value_bytes, stride = word_bytes_a_block(local);
     uint8_t *to = piece_own_values(local, piece);
     prefetch_blocks(piece, agreed, to, block_bytes);
-    for (unsigned block = 0; block < piece->blocks; block++, to += block_bytes) {
+    for (unsigned block = 0; block < piece->blocks; block++) {
+        if (!clear && (block = next_nonzero(agreed, block, piece->blocks)) == piece->blocks)
+            break;
         const size_t count = piece_values_in(local, piece, block);
         if (agreed[block] != BLOCK_ZERO) {
-            numbers_dequantise(numbers, words, count, agreed[block], to);
+            numbers_dequantise(numbers, words, count, agreed[block], to + block * block_bytes);
             words += stride;
-        } else if (clear) {
-            memset(to, 0, count * numbers->value_bytes);
+        } else {
+            memset(to + block * block_bytes, 0, count * numbers->value_bytes);
         }
     }
 }
@@ -163,11 +165,23 @@ static void write_values(struct local *local, const struct piece *piece, const u
 static void sum_to_words(struct local *local, const struct piece *piece, struct source *sources,
                          const uint8_t *agreed, uint8_t *words) {
     const size_t stride = word_bytes_a_block(local);
-    for (unsigned block = 0; block < piece->blocks; block++)
-        if (agreed[block] != BLOCK_ZERO) {
-            sum_block(local, piece, sources, block, agreed[block], words);
-            words += stride;
-        }
+    for (unsigned block = 0; (block = next_nonzero(agreed, block, piece->blocks)) < piece->blocks; block++) {
+        sum_block(local, piece, sources, block, agreed[block], words);
+        words += stride;
+    }
+}
+
+// Where the values are that are not copies; returns of how many ranks, or 0 where some rank has copies.
+static size_t plain_values(const struct local *local, const struct source *sources, const void **values) {
+    size_t count = 0;
+    for (uint32_t rank = 0; rank < local->segment.ranks; rank++) {
+        if (sources[rank].exponents == NULL)
+            continue;
+        if (sources[rank].packed)
+            return 0;
+        values[count++] = sources[rank].values;
+    }
+    return count;
 }
 
 // Into this rank's tensor, from which the others read them.
@@ -176,14 +190,17 @@ static void sum_to_values(struct local *local, const struct piece *piece, struct
     const struct numbers *numbers = &local->task->numbers;
     const size_t block_bytes = local->task->block_size * numbers->value_bytes;
     uint8_t *sums = local->words + word_bytes_a_block(local), *to = piece_own_values(local, piece);
+    const void *values[MAX_RANKS];
+    const size_t plain = plain_values(local, sources, values);
+    void *const all = to;
     for (unsigned block = 0; block < piece->blocks; block++, to += block_bytes) {
-        const size_t count = piece_values_in(local, piece, block);
+        const size_t count = piece_values_in(local, piece, block), first = (size_t)block * local->task->block_size;
         if (agreed[block] == BLOCK_ZERO) {
             memset(to, 0, count * numbers->value_bytes);
-            continue;
+        } else if (plain == 0 || !numbers_sum(numbers, values, plain, first, first + count, agreed[block], &all, 1)) {
+            sum_block(local, piece, sources, block, agreed[block], sums);
+            numbers_dequantise(numbers, sums, count, agreed[block], to);
         }
-        sum_block(local, piece, sources, block, agreed[block], sums);
-        numbers_dequantise(numbers, sums, count, agreed[block], to);
     }
 }
 

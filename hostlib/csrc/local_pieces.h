@@ -8,6 +8,8 @@
 #include "local_segment.h"
 #include "task.h"
 
+#include <string.h>
+
 enum { MOST_BLOCK_BYTES = 1024 * 4 }; // of words
 
 // A rank's side of what the ranks of its host reduce.
@@ -33,6 +35,7 @@ struct local {
     uint8_t *mapped[MAX_RANKS];        // where others' tensors are in this process; NULL for those that are not
     int unmapped[MAX_RANKS];           // why not: an errno; 0 where they lie in no region
     unsigned piece_blocks;
+    uint64_t share_blocks; // that a rank takes at once, in place
     size_t copied; // bytes of the window that is scanned
     enum phase awaits; // of the window, for who asks
     uint64_t awaits_window;
@@ -109,6 +112,17 @@ static inline unsigned count_nonzero(const uint8_t *exponents, unsigned blocks) 
     for (unsigned block = 0; block < blocks; block++)
         count += exponents[block] != BLOCK_ZERO;
     return count;
+}
+
+// The first block from number `from` on that is not zero; `blocks` if there is none.
+static inline unsigned next_nonzero(const uint8_t *exponents, unsigned from, unsigned blocks) {
+    uint64_t some;
+    while (from < blocks && exponents[from] == BLOCK_ZERO) {
+        from++;
+        while (from + sizeof some <= blocks && memcpy(&some, exponents + from, sizeof some) && some == 0)
+            from += (unsigned)sizeof some;
+    }
+    return from;
 }
 
 #endif

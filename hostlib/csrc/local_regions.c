@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PAGE_BYTES = 4096, PATH_BYTES = 64 };
+enum { PAGE_BYTES = 4096, PATH_BYTES = 64, ADVICE_POPULATE_WRITE = 23 }; // linux/mman.h's, since Linux 5.14
 
 struct held {
     struct held *next;
@@ -185,7 +185,13 @@ bool region_is_there(int32_t pid, int32_t file, uint64_t inode) {
     return stat(path, &status) == 0 && status.st_ino == inode && S_ISREG(status.st_mode);
 }
 
-void *region_map(int32_t pid, const struct region *region) {
+// Has the kernel enter all pages now, where it can, and not one by one as they are used.
+static void enter_pages(uint8_t *base, const struct region *region, size_t size) {
+    const uint64_t begin = region->offset / PAGE_BYTES * PAGE_BYTES;
+    madvise(base + begin, region->offset + size - begin, ADVICE_POPULATE_WRITE);
+}
+
+void *region_map(int32_t pid, const struct region *region, size_t size) {
     char path[PATH_BYTES];
     path_of(pid, region->file, path);
     if (!region_is_there(pid, region->file, region->inode)) {
@@ -203,6 +209,8 @@ void *region_map(int32_t pid, const struct region *region) {
         base = mmap(NULL, region->size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     const int error = errno;
     close(file);
+    if (base != MAP_FAILED)
+        enter_pages(base, region, size);
     errno = error;
     return base != MAP_FAILED ? base : NULL;
 }

@@ -27,8 +27,9 @@ void region_return(const struct region *region);
 // False where the kernel refuses.
 bool region_take_back(const struct region *region, size_t size);
 
-// Maps the region of another process of this host. NULL with errno where that cannot be.
-void *region_map(int32_t pid, const struct region *region);
+// Maps the region of another process of this host, and prepares `size` bytes at its offset for use. NULL with errno
+// where that cannot be.
+void *region_map(int32_t pid, const struct region *region, size_t size);
 // Whether it has not been freed.
 bool region_is_there(int32_t pid, int32_t file, uint64_t inode);
 

@@ -49,11 +49,11 @@ static void copy_blocks(struct local *local, const struct piece *piece, const ui
     const uint8_t *from = piece_own_values(local, piece);
     uint8_t *copies = segment_copies(&local->segment, piece->window, local->segment.rank);
     segment_places(&local->segment, piece->window, local->segment.rank)[piece->index] = (uint32_t)local->copied;
-    for (unsigned block = 0; block < piece->blocks; block++, from += block_bytes)
-        if (exponents[block] != BLOCK_ZERO) {
-            memcpy(copies + local->copied, from, piece_values_in(local, piece, block) * task->numbers.value_bytes);
-            local->copied += block_bytes;
-        }
+    for (unsigned block = 0; (block = next_nonzero(exponents, block, piece->blocks)) < piece->blocks; block++) {
+        memcpy(copies + local->copied, from + block * block_bytes,
+               piece_values_in(local, piece, block) * task->numbers.value_bytes);
+        local->copied += block_bytes;
+    }
 }
 
 void local_scan(struct local *local, const struct piece *piece) {

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 
 enum {
-    WINDOWS = 4,            // at once
+    WINDOWS = 8,            // at once
     WINDOW_BYTES = 8 << 20, // of values of 4 bytes
     MOST_PIECES = 512,      // a window
     MOST_PIECE_BLOCKS = 1024,

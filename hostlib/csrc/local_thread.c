@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's operations, one after the other. Each goes through its windows in steps: scan one, reduce the one before,
-// gather the one before that; so ranks seldom wait for each other in between.
+// A rank's operations, one after the other. Each goes through its windows in steps, of which the oldest is done that
+// waits for nobody: so ranks seldom wait for each other in between.
 #include "local_thread.h"
 
 #include "clock.h"
@@ -66,6 +66,36 @@ static bool gather(p4reduce_engine *engine, uint64_t number) {
     return true;
 }
 
+// Whether there is a place for the window of that number.
+static bool has_place(const struct local *local, uint64_t number) {
+    const uint64_t window = local->windows + number;
+    return window < WINDOWS || local_are_through(local, GATHERED, window - WINDOWS);
+}
+
+// What to do next, of an operation of so many windows: `next` are those of each phase. Where all have to wait, what has
+// to be done first.
+static enum phase next_phase(const struct local *local, const uint64_t *next, uint64_t windows) {
+    const bool to_gather = next[GATHERED] < next[REDUCED], to_reduce = next[REDUCED] < next[SCANNED];
+    if (to_gather && local_are_through(local, REDUCED, local->windows + next[GATHERED]))
+        return GATHERED;
+    if (to_reduce && local_are_through(local, SCANNED, local->windows + next[REDUCED]))
+        return REDUCED;
+    if (next[SCANNED] < windows && has_place(local, next[SCANNED]))
+        return SCANNED;
+    return to_gather ? GATHERED : to_reduce ? REDUCED : SCANNED;
+}
+
+static bool carry_windows(p4reduce_engine *engine, uint64_t windows) {
+    static bool (*const steps[PHASES])(p4reduce_engine *, uint64_t) = {scan, reduce, gather};
+    uint64_t next[PHASES] = {0};
+    while (next[GATHERED] < windows) {
+        const enum phase phase = next_phase(engine->local, next, windows);
+        if (!local_goes_on(engine) || !steps[phase](engine, next[phase]++))
+            return false;
+    }
+    return true;
+}
+
 // Tells the other ranks that this one fails in the operation under way.
 static void tell_failure(const struct local *local) {
     uint64_t none = 0;
@@ -91,10 +121,8 @@ static bool carry(p4reduce_engine *engine) {
         return in_place_carry(engine);
     const uint64_t of_window = (uint64_t)local->segment.pieces * local->piece_blocks;
     const uint64_t windows = task->blocks > of_window ? (task->blocks + of_window - 1) / of_window : 1;
-    for (uint64_t step = 0; step < windows + 2; step++)
-        if (!local_goes_on(engine) || (step < windows && !scan(engine, step)) ||
-            (step >= 1 && step <= windows && !reduce(engine, step - 1)) || (step >= 2 && !gather(engine, step - 2)))
-            return false;
+    if (!carry_windows(engine, windows))
+        return false;
     const uint64_t last = local->windows + windows - 1;
     local->windows += windows;
     // Where others read this rank's tensor, they have to have done so.

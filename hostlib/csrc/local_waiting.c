@@ -142,6 +142,11 @@ void local_arrive(struct local *local, enum phase phase, uint64_t window) {
     futex_wake_all(&head->arrived[phase]);
 }
 
+bool local_are_through(const struct local *local, enum phase phase, uint64_t window) {
+    const uint32_t seen = atomic_load(&segment_window(&local->segment, window)->arrived[phase]);
+    return (int32_t)(seen - local_all_of(local, window)) >= 0;
+}
+
 bool local_await(p4reduce_engine *engine, enum phase phase, uint64_t window) {
     struct local *local = engine->local;
     _Atomic uint32_t *arrived = &segment_window(&local->segment, window)->arrived[phase];

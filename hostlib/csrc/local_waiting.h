@@ -19,6 +19,8 @@ bool local_could_read(p4reduce_engine *engine, const struct read_failure *failur
 uint32_t local_all_of(const struct local *local, uint64_t window);
 // This rank is through with a phase of the window.
 void local_arrive(struct local *local, enum phase phase, uint64_t window);
+// Whether all ranks are.
+bool local_are_through(const struct local *local, enum phase phase, uint64_t window);
 // Waits until all ranks are.
 bool local_await(p4reduce_engine *engine, enum phase phase, uint64_t window);
 // Whether no rank has failed in the operation under way or before, of which all has been read.

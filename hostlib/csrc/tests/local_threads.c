@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a job as threads of one process, which share memory, each with many operations under way. For
-// ThreadSanitizer, which cannot look into a Python process.
+// The ranks of a job as threads of one process, which share memory, each with many operations under way, of tensors of
+// its own and of such that the others map. For ThreadSanitizer, which cannot look into a Python process.
 #include "p4reduce_local.h"
 
 #include <pthread.h>
@@ -73,12 +73,15 @@ static void *run(void *context) {
     require(engine != NULL, error.message);
     float *values[AT_ONCE];
     for (int i = 0; i < AT_ONCE; i++)
-        values[i] = malloc(VALUES * sizeof *values[i]);
+        values[i] = i % 2 ? p4reduce_shared_new(VALUES * sizeof *values[i], &error) : malloc(VALUES * sizeof *values[i]);
     for (int first = 0; first < OPERATIONS; first += AT_ONCE)
         reduce_some(engine, values, first, rank);
     p4reduce_free(engine);
     for (int i = 0; i < AT_ONCE; i++)
-        free(values[i]);
+        if (i % 2)
+            p4reduce_shared_free(values[i]);
+        else
+            free(values[i]);
     return NULL;
 }
 
