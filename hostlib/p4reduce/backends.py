@@ -68,14 +68,12 @@ def check_threads(threads: int, transport: str) -> None:
     backend = select_backend()
     if threads > 1 and (backend.name != "c" or transport != "udp"):
         raise ValueError(
-            f"threads={threads} with the transport {transport!r} and the backend {backend}: accepted is 1; more are for "
-            "the transport 'udp' and the backend 'c'"
+            f"threads={threads} with the transport {transport!r} and the backend {backend}: accepted is 1; more are "
+            "for the transport 'udp' and the backend 'c'"
         )
 
 
-def start_engine(
-    transport: Transport | SharedTransport, membership: Membership, *, switch: str, name: str
-) -> Carrier:
+def start_engine(transport: Transport | SharedTransport, membership: Membership, *, switch: str, name: str) -> Carrier:
     """Starts what carries a communicator's operations over `transport`, which it owns from then on.
 
     switch: its address, for error messages. name: of the thread.
@@ -96,7 +94,7 @@ def start_local_engine(
 
 
 def start_sharing_engine(
-    transport: Transport, membership: Membership, *, switch: str, name: str, timeout: float
+    transport: Transport | SharedTransport, membership: Membership, *, switch: str, name: str, timeout: float
 ) -> SharingEngine:
     """Starts what carries a communicator's operations in one stream with those of other ranks of its host; for C alone.
 

@@ -123,10 +123,12 @@ class Session:
         switch: str = "",
         host: str = "",
         shares_stream: bool = False,
+        threads: int = 1,
     ) -> Assigned:
         """Takes the rank's seat. `slots` 0 leaves their number to the controller. `switch`: the name of the one that
         the rank is at, where several could hear it. `host`: what only the ranks have in common with which it can share
-        memory; "" for none. `shares_stream`: one of those may send to the switches for all of them.
+        memory; "" for none. `shares_stream`: one of those may send to the switches for all of them. `threads`: how many
+        of the rank share the slots.
 
         `timeout` (seconds) is how long the controller may wait for the other ranks before the job is given up. Raises
         JoinError: nobody listens there, TLS or the token are not accepted, or the controller refuses the join.
@@ -145,6 +147,7 @@ class Session:
             switch=switch,
             host=host,
             stream=pb.SHARED if shares_stream else pb.OWN,
+            threads=threads if threads > 1 else 0,
         )
         self._join_timeout = timeout
         deadline = time.monotonic() + self._connect_timeout

@@ -16,8 +16,8 @@ class Membership:
     `abort_secret`: 64 bits, by which an ABORT shows that it is the controller's.
     `hosts`: for each rank of the job a number that it has in common with those of its host, where these share one
     stream: then `peers` are the leaders alone, the lowest ranks of their hosts. () where each rank has its own.
-    `more_jobs`: job numbers and generations of the rank's engine threads but the first, each of which has a share of the
-    slots; a worker takes all of them, so it knows none.
+    `more_jobs`: job numbers and generations of the rank's threads but the first, which share the slots with it.
+    A worker in Python has all slots, and no use for it.
     """
 
     job: int
