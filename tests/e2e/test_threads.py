@@ -46,11 +46,11 @@ def ended_well(lasts: Mapping[int, dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("network", "threads"),
     [
-        ("one switch", 2),
+        pytest.param("one switch", 2, marks=pytest.mark.slow),
         pytest.param("one switch", 3, marks=pytest.mark.slow),
         ("two switches", 3),
         pytest.param("two switches", 2, marks=pytest.mark.slow),
-        ("tree", 2),
+        pytest.param("tree", 2, marks=pytest.mark.slow),
     ],
 )
 def test_every_shape_and_dtype(network: str, threads: int) -> None:
@@ -79,6 +79,7 @@ def test_each_thread_has_a_pool(stack: Stack) -> None:
         assert [(pool["switch"], pool["count"]) for pool in known["pools"]] == [(0, 4)] * 3
 
 
+@pytest.mark.slow
 def test_loss_changes_nothing(stack: Stack) -> None:
     with stack.losing(0.05), stack.ranks(SHAPES + LARGE[:2], job="lossy", world_size=3, threads=2) as ranks:
         lasts = ranks.wait_for_ends(150)
@@ -109,6 +110,7 @@ def test_ranks_that_differ_are_told(stack: Stack) -> None:
         assert errors <= {"MismatchError", "JobAborted"}
 
 
+@pytest.mark.slow
 def test_a_rank_that_does_not_call_is_named(stack: Stack) -> None:
     calls = {0: [Call((100_000,))], 1: [Call((100_000,), pause=4.0)]}
     with stack.ranks([], calls_of=calls, job="timeout", world_size=2, timeout=2.0, threads=2) as ranks:
@@ -140,7 +142,8 @@ def test_programs_in_c(stack: Stack, program: Path) -> None:
         assert output.startswith("sum 1, wrong 0, packets ")
 
 
-@pytest.mark.parametrize("network", ["one switch", pytest.param("tree", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("network", ["one switch", "tree"])
 def test_a_controller_that_is_started_again(tmp_path: Path, network: str) -> None:
     shape = NETWORKS[network]
     steps = [Call((40_000,), seed=seed, pause=0.02) for seed in range(5)]
