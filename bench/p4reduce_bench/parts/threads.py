@@ -3,7 +3,7 @@
 
 Two workers on loopback reduce a dense tensor; every sum is checked. All setups take turns, and each figure is the
 median of the turns. Packets are those that the workers send, all together; as many results come back. "Rank ns" and
-"switch ns" are processor time, in user mode and in the kernel, of a packet with its result at one end. From them follows
+"switch ns" are processor time, in user mode and the kernel, of a packet with its result at one end. From them follows
 what would be the most with a core for each thread: workers times engine threads / rank ns, or switch threads / switch
 ns, if less.
 """
