@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.protocol.constants import MAX_RANKS
+from p4reduce.protocol.constants import MAX_AGGREGATORS, MAX_RANKS, MAX_THREADS
 from p4reduce_controller.job import Job, State, list_ranks
 from p4reduce_controller.placement import Site
 
@@ -17,7 +17,7 @@ LONGEST_NAME = 200
 LONGEST_HOST = 64
 
 
-def problem_of(join: pb.Join, site: Site) -> str | None:
+def problem_of(join: pb.Join, site: Site, default_slots: int) -> str | None:
     """What is wrong with the request by itself."""
     if not join.job or len(join.job) > LONGEST_NAME or not join.job.isprintable():
         return f"its job name must have 1 to {LONGEST_NAME} printable characters"
@@ -35,8 +35,21 @@ def problem_of(join: pb.Join, site: Site) -> str | None:
         trees = len(site.trees.roots)
         have = "the switch has" if trees == 1 else f"the {trees} switches have"
         return f"slots={join.slots}, and {have} {site.capacity}"
+    if problem := _threads_problem(join.threads, join.slots or default_slots, len(site.trees.roots)):
+        return problem
     if not (math.isfinite(join.timeout_s) and 0 <= join.timeout_s <= LONGEST_TIMEOUT):
         return f"timeout_s={join.timeout_s}, and 0 to {LONGEST_TIMEOUT:g} are accepted"
+    return None
+
+
+def _threads_problem(threads: int, slots: int, trees: int) -> str | None:
+    """Each has slots of its own, in every tree."""
+    most = min(MAX_THREADS, MAX_AGGREGATORS // trees)
+    if threads > most:
+        of = "" if most == MAX_THREADS else f" with {trees} switches that share the slots"
+        return f"threads={threads}, and up to {most} are accepted{of}"
+    if threads > slots:
+        return f"threads={threads} of {slots} slots, and each needs one of its own"
     return None
 
 
@@ -53,4 +66,6 @@ def quarrel_with(job: Job, join: pb.Join, default_slots: int) -> str | None:
     wanted = join.slots or default_slots
     if wanted != job.slots:
         return f"it wants {wanted} slots, but {list_ranks(job.members)} wanted {job.slots}"
+    if (join.threads or 1) != job.threads:
+        return f"it has threads={join.threads or 1}, but {list_ranks(job.members)} said {job.threads}"
     return None

@@ -48,7 +48,8 @@ def _gathered_too_long(job: Job, site: Site, now: float) -> pb.Abort:
     if absent:
         text = f"{list_ranks(absent)} of {job.world_size} did not join"
     else:
-        text = "; ".join(filter(None, (_unheard_in(job, site, tree) for tree in range(len(site.trees.roots)))))
+        texts = (_unheard_in(job, site, tree) for tree in range(len(site.trees.roots)))
+        text = "; ".join(dict.fromkeys(filter(None, texts)))
     abort = pb.Abort(reason=pb.JOIN_TIMEOUT, message=f"job {job.name!r}: after {now - job.started:.1f} s, {text}")
     if len(blamed) == 1:
         abort.rank = blamed[0]
@@ -59,8 +60,8 @@ def _unheard_in(job: Job, site: Site, tree: int) -> str:
     unheard = job.without(lambda member: bool(site.trees.among(list(member.heard), tree)))
     if not unheard:
         return ""
-    switches = site.trees.among(range(len(site.addresses)), tree)
-    where = " or ".join(str(site.addresses[switch]) for switch in switches)
+    places = site.trees.among(range(len(site.addresses)), tree)
+    where = " or ".join(str(site.addresses[at]) for at in places)
     return (
         f"{list_ranks(unheard)} joined, but no HELLO from there reached the switch at {where}; "
         "check the address, the route and the switch's ports"

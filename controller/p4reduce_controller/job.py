@@ -59,7 +59,9 @@ class Job:
     """`ranges`: its slots at each switch, by the switch's number; slot s is in those of tree s mod the number of trees.
 
     Before all ranks have been heard, it only has those of switches that every job needs. `placements`: what each switch
-    that takes part is told, by its number, once all ranks have been heard.
+    that takes part is told, by its number, once all ranks have been heard. `more_numbers`: numbers and generations by
+    which switches know the shares of its ranks' threads but the first. What is by switch, here and of members, is by
+    the places of `Site.for_threads` then.
     """
 
     name: str
@@ -77,8 +79,19 @@ class Job:
     members: dict[int, Member] = field(default_factory=dict)
     placements: dict[int, Placement] = field(default_factory=dict)
     leave_deadline: float | None = None
+    more_numbers: tuple[tuple[int, int], ...] = ()
     unanswered: dict[int, int] = field(default_factory=dict)  # by rank, the half that it asks about
     looking: bool = False  # into the switches, for one of these
+
+    @property
+    def numbers(self) -> tuple[tuple[int, int], ...]:
+        """Numbers and generations, thread after thread."""
+        return ((self.number, self.generation), *self.more_numbers)
+
+    @property
+    def threads(self) -> int:
+        """Of each rank."""
+        return len(self.numbers)
 
     @property
     def over(self) -> bool:

@@ -106,7 +106,7 @@ class Jobs:
 
     def join(self, session: Session, join: pb.Join, now: float) -> None:
         job = self._registry.named(join.job)
-        problem = problem_of(join, self.site) or self._nobody_at(join.switch)
+        problem = problem_of(join, self.site, self._default_slots) or self._nobody_at(join.switch)
         reason = pb.JOIN_REFUSED
         if problem is None and job is None:
             try:
@@ -145,7 +145,7 @@ class Jobs:
         self._seats[session] = (job, member)
         if was_away and job.leave_deadline is not None:  # which it knew nothing of
             job.leave_deadline = now + self._leave_grace
-        self._tell(session, pb.ServerMessage(ready=told_when_ready(self.site, job, member)))
+        self._tell(session, pb.ServerMessage(ready=self._ready(job, member)))
 
     def leave(self, session: Session, now: float) -> None:
         if session not in self._seats:
@@ -195,45 +195,49 @@ class Jobs:
         """
         if self.site.leads_to_a_switch(switch, hello.port, self._children):
             return False  # it was meant for another switch, which is nearer to the rank
-        job = self._registry.numbered(hello.job, hello.generation)
-        if job is not None and job.state is State.READY:
-            return self._answered(job, switch, hello)
-        if job is None or job.state is not State.GATHERING:
+        known = self._registry.thread(hello.job, hello.generation)
+        if known is None:
+            return False
+        job, thread = known
+        at, site = self.site.switches * thread + switch, self._registry.site_of(job)
+        if job.state is State.READY:
+            return self._answered(job, at, hello)
+        if job.state is not State.GATHERING:
             return False
         member = job.members.get(hello.worker)
-        if member is None or member.nonce != hello.nonce or switch not in self.site.within_reach(member.switch):
+        if member is None or member.nonce != hello.nonce or at not in site.within_reach(member.switch):
             return False
         if member.switch != self.site.trees.names[switch] and self.site.trees.children(switch) - self._children.keys():
             return False  # it may have come by one of those, whose ports are not known
-        if self.site.trees.among(list(member.heard), self.site.trees.tree(switch)):
+        if site.trees.among(list(member.heard), site.trees.tree(at)):
             return False
         if hello.short:
-            return self._too_long(job, member, switch)
-        if problem := self._registry.hosts[switch].claim(hello.sender, hello.port, job.number):
+            return self._too_long(job, member, at)
+        if problem := self._registry.claim(job, at, hello):
             where = f"at the switch {self.site.addresses[switch]}"
             self._abort(job, job.blame([member.rank], pb.JOIN_REFUSED, f"is refused {where}: {problem}"))
             return True
-        member.heard[switch] = hello
+        member.heard[at] = hello
         self._proceed(job)
         return True
 
-    def _answered(self, job: Job, switch: int, hello: Heard) -> bool:
+    def _answered(self, job: Job, at: int, hello: Heard) -> bool:
         """Whether a rank wants to know that what is as long as any packet comes to it, too."""
         member = job.members.get(hello.worker)
-        heard = member.heard.get(switch) if member is not None and member.nonce == hello.nonce else None
+        heard = member.heard.get(at) if member is not None and member.nonce == hello.nonce else None
         if not hello.full or heard is None or (heard.port, heard.sender) != (hello.port, hello.sender):
             return False
-        self._effects.append(Answer(switch, hello))
+        self._effects.append(Answer(at % self.site.switches, hello))
         return True
 
-    def _too_long(self, job: Job, member: Member, switch: int) -> bool:
+    def _too_long(self, job: Job, member: Member, at: int) -> bool:
         """Counts a short HELLO. Whether there were so many that the full ones between them were not lost by chance."""
-        member.short[switch] += 1
-        if member.short[switch] < SHORT_HELLOS:
+        member.short[at] += 1
+        if member.short[at] < SHORT_HELLOS:
             return False
-        needed = self.site.layout.mtu
+        needed, where = self.site.layout.mtu, self.site.addresses[at % self.site.switches]
         text = (
-            f"is refused at the switch {self.site.addresses[switch]}: short packets of it come there, and none of "
+            f"is refused at the switch {where}: short packets of it come there, and none of "
             f"{needed} bytes, which are the job's longest with their IPv4 headers; every link on the way needs an MTU "
             f"of {needed} or more, or the controller that of the links, as --mtu"
         )
@@ -244,7 +248,7 @@ class Jobs:
         if job.state is State.INSTALLING:
             job.state = State.READY
             for member in job.members.values():
-                self._tell(member.session, pb.ServerMessage(ready=told_when_ready(self.site, job, member)))
+                self._tell(member.session, pb.ServerMessage(ready=self._ready(job, member)))
 
     def failed(self, job: Job, why: str, reason: pb.AbortReason = pb.SWITCH_FAILED) -> None:
         """A switch could not be set up for the job, or has lost it."""
@@ -273,10 +277,12 @@ class Jobs:
     def restore(self, jobs: Iterable[Job], children: Mapping[int, Heard]) -> None:
         """Takes up jobs that were ready, before there are others. Raises ValueError for those that cannot have been."""
         self._children = dict(children)
-        for job in sorted(jobs, key=lambda job: job.number):
+        jobs = list(jobs)
+        self._registry.resume(jobs)
+        for job in jobs:
             try:
-                request = pb.Join(job=job.name, world_size=job.world_size, slots=job.slots)
-                if problem := problem_of(request, self.site):
+                request = pb.Join(job=job.name, world_size=job.world_size, slots=job.slots, threads=job.threads)
+                if problem := problem_of(request, self.site, job.slots):
                     raise ValueError(problem)
                 self._registry.take_up(job, self._children)
             except (ValueError, Misplaced) as error:
@@ -296,13 +302,14 @@ class Jobs:
         self._aborts.age(now)
         for job in self.live:
             gathering = job.state is State.GATHERING
-            if abort := overdue(job, self.site, now):
+            site = self._registry.site_of(job)
+            if abort := overdue(job, site, now):
                 if gathering:
                     abort.message += "".join(f"; {text}" for text in self._unusable(range(len(self.site.addresses))))
                 self._abort(job, abort)
             elif why := gathering and self._nobody_at(*{member.switch for member in job.members.values()}):
                 self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {why}"))
-            elif waits := awaited(job, self.site):
+            elif waits := awaited(job, site):
                 notice, waiting = waits
                 for member in waiting:
                     if member.told != notice:
@@ -346,6 +353,7 @@ class Jobs:
             rejoin_s=job.rejoin_time,
             abort_secret=job.abort_secret,
             aggregators=[self._endpoint(switch) for switch in self.site.within_reach(member.switch)],
+            more_jobs=[number << 16 | generation for number, generation in job.more_numbers],
         )
         self._tell(session, pb.ServerMessage(assigned=assigned))
 
@@ -380,14 +388,15 @@ class Jobs:
     # Becoming ready.
 
     def _proceed(self, job: Job) -> None:
-        if job.without(lambda member: self.site.heard_everywhere(member.heard)):
+        site = self._registry.site_of(job)
+        if job.without(lambda member: site.heard_everywhere(member.heard)):
             return
         try:
-            switches = on_the_way(self.site, job)
-            if unusable := self._unusable(switches):
+            places = on_the_way(site, job)
+            if unusable := self._unusable(sorted({at % site.switches for at in places})):
                 raise Misplaced("; ".join(unusable))
-            self._registry.take_slots(job, switches)
-            job.placements = place(self.site, job, self._children, self._registry.hosts)
+            self._registry.take_slots(job, places)
+            job.placements = place(site, job, self._children, self._registry.hosts)
         except PoolFull as error:
             why = f"all ranks were heard, but {error}; ask for fewer slots, or wait until other jobs end"
             self._abort(job, pb.Abort(reason=pb.SLOTS_EXHAUSTED, message=f"job {job.name!r}: {why}"))
@@ -397,6 +406,9 @@ class Jobs:
             return
         job.state = State.INSTALLING
         self._effects.append(Install(job))
+
+    def _ready(self, job: Job, member: Member) -> pb.Ready:
+        return told_when_ready(self._registry.site_of(job), job, member)
 
     # Ending.
 

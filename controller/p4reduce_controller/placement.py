@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.protocol.aggregators import slots_at_each
+from p4reduce.protocol.aggregators import slots_at_each, to_aggregator, to_thread
 from p4reduce_controller.aggregator import Heard, Layout, Parent, Placement
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.hosts import Hosts
 from p4reduce_controller.job import Job, Member
 from p4reduce_controller.pools import PoolFull, SlotPool, SlotRange
 from p4reduce_controller.sharing import how_to_be_fewer
-from p4reduce_controller.trees import Misplaced, Node, Trees
+from p4reduce_controller.trees import Misplaced, Node, Trees, Uplink
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,36 @@ class Site:
     layout: Layout
     addresses: tuple[Endpoint, ...]
     trees: Trees
+    threads: int = 1
+
+    def for_threads(self, threads: int) -> Site:
+        """As jobs see it of which each rank has so many: every switch, and every tree, has as many places, one for each
+        thread, and those of the first thread come first."""
+        if threads == self.threads:
+            return self
+        count = len(self.addresses)
+        uplinks = {
+            switch + thread * count: Uplink(up.port, up.parent + thread * count)
+            for thread in range(threads)
+            for switch, up in self.trees.uplinks.items()
+        }
+        return Site(self.layout, self.addresses * threads, Trees([*self.trees.names] * threads, uplinks), threads)
+
+    @property
+    def switches(self) -> int:
+        """How many there are."""
+        return len(self.addresses) // self.threads
+
+    def places(self, switch: int) -> list[int]:
+        """Those of one switch, thread after thread."""
+        return list(range(switch, len(self.addresses), self.switches))
+
+    def slot_at(self, half: int, slots: int) -> tuple[int, int]:
+        """The tree that has this half of a job of so many slots, and which it is there."""
+        thread, own = to_thread(half, slots, self.threads)
+        trees = len(self.trees.roots) // self.threads
+        tree, there = to_aggregator(own, trees)
+        return thread * trees + tree, there
 
     @property
     def capacity(self) -> int:
@@ -59,23 +89,27 @@ class Site:
 
 
 def find_slots(site: Site, slots: int, pools: Sequence[SlotPool], switches: Iterable[int]) -> dict[int, SlotRange]:
-    """A free range at each of these switches for a job of so many slots. Raises PoolFull, which names the switch."""
+    """A free range at each of these places for a job of so many slots. Raises PoolFull, which names the switch."""
     each = slots_at_each(slots, len(site.trees.roots))
-    ranges = {}
-    for switch in switches:
+    wanted: dict[int, list[int]] = {}
+    for place in switches:
+        wanted.setdefault(place % site.switches, []).append(place)
+    ranges: dict[int, SlotRange] = {}
+    for switch, places in wanted.items():
         try:
-            ranges[switch] = pools[switch].find(each)
+            found = pools[switch].find(each * len(places))  # in a row
         except PoolFull as error:
             where = f" at the switch {site.addresses[switch]}" if len(pools) > 1 else ""
             raise PoolFull(f"{error}{where}") from None
+        ranges |= {place: SlotRange(found.first + number * each, each) for number, place in enumerate(places)}
     return ranges
 
 
 def check_room(site: Site, slots: int, pools: Sequence[SlotPool]) -> None:
     """Raises PoolFull where in some tree no switch has room for a job of so many slots."""
-    for tree in range(len(site.trees.roots)):
+    for tree in range(len(site.trees.roots) // site.threads):
         roomiest = max(site.trees.among(range(len(pools)), tree), key=lambda switch: pools[switch].longest)
-        find_slots(site, slots, pools, [roomiest])
+        find_slots(site, slots, pools, site.places(roomiest))
 
 
 def on_the_way(site: Site, job: Job) -> list[int]:
@@ -112,6 +146,7 @@ def place(site: Site, job: Job, children: Mapping[int, Heard], hosts: Sequence[H
     `children`: where each switch with a parent was heard by it. `hosts`: of each switch; the job's are claimed,
     and so are its slots.
     """
+    children = {place: heard for switch, heard in children.items() for place in site.places(switch)}
     placements = {}
     groups = set()
     for tree in range(len(site.trees.roots)):
@@ -125,17 +160,19 @@ def place(site: Site, job: Job, children: Mapping[int, Heard], hosts: Sequence[H
                     f"the switch {names[silent[0]]} has not been heard by its parent {names[node.switch]}; check the "
                     f"cable at its port {site.trees.uplinks[silent[0]].port}, and that both are there"
                 )
+            thread, switch = divmod(node.switch, site.switches)
+            number, generation = job.numbers[thread]
             workers = [job.members[rank].heard[node.switch] for rank in node.ranks]
             below = [children[child] for child in node.children]
             placements[node.switch] = Placement(
-                job.number,
-                job.generation,
+                number,
+                generation,
                 job.ranges[node.switch],
                 job.first_seq,
                 (*workers, *below),
                 len(node.children),
                 _parent(site, node, by_switch),
-                (*hosts[node.switch].learned_for(job.number), *((child.sender.mac, child.port) for child in below)),
+                (*hosts[switch].learned_for(number), *((child.sender.mac, child.port) for child in below)),
                 job.abort_secret,
             )
     if len(groups) > 1:

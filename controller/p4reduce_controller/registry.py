@@ -12,7 +12,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Heard
 from p4reduce_controller.hosts import Hosts
 from p4reduce_controller.job import Job
-from p4reduce_controller.numbers import JobNumbers
+from p4reduce_controller.numbers import JobNumbers, NumbersExhausted
 from p4reduce_controller.placement import Site, check_kept, check_room, find_slots, place
 from p4reduce_controller.pools import SlotPool
 
@@ -28,6 +28,7 @@ class Registry:
         self._numbers = numbers
         self._by_number: dict[int, Job] = {}
         self._by_name: dict[str, Job] = {}
+        self._threads: dict[tuple[int, int], tuple[Job, int]] = {}  # by number and generation
 
     def __iter__(self) -> Iterator[Job]:
         """All that hold slots."""
@@ -45,13 +46,22 @@ class Registry:
         job = self._by_number.get(number)
         return job if job is not None and job.generation == generation else None
 
+    def thread(self, number: int, generation: int) -> tuple[Job, int] | None:
+        """The job, and the thread of its ranks, that switches know by them."""
+        return self._threads.get((number, generation))
+
+    def site_of(self, job: Job) -> Site:
+        """As the job sees it."""
+        return self.site.for_threads(job.threads)
+
     def found(self, join: pb.Join, slots: int, first_seq: int, rejoin_time: float, now: float) -> Job:
         """A new job for its first rank. Raises PoolFull or NumbersExhausted; then nothing is taken."""
-        check_room(self.site, slots, self.pools)
-        ranges = find_slots(self.site, slots, self.pools, self.site.always_needed)
-        number, generation = self._numbers.take()
-        for switch, taken in ranges.items():
-            self.pools[switch].take(taken)
+        site = self.site.for_threads(join.threads or 1)
+        check_room(site, slots, self.pools)
+        ranges = find_slots(site, slots, self.pools, site.always_needed)
+        (number, generation), *more_numbers = self._take_numbers(site.threads)
+        for at, taken in ranges.items():
+            self.pools[at % site.switches].take(taken)
         job = Job(
             name=join.job,
             number=number,
@@ -64,31 +74,63 @@ class Registry:
             started=now,
             deadline=math.inf,
             abort_secret=secrets.randbits(64),
+            more_numbers=tuple(more_numbers),
         )
-        self._by_number[number] = self._by_name[job.name] = job
+        self._enter(job)
         return job
+
+    def _take_numbers(self, count: int) -> list[tuple[int, int]]:
+        """Raises NumbersExhausted; then none is taken."""
+        numbers: list[tuple[int, int]] = []
+        try:
+            while len(numbers) < count:
+                numbers.append(self._numbers.take())
+        except NumbersExhausted:
+            for number, _ in numbers:
+                self._numbers.give_back(number)
+            raise
+        return numbers
+
+    def _enter(self, job: Job) -> None:
+        self._by_number[job.number] = self._by_name[job.name] = job
+        self._threads |= {one: (job, thread) for thread, one in enumerate(job.numbers)}
 
     def take_slots(self, job: Job, switches: Iterable[int]) -> None:
         """At those of the switches where it has none yet. Raises PoolFull; then nothing is taken."""
-        more = find_slots(self.site, job.slots, self.pools, [one for one in switches if one not in job.ranges])
-        for switch, taken in more.items():
-            self.pools[switch].take(taken)
+        site = self.site_of(job)
+        more = find_slots(site, job.slots, self.pools, [one for one in switches if one not in job.ranges])
+        for at, taken in more.items():
+            self.pools[at % site.switches].take(taken)
         job.ranges |= more
 
+    def resume(self, jobs: Iterable[Job]) -> None:
+        """Takes the numbers of jobs of an earlier run. Raises ValueError."""
+        numbers = [(number, generation, job.name) for job in jobs for number, generation in job.numbers]
+        for number, generation, name in sorted(numbers):
+            try:
+                self._numbers.resume(number, generation)
+            except ValueError as error:
+                raise ValueError(f"job {name!r}: {error}") from None
+
     def take_up(self, job: Job, children: Mapping[int, Heard]) -> None:
-        """A job of an earlier run, in ascending order of numbers. Raises ValueError or Misplaced."""
+        """A job of an earlier run, whose numbers were resumed. Raises ValueError or Misplaced."""
         if job.name in self._by_name:
             raise ValueError("there are two of that name")
-        check_kept(self.site, job)
-        for switch, taken in job.ranges.items():
-            self.pools[switch].take(taken)
-        self._numbers.resume(job.number, job.generation)
+        site = self.site_of(job)
+        check_kept(site, job)
+        for at, taken in job.ranges.items():
+            self.pools[at % site.switches].take(taken)
         for member in job.members.values():
-            for switch, heard in member.heard.items():
-                if problem := self.hosts[switch].claim(heard.sender, heard.port, job.number):
+            for at, heard in member.heard.items():
+                if problem := self.claim(job, at, heard):
                     raise ValueError(f"rank {member.rank}: {problem}")
-        job.placements = place(self.site, job, children, self.hosts)
-        self._by_number[job.number] = self._by_name[job.name] = job
+        job.placements = place(site, job, children, self.hosts)
+        self._enter(job)
+
+    def claim(self, job: Job, at: int, heard: Heard) -> str:
+        """One of the job's ranks was heard at that place. Returns why that cannot be, or ""."""
+        thread, switch = divmod(at, self.site.switches)
+        return self.hosts[switch].claim(heard.sender, heard.port, job.numbers[thread][0])
 
     def give_up_name(self, job: Job) -> None:
         """The job is over."""
@@ -97,8 +139,10 @@ class Registry:
     def free(self, job: Job) -> None:
         """Every switch has forgotten the job."""
         del self._by_number[job.number]
-        for switch, taken in job.ranges.items():
-            self.pools[switch].give_back(taken)
-        for hosts in self.hosts:
-            hosts.release(job.number)
-        self._numbers.give_back(job.number)
+        for at, taken in job.ranges.items():
+            self.pools[at % self.site.switches].give_back(taken)
+        for number, generation in job.numbers:
+            del self._threads[number, generation]
+            for hosts in self.hosts:
+                hosts.release(number)
+            self._numbers.give_back(number)

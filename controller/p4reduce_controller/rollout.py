@@ -109,7 +109,8 @@ class Rollout:
         self.stage = stage
 
     def _places(self) -> list[tuple[Aggregator, Placement]]:
-        return [(self._switches[number], placement) for number, placement in self._job.placements.items()]
+        count = len(self._switches)
+        return [(self._switches[at % count], placement) for at, placement in self._job.placements.items()]
 
     # On.
 

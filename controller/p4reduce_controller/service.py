@@ -72,8 +72,8 @@ class Service(rpc.JobsServicer):
         except ValueError as error:
             raise self._state.refusal(str(error)) from None
         for job in jobs:
-            for number, placement in job.placements.items():
-                self._switches[number].expect(placement)
+            for at, placement in job.placements.items():
+                self._switches[at % len(self._switches)].expect(placement)
             self._supervisor.resume(job)
             log.info("job %r (%d.%d) carries on: %d ranks", job.name, job.number, job.generation, job.world_size)
 
@@ -187,7 +187,7 @@ class Service(rpc.JobsServicer):
             return  # the next controller will see for itself
         why = f"the switch at {self._switches[switch].target} was restarted and lost the job's state"
         for job in self._jobs.live:
-            if job.number in lost_jobs:
+            if any(number in lost_jobs for number, _ in job.numbers):
                 self._jobs.failed(job, why, pb.SWITCH_LOST)
         self._carry_out()
 

@@ -204,6 +204,7 @@ def _of_job(job: Job, now: float) -> dict[str, Any]:
         "name": job.name,
         "number": job.number,
         "generation": job.generation,
+        "more_numbers": [list(numbers) for numbers in job.more_numbers],
         "slots": job.slots,
         "first_slots": {str(switch): taken.first for switch, taken in job.ranges.items()},
         "slots_each": next(iter(job.ranges.values())).count,
@@ -216,9 +217,11 @@ def _of_job(job: Job, now: float) -> dict[str, Any]:
 
 
 def _job(part: _Part, switches: int, now: float) -> Job:
-    members = [_member(rank, one, switches) for rank, one in enumerate(part.parts("members"))]
+    more_numbers = tuple(map(_number, part.get("more_numbers", list, [])))  # which files of earlier releases have not
+    places = switches * (1 + len(more_numbers))
+    members = [_member(rank, one, places) for rank, one in enumerate(part.parts("members"))]
     each = part.number("slots_each", 1, 2**16)
-    firsts = {_index(number, switches): first for number, first in part.get("first_slots", dict).items()}
+    firsts = {_index(number, places): first for number, first in part.get("first_slots", dict).items()}
     if not all(type(first) is int and first >= 0 for first in firsts.values()):
         raise StateError(f"first_slots are {_short(firsts)}, and numbers are accepted")
     return Job(
@@ -233,9 +236,19 @@ def _job(part: _Part, switches: int, now: float) -> Job:
         started=now - max(0.0, time.time() - part.seconds("started", 0.0, math.inf)),
         deadline=math.inf,
         abort_secret=part.secret("abort_secret", 2**64 - 1),
+        more_numbers=more_numbers,
         state=State.READY,
         members={member.rank: member for member in members},
     )
+
+
+def _number(pair: object) -> tuple[int, int]:
+    """A job's, and its generation."""
+    if isinstance(pair, list) and len(pair) == 2 and all(type(one) is int for one in pair):
+        number, generation = pair
+        if 1 <= number < 2**16 and 0 <= generation < GENERATIONS:
+            return number, generation
+    raise StateError(f"more_numbers has {_short(pair)}, and a number and a generation are accepted")
 
 
 def _of_member(member: Member) -> dict[str, Any]:

@@ -78,9 +78,11 @@ def _job(job: Job, switches: int, now: float) -> pb.Job:
         state=job.state.value,
         world_size=job.world_size,
         pools=[
-            pb.Pool(switch=switch, first=taken.first, count=taken.count) for switch, taken in sorted(job.ranges.items())
+            pb.Pool(switch=at % switches, first=taken.first, count=taken.count)
+            for at, taken in sorted(job.ranges.items())
         ],
         slots=job.slots,
+        threads=job.threads,
         age_s=now - job.started,
         members=[
             pb.Member(

@@ -14,6 +14,11 @@ static size_t describe_task(const struct task *task, const char *before, char *t
                             task->counter, task->reduce_op, task->request.count, task->dtype, task->fingerprint);
 }
 
+// The number in the job of the slot that a packet is of.
+static unsigned slot_named(const p4reduce_membership *membership, const struct packet *packet) {
+    return membership->first_slot + (packet->slot >> 1);
+}
+
 // Some of the ranks, as text: all but this one and `named`, which may be NO_RANK, and those that share streams with
 // them. Empty where there are none.
 static void describe_others(const p4reduce_membership *membership, unsigned named, char *text, size_t room) {
@@ -87,7 +92,7 @@ void endings_mismatch(const p4reduce_membership *membership, const struct packet
                "%s: %s came with fingerprint %08" PRIx32 ", those before it with %08" PRIx32 " (slot %u, round %" PRIu32
                "). %sOn this rank, %" PRIu32 ", %s. Check that all ranks %s",
                same ? "ranks take different lanes for those of a round" : "ranks call different operations", who, other,
-               held, packet->slot >> 1, packet->seq, verdict, membership->rank,
+               held, slot_named(membership, packet), packet->seq, verdict, membership->rank,
                used ? here : "no operation is under way",
                same ? "run the same version, and that their machines are sound"
                     : "call the same collectives in the same order, with the same number of elements, dtype and "
@@ -99,7 +104,7 @@ void endings_implausible(const p4reduce_membership *membership, const struct pac
                "the result of round %" PRIu32 " in slot %u names blocks that cannot follow: a rank has announced them, "
                "and which of the ranks besides this one, %" PRIu32 ", no packet says. Check that all ranks run the "
                "same version, and that their machines are sound",
-               packet->seq, packet->slot >> 1, membership->rank);
+               packet->seq, slot_named(membership, packet), membership->rank);
 }
 
 void endings_altered(const p4reduce_membership *membership, const struct task *task, p4reduce_error *error) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread that gives a worker its packets, its clock and its operations: hostlib/p4reduce/engine.py in C. It is made
 // in engine_open.c; what it does is in engine_turns.c and engine_packets.c, what others may ask of it in
-// engine_operations.c and engine_calls.c. A thread that waits may do its work meanwhile: engine_driving.c.
+// engine_operations.c and engine_calls.c. A thread that waits may do its work meanwhile: engine_driving.c. Several that
+// share a job's slots are a team: engine_team.c.
 #ifndef P4REDUCE_ENGINE_H
 #define P4REDUCE_ENGINE_H
 
@@ -21,11 +22,15 @@ struct p4reduce_operation {
     double timeout;
     void (*on_end)(void *context, const p4reduce_error *error);
     void *context;
+    uint32_t number;                    // of the job's, as all ranks count them
+    struct p4reduce_operation *further; // the next of those that others of the team carry of it, until they have it
     // Guarded by the engine's lock:
     struct p4reduce_operation *next;           // in the inbox
     struct p4reduce_operation *sooner, *later; // among those that p4reduce_next_ended is to tell of
     bool ended, held, collected;               // held by its caller; to be told by p4reduce_next_ended
     unsigned waiters;                          // threads that wait for its end
+    unsigned others;                           // of the team, that have not ended what they carry of it
+    bool carried;                              // this engine has, with `error`
     p4reduce_error error;
     // The driver's: among those under way.
     struct p4reduce_operation *newer, *older;
@@ -53,6 +58,9 @@ struct snapshot {
     p4reduce_stats stats;
     char progress[TEXT_BYTES], link[TEXT_BYTES];
     int32_t unanswered;
+    bool busy;       // the worker has an operation under way: the oldest is of this number, and waits for these ranks
+    uint32_t oldest;
+    uint32_t awaited[8];
 };
 
 // What the switch has counted, as the controller says; seq and half are of a round, `message` for if it cannot be.
@@ -68,8 +76,19 @@ struct rest {
     double due;
 };
 
+// Engines of one rank that share its job's slots, each with a thread and a socket of its own. Callers know the first,
+// whose slots every operation uses. What it and the others have for each other is in engine_team.c.
+struct team {
+    uint32_t threads;
+    // Not under a lock, by who drives an engine of the team: it has failed; which of them is furthest behind?
+    void (*failed)(const struct team *team, const p4reduce_engine *engine, const p4reduce_error *error);
+    struct snapshot (*furthest)(const struct team *team, const struct snapshot *own);
+    p4reduce_engine *engines[];
+};
+
 struct p4reduce_engine {
     p4reduce_membership membership;
+    struct team *team; // NULL: it is the rank's only one
     char switch_address[ADDRESS_BYTES], local_address[ADDRESS_BYTES];
     int wake;
     pthread_t thread;
@@ -81,6 +100,8 @@ struct p4reduce_engine {
     atomic_bool news;
     bool rung; // `wake` is readable
     struct operation_queue inbox;
+    struct operation_queue done; // by the whole team, while this one still has them under way
+    uint32_t numbered;           // operations so far
     struct p4reduce_operation *soonest, *latest; // that p4reduce_next_ended is to tell of, as they were submitted
     struct driving driving;
     p4reduce_error failure; // status P4REDUCE_OK while there is none
@@ -110,7 +131,7 @@ struct p4reduce_engine {
     unsigned wet_turns;     // in which the link had more than was taken
     double gap, counted_at; // seconds from one packet to the next, smoothed, and when so many had been `counted`
     uint64_t counted;
-    bool must_stop;
+    bool must_stop, told_team; // of its failure
 };
 
 // What every engine has: made, given its thread, which runs `run` with the engine, stopped by that thread as the last
@@ -121,6 +142,10 @@ bool engine_open_network(p4reduce_engine *engine, const p4reduce_membership *mem
 bool engine_start(p4reduce_engine *engine, void *(*run)(void *), const char *name, p4reduce_error *error);
 void engine_stop(p4reduce_engine *engine);
 void engine_destroy(p4reduce_engine *engine);
+
+// One with a worker and a link, that has no thread yet. NULL on error.
+p4reduce_engine *engine_prepare(const p4reduce_membership *membership, const p4reduce_options *options,
+                                p4reduce_error *error);
 
 // Under the lock: why no operations are taken any more; its status is P4REDUCE_OK while they are.
 static inline const p4reduce_error *engine_failure(const p4reduce_engine *engine) {

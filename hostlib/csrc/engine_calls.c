@@ -1,31 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // What any thread may ask of an engine, besides operations.
+#include "engine_asking.h"
 #include "engine_driving.h"
+#include "engine_team.h"
 
-#include "clock.h"
 #include "host.h"
 #include "structures.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
-static bool in_thread(const p4reduce_engine *engine) {
-    return pthread_equal(pthread_self(), engine->thread);
-}
-
-static void fail_with(p4reduce_engine *engine, const p4reduce_error *error, bool close) {
-    pthread_mutex_lock(&engine->lock);
-    if (engine->outside.status == P4REDUCE_OK)
-        engine->outside = *error;
-    engine->closing |= close;
-    driving_wake(engine);
-    pthread_mutex_unlock(&engine->lock);
-}
-
 void p4reduce_fail(p4reduce_engine *engine, const char *message) {
     p4reduce_error error;
     error_fill(&error, P4REDUCE_FAILED, "%s", message);
-    fail_with(engine, &error, false);
+    engine_fail_with(engine, &error, false);
 }
 
 void p4reduce_abort(p4reduce_engine *engine, int32_t rank, const char *message) {
@@ -36,11 +24,12 @@ void p4reduce_abort(p4reduce_engine *engine, int32_t rank, const char *message) 
 }
 
 void p4reduce_counted(p4reduce_engine *engine, uint32_t half, uint32_t seq, const char *message) {
-    pthread_mutex_lock(&engine->lock);
-    engine->told_of = (struct counted){.news = true, .half = half, .seq = seq};
-    snprintf(engine->told_of.message, sizeof engine->told_of.message, "%s", message);
-    driving_wake(engine);
-    pthread_mutex_unlock(&engine->lock);
+    p4reduce_engine *carrier = team_find(engine, &half);
+    pthread_mutex_lock(&carrier->lock);
+    carrier->told_of = (struct counted){.news = true, .half = half, .seq = seq};
+    snprintf(carrier->told_of.message, sizeof carrier->told_of.message, "%s", message);
+    driving_wake(carrier);
+    pthread_mutex_unlock(&carrier->lock);
 }
 
 p4reduce_status p4reduce_failure(p4reduce_engine *engine, p4reduce_error *error) {
@@ -50,43 +39,28 @@ p4reduce_status p4reduce_failure(p4reduce_engine *engine, p4reduce_error *error)
     return status;
 }
 
-// What the engine's thread knows at this moment; once it has stopped, what it knew last.
-static struct snapshot ask(p4reduce_engine *engine) {
-    pthread_mutex_lock(&engine->lock);
-    if (in_thread(engine)) {
-        engine->take_snapshot(engine, clock_now());
-    } else if (!engine->stopped) {
-        const unsigned number = ++engine->asked;
-        driving_wake(engine);
-        while ((int)(engine->answered - number) < 0 && !engine->stopped)
-            pthread_cond_wait(&engine->changed, &engine->lock);
-    }
-    struct snapshot snapshot = engine->snapshot;
-    pthread_mutex_unlock(&engine->lock);
-    return snapshot;
-}
-
 int32_t p4reduce_unanswered(p4reduce_engine *engine) {
-    return ask(engine).unanswered;
+    return team_look(engine).unanswered;
 }
 
 void p4reduce_progress(p4reduce_engine *engine, char *text, size_t room) {
-    snprintf(text, room, "%s", ask(engine).progress);
+    snprintf(text, room, "%s", team_look(engine).progress);
 }
 
 void p4reduce_describe(p4reduce_engine *engine, char *text, size_t room) {
-    snprintf(text, room, "%s", ask(engine).link);
+    snprintf(text, room, "%s", team_look(engine).link);
 }
 
 void p4reduce_get_stats(p4reduce_engine *engine, p4reduce_stats *stats) {
-    const struct snapshot snapshot = ask(engine);
+    const struct snapshot snapshot = team_look(engine);
     structure_out(stats, &snapshot.stats, sizeof snapshot.stats);
 }
 
 void p4reduce_close(p4reduce_engine *engine) {
     p4reduce_error error;
     error_fill(&error, P4REDUCE_CLOSED, "the engine is closed");
-    fail_with(engine, &error, true);
+    team_close(engine, &error);
+    engine_fail_with(engine, &error, true);
     pthread_mutex_lock(&engine->lock);
     while (!engine->stopped)
         pthread_cond_wait(&engine->changed, &engine->lock);

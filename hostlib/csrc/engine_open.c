@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Making and unmaking an engine.
+#include "engine_team.h"
 #include "engine_thread.h"
 
 #include "clock.h"
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 void engine_destroy(p4reduce_engine *engine) {
+    team_destroy(engine);
     while (engine->soonest != NULL) {
         p4reduce_operation *operation = engine->soonest;
         engine->soonest = operation->later;
@@ -143,6 +145,24 @@ void engine_stop(p4reduce_engine *engine) {
     pthread_mutex_unlock(&engine->lock);
 }
 
+p4reduce_engine *engine_prepare(const p4reduce_membership *membership, const p4reduce_options *options,
+                                p4reduce_error *error) {
+    p4reduce_engine *engine = engine_make(options->switch_address, options->local_address);
+    if (engine == NULL) {
+        error_tell(error, P4REDUCE_NO_MEMORY, "no memory for an engine");
+        return NULL;
+    }
+    engine->take_snapshot = engine_take_snapshot;
+    if (engine_open_network(engine, membership, options, error)) {
+        if (!engine->membership.sharing)
+            return engine;
+        error_tell(error, P4REDUCE_INVALID, "sharing is %" PRIu32 ": accepted by p4reduce_open_sharing alone",
+                   engine->membership.sharing);
+    }
+    engine_destroy(engine);
+    return NULL;
+}
+
 p4reduce_engine *p4reduce_open(const p4reduce_membership *membership, const p4reduce_options *theirs,
                                p4reduce_error *error) {
     p4reduce_options options;
@@ -150,19 +170,11 @@ p4reduce_engine *p4reduce_open(const p4reduce_membership *membership, const p4re
         error_tell(error, P4REDUCE_INVALID, "options are not ones that this version of the library understands");
         return NULL;
     }
-    p4reduce_engine *engine = engine_make(options.switch_address, options.local_address);
-    if (engine == NULL) {
-        error_tell(error, P4REDUCE_NO_MEMORY, "no memory for an engine");
-        return NULL;
-    }
-    engine->take_snapshot = engine_take_snapshot;
-    if (engine_open_network(engine, membership, &options, error)) {
-        if (engine->membership.sharing)
-            error_tell(error, P4REDUCE_INVALID, "sharing is %" PRIu32 ": accepted by p4reduce_open_sharing alone",
-                       engine->membership.sharing);
-        else if (engine_start(engine, engine_run, options.thread_name, error))
-            return engine;
-    }
+    if (options.threads > 1)
+        return team_open(membership, &options, error);
+    p4reduce_engine *engine = engine_prepare(membership, &options, error);
+    if (engine == NULL || engine_start(engine, engine_run, options.thread_name, error))
+        return engine;
     engine_destroy(engine);
     return NULL;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Submitting operations and waiting for their ends, in any thread.
 #include "engine_driving.h"
+#include "engine_team.h"
 #include "engine_turns.h"
 
 #include "clock.h"
@@ -40,7 +41,11 @@ static p4reduce_operation *make(p4reduce_engine *engine, const p4reduce_request 
     task->request.name = NULL;
     task->request.on_end = engine_ended;
     task->request.context = operation;
-    return operation;
+    if (team_share(operation, request, error))
+        return operation;
+    task_free(task);
+    free(operation);
+    return NULL;
 }
 
 // Under the lock: it is among those that p4reduce_next_ended is to tell of.
@@ -68,11 +73,14 @@ static void let_go(p4reduce_operation *operation) {
 static bool enter(p4reduce_engine *engine, p4reduce_operation *operation, p4reduce_error *error) {
     pthread_mutex_lock(&engine->lock);
     if (engine_failure(engine)->status == P4REDUCE_OK) {
+        operation->number = engine->numbered++;
         operation_push(&engine->inbox, operation);
+        team_begin(operation);
         return true;
     }
     *error = *engine_failure(engine);
     pthread_mutex_unlock(&engine->lock);
+    team_forget(operation);
     task_free(operation->task);
     free(operation);
     return false;

@@ -53,13 +53,13 @@ static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double
     }
     struct task *task = operation->task;
     operation->task = NULL;
+    engine->worker->counter = operation->number;
     worker_submit(engine->worker, task, now);
 }
 
 // Other threads.
 
-void engine_take_snapshot(p4reduce_engine *engine, double now) {
-    struct snapshot *snapshot = &engine->snapshot;
+static void take_snapshot(const p4reduce_engine *engine, double now, struct snapshot *snapshot) {
     snapshot->stats = engine->worker->stats;
     snapshot->stats.seconds = engine->seconds;
     describe_wait(engine, now, snapshot->progress, sizeof snapshot->progress);
@@ -69,6 +69,24 @@ void engine_take_snapshot(p4reduce_engine *engine, double now) {
         leader_describe(engine, snapshot->link, sizeof snapshot->link);
     }
     snapshot->unanswered = p4reduce_worker_unanswered(engine->worker, now, SILENCE_S);
+    const struct task *oldest = engine->worker->oldest;
+    snapshot->busy = oldest != NULL;
+    snapshot->oldest = oldest != NULL ? oldest->counter : 0;
+    uint32_t *awaited = snapshot->awaited;
+    char text[TEXT_BYTES];
+    if (engine->host == NULL || !leader_awaits(engine, text, sizeof text, awaited))
+        p4reduce_worker_awaited(engine->worker, awaited);
+}
+
+void engine_take_snapshot(p4reduce_engine *engine, double now) {
+    take_snapshot(engine, now, &engine->snapshot);
+}
+
+// Once: the others of the team fail as well.
+static void tell_team(p4reduce_engine *engine, const p4reduce_error *failure) {
+    if (engine->team != NULL && !engine->told_team)
+        engine->team->failed(engine->team, engine, failure);
+    engine->told_team = true;
 }
 
 // Under the lock: takes the next operation out of the inbox. A callback is the engine's thread's to call, so no other
@@ -86,6 +104,7 @@ static void end_all(p4reduce_engine *engine, const p4reduce_error *failure) {
     worker_fail(engine->worker, failure);
     if (engine->host != NULL)
         leader_fail(engine, failure);
+    tell_team(engine, failure);
 }
 
 void engine_take_news(p4reduce_engine *engine, double now) {
@@ -104,6 +123,7 @@ void engine_take_news(p4reduce_engine *engine, double now) {
         end_all(engine, &failure);
         pthread_mutex_lock(&engine->lock);
     }
+    engine_finish_done(engine);
     p4reduce_operation *operation;
     while ((operation = next_of_inbox(engine)) != NULL) {
         pthread_mutex_unlock(&engine->lock);
@@ -119,21 +139,18 @@ void engine_fail(p4reduce_engine *engine, const p4reduce_error *error) {
     end_all(engine, &failure);
 }
 
-static void awaited_of(const p4reduce_engine *engine, uint32_t awaited[8]) {
-    char text[TEXT_BYTES];
-    if (engine->host == NULL || !leader_awaits(engine, text, sizeof text, awaited))
-        p4reduce_worker_awaited(engine->worker, awaited);
-}
-
 static void check_time_limit(p4reduce_engine *engine, double now) {
     const p4reduce_operation *oldest = engine->oldest;
     if (oldest == NULL || now - engine->oldest_since < oldest->timeout)
         return;
-    char wait[TEXT_BYTES];
-    describe_wait(engine, now, wait, sizeof wait);
+    struct snapshot wait;
+    take_snapshot(engine, now, &wait);
+    if (engine->team != NULL)
+        wait = engine->team->furthest(engine->team, &wait);
     p4reduce_error error;
-    error_fill(&error, P4REDUCE_TIMEOUT, "%s did not end within %g s: %s", oldest->name, oldest->timeout, wait);
-    awaited_of(engine, error.awaited);
+    error_fill(&error, P4REDUCE_TIMEOUT, "%s did not end within %g s: %s", oldest->name, oldest->timeout,
+               wait.progress);
+    memcpy(error.awaited, wait.awaited, sizeof error.awaited);
     engine_fail(engine, &error);
 }
 

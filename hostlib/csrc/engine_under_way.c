@@ -28,8 +28,8 @@ void engine_began(p4reduce_engine *engine, p4reduce_operation *operation, double
     engine->callbacks += operation->on_end != NULL;
 }
 
-void engine_ended(void *context, const p4reduce_error *error) {
-    p4reduce_operation *operation = context;
+// The operation has ended, wherever it was carried.
+static void finish(p4reduce_operation *operation, const p4reduce_error *error) {
     p4reduce_engine *engine = operation->engine;
     const double now = clock_now();
     *(operation->older ? &operation->older->newer : &engine->oldest) = operation->newer;
@@ -60,6 +60,33 @@ void engine_ended(void *context, const p4reduce_error *error) {
         free(operation);
     if (on_end != NULL)
         on_end(own_context, error != NULL ? &copy : NULL);
+}
+
+// Notes that this engine has ended what it carries of an operation. Returns whether others of the team have yet to.
+static bool waits_for_others(p4reduce_operation *operation, const p4reduce_error *error) {
+    pthread_mutex_lock(&operation->engine->lock);
+    operation->carried = true;
+    if (error != NULL)
+        operation->error = *error;
+    const bool waits = operation->others > 0;
+    pthread_mutex_unlock(&operation->engine->lock);
+    return waits;
+}
+
+void engine_ended(void *context, const p4reduce_error *error) {
+    p4reduce_operation *operation = context;
+    if (operation->engine->team == NULL || !waits_for_others(operation, error))
+        finish(operation, error);
+}
+
+void engine_finish_done(p4reduce_engine *engine) {
+    p4reduce_operation *operation;
+    while ((operation = operation_pop(&engine->done)) != NULL) {
+        const p4reduce_error error = operation->error;
+        pthread_mutex_unlock(&engine->lock);
+        finish(operation, error.status != P4REDUCE_OK ? &error : NULL);
+        pthread_mutex_lock(&engine->lock);
+    }
 }
 
 void engine_answer(p4reduce_engine *engine, double now) {

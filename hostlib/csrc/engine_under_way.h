@@ -17,6 +17,9 @@ p4reduce_error engine_set_failure(p4reduce_engine *engine, const p4reduce_error 
 // From within the worker: the operation, `context`, has its result, or an error that is the worker's failure too.
 void engine_ended(void *context, const p4reduce_error *error);
 
+// Under the lock, which it gives up meanwhile: ends the operations of which others of the team have carried the last.
+void engine_finish_done(p4reduce_engine *engine);
+
 // Under the lock: tells who has asked.
 void engine_answer(p4reduce_engine *engine, double now);
 

@@ -18,6 +18,7 @@ struct seat {
     p4reduce_options options;
     uint8_t headers[HEADERS_BYTES];
     int32_t more_sockets[MAX_AGGREGATORS];
+    uint32_t more_jobs[MAX_THREADS], more_job_count;
     char words[MOST_BYTES];
 };
 
@@ -74,6 +75,17 @@ static bool parse_sockets(struct seat *seat, char *text) {
     return true;
 }
 
+static bool parse_jobs(struct seat *seat, char *text) {
+    char *number;
+    seat->options.more_jobs = seat->more_jobs;
+    while ((number = strsep(&text, ",")) != NULL) {
+        if (seat->more_job_count == MAX_THREADS - 1 || !parse_number(number, &seat->more_jobs[seat->more_job_count++]))
+            return false;
+    }
+    seat->options.threads = seat->more_job_count + 1;
+    return true;
+}
+
 static bool parse_word(struct seat *seat, const char *name, char *value) {
     p4reduce_membership *m = &seat->membership;
     const struct {
@@ -105,6 +117,8 @@ static bool parse_word(struct seat *seat, const char *name, char *value) {
     }
     if (strcmp(name, "more_sockets") == 0)
         return parse_sockets(seat, value);
+    if (strcmp(name, "more_jobs") == 0)
+        return parse_jobs(seat, value);
     if (strcmp(name, "headers") == 0) {
         seat->options.headers = seat->headers;
         return parse_headers(value, seat->headers);

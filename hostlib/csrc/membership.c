@@ -47,6 +47,10 @@ unsigned membership_worker(const p4reduce_membership *m) {
     return worker;
 }
 
+uint32_t membership_all_slots(const p4reduce_membership *m) {
+    return m->all_slots ? m->all_slots : m->slots;
+}
+
 p4reduce_status membership_check(const p4reduce_membership *m, p4reduce_error *error) {
     const struct {
         const char *name;
@@ -57,6 +61,8 @@ p4reduce_status membership_check(const p4reduce_membership *m, p4reduce_error *e
         {"world_size", m->world_size, 1, MAX_RANKS},
         {"rank", m->rank, 0, m->world_size - 1},
         {"slots", m->slots, 1, 0x8000},
+        {"all_slots", membership_all_slots(m), m->slots, 0x8000},
+        {"first_slot", m->first_slot, 0, membership_all_slots(m) - m->slots},
         {"lanes", m->lanes, 1, MAX_LANES},
         {"block_size", m->block_size, 1, 1024},
     };

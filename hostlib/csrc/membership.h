@@ -22,6 +22,9 @@ bool membership_beside(const p4reduce_membership *m, unsigned rank, unsigned oth
 // The lowest of the ranks that share a stream with this one, which leads it.
 unsigned membership_leader(const p4reduce_membership *m, unsigned rank);
 
+// How many slots the job has, of which the membership's may be a share.
+uint32_t membership_all_slots(const p4reduce_membership *m);
+
 // Whether the membership is one that there can be; where not, `error` says why.
 p4reduce_status membership_check(const p4reduce_membership *m, p4reduce_error *error);
 

@@ -7,17 +7,19 @@ struct rounds rounds_of(const p4reduce_membership *membership, p4reduce_stats *s
     struct rounds rounds = {
         .membership = membership, .stats = stats, .worker = (uint8_t)membership_worker(membership)};
     rounds.layout = layout_of(membership->lanes, membership->block_size);
-    rounds.streams = membership->slots * membership->lanes;
+    rounds.streams = membership_all_slots(membership) * membership->lanes;
+    rounds.first_stream = membership->first_slot * membership->lanes;
     rounds.max_absent_lanes = (unsigned)(MAX_GROWTH / rounds.layout.lane_length);
     return rounds;
 }
 
+// Counted from the first that this worker has.
 static uint32_t stream_of(const struct rounds *rounds, const struct slot *slot, unsigned lane) {
     return slot->index * rounds->layout.lanes + lane;
 }
 
 static uint64_t block_of(const struct rounds *rounds, const struct slot *slot, unsigned lane, uint32_t key) {
-    return (uint64_t)(key >> 8) * rounds->streams + stream_of(rounds, slot, lane);
+    return (uint64_t)(key >> 8) * rounds->streams + rounds->first_stream + stream_of(rounds, slot, lane);
 }
 
 // The packet but for its keys and values.

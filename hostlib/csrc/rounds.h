@@ -12,7 +12,7 @@ struct rounds {
     p4reduce_stats *stats;
     uint8_t worker; // as which the switch knows this rank
     struct layout layout;
-    uint32_t streams;
+    uint32_t streams, first_stream; // of the job; of those, this worker's
     unsigned max_absent_lanes;
 };
 

@@ -18,7 +18,7 @@ bool scanning_open(struct task *task) {
     scanning->stride = rows < CACHE_LINE_BYTES ? (rows / WORD_BYTES + 1) * WORD_BYTES
                                                : ((rows / CACHE_LINE_BYTES + 1) | 1) * (size_t)CACHE_LINE_BYTES;
     scanning->scanned = calloc(task->slots / GROUP_SLOTS + 1, sizeof *scanning->scanned);
-    scanning->exponents = calloc((size_t)task->slots * task->lanes, scanning->stride);
+    scanning->exponents = calloc((size_t)task->slots * task->lanes + 1, scanning->stride);
     return scanning->scanned != NULL && scanning->exponents != NULL;
 }
 
@@ -66,7 +66,7 @@ static bool sends_zeros(const struct task *task, uint32_t row) {
 
 // Scans the streams from `stream` on in one row. Returns how many blocks that were.
 static uint32_t scan_row(struct task *task, uint32_t stream, uint32_t row) {
-    const uint64_t block = (uint64_t)row * task->streams + stream;
+    const uint64_t block = (uint64_t)row * task->streams + task->first_stream + stream;
     if (block >= task->blocks)
         return 0;
     const uint32_t streams = (uint32_t)smaller(GROUP_SLOTS * task->lanes, task->slots * task->lanes - stream);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "task.h"
 
+#include "membership.h"
 #include "structures.h"
 
 #include <inttypes.h>
@@ -67,7 +68,10 @@ static void deal(struct task *task) {
     task->at_once = task->blocks <= task->lanes && task->numbers.type == P4REDUCE_INT32;
     const uint64_t slots = (task->blocks + task->lanes - 1) / task->lanes, all = task->streams / task->lanes;
     // At least one slot, so that an empty tensor is announced too and ranks of different shapes meet.
-    task->slots = (unsigned)(slots == 0 ? 1 : slots < all ? slots : all);
+    task->all_slots = (unsigned)(slots == 0 ? 1 : slots < all ? slots : all);
+    const uint32_t before = task->first_stream / task->lanes;
+    const unsigned after = task->all_slots > before ? task->all_slots - before : 0;
+    task->slots = after < task->own_slots ? after : task->own_slots;
     task->slots_left = task->slots;
 }
 
@@ -87,7 +91,7 @@ struct task *task_new(const p4reduce_membership *membership, const p4reduce_requ
         return NULL;
     }
     numbers.divisor = request.divisor == 1 ? 0 : request.divisor;
-    const uint32_t streams = membership->slots * membership->lanes;
+    const uint32_t streams = membership_all_slots(membership) * membership->lanes;
     unsigned block_size = membership->block_size * numbers.per_word;
     const uint64_t blocks = request.count / block_size + (request.count % block_size != 0);
     const uint64_t rows = blocks / streams + (blocks % streams != 0);
@@ -126,6 +130,8 @@ struct task *task_new(const p4reduce_membership *membership, const p4reduce_requ
     task->block_size = block_size;
     task->lanes = membership->lanes;
     task->streams = streams;
+    task->first_stream = membership->first_slot * membership->lanes;
+    task->own_slots = membership->slots;
     deal(task);
     if (in_packets && !scanning_open(task))
         goto no_memory;

@@ -25,7 +25,8 @@ struct scanning {
     uint64_t zeros;     // blocks scanned that are not to be sent
 };
 
-// Block b is number b / streams of stream b % streams; a row has one of each stream.
+// Block b is number b / streams of stream b % streams; a row has one of each stream. What a worker with a share of the
+// job's slots knows of a stream counts from the first of its own.
 struct task {
     struct task *next, *previous; // in the order of their submission
     p4reduce_request request;
@@ -40,11 +41,14 @@ struct task {
     bool at_once;          // the first round carries values, and is the only one
     uint32_t counter;
     uint32_t fingerprint;
-    unsigned slots;      // that it uses, from the first
+    unsigned all_slots;  // of the job that it uses, from the first
+    unsigned slots;      // of these, how many the worker has
     unsigned slots_left; // that are not finished
     unsigned block_size; // values
     uint64_t blocks;
     uint32_t lanes, streams; // of a slot, of the job
+    uint32_t first_stream;   // that the worker has
+    uint32_t own_slots;      // that it has
     uint32_t rows;
     struct scanning scanning;
 };

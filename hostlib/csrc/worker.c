@@ -186,6 +186,10 @@ void worker_submit(p4reduce_worker *worker, struct task *task, double now) {
     task->fingerprint = fingerprint(task->counter, task->dtype, task->reduce_op, task->request.count);
     if (!worker->membership.sharing) // else it is the whole request's, of which the task is a part
         task->numbers.seed = task->fingerprint | worker->membership.rank;
+    if (task->slots == 0) { // all that it needs are others'
+        end_task(task, NULL);
+        return;
+    }
     task->previous = worker->newest;
     *(worker->newest ? &worker->newest->next : &worker->oldest) = task;
     worker->newest = task;

@@ -16,7 +16,7 @@ from p4reduce.fastpath.numbers import simd_in_use
 from p4reduce.local.engine import MEETING_TIMEOUT_S, LocalEngine
 from p4reduce.local.sharing import SharingEngine
 from p4reduce.protocol import Membership, Worker
-from p4reduce.transport import Transport
+from p4reduce.transport import SharedTransport, Transport
 
 VARIABLE = "P4REDUCE_BACKEND"
 NAMES = ("c", "python")
@@ -63,17 +63,29 @@ def backend() -> Backend:
     return select_backend()
 
 
-def start_engine(transport: Transport, membership: Membership, *, switch: str, name: str) -> Carrier:
+def check_threads(threads: int, transport: str) -> None:
+    """Raises ValueError where a rank's engine cannot have so many threads with this transport."""
+    backend = select_backend()
+    if threads > 1 and (backend.name != "c" or transport != "udp"):
+        raise ValueError(
+            f"threads={threads} with the transport {transport!r} and the backend {backend}: accepted is 1; more are "
+            "for the transport 'udp' and the backend 'c'"
+        )
+
+
+def start_engine(transport: Transport | SharedTransport, membership: Membership, *, switch: str, name: str) -> Carrier:
     """Starts what carries a communicator's operations over `transport`, which it owns from then on.
 
     switch: its address, for error messages. name: of the thread.
     """
-    if select_backend().name == "c" and link_of(transport) is not None:
+    if isinstance(transport, SharedTransport) or (select_backend().name == "c" and link_of(transport) is not None):
         return NativeEngine(transport, membership, switch=switch, name=name)
     return Engine(transport, Worker(membership), switch=switch, name=name)
 
 
-def start_local_engine(transport: Transport, membership: Membership, *, name: str, timeout: float) -> LocalEngine:
+def start_local_engine(
+    transport: Transport | SharedTransport, membership: Membership, *, name: str, timeout: float
+) -> LocalEngine:
     """Starts what carries a communicator's operations in the memory of the host that all ranks are on; for C alone.
 
     It owns the transport, which it does not use. timeout: seconds until all ranks must have come.
@@ -82,7 +94,7 @@ def start_local_engine(transport: Transport, membership: Membership, *, name: st
 
 
 def start_sharing_engine(
-    transport: Transport, membership: Membership, *, switch: str, name: str, timeout: float
+    transport: Transport | SharedTransport, membership: Membership, *, switch: str, name: str, timeout: float
 ) -> SharingEngine:
     """Starts what carries a communicator's operations in one stream with those of other ranks of its host; for C alone.
 

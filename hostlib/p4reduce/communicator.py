@@ -53,6 +53,7 @@ class Communicator:
         wire: WireChoice | None = None,
         link: str | None = None,
         local: LocalChoice | None = None,
+        threads: int | None = None,
         on_admitted: Callable[[], None] = lambda: None,
         attempt: Attempt | None = None,
     ) -> None:
@@ -79,6 +80,10 @@ class Communicator:
         local: "auto": ranks of one host reduce in its memory, with the same results. Where all ranks of the job are
             there, they send no packets, else one of them does for all; "off": this rank sends for itself. By default
             P4REDUCE_LOCAL, else "auto".
+        threads: of this rank's engine, the same on every rank, each with a share of the slots and a socket of its own;
+            by default P4REDUCE_THREADS, else 1. More are worth it where packets keep one busy, and each has a core of
+            its own; then every rank sends for itself, unless all are on one host, where one thread works. For the C
+            backend and the transport "udp".
         on_admitted: called when the job has its slots, before the other ranks are waited for.
         attempt: for this library: with which another thread can give up joining.
         Raises ValueError for a wrong argument, JoinError when the job cannot be joined (SlotsExhausted where fewer
@@ -105,6 +110,7 @@ class Communicator:
             timeout=self._timeout,
             at=settings.switch(switch),
             local=settings.local(local),
+            threads=settings.threads(threads),
             on_admitted=on_admitted,
             attempt=attempt,
         )

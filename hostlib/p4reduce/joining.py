@@ -9,18 +9,24 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from p4reduce.backends import select_backend, start_engine, start_local_engine, start_sharing_engine
+from p4reduce.backends import (
+    check_threads,
+    select_backend,
+    start_engine,
+    start_local_engine,
+    start_sharing_engine,
+)
 from p4reduce.carrier import Carrier
 from p4reduce.control.client import Assigned, Session, Tls
 from p4reduce.control.messages import Counted, Ready
 from p4reduce.errors import JobAborted, JoinError, P4ReduceError
 from p4reduce.local.host import LocalChoice
 from p4reduce.local.host import digest as host_digest
-from p4reduce.probing import Prober
 from p4reduce.protocol import Membership
 from p4reduce.protocol.endings import gone_ahead
-from p4reduce.transport import DealtTransport, Switch, Transport, open_transports
+from p4reduce.transport import SharedTransport, Switch, Transport
 from p4reduce.transport.rate import rate_toward
+from p4reduce.ways import Ways
 
 # How long to wait for a controller that is only just starting.
 CONNECT_TIMEOUT_S = 10.0
@@ -64,7 +70,7 @@ class Place:
     """A rank's place in a job that all ranks have joined: what an engine starts from."""
 
     session: Session
-    transport: Transport
+    transport: Transport | SharedTransport
     membership: Membership
     switches: tuple[Switch, ...]
     local: bool = False
@@ -139,6 +145,7 @@ def join_job(
     at: str,
     host: str = "",
     shares_stream: bool | None = None,
+    threads: int = 1,
     on_abort: Callable[[JobAborted], None],
     on_counted: Callable[[Counted], None] | None = None,
     on_admitted: Callable[[], None] = lambda: None,
@@ -146,7 +153,7 @@ def join_job(
 ) -> Place:
     """Joins the job and returns when all ranks have. Raises JoinError or TransportError.
 
-    at: the name of the switch that the rank is at, or "". host, shares_stream: as of `Session.join`.
+    at: the name of the switch that the rank is at, or "". host, shares_stream, threads: as of `Session.join`.
     on_abort: called once, from a thread of the session's, when the job dies after that. on_counted: as of `Session`.
     on_admitted: called when the job has its slots, before the other ranks are waited for.
     attempt: with which another thread can give it up.
@@ -159,27 +166,31 @@ def join_job(
         if attempt is not None:
             attempt.begin(session)
         place = session.join(
-            job, rank, world_size, slots=slots, timeout=timeout, switch=at, host=host, shares_stream=shares_stream
+            job,
+            rank,
+            world_size,
+            slots=slots,
+            timeout=timeout,
+            switch=at,
+            host=host,
+            shares_stream=shares_stream,
+            threads=threads,
         )
         on_admitted()
-        switches = tuple(Switch(at.ip, at.udp_port, at.mac) for at in place.aggregators)
-        prober = Prober(membership(place, world_size), place.hello_nonce)
-        link = open_transports(transport, switches, interface=interface, largest_payload=prober.largest)
+        ways = Ways(transport, place, membership(place, world_size), interface=interface)
         try:
-            ready = session.wait_ready(lambda: prober.say_hello(link))
-            if isinstance(link, DealtTransport) and len(ready.aggregators) < len(switches):
-                link = link.keep(ready.aggregators)
+            ready = session.wait_ready(ways.say_hello)
+            ways.keep(ready.aggregators)
             if ready.answers:
-                prober.await_answers(link, [switches[index] for index in ready.aggregators], session)
+                ways.await_answers(session)
         except BaseException:
-            link.close()
+            ways.close()
             raise
     except BaseException:
         session.close()
         raise
-    switches = tuple(switches[index] for index in ready.aggregators)
     local = bool(host) and len(set(ready.hosts)) == 1
-    return Place(session, link, membership(place, world_size, ready), switches, local)
+    return Place(session, ways.transport, membership(place, world_size, ready), ways.switches[0], local)
 
 
 def take_seat(
@@ -196,12 +207,14 @@ def take_seat(
     timeout: float,
     at: str,
     local: LocalChoice = "off",
+    threads: int = 1,
     on_admitted: Callable[[], None] = lambda: None,
     attempt: Attempt | None = None,
 ) -> Seat:
     """Joins the job and starts what carries its operations. Raises JoinError or TransportError."""
     engine: Carrier | None = None
     backend = select_backend()  # complains of a wrong choice before there is anything to undo
+    check_threads(threads, transport)
     here = host_digest() if transport == "udp" and backend.name == "c" else ""
 
     def abort(error: JobAborted) -> None:
@@ -225,7 +238,8 @@ def take_seat(
         timeout=timeout,
         at=at,
         host=here if local == "auto" else "",
-        shares_stream=local == "auto" if here else None,
+        shares_stream=local == "auto" and threads == 1 if here else None,
+        threads=threads,
         on_abort=abort,
         on_counted=counted,
         on_admitted=on_admitted,
@@ -273,6 +287,7 @@ def membership(place: Assigned, world_size: int, ready: Ready | None = None) -> 
         peers=ready.peers if ready is not None else (place.worker,),
         hosts=ready.leaders if ready is not None else (),
         abort_secret=place.abort_secret,
+        more_jobs=place.more_jobs,
     )
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from p4reduce.control.channel import Tls
 from p4reduce.local.host import LOCAL_CHOICES, LocalChoice
-from p4reduce.protocol.constants import MAX_RANKS
+from p4reduce.protocol.constants import MAX_RANKS, MAX_THREADS
 from p4reduce.tensors.dense import WIRE_CHOICES, WireChoice
 from p4reduce.transport import KINDS
 
@@ -63,6 +63,13 @@ def wire(value: str | None) -> WireChoice:
 def local(value: str | None) -> LocalChoice:
     """Whether ranks of one host reduce in its memory, by default as P4REDUCE_LOCAL says, else "auto"."""
     return _one_of("local", value, "P4REDUCE_LOCAL", "auto", LOCAL_CHOICES)
+
+
+def threads(value: int | None) -> int:
+    """Of the engine, by default P4REDUCE_THREADS, else 1."""
+    written = os.environ.get("P4REDUCE_THREADS") or "1"
+    said = int(written) if written.isdecimal() else written
+    return integer("threads", said if value is None else value, 1, MAX_THREADS)
 
 
 def link(value: str | None) -> int:

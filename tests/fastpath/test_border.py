@@ -132,7 +132,7 @@ def test_timing_that_is_refused() -> None:
 
 
 def test_a_transport_without_a_socket_of_its_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="transport is a object: accepted are UdpTransport, RawTransport, and a "):
+    with pytest.raises(ValueError, match="transport is a object: accepted are UdpTransport, RawTransport, a "):
         NativeEngine(object(), MEMBERSHIP, switch="nowhere")  # type: ignore[arg-type]
 
 

@@ -49,7 +49,7 @@ def test_numbers_of_c() -> None:
     assert {name: c.get(name) for name in p4.keys() - options} == {name: p4[name] for name in p4.keys() - options}
     assert c.pop("MAX_LANES") == max(constants.LANES_ACCEPTED)
     assert {name: c[name] for name in c.keys() - p4.keys()} == {
-        name: getattr(constants, name) for name in ("MAX_WORKERS", "MAX_RANKS", "MAX_AGGREGATORS")
+        name: getattr(constants, name) for name in ("MAX_WORKERS", "MAX_RANKS", "MAX_AGGREGATORS", "MAX_THREADS")
     }
 
 

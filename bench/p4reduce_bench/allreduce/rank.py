@@ -35,29 +35,33 @@ def agree_on_start(reducer: Reducer) -> float:
 
 
 def measure(reducer: Reducer, case: Case, repeat: int, warm_up: int, late: float = 0.0) -> dict[str, Any]:
-    """Seconds of each repetition; what a repetition sent and received on average; elements that were wrong, of all.
+    """Seconds of each repetition; what a repetition sent and received on average, and took of processors; elements that
+    were wrong, of all.
 
     late: seconds after which this rank calls. All ranks' times begin when the first can.
     """
     own, expected = tensors(case, reducer.rank)
     wrong = 0
-    seconds = []
+    seconds, processor_s = [], 0.0
     traffic: dict[str, float] = {}
     for turn in range(-warm_up, repeat):
         work = reducer.prepare(own, case.dtype, case.wire)
         started = agree_on_start(reducer)
         before = reducer.traffic()
         time.sleep(max(0.0, started + late - time.monotonic()))
+        idle = time.process_time()
         result = reducer.reduce(work)
         elapsed = time.monotonic() - started
+        busy = time.process_time() - idle
         after = reducer.traffic()
         wrong += reducer.wrong(case, reducer.values(result), expected)
         del work, result
         if turn >= 0:
             seconds.append(elapsed)
+            processor_s += busy / repeat
             for name in after:
                 traffic[name] = traffic.get(name, 0.0) + (after[name] - before[name]) / repeat
-    return {"seconds": seconds, "wrong": wrong, "traffic": traffic, "slots": reducer.slots}
+    return {"seconds": seconds, "wrong": wrong, "traffic": traffic, "slots": reducer.slots, "processor_s": processor_s}
 
 
 def report(event: dict[str, Any]) -> None:

@@ -2,8 +2,8 @@
 /*
  * p4reduce: allreduce of sparse tensors, added up by a programmable switch.
  *
- * An engine is one rank's place in one job: a thread that exchanges packets with the switch. Operations are handed to
- * it with p4reduce_submit and waited for with p4reduce_wait, or done at once with p4reduce_allreduce. A thread that
+ * An engine is one rank's place in one job: a thread, or several, that exchange packets with the switch. Operations are
+ * handed to it with p4reduce_submit and waited for with p4reduce_wait, or done at once with p4reduce_allreduce. A thread that
  * waits does the engine's work itself where its thread rests, but for callbacks, which that thread alone calls. All
  * functions may be called from any thread, except where they say otherwise.
  *
@@ -74,6 +74,8 @@ typedef struct p4reduce_membership {
     uint32_t sharing;      /* not 0: ranks of one host share one stream; `peers` are the lowest ranks of their hosts */
     uint32_t reserved;     /* 0 */
     uint8_t hosts[256];    /* where `sharing`: of each rank, a number that it has in common with those of its host */
+    uint32_t first_slot;   /* for a worker that has a share of the job's slots: how many come before its own, */
+    uint32_t all_slots;    /* and how many the job has; 0: `slots` */
 } p4reduce_membership;
 
 /* When unanswered packets are sent again. NULL where one is accepted stands for the defaults named here. */
@@ -174,7 +176,8 @@ typedef struct p4reduce_options {
     const p4reduce_timing *timing;
     const int32_t *more_sockets; /* LINK_UDP, where several aggregators share the job's slots: those of all but the */
     uint32_t more_count;         /* first, to which slots 1, 2, ... go, and how many they are: at most 31 */
-    uint32_t reserved_too;       /* 0 */
+    uint32_t threads;            /* LINK_UDP: how many share the slots, each with as many sockets; 0: one */
+    const uint32_t *more_jobs;   /* of all threads but the first: job number << 16 | generation */
 } p4reduce_options;
 
 /* Starts an engine. Returns NULL on error. */

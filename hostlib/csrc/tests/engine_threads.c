@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many threads use one engine at once, over a UDP socket whose other end answers as the switch of a job of one rank
-// would. For ThreadSanitizer, which cannot look into a Python process.
+// would; and an engine that has several itself. For ThreadSanitizer, which cannot look into a Python process.
 #include "p4reduce.h"
 
 #include <arpa/inet.h>
@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { THREADS = 4, OPERATIONS = 50, VALUES = 5000, LARGEST_PACKET = 4096 };
+enum { THREADS = 4, OPERATIONS = 50, VALUES = 5000, LARGEST_PACKET = 4096, MOST_OWN = 3 };
 
 static atomic_bool stop;
 static atomic_int told;
@@ -41,6 +41,38 @@ static void require(int condition, const char *what) {
 }
 
 static _Atomic pthread_t caller;
+
+static int bound(void) {
+    const int switch_socket = socket(AF_INET, SOCK_DGRAM, 0);
+    const struct sockaddr_in place = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    require(bind(switch_socket, (const struct sockaddr *)&place, sizeof place) == 0, "bind");
+    return switch_socket;
+}
+
+// An engine with so many threads of its own, and a socket for each.
+static p4reduce_engine *opened(int switch_socket, uint32_t own, int *sockets) {
+    struct sockaddr_in place;
+    socklen_t size = sizeof place;
+    getsockname(switch_socket, (struct sockaddr *)&place, &size);
+    for (uint32_t i = 0; i < own; i++) {
+        sockets[i] = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+        require(connect(sockets[i], (const struct sockaddr *)&place, sizeof place) == 0, "connect");
+    }
+    const p4reduce_membership membership = {
+        .size = sizeof membership, .job = 1, .world_size = 1, .slots = 8, .lanes = 1, .block_size = 64};
+    const uint32_t jobs[MOST_OWN] = {2 << 16, 3 << 16};
+    const p4reduce_options options = {.size = sizeof options,
+                                      .link = P4REDUCE_LINK_UDP,
+                                      .socket = sockets[0],
+                                      .more_sockets = sockets + 1,
+                                      .more_count = own - 1,
+                                      .threads = own,
+                                      .more_jobs = jobs};
+    p4reduce_error error = {.size = sizeof error};
+    p4reduce_engine *engine = p4reduce_open(&membership, &options, &error);
+    require(engine != NULL, error.message);
+    return engine;
+}
 
 static void on_end(void *context, const p4reduce_error *error) {
     (void)context;
@@ -110,22 +142,18 @@ static void *collect(void *context) {
     return NULL;
 }
 
-int main(void) {
-    int switch_socket = socket(AF_INET, SOCK_DGRAM, 0), own = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
-    struct sockaddr_in place = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof place;
-    require(bind(switch_socket, (struct sockaddr *)&place, sizeof place) == 0, "bind");
-    getsockname(switch_socket, (struct sockaddr *)&place, &size);
+// With so many threads of its own.
+static void try(uint32_t own) {
+    stop = false;
+    told = 0;
+    caller = 0;
+    int sockets[MOST_OWN];
+    int switch_socket = bound();
     const struct timeval patience = {.tv_usec = 100000};
     setsockopt(switch_socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    require(connect(own, (struct sockaddr *)&place, sizeof place) == 0, "connect");
 
-    const p4reduce_membership membership = {
-        .size = sizeof membership, .job = 1, .world_size = 1, .slots = 8, .lanes = 1, .block_size = 64};
-    const p4reduce_options options = {.size = sizeof options, .link = P4REDUCE_LINK_UDP, .socket = own};
     p4reduce_error error = {.size = sizeof error};
-    p4reduce_engine *engine = p4reduce_open(&membership, &options, &error);
-    require(engine != NULL, error.message);
+    p4reduce_engine *engine = opened(switch_socket, own, sockets);
 
     pthread_t answering, collecting, using[THREADS], running[THREADS];
     pthread_create(&answering, NULL, answer, &switch_socket);
@@ -153,9 +181,43 @@ int main(void) {
     p4reduce_free(engine);
     stop = true;
     pthread_join(answering, NULL);
-    close(own);
+    for (uint32_t i = 0; i < own; i++)
+        close(sockets[i]);
     close(switch_socket);
     require(told == THREADS * OPERATIONS / 2, "callbacks");
+}
+
+// Operations under way at its end are not touched any more once they have ended.
+static void end_under_way(uint32_t own) {
+    int sockets[MOST_OWN];
+    int switch_socket = bound();
+    p4reduce_error error = {.size = sizeof error};
+    p4reduce_engine *engine = opened(switch_socket, own, sockets);
+    p4reduce_operation *operations[THREADS];
+    float *values[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        values[i] = calloc(VALUES, sizeof **values);
+        const p4reduce_request request = {
+            .size = sizeof request, .type = P4REDUCE_FLOAT32, .data = values[i], .count = VALUES};
+        require(p4reduce_submit(engine, &request, &operations[i], &error) == P4REDUCE_OK, error.message);
+    }
+    p4reduce_fail(engine, "enough");
+    for (int i = 0; i < THREADS; i++) {
+        require(p4reduce_wait(operations[i], 20, &error) == P4REDUCE_FAILED, "an operation under way");
+        free(values[i]);
+        p4reduce_release(operations[i]);
+    }
+    p4reduce_free(engine);
+    for (uint32_t i = 0; i < own; i++)
+        close(sockets[i]);
+    close(switch_socket);
+}
+
+int main(void) {
+    for (uint32_t own = 1; own <= MOST_OWN; own++) {
+        try(own);
+        end_under_way(own);
+    }
     puts("well");
     return 0;
 }

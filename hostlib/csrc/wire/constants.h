@@ -15,6 +15,7 @@ enum {
     NOBODY = 255,     // the worker that a packet names if it is none of those that read it
     MAX_LANES = 8,
     MAX_AGGREGATORS = 32, // over which a job's slots may be dealt
+    MAX_THREADS = 16,     // of a rank, that share them
     MAX_GROWTH = 512,     // bytes that the switch's answer may be longer than the packet it is made of
 };
 

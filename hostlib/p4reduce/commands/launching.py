@@ -16,7 +16,7 @@ import typer
 from p4reduce import settings
 from p4reduce.control.client import DEFAULT_CONTROLLER
 from p4reduce.errors import JobAborted, P4ReduceError
-from p4reduce.fastpath.engine import link_of
+from p4reduce.fastpath.engine import link_of, packed
 from p4reduce.joining import Place, join_job
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -30,11 +30,12 @@ def describe(place: Place) -> str:
     """What hostlib/csrc/environment.c reads."""
     link = link_of(place.transport)
     if link is None:
-        raise P4ReduceError("C programs can use the transport 'udp', and with one switch 'raw'")
+        raise P4ReduceError("C programs can use the transport 'udp', and with one switch and one thread 'raw'")
     first, *more = link.sockets
     words: dict[str, object] = {
         **{name: value for name, value in asdict(place.membership).items() if name != "hosts"},
         "peers": ",".join(map(str, place.membership.peers)),
+        "more_jobs": ",".join(map(str, packed(place.membership.more_jobs))),
         "link": link.kind,
         "socket": first,
         "switch": place.switch,
@@ -44,6 +45,8 @@ def describe(place: Place) -> str:
         words["headers"] = link.headers.hex()
     if more:
         words["more_sockets"] = ",".join(map(str, more))
+    if not place.membership.more_jobs:
+        del words["more_jobs"]
     return " ".join(f"{name}={value}" for name, value in words.items())
 
 
@@ -84,6 +87,7 @@ def execute(
     slots: int = typer.Option(0, help="Packets under way at once; 0: as the controller likes."),
     transport: str = typer.Option(None, help="udp or raw; by default P4REDUCE_TRANSPORT, else udp."),
     interface: str = typer.Option(None, help="Network interface toward the switch; by default the route's."),
+    threads: int = typer.Option(None, help="Of its engine; by default P4REDUCE_THREADS, else 1."),
     timeout: float = typer.Option(settings.TIMEOUT, help="Seconds for joining."),
 ) -> None:
     """Join a job, and run a program in it that uses the C library."""
@@ -107,6 +111,7 @@ def execute(
             tls=settings.tls(None),
             timeout=settings.seconds("timeout", timeout),
             at=settings.switch(None),
+            threads=settings.threads(threads),
             on_abort=abort,
         )
         status = run(place, command, job_is_dead)

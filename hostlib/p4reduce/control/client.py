@@ -123,11 +123,13 @@ class Session:
         switch: str = "",
         host: str = "",
         shares_stream: bool | None = None,
+        threads: int = 1,
     ) -> Assigned:
         """Takes the rank's seat. `slots` 0 leaves their number to the controller. `switch`: the name of the one that
         the rank is at, where several could hear it. `host`: what only the ranks have in common with which it can share
         memory; "" for none. `shares_stream`: whether one of those may send to the switches for all of them; None where
-        this rank cannot reduce beside others that share streams, so that none may.
+        this rank cannot reduce beside others that share streams, so that none may. `threads`: how many of the rank
+        share the slots.
 
         `timeout` (seconds) is how long the controller may wait for the other ranks before the job is given up. Raises
         JoinError: nobody listens there, TLS or the token are not accepted, or the controller refuses the join.
@@ -146,6 +148,7 @@ class Session:
             switch=switch,
             host=host,
             stream=pb.UNSAID if shares_stream is None else pb.SHARED if shares_stream else pb.OWN,
+            threads=threads if threads > 1 else 0,
         )
         self._join_timeout = timeout
         deadline = time.monotonic() + self._connect_timeout

@@ -61,7 +61,7 @@ class ClientMessage(_message.Message):
     def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ..., unanswered: _Optional[_Union[Unanswered, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
-    __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch", "host", "stream")
+    __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch", "host", "stream", "threads")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +70,7 @@ class Join(_message.Message):
     SWITCH_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     world_size: int
@@ -78,7 +79,8 @@ class Join(_message.Message):
     switch: str
     host: str
     stream: Stream
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ...) -> None: ...
+    threads: int
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., threads: _Optional[int] = ...) -> None: ...
 
 class Rejoin(_message.Message):
     __slots__ = ("job", "generation", "rank", "key")
@@ -131,7 +133,7 @@ class Endpoint(_message.Message):
     def __init__(self, ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., tree: _Optional[int] = ...) -> None: ...
 
 class Assigned(_message.Message):
-    __slots__ = ("job", "generation", "worker", "slots", "lanes", "block_size", "first_seq", "hello_nonce", "aggregators", "rejoin_key", "rejoin_s", "abort_secret")
+    __slots__ = ("job", "generation", "worker", "slots", "lanes", "block_size", "first_seq", "hello_nonce", "aggregators", "rejoin_key", "rejoin_s", "abort_secret", "more_jobs")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -144,6 +146,7 @@ class Assigned(_message.Message):
     REJOIN_KEY_FIELD_NUMBER: _ClassVar[int]
     REJOIN_S_FIELD_NUMBER: _ClassVar[int]
     ABORT_SECRET_FIELD_NUMBER: _ClassVar[int]
+    MORE_JOBS_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     worker: int
@@ -156,7 +159,8 @@ class Assigned(_message.Message):
     rejoin_key: str
     rejoin_s: float
     abort_secret: int
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., worker: _Optional[int] = ..., slots: _Optional[int] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., first_seq: _Optional[int] = ..., hello_nonce: _Optional[int] = ..., aggregators: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., rejoin_key: _Optional[str] = ..., rejoin_s: _Optional[float] = ..., abort_secret: _Optional[int] = ...) -> None: ...
+    more_jobs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., worker: _Optional[int] = ..., slots: _Optional[int] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., first_seq: _Optional[int] = ..., hello_nonce: _Optional[int] = ..., aggregators: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., rejoin_key: _Optional[str] = ..., rejoin_s: _Optional[float] = ..., abort_secret: _Optional[int] = ..., more_jobs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Ready(_message.Message):
     __slots__ = ("aggregators", "peers", "hosts", "answers", "leaders")
@@ -286,7 +290,7 @@ class Pool(_message.Message):
     def __init__(self, switch: _Optional[int] = ..., first: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "number", "generation", "state", "world_size", "pools", "slots", "age_s", "members")
+    __slots__ = ("name", "number", "generation", "state", "world_size", "pools", "slots", "threads", "age_s", "members")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -294,6 +298,7 @@ class Job(_message.Message):
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     POOLS_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     name: str
@@ -303,9 +308,10 @@ class Job(_message.Message):
     world_size: int
     pools: _containers.RepeatedCompositeFieldContainer[Pool]
     slots: int
+    threads: int
     age_s: float
     members: _containers.RepeatedCompositeFieldContainer[Member]
-    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., slots: _Optional[int] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., slots: _Optional[int] = ..., threads: _Optional[int] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("rank", "leaving", "places", "away", "leader")

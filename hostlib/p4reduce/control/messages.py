@@ -26,7 +26,7 @@ class Assigned:
     aggregators: one or more; slot s lives in the tree of number s mod the number of trees. Of several in one tree, the
     rank will be at one: `Ready` says at which. rejoin_key: opens the seat again when the controller was restarted, for
     `rejoin_s` seconds; a secret, or "" where the controller keeps no state. abort_secret: 64 bits by which an ABORT
-    shows that it is the controller's.
+    shows that it is the controller's. more_jobs: job numbers and generations of the rank's threads but the first.
     """
 
     job: int
@@ -41,16 +41,18 @@ class Assigned:
     rejoin_key: str = field(default="", repr=False)
     rejoin_s: float = 0.0
     abort_secret: int = field(default=0, repr=False)
+    more_jobs: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class Ready:
     """What is known when all ranks are there.
 
-    aggregators: this rank's, one a tree, by index among those that were assigned. peers: the ranks that send to its
-    switches, each in its place as a worker there; () stands for all ranks of the job. hosts: a number for each rank of
-    the job, the same for those that can share memory; () where none has said that it can. answers: whether the
-    controller answers full HELLOs. leaders: of each rank, the one that sends for it; () where each does for itself.
+    aggregators: this rank's, one a tree, by index among those that were assigned; of further threads, among those as
+    often again. peers: the ranks that send to its switches, each in its place as a worker there; () stands for all
+    ranks of the job. hosts: a number for each rank of the job, the same for those that can share memory; () where none
+    has said that it can. answers: whether the controller answers full HELLOs. leaders: of each rank, the one that sends
+    for it; () where each does for itself.
     """
 
     aggregators: tuple[int, ...]
@@ -72,12 +74,13 @@ class Counted:
 def take_assigned(message: pb.Assigned) -> Assigned:
     plain = {field.name: getattr(message, field.name) for field in fields(Assigned)}
     places = tuple(Endpoint(at.ip, at.udp_port, at.mac, at.tree) for at in message.aggregators)
-    return Assigned(**{**plain, "aggregators": places})
+    more_jobs = tuple((packed >> 16, packed & 0xFFFF) for packed in message.more_jobs)
+    return Assigned(**{**plain, "aggregators": places, "more_jobs": more_jobs})
 
 
 def take_ready(message: pb.Ready, assigned: Assigned | None) -> Ready:
     """assigned: what came before; a controller that names no aggregators means all of it."""
-    everything = range(len(assigned.aggregators)) if assigned else ()
+    everything = range(len(assigned.aggregators) * (1 + len(assigned.more_jobs))) if assigned else ()
     aggregators = tuple(message.aggregators or everything)
     peers, hosts, leaders = tuple(message.peers), tuple(message.hosts), tuple(message.leaders)
     return Ready(aggregators, peers, hosts, message.answers, leaders)

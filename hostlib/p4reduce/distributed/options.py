@@ -25,3 +25,4 @@ class Options:
     token: str | None = None
     wire: WireChoice | None = None
     local: LocalChoice | None = None
+    threads: int | None = None

@@ -219,6 +219,8 @@ class Seats:
 
     def _communicator_of(self, job: str, slots: int, limit: float, **how: Any) -> Communicator:
         options = {**asdict(self._options), "slots": slots}
+        if slots and not self._options.slots:
+            options["threads"] = 1  # for few slots
         return Communicator(job=job, rank=self._rank, world_size=self._size, timeout=limit, **options, **how)
 
     def _told(self, key: str, limit: float, attempt: Attempt) -> str:

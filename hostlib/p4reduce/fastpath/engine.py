@@ -9,7 +9,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -24,7 +24,7 @@ from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.library import address, library, numbers_of, to_exception
 from p4reduce.fastpath.worker import to_c, to_stats
 from p4reduce.protocol import Membership, Operation, Stats, float_mode
-from p4reduce.transport import DealtTransport, Transport
+from p4reduce.transport import DealtTransport, SharedTransport, Transport
 from p4reduce.transport.raw import RawTransport
 from p4reduce.transport.udp import UdpTransport
 
@@ -34,15 +34,20 @@ _PATIENCE_S = 0.05  # of a wait in C, so that an interrupt is answered promptly
 
 @dataclass(frozen=True)
 class Link:
-    """How C carries what a transport carries. `sockets`: one for each aggregator. `headers`: of its frames."""
+    """How C carries what a transport carries. `sockets`: one for each aggregator, thread after thread. `headers`: of
+    its frames."""
 
     kind: int
     sockets: tuple[int, ...]
     headers: bytes | None = None
 
 
-def link_of(transport: Transport) -> Link | None:
+def link_of(transport: Transport | SharedTransport) -> Link | None:
     """The link for `transport`; None if C does not have it."""
+    if isinstance(transport, SharedTransport):
+        links = [link_of(part) for part in transport.parts]
+        sockets = tuple(socket for link in links if link is not None for socket in link.sockets)
+        return Link(c.LINK_UDP, sockets) if all(link and link.kind == c.LINK_UDP for link in links) else None
     if type(transport) is UdpTransport:
         return Link(c.LINK_UDP, (transport.fileno(),))
     if type(transport) is RawTransport:
@@ -50,6 +55,11 @@ def link_of(transport: Transport) -> Link | None:
     if type(transport) is DealtTransport and all(type(part) is UdpTransport for part in transport.parts):
         return Link(c.LINK_UDP, tuple(part.fileno() for part in transport.parts))
     return None
+
+
+def packed(more_jobs: Iterable[tuple[int, int]]) -> list[int]:
+    """Job numbers and generations, as C takes them."""
+    return [job << 16 | generation for job, generation in more_jobs]
 
 
 class _UnderWay:
@@ -101,7 +111,9 @@ class _Outcome:
 class NativeEngine(Carrier):
     """Takes over the socket of a transport that `link_of` knows, and closes it in the end."""
 
-    def __init__(self, transport: Transport, membership: Membership, *, switch: str, name: str = "p4reduce") -> None:
+    def __init__(
+        self, transport: Transport | SharedTransport, membership: Membership, *, switch: str, name: str = "p4reduce"
+    ) -> None:
         """`switch`: its address, for error messages. `name`: of the threads."""
         super().__init__(name)
         self._transport = transport
@@ -120,7 +132,11 @@ class NativeEngine(Carrier):
     def _open(self, membership: Membership, switch: str, name: str) -> int:
         """The C engine."""
         error = c.Error.make()
-        handle: int | None = self._library.p4reduce_open(to_c(membership), self._options(switch, name), error)
+        options = self._options(switch, name)
+        if more_jobs := packed(membership.more_jobs):
+            options.threads = membership.threads
+            options.more_jobs = (ctypes.c_uint32 * len(more_jobs))(*more_jobs)
+        handle: int | None = self._library.p4reduce_open(to_c(membership), options, error)
         if not handle:
             raise to_exception(error)
         return handle
@@ -130,8 +146,8 @@ class NativeEngine(Carrier):
         link = link_of(self._transport)
         if link is None:
             raise ValueError(
-                f"transport is a {type(self._transport).__name__}: accepted are UdpTransport, RawTransport, and a "
-                "DealtTransport of UdpTransports"
+                f"transport is a {type(self._transport).__name__}: accepted are UdpTransport, RawTransport, a "
+                "DealtTransport of UdpTransports, and a SharedTransport of these"
             )
         first, *more = link.sockets
         return c.Options.make(

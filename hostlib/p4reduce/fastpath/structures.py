@@ -61,6 +61,8 @@ class Membership(Sized):
         ("sharing", c_uint32),
         ("reserved", c_uint32),
         ("hosts", c_uint8 * 256),
+        ("first_slot", c_uint32),
+        ("all_slots", c_uint32),
     ]
 
 
@@ -135,7 +137,8 @@ class Options(Sized):
         ("timing", ctypes.POINTER(Timing)),
         ("more_sockets", ctypes.POINTER(c_int32)),
         ("more_count", c_uint32),
-        ("reserved_too", c_uint32),
+        ("threads", c_uint32),
+        ("more_jobs", ctypes.POINTER(c_uint32)),
     ]
 
 

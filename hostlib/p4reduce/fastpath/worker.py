@@ -17,7 +17,8 @@ _AT_ONCE = 64
 
 def to_c(membership: Membership) -> c.Membership:
     derived = {"peer_count": len(membership.peers), "sharing": bool(membership.hosts)}
-    return c.Membership.make(**asdict(membership), **derived)
+    plain = {name: value for name, value in asdict(membership).items() if name != "more_jobs"}
+    return c.Membership.make(**plain, **derived)
 
 
 # Once: dataclasses.fields() leaks 100 bytes a call on CPython 3.11.7.

@@ -12,7 +12,7 @@ from p4reduce.fastpath.engine import NativeEngine
 from p4reduce.fastpath.library import to_exception
 from p4reduce.fastpath.worker import to_c
 from p4reduce.protocol import Membership
-from p4reduce.transport import Transport
+from p4reduce.transport import SharedTransport, Transport
 
 COPIES = "P4REDUCE_LOCAL_COPIES"
 """Environment variable: 1 has ranks copy their values for each other, where they could read each other's memory."""
@@ -25,7 +25,7 @@ class LocalEngine(NativeEngine):
 
     def __init__(
         self,
-        transport: Transport,
+        transport: Transport | SharedTransport,
         membership: Membership,
         *,
         switch: str,

@@ -11,7 +11,7 @@ from p4reduce.fastpath.library import to_exception
 from p4reduce.fastpath.worker import to_c
 from p4reduce.local.engine import MEETING_TIMEOUT_S, meeting
 from p4reduce.protocol import Membership
-from p4reduce.transport import Transport
+from p4reduce.transport import SharedTransport, Transport
 
 
 class SharingEngine(NativeEngine):
@@ -20,7 +20,7 @@ class SharingEngine(NativeEngine):
 
     def __init__(
         self,
-        transport: Transport,
+        transport: Transport | SharedTransport,
         membership: Membership,
         *,
         switch: str,

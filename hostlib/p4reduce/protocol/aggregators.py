@@ -2,6 +2,7 @@
 """How a job's slots are dealt over several aggregators: slot s lives at aggregator s mod A, as its slot s div A.
 
 The packet's slot field counts halves, 2 · slot + half, so a half stays a half. With one aggregator nothing changes.
+Where a rank has T threads, thread t has the slots from t · S div T to (t + 1) · S div T - 1, which are dealt.
 """
 
 from __future__ import annotations
@@ -21,3 +22,14 @@ def to_aggregator(half: int, aggregators: int) -> tuple[int, int]:
 def from_aggregator(half: int, aggregator: int, aggregators: int) -> int:
     """The job's half that a slot field of that aggregator stands for. It may exceed the packet's 16 bits."""
     return ((half >> 1) * aggregators + aggregator) << 1 | half & 1
+
+
+def first_slot(thread: int, slots: int, threads: int) -> int:
+    """Of those of a job of `slots` that this thread of each rank has."""
+    return thread * slots // threads
+
+
+def to_thread(half: int, slots: int, threads: int) -> tuple[int, int]:
+    """The thread that has the job's `half`, and which of its own that is."""
+    thread = (((half >> 1) + 1) * threads - 1) // slots
+    return thread, half - 2 * first_slot(thread, slots, threads)

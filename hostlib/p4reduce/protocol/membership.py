@@ -16,6 +16,8 @@ class Membership:
     `abort_secret`: 64 bits, by which an ABORT shows that it is the controller's.
     `hosts`: for each rank of the job a number that it has in common with those of its host, where these share one
     stream: then `peers` are the leaders alone, the lowest ranks of their hosts. () where each rank has its own.
+    `more_jobs`: job numbers and generations of the rank's threads but the first, which share the slots with it.
+    A worker in Python has all slots, and no use for it.
     """
 
     job: int
@@ -29,6 +31,7 @@ class Membership:
     peers: tuple[int, ...] = ()
     abort_secret: int = field(default=0, repr=False)
     hosts: tuple[int, ...] = ()
+    more_jobs: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         for name, least, most in (
@@ -72,6 +75,11 @@ class Membership:
         if not self.hosts:
             return tuple(range(self.world_size))
         return tuple(sorted({host: rank for rank, host in reversed(list(enumerate(self.hosts)))}.values()))
+
+    @property
+    def threads(self) -> int:
+        """How many share the slots."""
+        return 1 + len(self.more_jobs)
 
     @property
     def worker(self) -> int:

@@ -9,8 +9,18 @@ from collections.abc import Sequence
 
 from p4reduce.transport.base import Switch, Transport, TransportError
 from p4reduce.transport.dealt import DealtTransport
+from p4reduce.transport.shared import SharedTransport
 
-__all__ = ["KINDS", "DealtTransport", "Switch", "Transport", "TransportError", "open_transport", "open_transports"]
+__all__ = [
+    "KINDS",
+    "DealtTransport",
+    "SharedTransport",
+    "Switch",
+    "Transport",
+    "TransportError",
+    "open_transport",
+    "open_transports",
+]
 
 # Imported when asked for, because 'scapy' is slow to import and may not be installed.
 _CLASSES = {

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs whose ranks have several engine threads: each has a share of the slots, with numbers and entries of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.aggregator import Heard, Parent, Placement
+from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.looking import look
+from p4reduce_controller.pools import SlotRange
+from p4reduce_controller.state import StateError
+from p4reduce_controller.trees import Trees
+
+from .fake_switch import FakeSwitch
+from .test_state import Kept, entries
+from .test_trees import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, UP, TreeDesk
+
+ONE = Trees(["one"])
+TWO = Trees(["one", "two"])
+
+
+class ThreadsDesk(TreeDesk):
+    """Ranks of three threads."""
+
+    def enter(self, rank: int, world_size: int = 2, name: str = "job", **options: object) -> object:
+        return self.join(rank, world_size, name, **{"threads": 3, "slots": 7, **options})
+
+    def assigned(self, session: object) -> pb.Assigned:
+        return self.told[session][0].assigned
+
+    def hear_thread(self, session: object, thread: int, switch: int = 0, port: int = 5) -> bool:
+        assigned = self.assigned(session)
+        numbers = [(assigned.job, assigned.generation)]
+        numbers += [(packed >> 16, packed & 0xFFFF) for packed in assigned.more_jobs]
+        rank = assigned.worker
+        sender = Endpoint(f"02:00:00:00:00:{rank:02x}", f"10.0.0.{rank}", 5000 + 100 * thread + rank)
+        news = self.jobs.heard(switch, Heard(port, sender, *numbers[thread], rank, assigned.hello_nonce))
+        self.carry_out()
+        return news
+
+    def all_heard(self, *switches: int, name: str = "job", **options: object) -> list[object]:
+        """A rank at each of these switches, with all its threads."""
+        sessions = [self.enter(rank, len(switches), name, **options) for rank in range(len(switches))]
+        for session, switch in zip(sessions, switches, strict=True):
+            for thread in range(1 + len(self.assigned(session).more_jobs)):
+                assert self.hear_thread(session, thread, switch)
+        return sessions
+
+    def placements(self) -> list[Placement]:  # type: ignore[override]
+        return list(self.installs[0].placements.values())
+
+
+def test_each_thread_is_a_job_of_its_own_to_the_switch() -> None:
+    desk = ThreadsDesk(ONE)
+    sessions = desk.all_heard(0, 0)
+    numbers = {placement.job for placement in desk.placements()}
+    assert len(numbers) == 3
+    assert [placement.slots for placement in desk.placements()] == [SlotRange(first, 3) for first in (0, 3, 6)]
+    ports = [[worker.sender.udp_port for worker in placement.workers] for placement in desk.placements()]
+    assert ports == [[5000, 5001], [5100, 5101], [5200, 5201]]
+    assert len({(one.first_seq, one.abort_secret) for one in desk.placements()}) == 1
+    assert desk.jobs.pools[0].used == 9
+    desk.installed()
+    assert [desk.told[session][-1].WhichOneof("message") for session in sessions] == ["ready", "ready"]
+    desk.jobs.lost(sessions[0])
+    desk.carry_out()
+    desk.removed()
+    assert desk.jobs.pools[0].used == 0
+    desk.all_heard(0, 0, name="next")
+    assert {placement.job for placement in desk.placements()} == numbers  # which are free again
+
+
+def test_every_thread_has_to_be_heard() -> None:
+    desk = ThreadsDesk(ONE)
+    session = desk.enter(0, 1)
+    assert desk.hear_thread(session, 0)
+    assert desk.hear_thread(session, 2)
+    assert not desk.hear_thread(session, 2)
+    assert not desk.installs
+    desk.tick(100)
+    (abort,) = [said.abort for said in desk.told[session] if said.HasField("abort")]
+    assert abort.message.count("rank 0 joined, but no HELLO from there reached the switch at 10.0.255.0:31314") == 1
+
+
+def test_slots_are_dealt_over_switches_within_each_thread() -> None:
+    desk = ThreadsDesk(TWO)
+    session = desk.enter(0, 1)
+    assert [at.tree for at in desk.assigned(session).aggregators] == [0, 1]
+    for thread in range(3):
+        for switch in (0, 1):
+            assert desk.hear_thread(session, thread, switch)
+    (job,) = desk.installs
+    assert {at: taken.count for at, taken in job.ranges.items()} == dict.fromkeys(range(6), 2)
+    assert [placement.job for placement in job.placements.values()] == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_tree_for_each_thread() -> None:
+    desk = ThreadsDesk(TWO_LEAVES)
+    sessions = desk.all_heard(LEAF1, LEAF2)
+    (job,) = desk.installs
+    assert sorted(job.placements) == list(range(9))
+    for thread in range(3):
+        spine, *leaves = (job.placements[3 * thread + switch] for switch in (SPINE, LEAF1, LEAF2))
+        assert {one.job for one in (spine, *leaves)} == {job.numbers[thread][0]}
+        assert [leaf.parent for leaf in leaves] == [Parent(UP, ADDRESSES[SPINE], index) for index in range(2)]
+        assert [worker.sender for worker in spine.workers] == ADDRESSES[1:]
+    desk.installed()
+    ready = [desk.told[session][-1].ready for session in sessions]
+    assert [list(one.aggregators) for one in ready] == [[1, 4, 7], [2, 5, 8]]
+    assert [list(one.peers) for one in ready] == [[0], [1]]
+
+
+@pytest.mark.parametrize(
+    ("trees", "options", "text"),
+    [
+        (ONE, {"threads": 17, "slots": 16}, "threads=17, and up to 16 are accepted"),
+        (ONE, {"threads": 3, "slots": 2}, "threads=3 of 2 slots, and each needs one of its own"),
+        (ONE, {"threads": 5, "slots": 0}, "threads=5 of 4 slots, and each needs one of its own"),
+        (ONE, {"threads": 5, "slots": 16}, "20 slots asked, 16 of 16 free"),
+    ],
+)
+def test_what_cannot_be_is_refused(trees: Trees, options: dict[str, int], text: str) -> None:
+    desk = ThreadsDesk(trees)
+    session = desk.join(0, 1, **options)
+    assert text in desk.last(session).message
+    assert desk.jobs.pools[0].used == 0
+
+
+def test_ranks_have_to_agree() -> None:
+    desk = ThreadsDesk(ONE)
+    first, second = desk.enter(0), desk.enter(1, threads=1)
+    assert "rank 1 is refused: it has threads=1, but rank 0 said 3" in desk.last(second).message
+    assert "threads=1, but rank 0 said 3" in desk.last(first).message
+
+
+def test_numbers_that_are_not_enough_are_not_taken() -> None:
+    desk = ThreadsDesk(ONE)
+    desk.jobs._registry._numbers._last = 2
+    assert "all 2 job numbers are in use" in desk.last(desk.enter(0, 1)).message
+    assert desk.hear_thread(desk.enter(0, 1, "small", threads=2), 1)
+
+
+def test_a_look_is_at_the_threads_own_slots() -> None:
+    desk = ThreadsDesk(ONE)
+    desk.all_heard(0)
+    (job,) = desk.installs
+
+    async def work() -> tuple[list[int], list[str]]:
+        switch = FakeSwitch()
+        switch._connected.set()
+        switch.halves = dict.fromkeys(range(32), (0, 1))
+        return [(await look(desk.jobs.site, job, half, [switch])).half for half in range(14)], switch.log
+
+    looked, log = asyncio.run(work())
+    assert looked == list(range(14))
+    # 7 slots: two of the first thread, two of the second, three of the third; the ranges have three each.
+    asked = (0, 1, 2, 3, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17)
+    assert log == [f"query {half}" for half in asked]
+
+
+def test_the_state_file_keeps_them(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.desk = desk = ThreadsDesk(TWO_LEAVES)
+    kept.job("plain", LEAF1)
+    desk.installs.clear()
+    desk.all_heard(LEAF1, LEAF2)
+    (before,) = desk.installs
+    desk.installed()
+    kept.save()
+    after = {job.name: job for job in kept.restored()}["job"]
+    assert (after.numbers, after.ranges) == (before.numbers, before.ranges)
+    assert entries(after.placements) == entries(before.placements)
+    text = kept.path.read_text()
+    kept.path.write_text(text.replace('"more_numbers": [\n    [', '"more_numbers": [\n    [70000,', 1))
+    with pytest.raises(StateError, match=r"more_numbers has \[70000"):
+        kept.load()

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine of several threads, each with a share of the slots, is to callers what an engine of one is."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import test_engine as python_engine
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_native_engine import SHARED, FaultySocket, FaultySwitch, WorkerOfEngine
+from udp_switch import UdpSwitch, members
+from waiting import wait_until
+
+from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError
+from p4reduce.fastpath.engine import NativeEngine
+from p4reduce.protocol import Membership, Operation
+from p4reduce.protocol.aggregators import first_slot, to_thread
+from p4reduce.protocol.constants import Op
+from p4reduce.protocol.fingerprint import fingerprint
+from p4reduce.protocol.halves import type_name
+from p4reduce.protocol.numbers import Wire, reference_allreduce
+from p4reduce.transport import SharedTransport, Transport, open_transport
+
+CLOSED = python_engine.CLOSED
+LONG = "test_a_half_without_an_answer_is_told_of"
+MORE = 100  # job numbers of shares are so far apart
+
+
+def shared(membership: Membership, threads: int) -> Membership:
+    """Of a rank with so many engine threads."""
+    jobs = [(membership.job + MORE * thread, membership.generation) for thread in range(1, threads)]
+    return replace(membership, more_jobs=tuple(jobs))
+
+
+class SharedUdpSwitch(UdpSwitch):
+    """Has a job for each of three threads, wherever it has one."""
+
+    def __init__(self, *seed: int) -> None:
+        self.came: Counter[int] = Counter()
+        """DATA by the thread that it was from."""
+        self.deaf_to: set[tuple[int, int]] = set()
+        """The threads and ranks of which it takes nothing."""
+        super().__init__(*seed)
+
+    def admit(self, membership: Membership) -> None:
+        for thread in range(3):
+            super().admit(replace(membership, job=membership.job + MORE * thread, more_jobs=()))
+
+    def _take(self, payload: bytes, address: tuple[str, int]) -> None:
+        thread = int.from_bytes(payload[4:6], "big") // MORE
+        if (thread, payload[3]) not in self.deaf_to:
+            self.came[thread] += payload[0] & 0xF == Op.DATA
+            super()._take(payload, address)
+
+
+class FaultySharedSwitch(SharedUdpSwitch, FaultySwitch):
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._socket = FaultySocket(self._socket, seed)  # type: ignore[assignment]
+
+
+class Parts(SharedTransport):
+    """Says HELLO for all threads."""
+
+    def send(self, payloads: Sequence[bytes]) -> int:
+        for thread, part in enumerate(self.parts):
+            for payload in payloads:
+                job = int.from_bytes(payload[4:6], "big") + MORE * thread
+                part.send([payload[:4] + job.to_bytes(2, "big") + payload[6:]])
+        return len(payloads)
+
+
+class SharedRank(python_engine.Rank):
+    """A rank with so many threads."""
+
+    threads = 2
+
+    def __init__(self, switch: UdpSwitch, membership: Membership, transport: Transport | None = None) -> None:
+        assert transport is None
+        own = Parts([open_transport("udp", switch.place) for _ in range(self.threads)])
+        shares = shared(membership, self.threads)
+        self.engine = NativeEngine(own, shares, switch=str(switch.place))  # type: ignore[assignment]
+        self.worker = WorkerOfEngine(membership, self.engine)  # type: ignore[assignment, arg-type]
+        self.ended: list[tuple[str, BaseException | None]] = []
+
+
+class RankOfThree(SharedRank):
+    threads = 3
+
+
+@pytest.fixture
+def switch() -> Iterator[UdpSwitch]:
+    switch = SharedUdpSwitch()
+    try:
+        yield switch
+    finally:
+        switch.close()
+
+
+@pytest.mark.parametrize("kind", [SharedRank, pytest.param(RankOfThree, marks=pytest.mark.slow)], ids=["2", "3"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name == LONG), id=name.removeprefix("test_")) for name in SHARED],
+)
+def test_as_with_one(name: str, kind: type, switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python_engine, "Rank", kind)
+    getattr(python_engine, name)(switch)
+
+
+@pytest.fixture
+def everyone(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[SharedRank]]:
+    """Two ranks of two threads, of which each has four of eight slots."""
+    monkeypatch.setattr(python_engine, "Rank", SharedRank)
+    with python_engine.ranks(switch, 2) as ranks:
+        yield ranks  # type: ignore[misc]
+
+
+LARGE = 64 * 4 * 100
+SMALL = 64 * 4 * 4  # what four slots take at once
+
+
+def full(size: int, value: float = 1.0) -> npt.NDArray[np.float32]:
+    return np.full(size, value, np.float32)
+
+
+def reduce(everyone: Sequence[SharedRank], arrays: Sequence[npt.NDArray[Any]], **how: Any) -> None:
+    """Replaces them by their sum."""
+    ended: list[BaseException | None] = []
+    for rank, array in zip(everyone, arrays, strict=True):
+        rank.engine.submit(Operation(array, **how), name="sum", timeout=30, on_end=ended.append)
+    wait_until(lambda: len(ended) == len(everyone), "the operations to end", 30)
+    assert ended == [None] * len(everyone)
+
+
+# Results.
+
+FORMS = [("float32", "int32"), ("float32", "int16"), ("float32", "int8"), ("float16", "int16"), ("int32", "int32")]
+
+
+@pytest.fixture(scope="module")
+def teams() -> Iterator[dict[int, list[SharedRank]]]:
+    """Two ranks of one thread, two of two and two of three."""
+    with contextlib.ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        found = {}
+        for threads in (1, 2, 3):
+            switch = SharedUdpSwitch()
+            stack.callback(switch.close)
+            kind = type("SharedRankOfSome", (SharedRank,), {"threads": threads})
+            patch.setattr(python_engine, "Rank", kind)
+            found[threads] = stack.enter_context(python_engine.ranks(switch, 2))
+        yield found  # type: ignore[misc]
+
+
+def values(form: str, size: int, density: float, seed: int) -> list[npt.NDArray[Any]]:
+    """Of two ranks."""
+    generator = np.random.default_rng(seed)
+    arrays = []
+    for _ in range(2):
+        array = generator.standard_normal(size) * 10.0 ** generator.integers(-3, 4, size)
+        array[np.repeat(generator.random(-(-size // 64)) >= density, 64)[:size]] = -0.0
+        arrays.append((array * 1000 if form == "int32" else array).astype(form))
+    return arrays
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    form=st.sampled_from(FORMS),
+    size=st.one_of(st.integers(0, 300), st.integers(0, 20_000)),
+    density=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+    seed=st.integers(0, 2**32),
+)
+def test_results_have_the_same_bits(
+    teams: dict[int, list[SharedRank]], form: tuple[str, Wire], size: int, density: float, seed: int
+) -> None:
+    dtype, wire = form
+    for everyone in teams.values():
+        arrays = values(dtype, size, density, seed)
+        counter = everyone[0].worker.stats.operations
+        name = type_name(arrays[0].dtype)
+        number = fingerprint(counter, name if wire == "int32" else f"{name}:{wire}", "sum", size)
+        expected = reference_allreduce(arrays, wire=wire, operation=number)
+        reduce(everyone, arrays, wire=wire)
+        for array in arrays:
+            assert array.tobytes() == expected.tobytes()
+
+
+def test_residuals_have_the_same_bits(teams: dict[int, list[SharedRank]]) -> None:
+    found = set()
+    for everyone in teams.values():
+        arrays, residual = values("float32", 20_000, 0.5, 3), np.zeros((2, 20_000), np.float32)
+        ended: list[BaseException | None] = []
+        for rank, array, own in zip(everyone, arrays, residual, strict=True):
+            operation = Operation(array, wire="int16", residual=own)
+            rank.engine.submit(operation, name="sum", timeout=30, on_end=ended.append)
+        wait_until(lambda ended=ended: len(ended) == 2, "the operations to end", 30)  # type: ignore[misc]
+        found.add((arrays[0].tobytes(), residual.tobytes()))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+def test_faults_of_the_network_change_nothing(seed: int) -> None:
+    switch = FaultySharedSwitch(seed)
+    memberships = members(3)
+    switch.admit(memberships[0])
+    everyone = [SharedRank(switch, membership) for membership in memberships]
+    try:
+        for number in range(5):
+            arrays = [python_engine.sparse(seed * 100 + number * 3 + rank, 20_000) for rank in range(3)]
+            expected = reference_allreduce(arrays)
+            reduce(everyone, arrays)
+            for array in arrays:
+                assert array.tobytes() == expected.tobytes()
+        assert sum(rank.worker.stats.retransmissions for rank in everyone) > 0
+    finally:
+        for rank in everyone:
+            rank.engine.close(CLOSED)
+        switch.close()
+
+
+# Who does what.
+
+
+def test_what_is_small_wakes_one_thread(switch: SharedUdpSwitch, everyone: list[SharedRank]) -> None:
+    for size in (0, 1, SMALL):
+        reduce(everyone, [full(size), full(size)])
+    assert switch.came[1] == 0 < switch.came[0]
+    reduce(everyone, [full(SMALL + 1), full(SMALL + 1)])
+    assert switch.came[1] > 0
+
+
+def test_what_is_large_is_shared_alike(switch: SharedUdpSwitch, everyone: list[SharedRank]) -> None:
+    reduce(everyone, [full(LARGE), full(LARGE)])
+    assert abs(switch.came[0] - switch.came[1]) < 0.2 * switch.came[0]
+    stats = everyone[0].worker.stats
+    assert (stats.operations, stats.blocks_sent, stats.blocks_received) == (1, LARGE // 64, LARGE // 64)
+    assert everyone[0].engine.link().endswith(", in 2 threads")  # type: ignore[attr-defined]
+
+
+def test_operations_of_all_sizes_may_be_queued(everyone: list[SharedRank]) -> None:
+    """Threads are at several of them at once."""
+    generator = np.random.default_rng(1)
+    sizes = [int(size) for size in generator.choice([0, 1, 100, 3000, LARGE], 100)]
+    arrays = [[generator.standard_normal(size).astype(np.float32) for size in sizes] for _ in everyone]
+    expected = [reference_allreduce(pair) for pair in zip(*arrays, strict=True)]
+    for rank, own in zip(everyone, arrays, strict=True):
+        for array in own:
+            rank.submit(array)
+    for rank, own in zip(everyone, arrays, strict=True):
+        rank.wait(len(sizes))
+        for array, sums in zip(own, expected, strict=True):
+            assert array.tobytes() == sums.tobytes()
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 7, 32, 513])
+@pytest.mark.parametrize("threads", [1, 2, 3, 16])
+def test_every_slot_has_one_thread(slots: int, threads: int) -> None:
+    if threads > slots:
+        pytest.skip("each needs one")
+    shares = [range(first_slot(t, slots, threads), first_slot(t + 1, slots, threads)) for t in range(threads)]
+    assert [slot for share in shares for slot in share] == list(range(slots))
+    assert all(1 <= len(share) <= -(-slots // threads) for share in shares)
+    for thread, share in enumerate(shares):
+        for slot in share:
+            for half in (2 * slot, 2 * slot + 1):
+                assert to_thread(half, slots, threads) == (thread, half - 2 * share[0])
+
+
+# Ends.
+
+
+def test_a_timeout_says_what_the_slowest_thread_waits_for(switch: SharedUdpSwitch, everyone: list[SharedRank]) -> None:
+    switch.deaf_to = {(1, 1)}
+    for rank, limit in zip(everyone, (1.0, 20.0), strict=True):
+        rank.submit(full(LARGE), timeout=limit)
+    everyone[0].wait()
+    ((_, error),) = everyone[0].ended
+    assert isinstance(error, CollectiveTimeout)
+    assert error.awaited == (1,)
+    assert "sum did not end within 1 s: waiting for rank 1" in str(error)
+    assert "waiting for" in everyone[0].engine.progress() or "has not answered" in everyone[0].engine.progress()
+
+
+def test_an_abort_that_one_thread_hears_ends_all(switch: SharedUdpSwitch, everyone: list[SharedRank]) -> None:
+    membership = members(2)[0]
+    switch.abort(replace(membership, job=membership.job + MORE), rank=1)
+    wait_until(lambda: everyone[0].engine.failure is not None, "the abort to arrive")
+    assert isinstance(everyone[0].engine.failure, JobAborted)
+    with pytest.raises(JobAborted):
+        everyone[0].submit(full(1))
+
+
+@pytest.mark.slow
+def test_what_another_threads_half_holds_fails_the_job(switch: SharedUdpSwitch, everyone: list[SharedRank]) -> None:
+    asked: list[int] = []
+    engine, seq = everyone[0].engine, members(2)[0].first_seq
+    engine.on_silence = asked.append
+    switch.deaf_to = {(1, 0), (1, 1)}
+    everyone[0].submit(full(LARGE))
+    everyone[1].submit(full(LARGE))
+    wait_until(lambda: asked, "the engine to ask", 30)
+    assert asked[0] >> 1 in range(4, 8)
+    engine.counted(asked[0], seq + 1, MismatchError("cannot be known"))
+    time.sleep(0.1)
+    assert engine.failure is None
+    engine.counted(asked[0], seq + 2, MismatchError("rank 1 went ahead"))
+    everyone[0].wait()
+    ((_, error),) = everyone[0].ended
+    assert str(error) == "rank 1 went ahead"
+
+
+def test_tensors_of_what_has_failed_stay_as_they_are(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operation ends when no thread has any of it."""
+    monkeypatch.setattr(python_engine, "Rank", SharedRank)
+    for number in range(10):
+        with python_engine.ranks(switch, 2) as ranks:
+            arrays = [full(20 * LARGE), full(20 * LARGE)]
+            for rank, array in zip(ranks, arrays, strict=True):
+                rank.submit(array)
+            time.sleep(0.002 * number)
+            ranks[0].engine.fail(MismatchError("enough"))
+            ranks[0].wait()
+            arrays[0][:] = 7
+            time.sleep(0.02)
+            assert (arrays[0] == 7).all() or ranks[0].ended[0][1] is None
+
+
+def test_threads_have_to_be_possible(switch: UdpSwitch) -> None:
+    for threads, sockets, slots in ((2, 1, 8), (2, 3, 8), (3, 3, 2)):
+        transport = Parts([open_transport("udp", switch.place) for _ in range(sockets)])
+        membership = shared(members(1, slots=slots)[0], threads)
+        with (
+            contextlib.closing(transport),
+            pytest.raises(ValueError, match=f"threads is {threads} of {slots} slots, with {sockets} sockets: accepted"),
+        ):
+            NativeEngine(transport, membership, switch="nowhere")
