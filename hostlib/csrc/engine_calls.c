@@ -20,7 +20,7 @@ void p4reduce_abort(p4reduce_engine *engine, int32_t rank, const char *message) 
     p4reduce_error error;
     error_fill(&error, P4REDUCE_ABORTED, "%s", message);
     error.rank = rank;
-    fail_with(engine, &error, false);
+    engine_fail_with(engine, &error, false);
 }
 
 void p4reduce_counted(p4reduce_engine *engine, uint32_t half, uint32_t seq, const char *message) {
