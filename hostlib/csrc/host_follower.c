@@ -30,16 +30,18 @@ static void describe_wait(const p4reduce_engine *engine, char *text, size_t room
         return;
     }
     const struct host_head *head = host_head(&host->memory);
+    const uint32_t leader = host->memory.ranks[0];
     const bool known = engine->oldest != NULL && clock_now() - atomic_load(&head->awaited_at) < KNOWN_S;
     for (unsigned i = 0; known && i < 8; i++)
         awaited[i] = atomic_load(&head->awaited[i]);
     if (engine->oldest == NULL)
         snprintf(text, room, "waiting for no rank");
     else if (awaited_ranks(awaited, ranks))
-        snprintf(text, room, "waiting for %.400s, as rank %u is, which leads this host's stream", ranks,
-                 host->memory.ranks[0]);
-    else
-        snprintf(text, room, "waiting for rank %u, which leads this host's stream", host->memory.ranks[0]);
+        snprintf(text, room, "waiting for %.400s, as rank %u is, which leads this host's stream", ranks, leader);
+    else {
+        awaited_add(awaited, leader);
+        snprintf(text, room, "waiting for rank %u, which leads this host's stream", leader);
+    }
 }
 
 void follower_take_snapshot(p4reduce_engine *engine, double now) {
