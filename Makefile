@@ -15,7 +15,7 @@ C_SOURCES   := CMakeLists.txt $(wildcard hostlib/csrc/CMakeLists.txt hostlib/csr
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup gradients demo bench fuzz figures pictures test test-all lint p4 p4-tofino proto clean
+.PHONY: help setup gradients demo bench fuzz figures pictures test test-all again lint p4 p4-tofino proto clean
 
 help:  ## list what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -84,6 +84,9 @@ test: setup $(VENV)-p4runtime-shell/.ready  ## run the tests that see most, whic
 # What `test` has run is not run again.
 test-all: test  ## run every test that this machine can run
 	$(PYTEST) -m slow $(ARGS)
+
+again: setup  ## run the tests that failed last once more, one at a time: waits can be too short beside others
+	$(PYTEST) -n 0 --last-failed --last-failed-no-failures none
 
 # p4runtime-shell needs an old protobuf, so it has an environment of its own; the tests use it as a foreign client.
 $(VENV)-p4runtime-shell/.ready: Makefile

@@ -93,10 +93,11 @@ def test_a_killed_rank_ends_the_job_for_both_racks(stack: Stack) -> None:
 def test_ranks_that_differ_are_told_in_both_racks(stack: Stack, odd: int) -> None:
     """Or, where the first that was told is gone already, of that."""
     calls = {odd: [Call((200,))]}
-    with stack.ranks([Call((100,))], calls_of=calls, job="mismatch", at=stack.names[1:]) as ranks:
-        errors = {last["error"] for last in ranks.wait_for_ends().values()}
-        assert errors <= {"MismatchError", "JobAborted"}
-        assert "MismatchError" in errors
+    with stack.ranks([Call((100,))], calls_of=calls, job=f"mismatch{odd}", at=stack.names[1:]) as ranks:
+        lasts = ranks.wait_for_ends()
+        errors = {last.get("error") for last in lasts.values()}
+        assert errors <= {"MismatchError", "JobAborted"}, lasts
+        assert "MismatchError" in errors, lasts
 
 
 @pytest.mark.usefixtures("backend")
