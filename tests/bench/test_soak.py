@@ -26,6 +26,14 @@ def start(state: Path, *arguments: str) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("options", [{"workers": 4, "ranks_per_host": 2}, {"rank_threads": 2}])
+def test_every_sum_is_right_of_hosts_and_threads(options: dict[str, int]) -> None:
+    run = soak(100_000, drop_rate=DROP_RATE, **options)  # type: ignore[arg-type]
+    assert run["rounds"] >= 100_000
+    assert run["lost_in"] == pytest.approx(DROP_RATE * run["packets"], rel=0.3)  # of each packet of each stream
+
+
+@pytest.mark.slow
 def test_every_sum_is_right_and_memory_is_flat() -> None:
     """A wrong sum would end it with ChildFailed."""
     rounds = 500_000

@@ -61,13 +61,16 @@ def soak(
     slots: int = 512,
     drop_rate: float = 0.01,
     threads: int = 1,
+    rank_threads: int = 1,
+    ranks_per_host: int = 1,
     seconds: float = float("inf"),
     on_progress: Callable[[Run], object] = lambda _: None,
 ) -> Run:
     """Runs `rounds` rounds, or for so many seconds, or until KeyboardInterrupt; the counts are those of all workers.
 
-    drop_rate: share of packets lost at the switch's port, each way. Raises ChildFailed when a sum is wrong (its message
-    says which), or when a process ends or says nothing for long.
+    drop_rate: share of packets lost at the switch's port, each way. ranks_per_host: so many in turn take each other for
+    ranks of one host, and send one stream. Raises ChildFailed when a sum is wrong (its message says which), or when a
+    process ends or says nothing for long.
     """
     with Family() as family:
         switch, controller, address = start_switch(
@@ -81,11 +84,12 @@ def soak(
                 "RANK": str(rank),
                 "WORLD_SIZE": str(workers),
                 "P4REDUCE_CONTROLLER": address,
-                "P4REDUCE_LOCAL": "off",
+                "P4REDUCE_LOCAL": "auto" if ranks_per_host > 1 else "off",
+                "P4REDUCE_THREADS": str(rank_threads),
                 "OMP_NUM_THREADS": "1",
             }
             ranks.append(family.start(f"rank {rank}", "p4reduce_bench.parts.soak_rank", str(slots), str(rounds),
-                                      environment=environment))  # fmt: skip
+                                      str(rank // ranks_per_host), environment=environment))  # fmt: skip
         return _follow(family, [switch, controller, *ranks], ranks, address, seconds, on_progress)
 
 
@@ -116,7 +120,8 @@ def _follow(
                 continue
             said = latest.values()
             run |= {name: sum(each[name] for each in said) for name in ("elements_checked", "packets", "resent")}
-            run |= {name: min(each[name] for each in said) for name in ("rounds", "operations")}
+            run["operations"] = min(each["operations"] for each in said)
+            run["rounds"] = max(each["rounds"] for each in said)  # a stream's are its sender's
             run["backends"] = sorted({each["backend"] for each in said})
             run["seconds"] = time.monotonic() - started
             run |= {f"lost_{way}": lost for way, lost in packets_lost_on_purpose(controller).items()}
@@ -188,11 +193,19 @@ def main(
     slots: Annotated[int, typer.Option(min=1, max=512, help="Packets of a worker under way at once.")] = 512,
     drop_rate: Annotated[float, typer.Option(min=0, max=0.5, help="Of packets at the switch's port, each way.")] = 0.01,
     threads: Annotated[int, typer.Option(min=1, help="Of the switch.")] = 1,
+    rank_threads: Annotated[int, typer.Option(min=1, help="Of each worker's engine.")] = 1,
+    ranks_per_host: Annotated[
+        int, typer.Option(min=1, help="So many workers send one stream, as those of one host do.")
+    ] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run rounds through the native switch with losses; check every sum and watch memory. Ctrl-C stops and reports."""
     console = Console(stderr=as_json)
     with command(console, stopped="stopped before the first round"):
+        if 1 < ranks_per_host >= workers:
+            raise P4ReduceError(
+                f"--ranks-per-host {ranks_per_host} of --workers {workers}: accepted are fewer, so that there are hosts"
+            )
         runs = _read(state)
         before = sum(run["rounds"] for run in runs)
         if before < rounds:
@@ -206,7 +219,8 @@ def main(
                     progress.update(bar, completed=done, description=said)
 
                 run = soak(round(rounds - before), workers=workers, slots=slots, drop_rate=drop_rate, threads=threads,
-                           seconds=seconds, on_progress=show)  # fmt: skip
+                           rank_threads=rank_threads, ranks_per_host=ranks_per_host, seconds=seconds,
+                           on_progress=show)  # fmt: skip
             if "rounds" in run:
                 runs.append(run)
             if state is not None:
