@@ -16,6 +16,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.messages import MOST_SAID
 from p4reduce_controller.aborts import Aborts
 from p4reduce_controller.admission import DEFAULT_SLOTS, DEFAULT_TIMEOUT, LONGEST_NAME, problem_of, quarrel_with
 from p4reduce_controller.aggregator import Heard, Layout
@@ -177,6 +178,20 @@ class Jobs:
         job, member = self._seats[session]
         if not member.leaving:
             self._abort(job, job.blame([member.rank], pb.WORKER_LOST, what))
+
+    def rank_failed(self, session: Session, failed: pb.Failed) -> None:
+        """The rank cannot go on: the others learn why, and of which rank."""
+        if session not in self._seats:
+            return
+        job, member = self._seats[session]
+        why = "".join(each if each.isprintable() else " " for each in failed.message[:MOST_SAID])
+        if failed.mismatch:
+            reason = pb.WORKER_LOST  # as earlier releases know it
+            self._abort(job, pb.Abort(rank=member.rank, reason=reason, message=why, mismatch=True))
+        elif failed.HasField("rank") and failed.rank != member.rank and failed.rank in job.members:
+            self._abort(job, job.blame([failed.rank], pb.WORKER_LOST, f"has failed, says rank {member.rank}: {why}"))
+        else:
+            self._abort(job, job.blame([member.rank], pb.WORKER_LOST, f"has failed: {why}"))
 
     # Events from the switches.
 

@@ -273,6 +273,8 @@ class Service(rpc.JobsServicer):
             raise ProtocolError("the first message must be Join or Rejoin")
         elif kind == "leave":
             self._jobs.leave(stream, now)
+        elif kind == "failed":
+            self._jobs.rank_failed(stream, message.failed)
         elif kind == "unanswered":
             self._jobs.unanswered(stream, message.unanswered.half)
         else:

@@ -16,9 +16,9 @@ void p4reduce_fail(p4reduce_engine *engine, const char *message) {
     engine_fail_with(engine, &error, false);
 }
 
-void p4reduce_abort(p4reduce_engine *engine, int32_t rank, const char *message) {
+void p4reduce_abort(p4reduce_engine *engine, p4reduce_status status, int32_t rank, const char *message) {
     p4reduce_error error;
-    error_fill(&error, P4REDUCE_ABORTED, "%s", message);
+    error_fill(&error, status == P4REDUCE_MISMATCH ? status : P4REDUCE_ABORTED, "%s", message);
     error.rank = rank;
     engine_fail_with(engine, &error, false);
 }

@@ -52,6 +52,8 @@ class Carrier(ABC):
         self.on_silence: Callable[[int], None] = lambda _: None
         """Told of a half that has had no answer for `SILENCE_S`, as often as that while it is so, from the carrier's
         thread: the controller can ask the switch who is counted there."""
+        self.on_failure: Callable[[BaseException], None] = lambda _: None
+        """Told of the failure, once or more: the other ranks are not to wait for this one. From any thread."""
         self._ask_at = -math.inf
         self._reminded = (math.nan, 0.0)  # since when an operation was the oldest, and its age then
         self.continuations = Continuations(f"{name} continuations")

@@ -352,7 +352,8 @@ class Communicator:
         self._submission.drain()
 
     def close(self) -> None:
-        """Leaves the job, which ends when all ranks have. Collectives still under way fail. May be called repeatedly.
+        """Leaves the job, which ends when all ranks have. Collectives still under way fail, and the job with them,
+        for all ranks at once. May be called repeatedly.
 
         As a context manager, the communicator first waits for them; after an exception it ends the job for all ranks.
         """

@@ -96,10 +96,17 @@ class Engine(Carrier):
         pass  # `carry_again` is not called
 
     def fail(self, error: BaseException) -> None:
+        if self._end_with(error):
+            self.on_failure(error)
+
+    def _end_with(self, error: BaseException) -> bool:
+        """Whether it is the first."""
         with self._lock:
-            if self._failure is None:
-                self._failure = error
-                self._wake()
+            if self._failure is not None:
+                return False
+            self._failure = error
+            self._wake()
+            return True
 
     def counted(self, half: int, seq: int, error: BaseException) -> None:
         if self._worker.is_impossible(half, seq):  # as rounds only go on, it stays so if the thread is in between
@@ -108,7 +115,7 @@ class Engine(Carrier):
     def close(self, error: BaseException) -> None:
         if not self.in_own_process():
             return  # this process has neither the thread nor a right to wake its parent's
-        self.fail(error)
+        self._end_with(error)
         with self._lock:
             self._closing = True
             self._wake()

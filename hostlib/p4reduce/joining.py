@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from p4reduce.backends import (
     check_threads,
@@ -18,8 +19,8 @@ from p4reduce.backends import (
 )
 from p4reduce.carrier import Carrier
 from p4reduce.control.client import Assigned, Session, Tls
-from p4reduce.control.messages import Counted, Ready
-from p4reduce.errors import JobAborted, JoinError, P4ReduceError
+from p4reduce.control.messages import MISMATCH, Counted, Ready
+from p4reduce.errors import JobAborted, JoinError, MismatchError, P4ReduceError
 from p4reduce.local.host import LocalChoice
 from p4reduce.local.host import digest as host_digest
 from p4reduce.protocol import Membership
@@ -31,7 +32,7 @@ from p4reduce.ways import Ways
 # How long to wait for a controller that is only just starting.
 CONNECT_TIMEOUT_S = 10.0
 
-# A rank of this host may be known to be gone before the controller knows it. Who leaves at once would be blamed.
+# For the controller to say why a job is dead. Who leaves at once would be blamed.
 LAST_WORD_S = 2.0
 
 log = logging.getLogger(__name__)
@@ -86,10 +87,13 @@ class Place:
         """Its engine shares memory with those of other ranks, and starts when these do."""
         return self.local or bool(self.membership.hosts)
 
-    def leave(self, *, well: bool = True) -> None:
-        """Leaves the job, together with the other ranks. well: False ends the job for the others at once."""
+    def leave(self, trouble: str = "") -> None:
+        """Leaves the job, together with the other ranks; at once, where there is trouble, which the others are told."""
         try:
-            if well:
+            if trouble:
+                self.session.fail(trouble)
+                self.session.await_abort(LAST_WORD_S)
+            else:
                 self.session.leave()
         finally:
             self.session.close()
@@ -117,17 +121,28 @@ class Seat:
         if not self.engine.in_own_process():
             return  # a forked process has the session's sockets, but it is its parent that is in the job
         failure = self.engine.failure
-        if isinstance(failure, JobAborted) and failure.rank not in (None, self.membership.rank):
-            self.session.await_abort(LAST_WORD_S)
-        well = well and failure is None
+        if failure is None and self.engine.busy:
+            failure = P4ReduceError("it closed its communicator while operations were under way")
+        elif failure is None and not well:
+            failure = P4ReduceError("it ended the job")
+        if failure is not None:
+            tell_failure(self.session, failure)
         self.engine.close(P4ReduceError("the communicator is closed"))
         try:
-            if well and on_heard is not None:
+            if failure is not None:
+                self.session.await_abort(LAST_WORD_S)
+            elif on_heard is not None:
                 self.session.leave(on_heard=on_heard)
-            elif well:
+            else:
                 self.session.leave()
         finally:
             self.session.close()
+
+
+def tell_failure(session: Session, failure: BaseException) -> None:
+    """Ends the job for the other ranks, which learn why, and through whom."""
+    rank = failure.rank if isinstance(failure, JobAborted) else None
+    session.fail(str(failure), rank, mismatch=isinstance(failure, MismatchError))
 
 
 def join_job(
@@ -219,7 +234,7 @@ def take_seat(
 
     def abort(error: JobAborted) -> None:
         if engine is not None:
-            engine.fail(error)
+            engine.fail(MismatchError(str(error)) if error.reason == MISMATCH else error)
 
     def counted(told: Counted) -> None:
         if engine is not None and told.ranks:
@@ -249,13 +264,14 @@ def take_seat(
         engine = _start(place, job, timeout)
     except BaseException as error:
         aborted = place.session.aborted
-        place.leave(well=False)
+        place.leave(str(error) or type(error).__name__)
         if place.meets and isinstance(error, P4ReduceError):
             raise JoinError(str(aborted or error)) from error
         raise
     engine.on_silence = place.session.ask
+    engine.on_failure = partial(tell_failure, place.session)
     if place.session.aborted is not None:  # before there was an engine to tell
-        engine.fail(place.session.aborted)
+        abort(place.session.aborted)
     return Seat(place.session, place.membership, engine, rate_toward(place.switches[0], interface), place.local)
 
 

@@ -19,7 +19,7 @@ from p4reduce.control import client
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.client import Session, Tls
-from p4reduce.control.messages import Counted
+from p4reduce.control.messages import MOST_SAID, Counted
 from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 from tests.certificates import self_signed
 
@@ -124,6 +124,22 @@ def test_the_controllers_word_is_awaited_for_a_while(controller: ScriptedControl
     session.await_abort(20)
     assert session.aborted is not None
     session.close()
+
+
+def test_a_failure_is_told_once(controller: ScriptedController) -> None:
+    session = ready(controller)
+    session.fail("x" * 5000)
+    session.fail("another")
+    session.ask(4)
+    told = controller.script.next().failed
+    assert (told.message, told.HasField("rank")) == ("x" * MOST_SAID, False)
+    assert controller.script.next().WhichOneof("message") == "unanswered"
+    session.close()
+    other = ready(controller)
+    other.fail("it ended", rank=0)
+    assert controller.script.next().failed == pb.Failed(message="it ended", rank=0)
+    other.close()
+    other.fail("too late")
 
 
 def test_an_abort_reaches_callback_and_property(controller: ScriptedController) -> None:

@@ -13,7 +13,7 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.client import Session
-from p4reduce.control.messages import Counted
+from p4reduce.control.messages import MISMATCH, Counted
 from p4reduce.errors import CollectiveTimeout, JoinError
 from p4reduce_controller.aggregator import SwitchError
 from p4reduce_controller.listening import ListenError, ServiceConfig, check_listen
@@ -105,6 +105,38 @@ def test_a_lost_rank_is_named_to_all_others_within_a_second(running: Running) ->
     assert running.switch.aborts == [(1, 1, pb.WORKER_LOST)]
     assert running.switch.log[2:] == ["fence", "abort", "forget"]
     assert ranks[1].session.aborted is None  # its own doing
+
+
+@pytest.mark.parametrize(
+    ("blamed", "told"),
+    [
+        (None, "rank 1 has failed: it  is full"),
+        (0, "rank 0 has failed, says rank 1: it  is full"),
+        (7, "rank 1 has failed: "),
+    ],
+)
+def test_what_has_failed_is_told_to_all_at_once(running: Running, blamed: int | None, told: str) -> None:
+    ranks = [running.rank(rank, 3) for rank in range(3)]
+    ready(ranks)
+    ranks[1].session.fail("it \nis full", blamed)
+    wait_until(lambda: all(rank.session.aborted for rank in ranks), "all to hear of it")
+    assert not ranks[1].aborted_at  # no news to it
+    for rank in ranks:
+        error = rank.session.aborted
+        assert error is not None
+        assert (error.rank, error.reason) == (0 if blamed == 0 else 1, "WORKER_LOST")
+        assert told in str(error)
+    wait_until(lambda: running.used() == 0, "the slots to be freed")
+
+
+def test_a_mismatch_is_told_as_what_it_is(running: Running) -> None:
+    ranks = [running.rank(rank, 2) for rank in range(2)]
+    ready(ranks)
+    ranks[1].session.fail("they differ", mismatch=True)
+    wait_until(lambda: ranks[0].aborted_at, "the other to hear of it")
+    error = ranks[0].session.aborted
+    assert error is not None
+    assert (str(error), error.reason) == ("they differ", MISMATCH)
 
 
 def test_what_the_controller_stood_still_for_counts_against_nobody(running: Running) -> None:

@@ -50,7 +50,7 @@ def culprit(stack: Stack, job: str, at: str) -> Iterator[None]:
         place: Place = joining.result(60)
         place.transport.send([ahead(place.membership)])
         over.wait(60)
-        place.leave(well=False)
+        place.leave("it has gone ahead")
 
 
 @pytest.mark.parametrize("backend", ["c", "python"])

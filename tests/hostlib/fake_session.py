@@ -10,6 +10,7 @@ from typing import Any
 from udp_switch import UdpSwitch, members
 
 from p4reduce.control.client import Assigned, Endpoint, Ready
+from p4reduce.control.messages import MISMATCH
 from p4reduce.errors import JobAborted, JoinError
 from p4reduce.protocol import Membership
 
@@ -60,6 +61,7 @@ class FakeSession:
         self.options = options
         self.on_abort = on_abort
         self.aborted: JobAborted | None = None
+        self.failed = False
         self.job: FakeJob | None = None
         self.rank = -1
         self.timeout = 0.0
@@ -93,6 +95,19 @@ class FakeSession:
 
     def ask(self, half: int) -> None:
         """Nobody answers."""
+
+    def fail(self, why: str, rank: int | None = None, *, mismatch: bool = False) -> None:
+        """Ends the job for the others, too."""
+        assert self.job is not None
+        if any(session.aborted or session.failed for session in self.job.sessions.values()):
+            return
+        self.failed = True
+        blamed = self.rank if rank is None else rank
+        text = why if mismatch else f"rank {blamed} has failed: {why}"
+        for session in self.job.sessions.values():
+            if session is not self:
+                session.aborted = JobAborted(text, rank=blamed, reason=MISMATCH if mismatch else "WORKER_LOST")
+                session.on_abort(session.aborted)
 
     def await_abort(self, timeout: float) -> None:
         """Whoever went, all have been told."""

@@ -228,8 +228,9 @@ P4REDUCE_API void p4reduce_forget(p4reduce_engine *engine, const void *context);
 /* Ends all operations with P4REDUCE_FAILED and this message, and lets none start. The first failure stays. */
 P4REDUCE_API void p4reduce_fail(p4reduce_engine *engine, const char *message);
 
-/* The same with P4REDUCE_ABORTED, as the controller was heard to say: the job is dead, since that rank went (-1: none). */
-P4REDUCE_API void p4reduce_abort(p4reduce_engine *engine, int32_t rank, const char *message);
+/* The same for what is no failure of this rank, as the controller was heard to say. P4REDUCE_ABORTED: the job is dead, since
+ * that rank went (-1: none). P4REDUCE_MISMATCH: ranks do not call the same. */
+P4REDUCE_API void p4reduce_abort(p4reduce_engine *engine, p4reduce_status status, int32_t rank, const char *message);
 
 /* The half, 2 * slot + round mod 2, in which a packet has had no answer for 3 s though it was sent again; -1 if there
  * is none. The controller can ask the switch which ranks are counted there. */

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,8 +23,8 @@ T = TypeVar("T")
 
 # Of arrays and tensors of shape (ranks, ...): the reduction over the first dimension.
 FOLDS: dict[str, Callable[[Any], Any]] = {
-    "max": lambda every: every.max(0) if isinstance(every, np.ndarray) else _comparable(every, lambda it: it.amax(0)),
-    "min": lambda every: every.min(0) if isinstance(every, np.ndarray) else _comparable(every, lambda it: it.amin(0)),
+    "max": lambda every: _fold(every, "max", "amax"),
+    "min": lambda every: _fold(every, "min", "amin"),
 }
 _NO_ORDER = ("complex", "str", "bytes", "void")
 
@@ -61,6 +62,22 @@ class Extreme:
 
     def write_part(self, index: int, out: Target) -> None:
         out.write(self._fold(self._staging.host[:, index, ...]))
+
+
+def _fold(every: Any, of_array: str, of_tensor: str) -> Any:
+    """By methods of these names."""
+    if isinstance(every, np.ndarray):
+        return _with_one_zero(getattr(every, of_array)(0))
+    return _comparable(every, lambda it: _with_one_zero(getattr(it, of_tensor)(0)))
+
+
+def _with_one_zero(folded: Any) -> Any:
+    """With +0 for both zeros and one NaN for all: libraries, and places in a tensor, choose among them differently."""
+    if not isinstance(folded, np.ndarray | np.generic):
+        return (folded + 0).masked_fill(folded.isnan(), math.nan) if folded.is_floating_point() else folded
+    if not np.issubdtype(folded.dtype, np.floating):
+        return folded
+    return np.where(np.isnan(folded), folded.dtype.type(math.nan), folded + folded.dtype.type(0))
 
 
 def _comparable(every: torch.Tensor, fold: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:

@@ -58,7 +58,7 @@ def run(place: Place, command: Sequence[str], job_is_dead: threading.Event) -> i
             command, env={**os.environ, VARIABLE: describe(place)}, pass_fds=link.sockets if link is not None else ()
         )
     except OSError as error:
-        place.leave(well=False)
+        place.leave(f"its program did not start: {error}")
         raise P4ReduceError(f"cannot run {command[0]}: {error.strerror}") from error
     ended = threading.Event()
 
@@ -72,7 +72,7 @@ def run(place: Place, command: Sequence[str], job_is_dead: threading.Event) -> i
         signal.signal(number, lambda received, _: program.send_signal(received))
     status = program.wait()
     ended.set()
-    place.leave(well=status == 0)
+    place.leave(f"its program ended with status {status}" if status else "")
     return status if status >= 0 else 128 - status
 
 

@@ -24,6 +24,7 @@ from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.channel import DEFAULT_CONTROLLER, LEASE, Tls, code_of, details, explain, may_come, open_channel
 from p4reduce.control.forks import end_in_children
 from p4reduce.control.messages import (
+    MOST_SAID,
     Assigned,
     Counted,
     Endpoint,
@@ -48,7 +49,8 @@ log = logging.getLogger(__name__)
 
 
 class Session:
-    """One rank's membership of one job. Its methods are for one thread; `aborted`, `ask` and `close` are for any.
+    """One rank's membership of one job. Its methods are for one thread; `aborted`, `ask`, `fail` and `close` are for
+    any.
 
     The stream is its lease: it is a member while that is open, whatever its process does, and gRPC's C core sees to it.
     A controller that ends and is started again in time finds the rank back, if it keeps its state.
@@ -94,6 +96,7 @@ class Session:
         self._away = False  # it broke, and no controller has let us in again so far
         self._returns = 0  # how often one has
         self._leaving = False
+        self._failed: pb.Failed | None = None
 
     def __enter__(self) -> Session:
         return self
@@ -196,6 +199,18 @@ class Session:
             if self._ready is not None and not (self._away or self._leaving or self._over()):
                 self._send(pb.ClientMessage(unanswered=pb.Unanswered(half=half)))
 
+    def fail(self, why: str, rank: int | None = None, *, mismatch: bool = False) -> None:
+        """Says, once, that this rank cannot go on, which ends the job for all.
+
+        rank: that is the cause, if it is not this one. mismatch: ranks do not call the same. Returns at once;
+        `await_abort` waits until the others know.
+        """
+        with self._news:
+            if self._failed is None and self._ready is not None and not (self._leaving or self._over()):
+                self._failed = pb.Failed(message=why[:MOST_SAID], rank=rank, mismatch=mismatch)
+                if not self._away:  # else when it is back
+                    self._send(pb.ClientMessage(failed=self._failed))
+
     def leave(self, timeout: float = LEAVE_TIMEOUT, *, on_heard: Callable[[], None] = lambda: None) -> None:
         """Leaves together with all other ranks, and returns when all have, or soon after if some have not.
 
@@ -232,7 +247,7 @@ class Session:
             self._closed = True
             self._news.notify_all()
         self._shut()
-        self._broken = None
+        self._broken = self._on_abort = self._on_counted = None
 
     # The stream.
 
@@ -292,6 +307,8 @@ class Session:
                     self._returns += 1
                     if self._leaving:
                         self._send(pb.ClientMessage(leave=pb.Leave()))
+                    elif self._failed is not None:
+                        self._send(pb.ClientMessage(failed=self._failed))
             elif kind == "left":
                 self._left = True
             elif kind == "waiting":
@@ -299,8 +316,9 @@ class Session:
             elif kind == "abort":
                 newly_aborted = take_abort(message.abort)
             self._news.notify_all()
-        if kind == "counted" and self._on_counted is not None:
-            self._on_counted(take_counted(message.counted))
+        on_counted = self._on_counted
+        if kind == "counted" and on_counted is not None:
+            on_counted(take_counted(message.counted))
         if newly_aborted is not None:
             self._abort(newly_aborted)
 
@@ -351,10 +369,11 @@ class Session:
             if self._aborted is not None:
                 return
             self._aborted = aborted
-            was_ready = self._ready is not None and not self._leaving
+            news = self._ready is not None and not self._leaving and self._failed is None
+            on_abort = self._on_abort if news else None
             self._news.notify_all()
-        if was_ready and self._on_abort is not None:
-            self._on_abort(aborted)
+        if on_abort is not None:
+            on_abort(aborted)
 
     # Conditions; all under _news.
 

@@ -49,16 +49,18 @@ IN: Direction
 OUT: Direction
 
 class ClientMessage(_message.Message):
-    __slots__ = ("join", "leave", "rejoin", "unanswered")
+    __slots__ = ("join", "leave", "rejoin", "unanswered", "failed")
     JOIN_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     REJOIN_FIELD_NUMBER: _ClassVar[int]
     UNANSWERED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
     join: Join
     leave: Leave
     rejoin: Rejoin
     unanswered: Unanswered
-    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ..., unanswered: _Optional[_Union[Unanswered, _Mapping]] = ...) -> None: ...
+    failed: Failed
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ..., unanswered: _Optional[_Union[Unanswered, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
     __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch", "host", "stream", "threads")
@@ -97,6 +99,16 @@ class Rejoin(_message.Message):
 class Leave(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Failed(_message.Message):
+    __slots__ = ("message", "rank", "mismatch")
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    MISMATCH_FIELD_NUMBER: _ClassVar[int]
+    message: str
+    rank: int
+    mismatch: bool
+    def __init__(self, message: _Optional[str] = ..., rank: _Optional[int] = ..., mismatch: bool = ...) -> None: ...
 
 class Unanswered(_message.Message):
     __slots__ = ("half",)
@@ -181,14 +193,16 @@ class Left(_message.Message):
     def __init__(self) -> None: ...
 
 class Abort(_message.Message):
-    __slots__ = ("rank", "reason", "message")
+    __slots__ = ("rank", "reason", "message", "mismatch")
     RANK_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    MISMATCH_FIELD_NUMBER: _ClassVar[int]
     rank: int
     reason: AbortReason
     message: str
-    def __init__(self, rank: _Optional[int] = ..., reason: _Optional[_Union[AbortReason, str]] = ..., message: _Optional[str] = ...) -> None: ...
+    mismatch: bool
+    def __init__(self, rank: _Optional[int] = ..., reason: _Optional[_Union[AbortReason, str]] = ..., message: _Optional[str] = ..., mismatch: bool = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ("what", "ranks")

@@ -8,6 +8,12 @@ from dataclasses import dataclass, field, fields
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.errors import JobAborted, JoinError, SlotsExhausted
 
+MOST_SAID = 1000
+"""Characters of what a rank says of its failure to the others."""
+
+MISMATCH = "MISMATCH"
+"""The reason of a JobAborted of which no rank is more the cause than another, since they do not call the same."""
+
 
 @dataclass(frozen=True)
 class Endpoint:
@@ -92,7 +98,8 @@ def take_counted(message: pb.Counted) -> Counted:
 
 def take_abort(message: pb.Abort) -> JobAborted:
     rank = message.rank if message.HasField("rank") else None
-    return JobAborted(message.message, rank=rank, reason=pb.AbortReason.Name(message.reason))
+    reason = MISMATCH if message.mismatch else pb.AbortReason.Name(message.reason)
+    return JobAborted(message.message, rank=rank, reason=reason)
 
 
 def refusal(aborted: JobAborted) -> JoinError:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from p4reduce import carrier
 from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd, Prepared
-from p4reduce.errors import JobAborted, P4ReduceError
+from p4reduce.errors import JobAborted, MismatchError, P4ReduceError
 from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.library import address, library, numbers_of, to_exception
 from p4reduce.fastpath.worker import to_c, to_stats
@@ -70,11 +70,13 @@ class _UnderWay:
         self.held = held
         self.name = name
         self.since = time.monotonic()
+        self.ended = False  # and its caller may know
         self._on_end: OnEnd | None = on_end
         self._lock = threading.Lock()
 
     def tell(self, error: BaseException | None) -> None:
         """May be called again, where it was interrupted."""
+        self.ended = True
         with self._lock:
             if self._on_end is not None:
                 if isinstance(self.held, Operation):
@@ -172,8 +174,8 @@ class NativeEngine(Carrier):
         return self._failure
 
     def _is_given(self, error: c.Error) -> bool:
-        aborted = isinstance(self._given, JobAborted)
-        return error.status in (c.FAILED, c.CLOSED) or (error.status == c.ABORTED and aborted)
+        kinds = {c.ABORTED: JobAborted, c.MISMATCH: MismatchError, c.FAILED: Exception, c.CLOSED: Exception}
+        return isinstance(self._given, kinds.get(error.status, ()))
 
     @property
     def stats(self) -> Stats:
@@ -185,7 +187,7 @@ class NativeEngine(Carrier):
 
     @property
     def busy(self) -> bool:
-        return bool(self._under_way)
+        return not all(operation.ended for operation in list(self._under_way.values()))
 
     def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> int | None:
         number, request = self._enter(operation, name, timeout, on_end)
@@ -280,12 +282,18 @@ class NativeEngine(Carrier):
         self._library.p4reduce_forget(self._handle, number)
 
     def fail(self, error: BaseException) -> None:
+        self._end_with(error)
+        self.on_failure(error)
+
+    def _end_with(self, error: BaseException) -> None:
         with self._lock:
             if self._given is None:
                 self._given = error
         message = str(error).encode(errors="replace")
-        if isinstance(error, JobAborted):  # which is no failure of this rank, and not to be told as one
-            self._library.p4reduce_abort(self._handle, -1 if error.rank is None else error.rank, message)
+        if isinstance(error, (JobAborted, MismatchError)):  # no failure of this rank, and not to be told as one
+            rank = error.rank if isinstance(error, JobAborted) else None
+            status = c.ABORTED if isinstance(error, JobAborted) else c.MISMATCH
+            self._library.p4reduce_abort(self._handle, status, -1 if rank is None else rank, message)
         else:
             self._library.p4reduce_fail(self._handle, message)
 
@@ -295,7 +303,7 @@ class NativeEngine(Carrier):
     def close(self, error: BaseException) -> None:
         if not self.in_own_process():
             return  # this process has neither the threads nor a right to end its parent's
-        self.fail(error)
+        self._end_with(error)
         self._library.p4reduce_close(self._handle)
         self._transport.close()
         if threading.current_thread() is not self._thread:
@@ -350,7 +358,10 @@ class NativeEngine(Carrier):
         ended = self._under_way.get(number)
         if ended is not None:
             self._ended_at = time.monotonic()
-            ended.tell(self.failure if error.status != c.OK else None)
+            failure = self.failure if error.status != c.OK else None
+            if failure is not None:
+                self.on_failure(failure)
+            ended.tell(failure)
             self._under_way.pop(number, None)
 
     def _guarded(self, step: Callable[[], object]) -> None:

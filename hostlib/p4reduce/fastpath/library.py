@@ -45,7 +45,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "p4reduce_forget": (None, [c_void_p, c_void_p]),
     "p4reduce_next_ended": (c_void_p, [c_void_p, c_double, _ERROR]),
     "p4reduce_fail": (None, [c_void_p, c_char_p]),
-    "p4reduce_abort": (None, [c_void_p, c_int32, c_char_p]),
+    "p4reduce_abort": (None, [c_void_p, c_int, c_int32, c_char_p]),
     "p4reduce_unanswered": (c_int32, [c_void_p]),
     "p4reduce_counted": (None, [c_void_p, c_uint32, c_uint32, c_char_p]),
     "p4reduce_failure": (c_int, [c_void_p, _ERROR]),
