@@ -219,9 +219,7 @@ def test_reduce_changes_the_destination_alone(trio: list[Communicator]) -> None:
 
 @pytest.mark.parametrize("op", ["max", "min"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_extremes_have_the_same_bits_whatever_library_has_made_them(
-    pair: list[Communicator], op: str, dtype: str
-) -> None:
+def test_extremes_have_the_same_bits_of_arrays_and_tensors(pair: list[Communicator], op: Any, dtype: str) -> None:
     """Zeros of either sign and NaNs of any bits, in a length that vectors do not divide."""
     torch = pytest.importorskip("torch", reason="needs torch")
     size = np.dtype(dtype).itemsize
