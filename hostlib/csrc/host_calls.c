@@ -56,6 +56,10 @@ bool host_has_called(const struct host *host, uint64_t number, uint32_t index) {
     return call_of(host, number, index) != NULL;
 }
 
+bool host_lacks_place(const struct host *host, uint64_t number, uint32_t index) {
+    return number >= PLACES && atomic_load(&host_rank(&host->memory, index)->taken) <= number - PLACES;
+}
+
 // Of a part that this rank has begun.
 static void mismatch(const struct host *host, uint64_t number, p4reduce_error *error) {
     const struct host_memory *memory = &host->memory;

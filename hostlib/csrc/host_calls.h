@@ -14,6 +14,9 @@ bool host_all_have_called(const struct host *host, uint64_t number);
 // Those of them that have not.
 bool host_has_called(const struct host *host, uint64_t number, uint32_t index);
 
+// Whether the part of that number has no place yet because that rank, a follower, has not taken the sums that are there.
+bool host_lacks_place(const struct host *host, uint64_t number, uint32_t index);
+
 // Whether another has failed, or calls another operation, or is gone, so that this rank fails, too; `error` says why.
 bool host_fails(const struct host *host, p4reduce_error *error);
 

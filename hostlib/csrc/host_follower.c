@@ -17,13 +17,27 @@ static const double KNOWN_S = 3; // after which a leader has said nothing of who
 
 // Texts.
 
-// The ranks of this host, as far as they have not called what this one waits for; else those that the leader waits for.
+// Whether a rank of this host keeps others from the sums of the part that this one waits for. The leader, which scans as
+// it sends, cannot begin the part while some rank has not taken what is in its place.
+static bool lags(const struct host *host, uint32_t index) {
+    const uint64_t number = host->taken;
+    const bool has_called = host_has_called(host, number, index);
+    if (index > 0)
+        return !has_called || atomic_load(&host_call(&host->memory, number, index)->scanned) <
+                                  host->parts[number % PLACES].blocks;
+    for (uint32_t other = 1; !has_called && other < host->memory.count; other++)
+        if (host_lacks_place(host, number, other))
+            return false;
+    return !has_called;
+}
+
+// The ranks of this host that lag; else those that the leader waits for.
 static void describe_wait(const p4reduce_engine *engine, char *text, size_t room, uint32_t awaited[8]) {
     const struct host *host = engine->host;
     char ranks[AWAITED_TEXT_BYTES];
     memset(awaited, 0, 8 * sizeof *awaited);
     for (uint32_t index = 0; host->taken < host->begun && index < host->memory.count; index++)
-        if (!host_has_called(host, host->taken, index))
+        if (lags(host, index))
             awaited_add(awaited, host->memory.ranks[index]);
     if (awaited_ranks(awaited, ranks)) {
         snprintf(text, room, "waiting for %.400s on this host", ranks);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const double TELL_S = 0.1; // from one time to the next that it says whom it waits for
+static const double TELL_S = 0.1, TELL_AGAIN_S = 1; // from one time to the next that it says whom it waits for
 
 void leader_begin(p4reduce_engine *engine, p4reduce_operation *operation) {
     if (engine->worker->failure.status != P4REDUCE_OK)
@@ -82,8 +82,8 @@ static bool submit(struct host *host, struct part *part, double now) {
 static bool has_place(struct host *host) {
     if (parts_get(host, host->begun)->busy)
         return false;
-    for (uint32_t index = 1; host->begun >= PLACES && index < host->memory.count; index++)
-        if (atomic_load(&host_rank(&host->memory, index)->taken) <= host->begun - PLACES)
+    for (uint32_t index = 1; index < host->memory.count; index++)
+        if (host_lacks_place(host, host->begun, index))
             return false;
     return true;
 }
@@ -122,12 +122,50 @@ static bool carry_on(p4reduce_engine *engine, double now, p4reduce_error *error)
     return true;
 }
 
+// Of the parts that the worker has, the oldest; NULL where it has none.
+static const struct part *oldest_carried(const struct host *host) {
+    const struct part *oldest = NULL;
+    for (unsigned i = 0; i < PLACES; i++) {
+        const struct part *part = &host->parts[i];
+        if (part->busy && part->number < host->submitted && (oldest == NULL || part->number < oldest->number))
+            oldest = part;
+    }
+    return oldest;
+}
+
+// Whether a rank of this host has not done its part of what is carried next.
+static bool lags(const struct host *host, uint32_t index) {
+    const struct part *carried = oldest_carried(host);
+    if (carried != NULL)
+        return atomic_load(&host_call(&host->memory, carried->number, index)->scanned) < carried->blocks;
+    if (host->submitted < host->begun)
+        return !host_has_called(host, host->submitted, index);
+    return host->next != NULL && host_lacks_place(host, host->begun, index);
+}
+
+bool leader_awaits(const p4reduce_engine *engine, char *text, size_t room, uint32_t awaited[8]) {
+    const struct host *host = engine->host;
+    bool some = false;
+    memset(awaited, 0, 8 * sizeof *awaited);
+    for (uint32_t index = 1; engine->oldest != NULL && index < host->memory.count; index++)
+        if (lags(host, index)) {
+            awaited_add(awaited, host->memory.ranks[index]);
+            some = true;
+        }
+    char ranks[AWAITED_TEXT_BYTES];
+    if (some && awaited_ranks(awaited, ranks))
+        snprintf(text, room, "waiting for %.400s on this host", ranks);
+    return some;
+}
+
 static void tell_awaited(const p4reduce_engine *engine, double now) {
     struct host *host = engine->host;
     if (host->memory.base == NULL || now - host->awaited_at <= TELL_S)
         return;
     uint32_t awaited[8];
-    p4reduce_worker_awaited(engine->worker, awaited);
+    char text[TEXT_BYTES];
+    if (!leader_awaits(engine, text, sizeof text, awaited))
+        p4reduce_worker_awaited(engine->worker, awaited);
     for (unsigned i = 0; i < 8; i++)
         atomic_store(&host_head(&host->memory)->awaited[i], awaited[i]);
     atomic_store(&host_head(&host->memory)->awaited_at, (uint32_t)now);
@@ -158,6 +196,8 @@ void leader_rest(p4reduce_engine *engine, struct rest *rest) {
     const bool works = engine->oldest != NULL && engine->worker->failure.status == P4REDUCE_OK;
     if (works)
         rest->due = fmin(rest->due, host_gone_due(host));
+    if (works && host->memory.base != NULL)
+        rest->due = fmin(rest->due, host->awaited_at + TELL_AGAIN_S);
     if (may_pass_on(host) || (works && (may_begin(host) || may_submit(host))))
         rest->due = 0;
     else if (engine->oldest == NULL && host->large)
@@ -175,33 +215,6 @@ void leader_fail(p4reduce_engine *engine, const p4reduce_error *error) {
     host->next = NULL;
     while (engine->oldest != NULL)
         parts_close(engine->oldest, error);
-}
-
-// Whether a rank of this host has not done its part of what the worker carries.
-static bool lags(const struct host *host, uint32_t index) {
-    if (host->submitted < host->begun)
-        return !host_has_called(host, host->submitted, index);
-    for (unsigned i = 0; i < PLACES; i++)
-        if (host->parts[i].busy &&
-            atomic_load(&host_call(&host->memory, host->parts[i].number, index)->scanned) < host->parts[i].blocks)
-            return true;
-    return host->next != NULL && host->begun >= PLACES &&
-           atomic_load(&host_rank(&host->memory, index)->taken) <= host->begun - PLACES;
-}
-
-bool leader_awaits(const p4reduce_engine *engine, char *text, size_t room, uint32_t awaited[8]) {
-    const struct host *host = engine->host;
-    bool some = false;
-    memset(awaited, 0, 8 * sizeof *awaited);
-    for (uint32_t index = 1; engine->oldest != NULL && index < host->memory.count; index++)
-        if (lags(host, index)) {
-            awaited_add(awaited, host->memory.ranks[index]);
-            some = true;
-        }
-    char ranks[AWAITED_TEXT_BYTES];
-    if (some && awaited_ranks(awaited, ranks))
-        snprintf(text, room, "waiting for %.400s on this host", ranks);
-    return some;
 }
 
 void leader_describe(const p4reduce_engine *engine, char *text, size_t room) {
