@@ -26,7 +26,8 @@ struct host {
     p4reduce_engine *engine;
     struct host_memory memory;
     int sockets[MAX_RANKS]; // the leader's to each follower, a follower's to the leader at 0; -1 for none
-    int poll;               // the leader's, of all sockets; -1 where it is alone
+    int processes[MAX_RANKS]; // descriptors of those at the other ends, readable when they end; -1 where there is none
+    int poll;                 // the leader's, of all those; -1 where it is alone
     bool gone[MAX_RANKS];   // at the other end of each socket, is the process
     double gone_at;         // when that was seen first; 0 while none is
     bool told;              // others were told that this rank has failed
@@ -63,7 +64,7 @@ void host_spare(struct host *host, double now);
 
 // Returns NULL on error. thread_name as of p4reduce_options.
 struct host *host_make(p4reduce_engine *engine, const char *meeting, double timeout, p4reduce_error *error);
-// Lets the others of the host see that this rank is gone.
+// Lets the others of the host see that this rank is gone, and gives their memory back; no thread may carry any more.
 void host_leave(struct host *host);
 void host_close(struct host *host);
 

@@ -194,7 +194,7 @@ static void rest(p4reduce_engine *engine) {
     struct host *host = engine->host;
     struct rest rest = {.descriptors = {{.fd = engine->wake, .events = POLLIN},
                                         {.fd = host_bell(host), .events = POLLIN},
-                                        {.fd = -1}},
+                                        {.fd = host_leaders_end(host), .events = POLLIN}},
                         .due = (double)INFINITY};
     if (engine->oldest != NULL)
         rest.due = fmin(engine->oldest_since + engine->oldest->timeout, host_gone_due(host));
@@ -204,6 +204,8 @@ static void rest(p4reduce_engine *engine) {
     if (!has_something(engine))
         engine_sleep(&rest);
     host_hear(host);
+    if (rest.descriptors[2].revents != 0)
+        host_leader_ended(host);
     if (engine->oldest == NULL)
         host_spare(host, clock_now());
 }

@@ -11,8 +11,6 @@
 #include "structures.h"
 
 #include <stdlib.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 enum { MOST_BLOCK_BYTES = 1024 * 4 };
 
@@ -26,7 +24,7 @@ struct host *host_make(p4reduce_engine *engine, const char *meeting, double time
     host->poll = -1;
     host->stats.size = sizeof host->stats;
     for (unsigned i = 0; i < MAX_RANKS; i++)
-        host->sockets[i] = -1;
+        host->sockets[i] = host->processes[i] = -1;
     host->words = aligned_alloc(CACHE_LINE, MOST_BLOCK_BYTES);
     if (host->words == NULL)
         error_tell(error, P4REDUCE_NO_MEMORY, "no memory for an engine");
@@ -58,16 +56,8 @@ void host_spare(struct host *host, double now) {
 }
 
 void host_leave(struct host *host) {
-    for (uint32_t index = 0; index < MAX_RANKS; index++) {
-        if (host->sockets[index] < 0)
-            continue;
-        shutdown(host->sockets[index], SHUT_RDWR); // of processes that were forked, too
-        close(host->sockets[index]);
-        host->sockets[index] = -1;
-    }
-    if (host->poll >= 0)
-        close(host->poll);
-    host->poll = -1;
+    host_bell_close(host);
+    host_memory_close(&host->memory);
 }
 
 void host_close(struct host *host) {
@@ -76,7 +66,6 @@ void host_close(struct host *host) {
     host_leave(host);
     for (unsigned i = 0; i < PLACES; i++)
         task_free(host->parts[i].task);
-    host_memory_close(&host->memory);
     free(host->words);
     free(host);
 }

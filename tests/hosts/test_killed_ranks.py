@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import secrets
 import signal
@@ -26,8 +27,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @contextlib.contextmanager
-def reducing(timeout: float, size: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """The ranks, which reduce already."""
+def reducing(timeout: float, size: int, *, fork: bool = False) -> Iterator[list[subprocess.Popen[str]]]:
+    """The ranks, which reduce already. fork: each has a process that lives on when it is killed."""
     secret = secrets.randbits(63)
     as_switches_see_it = [
         Membership(rank=worker, world_size=2, abort_secret=secret, **SHAPE)  # type: ignore[arg-type]
@@ -37,7 +38,7 @@ def reducing(timeout: float, size: int) -> Iterator[list[subprocess.Popen[str]]]
         switch.admit(as_switches_see_it[0])
         transport = open_transport("udp", switch.place)
         transport.send([Worker(member).hello(1) for member in as_switches_see_it])
-        arguments = [str(each) for each in (secret, switch.place.udp_port, timeout, size)]
+        arguments = [str(each) for each in (secret, switch.place.udp_port, timeout, size, "fork" if fork else "")]
         ranks = [
             subprocess.Popen(
                 [sys.executable, "-m", "tests.hosts.killed_rank", str(rank), *arguments],
@@ -70,6 +71,28 @@ def test_who_is_killed_is_named_at_once(gone: int) -> None:
         others = [said(ranks[rank]) for rank in range(3) if rank != gone]
         assert time.monotonic() - began < 10
         assert others == [f"aborted {gone} rank {gone} of this host has ended"] * 2
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open")
+@pytest.mark.parametrize("gone", [0, 2])
+def test_who_has_forked_is_named_as_soon(gone: int) -> None:
+    """Though its child has all its sockets; and nobody is called again and again for one that has gone."""
+    with reducing(60, 300, fork=True) as ranks:
+        time.sleep(0.3)
+        ranks[gone].kill()
+        began = time.monotonic()
+        others = [said(ranks[rank]) for rank in range(3) if rank != gone]
+        assert time.monotonic() - began < 10
+        assert others == [f"aborted {gone} rank {gone} of this host has ended"] * 2
+        before = {rank: seconds_of(ranks[rank]) for rank in (0, 1) if rank != gone}
+        time.sleep(1)
+        assert all(seconds_of(ranks[rank]) - some < 0.3 for rank, some in before.items())
+
+
+def seconds_of(rank: subprocess.Popen[str]) -> float:
+    """Of a processor's time, that the process has used."""
+    fields = Path(f"/proc/{rank.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.slow
