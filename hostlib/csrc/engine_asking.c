@@ -4,8 +4,9 @@
 #include "clock.h"
 #include "engine_driving.h"
 
+// Under the lock. Once that thread has ended, others may have its number.
 static bool in_thread(const p4reduce_engine *engine) {
-    return pthread_equal(pthread_self(), engine->thread);
+    return !engine->stopped && pthread_equal(pthread_self(), engine->thread);
 }
 
 void engine_fail_with(p4reduce_engine *engine, const p4reduce_error *error, bool close) {

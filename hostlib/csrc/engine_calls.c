@@ -5,6 +5,7 @@
 #include "engine_team.h"
 
 #include "host.h"
+#include "local_pieces.h"
 #include "structures.h"
 
 #include <stdio.h>
@@ -76,6 +77,8 @@ void p4reduce_close(p4reduce_engine *engine) {
     engine->link = NULL;
     if (engine->host != NULL)
         host_leave(engine->host);
+    if (engine->local != NULL)
+        segment_close(&engine->local->segment);
     close(engine->wake);
     engine->wake = -1;
     pthread_mutex_unlock(&engine->lock);
