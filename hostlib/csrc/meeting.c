@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -62,10 +63,17 @@ static bool same_user(int socket) {
     return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
+// How long to poll, in ms.
+static int patience(double deadline) {
+    return (int)(fmax(0, fmin(deadline - clock_now(), 60)) * 1000) + 1;
+}
+
 static bool ready_to_read(int socket, double deadline) {
     struct pollfd one = {.fd = socket, .events = POLLIN};
-    const double left = deadline - clock_now();
-    return poll(&one, 1, left > 0 ? (int)(left * 1000) + 1 : 0) == 1;
+    while (poll(&one, 1, patience(deadline)) != 1)
+        if (clock_now() >= deadline)
+            return false;
+    return true;
 }
 
 static bool send_memory(int socket, int memory, uint8_t layout) {
@@ -95,43 +103,95 @@ static int receive_memory(int socket, uint8_t layout) {
     } control;
     struct msghdr message = {
         .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-    if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1 || byte != layout)
+    if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1)
         return -1;
     const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     int memory = -1;
     if (header != NULL && header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof memory))
         memcpy(&memory, CMSG_DATA(header), sizeof memory);
+    if (memory >= 0 && byte != layout) {
+        close(memory);
+        memory = -1;
+    }
     return memory;
 }
 
-// The first: gives the memory to all others. Their connections stay where `sockets` are wanted.
-static bool hand_out(const struct meeting *meeting, int listener, int memory, int *sockets, p4reduce_error *error) {
-    const double deadline = clock_now() + meeting->timeout;
-    bool here[MAX_RANKS] = {[0] = true};
-    for (uint32_t missing = meeting->count - 1; missing > 0;) {
-        if (!ready_to_read(listener, deadline))
-            return meeting_absent(meeting, here, error);
-        int socket = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        uint32_t index;
-        if (socket < 0)
-            continue;
-        if (same_user(socket) && ready_to_read(socket, deadline) &&
-            read(socket, &index, sizeof index) == sizeof index && index < meeting->count && !here[index] &&
-            send_memory(socket, memory, meeting->layout)) {
-            here[index] = true;
-            missing--;
-            if (sockets != NULL) {
-                sockets[index] = socket;
-                socket = -1;
-            }
+// What the first knows of who comes. `connections`: the listener, and those from which an index is yet to come.
+struct arrivals {
+    const struct meeting *meeting;
+    int memory, *sockets;
+    bool here[MAX_RANKS];
+    uint32_t missing;
+    struct pollfd connections[1 + MAX_RANKS];
+    nfds_t count;
+};
+
+// Takes a connection's index, and gives it the memory. It stays where `sockets` are wanted.
+static void serve(struct arrivals *arrivals, int socket) {
+    const struct meeting *meeting = arrivals->meeting;
+    uint32_t index;
+    if (recv(socket, &index, sizeof index, MSG_DONTWAIT) == sizeof index && index < meeting->count &&
+        !arrivals->here[index] && send_memory(socket, arrivals->memory, meeting->layout)) {
+        arrivals->here[index] = true;
+        arrivals->missing--;
+        if (arrivals->sockets != NULL) {
+            arrivals->sockets[index] = socket;
+            return;
         }
-        if (socket >= 0)
-            close(socket);
     }
-    const uint8_t all = 1;
-    for (uint32_t index = 1; sockets != NULL && index < meeting->count; index++)
-        send(sockets[index], &all, sizeof all, MSG_NOSIGNAL);
+    close(socket);
+}
+
+// False where the kernel gives no more connections; then `errno` says why.
+static bool take_connection(struct arrivals *arrivals) {
+    const int socket = accept4(arrivals->connections[0].fd, NULL, NULL, SOCK_CLOEXEC);
+    if (socket < 0)
+        return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+    if (arrivals->count <= MAX_RANKS && same_user(socket))
+        arrivals->connections[arrivals->count++] = (struct pollfd){.fd = socket, .events = POLLIN};
+    else
+        close(socket);
     return true;
+}
+
+// Serves whoever has something to say, so that one who is stopped keeps no other waiting.
+static bool serve_all(struct arrivals *arrivals, double deadline, p4reduce_error *error) {
+    struct pollfd *connections = arrivals->connections;
+    while (arrivals->missing > 0) {
+        if (clock_now() >= deadline)
+            return meeting_absent(arrivals->meeting, arrivals->here, error);
+        if (poll(connections, arrivals->count, patience(deadline)) <= 0)
+            continue;
+        for (nfds_t i = arrivals->count - 1; i > 0; i--)
+            if (connections[i].revents != 0) {
+                serve(arrivals, connections[i].fd);
+                connections[i] = connections[--arrivals->count];
+            }
+        if (connections[0].revents != 0 && !take_connection(arrivals))
+            return meeting_refused(error, "a connection");
+    }
+    return true;
+}
+
+// The first: gives the memory to all others. Their connections stay where `sockets` are wanted, and all who have come
+// are told who has.
+static bool hand_out(const struct meeting *meeting, int listener, int memory, int *sockets, p4reduce_error *error) {
+    struct arrivals arrivals = {
+        .meeting = meeting,
+        .memory = memory,
+        .sockets = sockets,
+        .here = {[0] = true},
+        .missing = meeting->count - 1,
+        .connections = {{.fd = listener, .events = POLLIN}},
+        .count = 1,
+    };
+    const bool well = serve_all(&arrivals, clock_now() + meeting->timeout, error);
+    for (nfds_t i = 1; i < arrivals.count; i++)
+        close(arrivals.connections[i].fd);
+    for (uint32_t index = 1; sockets != NULL && index < meeting->count; index++)
+        if (sockets[index] >= 0)
+            send(sockets[index], arrivals.here, sizeof arrivals.here, MSG_NOSIGNAL);
+    return well;
 }
 
 static bool make(const struct meeting *meeting, const struct sockaddr_un *address, socklen_t length, int *memory,
@@ -157,6 +217,24 @@ static bool first_is_absent(const struct meeting *meeting, p4reduce_error *error
     return meeting_absent(&first, none, error);
 }
 
+// Until the first says that all have come.
+static bool await_others(const struct meeting *meeting, int first, double deadline, p4reduce_error *error) {
+    bool here[MAX_RANKS];
+    if (!ready_to_read(first, deadline)) {
+        error_tell(error, P4REDUCE_TIMEOUT,
+                   "not all ranks of this host have come to share memory within %g s: rank %" PRIu32
+                   " has, and waits for others",
+                   meeting->timeout, number_of(meeting, 0));
+        return false;
+    }
+    if (read(first, here, sizeof here) != sizeof here)
+        return first_is_absent(meeting, error);
+    for (uint32_t index = 0; index < meeting->count; index++)
+        if (!here[index])
+            return meeting_absent(meeting, here, error);
+    return true;
+}
+
 // The others: get the memory from the first.
 static bool fetch(const struct meeting *meeting, const struct sockaddr_un *address, socklen_t length, int *memory,
                   int *sockets, p4reduce_error *error) {
@@ -180,9 +258,7 @@ static bool fetch(const struct meeting *meeting, const struct sockaddr_un *addre
     if (sockets == NULL)
         return true;
     sockets[0] = here;
-    uint8_t all;
-    return (ready_to_read(here, deadline) && read(here, &all, sizeof all) == sizeof all) ||
-           first_is_absent(meeting, error);
+    return await_others(meeting, here, deadline, error);
 }
 
 int meeting_hold(const struct meeting *meeting, int *sockets, p4reduce_error *error) {
@@ -204,7 +280,9 @@ int meeting_hold(const struct meeting *meeting, int *sockets, p4reduce_error *er
     if (memory >= 0)
         close(memory);
     for (uint32_t index = 0; sockets != NULL && index < meeting->count; index++)
-        if (sockets[index] >= 0)
+        if (sockets[index] >= 0) {
             close(sockets[index]);
+            sockets[index] = -1;
+        }
     return -1;
 }
