@@ -13,7 +13,7 @@
 enum {
     PLACES = 4,
     PART_VALUES = 8 << 20, // at most; all ranks of a job split alike
-    HOST_LAYOUT = 3,
+    HOST_LAYOUT = 4,
     CALL_BYTES = 96,
     CACHE_LINE = 64,
 };
@@ -40,7 +40,6 @@ struct host_rank {
 struct host_call {
     _Alignas(CACHE_LINE) _Atomic uint64_t number; // of the part, plus one
     uint32_t operation, fingerprint, type;
-    float divisor;
     char text[CALL_BYTES];
     _Atomic uint64_t scanned; // blocks that are scanned and copied, from the part's first
 };

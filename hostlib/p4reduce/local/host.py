@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, get_args
 LocalChoice: TypeAlias = Literal["auto", "off"]
 LOCAL_CHOICES: tuple[LocalChoice, ...] = get_args(LocalChoice)
 
-_LAYOUT = 4  # of what they share, as in local_meeting.c
+_LAYOUTS = (4, 4)  # of what they share: LAYOUT in local_meeting.c, HOST_LAYOUT in host_memory.h
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NAMESPACES = ("ipc", "net", "pid")
 
@@ -29,5 +29,5 @@ def digest() -> str:
         namespaces = [os.readlink(f"/proc/self/ns/{name}") for name in _NAMESPACES]
     except OSError:
         return ""
-    parts = (boot, *namespaces, os.geteuid(), structures.ABI, _LAYOUT)
+    parts = (boot, *namespaces, os.geteuid(), structures.ABI, *_LAYOUTS)
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks whose libraries lay out what they share in different ways are not taken for neighbours."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from p4reduce.local import host
+from tests.c_builds import ROOT
+
+CSRC = ROOT / "hostlib" / "csrc"
+
+
+def test_layouts_are_those_of_the_c_code() -> None:
+    found = [
+        re.search(rf"\b{name} = (\d+)", (CSRC / file).read_text())
+        for name, file in (("LAYOUT", "local_meeting.c"), ("HOST_LAYOUT", "host_memory.h"))
+    ]
+    assert tuple(int(each[1]) for each in found if each is not None) == host._LAYOUTS
+
+
+@pytest.mark.parametrize("layouts", [(5, 4), (4, 5)])
+def test_each_makes_another_digest(layouts: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    before = host.digest()
+    monkeypatch.setattr(host, "_LAYOUTS", layouts)
+    assert host.digest() != before
