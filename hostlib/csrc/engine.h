@@ -139,6 +139,7 @@ struct p4reduce_engine {
 p4reduce_engine *engine_make(const char *switch_address, const char *local_address);
 bool engine_open_network(p4reduce_engine *engine, const p4reduce_membership *membership,
                          const p4reduce_options *options, p4reduce_error *error); // its worker and link
+bool engine_check_sockets(const p4reduce_options *options, p4reduce_error *error); // open ones, each once
 bool engine_start(p4reduce_engine *engine, void *(*run)(void *), const char *name, p4reduce_error *error);
 void engine_stop(p4reduce_engine *engine);
 void engine_destroy(p4reduce_engine *engine);

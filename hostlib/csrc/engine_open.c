@@ -56,9 +56,26 @@ static struct link *open_dealt(const p4reduce_options *options, p4reduce_error *
                    options->link, options->more_count, P4REDUCE_LINK_UDP, MAX_AGGREGATORS - 1);
         return NULL;
     }
+    if (!engine_check_sockets(options, error))
+        return NULL;
     for (uint32_t i = 0; i < options->more_count; i++)
         sockets[i + 1] = options->more_sockets[i];
     return dealt_open(sockets, options->more_count + 1, error);
+}
+
+bool engine_check_sockets(const p4reduce_options *options, p4reduce_error *error) {
+    const uint32_t count = options->more_sockets != NULL ? options->more_count : 0;
+    for (uint32_t i = 0; i <= count; i++) {
+        const int32_t socket = i == 0 ? options->socket : options->more_sockets[i - 1];
+        bool taken = socket < 0;
+        for (uint32_t before = 0; before < i; before++)
+            taken |= socket == (before == 0 ? options->socket : options->more_sockets[before - 1]);
+        if (taken) {
+            error_tell(error, P4REDUCE_INVALID, "a socket is %" PRId32 ": accepted are open ones, each once", socket);
+            return false;
+        }
+    }
+    return true;
 }
 
 static struct link *open_link(const p4reduce_options *options, const struct layout *layout, p4reduce_error *error) {

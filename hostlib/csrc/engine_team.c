@@ -214,13 +214,33 @@ static p4reduce_engine *prepare(const p4reduce_membership *all, const p4reduce_o
     return engine_prepare(&share, &own, error);
 }
 
+// Whether all threads have jobs of their own.
+static bool check_jobs(const p4reduce_membership *all, const p4reduce_options *options, p4reduce_error *error) {
+    for (uint32_t i = 0; i + 1 < options->threads; i++) {
+        const uint32_t job = options->more_jobs[i] >> 16;
+        bool taken = job == 0 || job == all->job;
+        for (uint32_t before = 0; before < i; before++)
+            taken |= job == options->more_jobs[before] >> 16;
+        if (taken) {
+            error_tell(error, P4REDUCE_INVALID,
+                       "more_jobs has job %" PRIu32 ": accepted are numbers from 1 on, each once, but the first thread's, "
+                       "%" PRIu32,
+                       job, all->job);
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool check(const p4reduce_membership *all, const p4reduce_options *options, p4reduce_error *error) {
-    const uint32_t threads = options->threads, sockets = options->more_count + 1;
+    const uint32_t threads = options->threads;
+    const uint64_t sockets = (uint64_t)options->more_count + 1;
     if (options->link == P4REDUCE_LINK_UDP && options->more_sockets != NULL && options->more_jobs != NULL &&
-        threads <= MAX_THREADS && threads <= all->slots && all->all_slots == 0 && sockets % threads == 0)
-        return true;
+        threads <= MAX_THREADS && threads <= all->slots && all->all_slots == 0 && sockets % threads == 0 &&
+        sockets / threads <= MAX_AGGREGATORS)
+        return engine_check_sockets(options, error) && check_jobs(all, options, error);
     error_tell(error, P4REDUCE_INVALID,
-               "threads is %" PRIu32 " of %" PRIu32 " slots, with %" PRIu32 " sockets: accepted are up to %d, and no "
+               "threads is %" PRIu32 " of %" PRIu32 " slots, with %" PRIu64 " sockets: accepted are up to %d, and no "
                "more than slots, over UDP, with as many sockets for each, and a job number for all but the first",
                threads, all->slots, sockets, MAX_THREADS);
     return false;

@@ -133,8 +133,13 @@ static bool parse_word(struct seat *seat, const char *name, char *value) {
 p4reduce_engine *p4reduce_open_from_environment(p4reduce_error *error) {
     const char *said = getenv(VARIABLE);
     struct seat seat = {.membership.size = sizeof seat.membership, .options.size = sizeof seat.options};
-    if (said == NULL || strlen(said) >= sizeof seat.words) {
+    if (said == NULL) {
         error_tell(error, P4REDUCE_INVALID, VARIABLE " is not set: start this program with `p4reduce exec -- program`");
+        return NULL;
+    }
+    if (strlen(said) >= sizeof seat.words) {
+        error_tell(error, P4REDUCE_INVALID, VARIABLE " has %zu characters: accepted are up to %zu", strlen(said),
+                   sizeof seat.words - 1);
         return NULL;
     }
     strcpy(seat.words, said);

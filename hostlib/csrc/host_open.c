@@ -10,6 +10,7 @@
 #include "p4reduce_local.h"
 #include "structures.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 enum { MOST_BLOCK_BYTES = 1024 * 4 };
@@ -70,27 +71,39 @@ void host_close(struct host *host) {
     free(host);
 }
 
-static bool open_network(p4reduce_engine *engine, const p4reduce_options *their_options, p4reduce_error *error) {
-    p4reduce_options options;
-    if (structure_in(&options, sizeof options, their_options))
-        return engine_open_network(engine, &engine->membership, &options, error);
-    error_tell(error, P4REDUCE_INVALID, "options are not ones that this version of the library understands");
-    return false;
+static bool leads(const p4reduce_membership *membership) {
+    return membership_leader(membership, membership->rank) == membership->rank;
+}
+
+// What only a leader has.
+static bool take_options(p4reduce_options *options, const p4reduce_options *theirs, p4reduce_error *error) {
+    if (!structure_in(options, sizeof *options, theirs)) {
+        error_tell(error, P4REDUCE_INVALID, "options are not ones that this version of the library understands");
+        return false;
+    }
+    if (options->threads > 1) {
+        error_tell(error, P4REDUCE_INVALID, "threads is %" PRIu32 ": accepted is 1 where ranks share streams",
+                   options->threads);
+        return false;
+    }
+    return true;
 }
 
 static bool start(p4reduce_engine *engine, const p4reduce_options *options, const p4reduce_local_options *local,
                   p4reduce_error *error) {
-    const bool leads = membership_leader(&engine->membership, engine->membership.rank) == engine->membership.rank;
-    engine->take_snapshot = leads ? engine_take_snapshot : follower_take_snapshot;
-    if (leads && !open_network(engine, options, error))
+    const bool leader = leads(&engine->membership);
+    engine->take_snapshot = leader ? engine_take_snapshot : follower_take_snapshot;
+    if (leader && !engine_open_network(engine, &engine->membership, options, error))
         return false;
     engine->host = host_make(engine, local->meeting, local->timeout, error);
-    return engine->host != NULL && engine_start(engine, leads ? engine_run : follower_run, local->thread_name, error);
+    return engine->host != NULL && engine_start(engine, leader ? engine_run : follower_run, local->thread_name, error);
 }
 
-p4reduce_engine *p4reduce_open_sharing(const p4reduce_membership *their_membership, const p4reduce_options *options,
+p4reduce_engine *p4reduce_open_sharing(const p4reduce_membership *their_membership,
+                                       const p4reduce_options *their_options,
                                        const p4reduce_local_options *their_local, p4reduce_error *error) {
     p4reduce_membership membership;
+    p4reduce_options options = {.size = sizeof options};
     p4reduce_local_options local;
     if (!structure_in(&membership, sizeof membership, their_membership) ||
         !structure_in(&local, sizeof local, their_local)) {
@@ -104,14 +117,15 @@ p4reduce_engine *p4reduce_open_sharing(const p4reduce_membership *their_membersh
         error_tell(error, P4REDUCE_INVALID, "sharing is 0: accepted are memberships of ranks that share streams");
         return NULL;
     }
-    p4reduce_engine *engine = engine_make(options != NULL ? options->switch_address : NULL,
-                                          options != NULL ? options->local_address : NULL);
+    if (leads(&membership) && !take_options(&options, their_options, error))
+        return NULL;
+    p4reduce_engine *engine = engine_make(options.switch_address, options.local_address);
     if (engine == NULL) {
         error_tell(error, P4REDUCE_NO_MEMORY, "no memory for an engine");
         return NULL;
     }
     engine->membership = membership;
-    if (start(engine, options, &local, error))
+    if (start(engine, &options, &local, error))
         return engine;
     engine_destroy(engine);
     return NULL;

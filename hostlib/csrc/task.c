@@ -5,6 +5,7 @@
 #include "structures.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,8 @@ static p4reduce_status check(const p4reduce_request *request, p4reduce_error *er
     if (request->type == P4REDUCE_INT32 && request->divisor != 0 && request->divisor != 1)
         return error_fill(error, P4REDUCE_INVALID, "divisor is %g: int32 sums are not divided",
                           (double)request->divisor);
+    if (isnan(request->divisor))
+        return error_fill(error, P4REDUCE_INVALID, "divisor is nan: it must be a number");
     if (request->zeros > P4REDUCE_ZEROS_SENT)
         return error_fill(error, P4REDUCE_INVALID,
                           "zeros is %" PRIu32 ": supported are skipped (%d), first (%d) and sent (%d)", request->zeros,
