@@ -18,8 +18,7 @@ unsigned membership_leader(const p4reduce_membership *m, unsigned rank) {
     return leader;
 }
 
-// Of the job, as many as there are streams.
-static unsigned leaders(const p4reduce_membership *m) {
+unsigned membership_streams(const p4reduce_membership *m) {
     unsigned count = 0;
     for (unsigned rank = 0; rank < m->world_size; rank++)
         count += membership_leader(m, rank) == rank;
@@ -27,7 +26,7 @@ static unsigned leaders(const p4reduce_membership *m) {
 }
 
 unsigned membership_workers(const p4reduce_membership *m) {
-    return m->peer_count ? m->peer_count : leaders(m);
+    return m->peer_count ? m->peer_count : membership_streams(m);
 }
 
 unsigned membership_rank(const p4reduce_membership *m, unsigned index) {
@@ -73,7 +72,7 @@ p4reduce_status membership_check(const p4reduce_membership *m, p4reduce_error *e
     if (m->first_seq % 2)
         return error_tell(error, P4REDUCE_INVALID,
                           "first_seq is %" PRIu32 ": accepted are even numbers: slots start in half 0", m->first_seq);
-    const uint32_t here = membership_workers(m), all = leaders(m), leader = membership_leader(m, m->rank);
+    const uint32_t here = membership_workers(m), all = membership_streams(m), leader = membership_leader(m, m->rank);
     const uint32_t most = here == all ? MAX_WORKERS : PARENT;
     if (here > most)
         return error_tell(error, P4REDUCE_INVALID,

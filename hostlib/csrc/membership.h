@@ -7,6 +7,9 @@
 
 #include <stdbool.h>
 
+// How many streams the job has: one a rank, or a host.
+unsigned membership_streams(const p4reduce_membership *m);
+
 // How many workers of the job this rank's switch has: ranks, or hosts whose ranks share one stream.
 unsigned membership_workers(const p4reduce_membership *m);
 

@@ -261,7 +261,7 @@ void recovery_end(struct recovery *recovery, bool insist) {
         forget(recovery, &recovery->slots[index]);
 }
 
-bool recovery_open(struct recovery *recovery, struct slot *slots, uint32_t slot_count, uint32_t ranks,
+bool recovery_open(struct recovery *recovery, struct slot *slots, uint32_t slot_count, uint32_t streams,
                    struct timer timer, p4reduce_stats *stats) {
     recovery->timer = timer;
     recovery->stats = stats;
@@ -269,7 +269,7 @@ bool recovery_open(struct recovery *recovery, struct slot *slots, uint32_t slot_
     recovery->slot_count = recovery->in_state[IDLE] = slot_count;
     recovery->answered_through = recovery->heard_at = recovery->resumed_at = -NEVER;
     recovery->probes = PROBES;
-    recovery->pays = 2 * ranks * SHARES;
+    recovery->pays = 2 * streams * SHARES;
     recovery->credit = slot_count * SHARES;
     recovery->most_credit = recovery->credit + recovery->pays;
     recovery->due = calloc(slot_count, sizeof(struct slot *));

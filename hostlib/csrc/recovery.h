@@ -45,8 +45,8 @@ struct recovery {
     unsigned groups_lost;
 };
 
-// False if there is no memory. `ranks`: of the job.
-bool recovery_open(struct recovery *recovery, struct slot *slots, uint32_t slot_count, uint32_t ranks,
+// False if there is no memory. `streams`: of the job.
+bool recovery_open(struct recovery *recovery, struct slot *slots, uint32_t slot_count, uint32_t streams,
                    struct timer timer, p4reduce_stats *stats);
 void recovery_close(struct recovery *recovery);
 

@@ -366,7 +366,7 @@ static bool make_slots(p4reduce_worker *worker, struct timer timer) {
         worker->slots[index].seq = worker->membership.first_seq;
         worker->slots[index].payload = worker->payloads + index * stride + before - layout->bare_length;
     }
-    return recovery_open(&worker->recovery, worker->slots, slots, worker->membership.world_size, timer,
+    return recovery_open(&worker->recovery, worker->slots, slots, membership_streams(&worker->membership), timer,
                          &worker->stats);
 }
 

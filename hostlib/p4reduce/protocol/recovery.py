@@ -27,8 +27,8 @@ class Recovery:
     nothing is answered for a time-out, a few packets ask: *probes*.
     """
 
-    def __init__(self, slots: Sequence[Slot], ranks: int, timing: Timing, stats: Stats) -> None:
-        """ranks: of the job."""
+    def __init__(self, slots: Sequence[Slot], streams: int, timing: Timing, stats: Stats) -> None:
+        """streams: of the job, one a rank or a host."""
         self.timer = RetransmissionTimer(timing)
         self.pace = Pace(self.timer, len(slots))
         self.sending = Sending(self.pace, stats)
@@ -50,7 +50,7 @@ class Recovery:
         self._resumed_at = -NEVER  # when a round ended after probes
         # What packets that were passed may yet cost, in shares of one: each that is sent again costs a whole one.
         self._credit = len(slots) * _SHARES
-        self._pays = 2 * ranks * _SHARES  # what one that was lost pays for
+        self._pays = 2 * streams * _SHARES  # what one that was lost pays for
         self._most_credit = self._credit + self._pays
 
     # What the worker calls.

@@ -54,7 +54,7 @@ class Worker:
         self._here = (1 << len(membership.peers or membership.leaders)) - 1
         self._slots = [Slot(index, membership) for index in range(membership.slots)]
         self._rounds = Rounds(membership, self._codec, self.stats)
-        self._recovery = Recovery(self._slots, membership.world_size, timing or Timing(), self.stats)
+        self._recovery = Recovery(self._slots, len(membership.leaders), timing or Timing(), self.stats)
         self._counter = 0
         self._tasks: dict[int, Task] = {}  # those not done, by counter
         self._waiting: list[tuple[int, int]] = []  # for the scan: counters and slots
