@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PAGE_BYTES = 4096, PATH_BYTES = 64, ADVICE_POPULATE_WRITE = 23 }; // linux/mman.h's, since Linux 5.14
+enum { PAGE_BYTES = 4096, PATH_BYTES = 64, STATUS_BYTES = 255, ADVICE_POPULATE_WRITE = 23 }; // linux/mman.h's, since Linux 5.14
 
 struct held {
     struct held *next;
@@ -185,6 +185,28 @@ bool region_is_there(int32_t pid, int32_t file, uint64_t inode) {
     return stat(path, &status) == 0 && status.st_ino == inode && S_ISREG(status.st_mode);
 }
 
+// Whether nothing but its exit status is left of a process, or not even that.
+static bool has_ended(int32_t pid) {
+    char path[PATH_BYTES], status[STATUS_BYTES + 1];
+    snprintf(path, PATH_BYTES, "/proc/%d/stat", pid);
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return errno == ENOENT;
+    const ssize_t length = read(file, status, STATUS_BYTES);
+    const int error = errno;
+    close(file);
+    if (length <= 0)
+        return length < 0 && error == ESRCH;
+    status[length] = '\0';
+    const char *name_end = strrchr(status, ')');
+    return name_end != NULL && strlen(name_end) > 2 && (name_end[2] == 'Z' || name_end[2] == 'X');
+}
+
+// errno of what could not be done with a file of that process.
+static int why(int32_t pid, int otherwise) {
+    return has_ended(pid) ? ESRCH : otherwise;
+}
+
 // Has the kernel enter all pages now, where it can, and not one by one as they are used.
 static void enter_pages(uint8_t *base, const struct region *region, size_t size) {
     const uint64_t begin = region->offset / PAGE_BYTES * PAGE_BYTES;
@@ -195,12 +217,14 @@ void *region_map(int32_t pid, const struct region *region, size_t size) {
     char path[PATH_BYTES];
     path_of(pid, region->file, path);
     if (!region_is_there(pid, region->file, region->inode)) {
-        errno = errno == ENOENT ? ESRCH : ESTALE; // who is there has not freed what others are to map
+        errno = errno == ENOENT ? ESRCH : why(pid, ESTALE); // who is there has not freed what others are to map
         return NULL;
     }
     const int file = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (file < 0)
+    if (file < 0) {
+        errno = why(pid, errno);
         return NULL;
+    }
     struct stat status;
     void *base = MAP_FAILED;
     if (fstat(file, &status) != 0 || status.st_ino != region->inode || (uint64_t)status.st_size != region->size)
