@@ -128,6 +128,8 @@ struct p4reduce_engine {
     struct p4reduce_operation *oldest, *newest; // under way
     unsigned callbacks;                         // operations under way that have one
     double oldest_since, busy_since, heard_at, seconds;
+    double looked_at, look_due;   // the last turn, and when there was to be another at the latest
+    double stood_from, stood_to;  // the last time that there was none, though it was due
     unsigned wet_turns;     // in which the link had more than was taken
     double gap, counted_at; // seconds from one packet to the next, smoothed, and when so many had been `counted`
     uint64_t counted;

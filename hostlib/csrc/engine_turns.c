@@ -14,17 +14,39 @@
 
 enum { MOST_WET_TURNS = 64 }; // so that a flood of packets cannot keep the engine from its timers
 static const double SILENCE_S = 3;
+static const double STANDSTILL_S = 2; // how much later than it was due a turn may be
+
+// Seconds since `since` in which this process could have looked for answers.
+static double looked_for(const p4reduce_engine *engine, double since, double now) {
+    return now - since - fmax(0, engine->stood_to - fmax(engine->stood_from, since));
+}
+
+static void note_standstill(p4reduce_engine *engine, double now) {
+    const double due = fmax(engine->looked_at, engine->look_due);
+    if (engine->oldest != NULL && now - due > STANDSTILL_S) {
+        engine->stood_from = due;
+        engine->stood_to = now;
+    }
+    engine->looked_at = now;
+    engine->look_due = 0;
+}
+
+// Of the oldest operation, what is to be known besides.
+static void describe_standstill(const p4reduce_engine *engine, char *text, size_t room) {
+    const size_t used = strlen(text);
+    if (engine->oldest != NULL && engine->stood_to > engine->oldest_since)
+        snprintf(text + used, room - used, "; this rank itself stood still for %.1f s",
+                 engine->stood_to - fmax(engine->stood_from, engine->oldest_since));
+}
 
 // What the operations are waiting for, in words, as engine.py says it.
-static void describe_wait(const p4reduce_engine *engine, double now, char *text, size_t room) {
+static void describe_answers(const p4reduce_engine *engine, double now, char *text, size_t room) {
     uint32_t awaited[8];
-    if (engine->host != NULL && leader_awaits(engine, text, room, awaited))
-        return;
     struct quiet quiet = {engine->switch_address, engine->heard_at, engine->link->trouble};
     if (engine->link->quietest != NULL)
         quiet = engine->link->quietest(engine->link);
     const double since = quiet.heard_at > engine->oldest_since ? quiet.heard_at : engine->oldest_since;
-    const double silence = now - since;
+    const double silence = looked_for(engine, since, now);
     if (quiet.heard_at < engine->oldest_since || silence > SILENCE_S) {
         char hint[64] = "";
         if (quiet.trouble)
@@ -39,6 +61,13 @@ static void describe_wait(const p4reduce_engine *engine, double now, char *text,
     const bool known = p4reduce_worker_awaited(engine->worker, awaited) && awaited_ranks(awaited, ranks);
     snprintf(text, room, "waiting for %.380s; last answer of the switch at %s: %.1f s ago", known ? ranks : "results",
              quiet.address, silence);
+}
+
+static void describe_wait(const p4reduce_engine *engine, double now, char *text, size_t room) {
+    uint32_t awaited[8];
+    if (engine->host == NULL || !leader_awaits(engine, text, room, awaited))
+        describe_answers(engine, now, text, room);
+    describe_standstill(engine, text, room);
 }
 
 // Operations.
@@ -161,6 +190,7 @@ bool engine_turn(p4reduce_engine *engine) {
     const bool begins = engine->oldest == NULL && atomic_load(&engine->news);
     const bool dry = begins || engine_receive_packets(engine);
     const double now = clock_now();
+    note_standstill(engine, now);
     if (atomic_load(&engine->news))
         engine_take_news(engine, now);
     p4reduce_error error;
@@ -192,6 +222,7 @@ struct rest engine_rest(p4reduce_engine *engine, double limit) {
         rest.due = fmin(rest.due, engine->oldest_since + engine->oldest->timeout);
     if (engine->host != NULL)
         leader_rest(engine, &rest);
+    engine->look_due = rest.due;
     return rest;
 }
 

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import re
+import time
+
 import numpy as np
 import pytest
 
@@ -42,3 +45,15 @@ def test_what_is_next_is_not_what_is_awaited() -> None:
         error = first[0].wait()
     assert isinstance(error, CollectiveTimeout)
     assert error.awaited == (2,), error
+
+
+def test_a_switch_is_not_blamed_for_a_standstill_of_ones_own() -> None:
+    with job((0, 1)) as running:
+        with half_missing(COUNT) as still:
+            ending = running.begin(0, Operation(still), 1.0)
+            time.sleep(4)
+        error = ending.wait()
+    assert isinstance(error, CollectiveTimeout)
+    said = re.search(r"(\d+\.\d) s.*; this rank itself stood still for (\d+\.\d) s$", str(error))
+    assert said is not None, error
+    assert float(said[1]) < 2 < float(said[2])
