@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import p4reduce
-from p4reduce import settings
 from p4reduce.backends import check_threads, select_backend
 from p4reduce.fastpath.library import LibraryError, library
 
@@ -82,13 +81,3 @@ def test_threads_are_for_c_and_udp(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("P4REDUCE_BACKEND")
     with pytest.raises(ValueError, match="threads=2 with the transport 'raw'"):
         check_threads(2, "raw")
-
-
-def test_threads_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert settings.threads(None) == 1
-    monkeypatch.setenv("P4REDUCE_THREADS", "3")
-    assert (settings.threads(None), settings.threads(2)) == (3, 2)
-    for written in ("two", "0", "17"):
-        monkeypatch.setenv("P4REDUCE_THREADS", written)
-        with pytest.raises(ValueError, match=rf"threads='?{written}'?: must be an integer from 1 to 16"):
-            settings.threads(None)

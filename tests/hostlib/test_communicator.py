@@ -502,7 +502,7 @@ def test_wrong_arguments_are_named(
 
 def test_a_number_in_the_environment_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "zero")
-    with pytest.raises(ValueError, match="rank='zero': must be an integer from 0 to 3"):
+    with pytest.raises(ValueError, match="RANK='zero': must be an integer from 0 to 3"):
         Communicator(world_size=4)
 
 

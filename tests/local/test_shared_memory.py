@@ -17,7 +17,7 @@ import pytest
 
 import p4reduce
 from p4reduce.errors import P4ReduceError
-from p4reduce.local.engine import COPIES
+from p4reduce.local.host import COPIES
 from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import reference_allreduce
 
