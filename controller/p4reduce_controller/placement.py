@@ -146,8 +146,8 @@ def check_kept(site: Site, job: Job) -> None:
             raise ValueError(f"rank {rank} is not at one switch of each of the {roots} trees")
     if job.ranges.keys() != set(on_the_way(site, job)):
         raise ValueError("it has slots at other switches than those that its ranks need")
-    for at, taken in job.ranges.items():
-        if taken.count != site.pool_at(at, job.slots):
+    for switch, taken in job.ranges.items():
+        if taken.count != site.pool_at(switch, job.slots):
             raise ValueError(f"slots={job.slots}, of which {taken.count} at each switch")
 
 
