@@ -15,14 +15,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from p4reduce.errors import P4ReduceError
-from p4reduce.local.host import LOCAL_CHOICES
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, MAX_AGGREGATORS, MAX_RANKS, MAX_WORKERS
 from p4reduce.tensors import recordings
 from p4reduce.tensors.dense import WIRE_CHOICES, WireChoice
 from p4reduce_bench import outputs
 from p4reduce_bench.allreduce import grid, links, report
 from p4reduce_bench.allreduce.measuring import chosen_systems, end, measure_all
-from p4reduce_bench.allreduce.systems import Setup
+from p4reduce_bench.allreduce.systems import Setup, check_local, rank_threads
 from p4reduce_bench.analyze.analysis import Analysis, analyze
 from p4reduce_bench.gradients.cli import gradients
 from p4reduce_bench.gradients.models import missing
@@ -72,7 +71,10 @@ def allreduce(
     ] = "dense",
     link: Link = None,
     ranks_per_host: Annotated[
-        int, typer.Option(min=1, max=MAX_RANKS, help="So many workers share a host and its link.")
+        int,
+        typer.Option(
+            min=1, max=MAX_RANKS, help="So many workers share a host and its link: with --link, for multiples."
+        ),
     ] = 1,
     repeat: Annotated[int, typer.Option(min=1, help="Measurements of each case.")] = 5,
     warm_up: Annotated[int, typer.Option(min=0, help="Reductions before them.")] = 1,
@@ -111,8 +113,7 @@ def allreduce(
             raise P4ReduceError(f"--ranks-per-host {ranks_per_host} without --link: only hosts with links are emulated")
         shared = ranks_per_host > 1
         local = local or ("auto" if shared else "off")
-        if local not in LOCAL_CHOICES or (local == "auto" and link is not None and not shared):
-            raise P4ReduceError(f"--local {local}: accepted are off, and without --link or with --ranks-per-host auto")
+        check_local(local, given, linked=link is not None, shared=shared)
         rate = grid.bits_per_second(link) if link is not None else None
         if rate is not None:
             links.enter()
@@ -145,7 +146,8 @@ def allreduce(
                 network.enter()
                 network.star(most, mtu)
             setup = Setup(target=target, slots=slots, threads=threads, repeat=repeat, warm_up=warm_up, timeout=timeout,
-                          links=made, aggregators=aggregators, local=local, mtu=mtu)  # fmt: skip
+                          links=made, aggregators=aggregators, local=local, mtu=mtu,
+                          rank_threads=rank_threads())  # fmt: skip
             rows, memory = measure_all(cases, names, setup, rate, console)
         report.show(report.table(rows), console)
         if json_file is not None:

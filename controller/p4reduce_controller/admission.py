@@ -35,21 +35,24 @@ def problem_of(join: pb.Join, site: Site, default_slots: int) -> str | None:
         trees = len(site.trees.roots)
         have = "the switch has" if trees == 1 else f"the {trees} switches have"
         return f"slots={join.slots}, and {have} {site.capacity}"
-    if problem := _threads_problem(join.threads, join.slots or default_slots, len(site.trees.roots)):
+    if problem := _threads_problem(join.threads or 1, join.slots or default_slots, site):
         return problem
     if not (math.isfinite(join.timeout_s) and 0 <= join.timeout_s <= LONGEST_TIMEOUT):
         return f"timeout_s={join.timeout_s}, and 0 to {LONGEST_TIMEOUT:g} are accepted"
     return None
 
 
-def _threads_problem(threads: int, slots: int, trees: int) -> str | None:
-    """Each has slots of its own, in every tree."""
+def _threads_problem(threads: int, slots: int, site: Site) -> str | None:
+    """Each has slots of its own, dealt over the trees."""
+    trees = len(site.trees.roots)
     most = min(MAX_THREADS, MAX_AGGREGATORS // trees)
     if threads > most:
         of = "" if most == MAX_THREADS else f" with {trees} switches that share the slots"
         return f"threads={threads}, and up to {most} are accepted{of}"
     if threads > slots:
         return f"threads={threads} of {slots} slots, and each needs one of its own"
+    if (taken := site.for_threads(threads).pools_at(0, slots)) > site.layout.slots:
+        return f"slots={slots} of threads={threads} take {taken} at each switch, which has {site.layout.slots}"
     return None
 
 

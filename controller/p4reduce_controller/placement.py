@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.protocol.aggregators import slots_at_each, to_aggregator, to_thread
+from p4reduce.protocol.aggregators import slots_at_each, slots_of, to_aggregator, to_thread
 from p4reduce_controller.aggregator import Heard, Layout, Parent, Placement
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.hosts import Hosts
@@ -59,10 +59,19 @@ class Site:
         tree, there = to_aggregator(own, trees)
         return thread * trees + tree, there
 
+    def pool_at(self, place: int, slots: int) -> int:
+        """How many slots a job of so many has at that place, or would have if it were on the way."""
+        own = slots_of(place // self.switches, slots, self.threads)
+        return slots_at_each(own, len(self.trees.roots) // self.threads)
+
+    def pools_at(self, switch: int, slots: int) -> int:
+        """The same at all places of that switch."""
+        return sum(self.pool_at(place, slots) for place in self.places(switch))
+
     @property
     def capacity(self) -> int:
         """Slots that one job can have at most."""
-        return len(self.trees.roots) * self.layout.slots
+        return len(self.trees.roots) // self.threads * self.layout.slots
 
     @property
     def always_needed(self) -> list[int]:
@@ -90,18 +99,20 @@ class Site:
 
 def find_slots(site: Site, slots: int, pools: Sequence[SlotPool], switches: Iterable[int]) -> dict[int, SlotRange]:
     """A free range at each of these places for a job of so many slots. Raises PoolFull, which names the switch."""
-    each = slots_at_each(slots, len(site.trees.roots))
     wanted: dict[int, list[int]] = {}
     for place in switches:
         wanted.setdefault(place % site.switches, []).append(place)
     ranges: dict[int, SlotRange] = {}
     for switch, places in wanted.items():
+        counts = [site.pool_at(place, slots) for place in places]
         try:
-            found = pools[switch].find(each * len(places))  # in a row
+            first = pools[switch].find(sum(counts)).first  # in a row
         except PoolFull as error:
             where = f" at the switch {site.addresses[switch]}" if len(pools) > 1 else ""
             raise PoolFull(f"{error}{where}") from None
-        ranges |= {place: SlotRange(found.first + number * each, each) for number, place in enumerate(places)}
+        for place, count in zip(places, counts, strict=True):
+            ranges[place] = SlotRange(first, count)
+            first += count
     return ranges
 
 
@@ -135,8 +146,8 @@ def check_kept(site: Site, job: Job) -> None:
             raise ValueError(f"rank {rank} is not at one switch of each of the {roots} trees")
     if job.ranges.keys() != set(on_the_way(site, job)):
         raise ValueError("it has slots at other switches than those that its ranks need")
-    for taken in job.ranges.values():
-        if taken.count != slots_at_each(job.slots, roots):
+    for switch, taken in job.ranges.items():
+        if taken.count != site.pool_at(switch, job.slots):
             raise ValueError(f"slots={job.slots}, of which {taken.count} at each switch")
 
 

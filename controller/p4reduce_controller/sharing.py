@@ -19,6 +19,8 @@ def how_to_be_fewer(job: Job) -> str:
     alone = [rank for rank, one in job.members.items() if followed[rank] == 1 and hosts[_host(one)] > 1]
     unable = [rank for rank, one in job.members.items() if one.stream == pb.UNSAID]
     on = f"its {job.world_size} ranks are on {len(hosts)} host{'s' if len(hosts) > 1 else ''}"
+    if job.threads > 1 and len(hosts) < job.world_size:
+        return f"{on}, and those of one host are one worker if all of the job have threads=1, not {job.threads}"
     if unable:
         return (
             f"{on}, and those of one host are one worker if all of the job use the C backend and the transport udp; "

@@ -200,6 +200,7 @@ def _describe(number: int, switch: Aggregator, trees: Trees) -> str:
 
 
 def _of_job(job: Job, now: float) -> dict[str, Any]:
+    each = next(iter(job.ranges.values())).count
     return {
         "name": job.name,
         "number": job.number,
@@ -207,7 +208,8 @@ def _of_job(job: Job, now: float) -> dict[str, Any]:
         "more_numbers": [list(numbers) for numbers in job.more_numbers],
         "slots": job.slots,
         "first_slots": {str(switch): taken.first for switch, taken in job.ranges.items()},
-        "slots_each": next(iter(job.ranges.values())).count,
+        "slots_each": each,
+        "slots_elsewhere": {str(at): taken.count for at, taken in job.ranges.items() if taken.count != each},
         "first_seq": job.first_seq,
         "abort_secret": job.abort_secret,
         "rejoin_s": job.rejoin_time,
@@ -221,16 +223,15 @@ def _job(part: _Part, switches: int, now: float) -> Job:
     places = switches * (1 + len(more_numbers))
     members = [_member(rank, one, places) for rank, one in enumerate(part.parts("members"))]
     each = part.number("slots_each", 1, 2**16)
-    firsts = {_index(number, places): first for number, first in part.get("first_slots", dict).items()}
-    if not all(type(first) is int and first >= 0 for first in firsts.values()):
-        raise StateError(f"first_slots are {_short(firsts)}, and numbers are accepted")
+    firsts = _by_place(part, "first_slots", places)
+    counts = dict.fromkeys(firsts, each) | _by_place(part, "slots_elsewhere", places, {})
     return Job(
         name=part.get("name", str),
         number=part.number("number", 1, 2**16 - 1),
         generation=part.number("generation", 0, GENERATIONS - 1),
         world_size=len(members),
         slots=part.number("slots", 1, 2**32 - 1),
-        ranges={switch: SlotRange(first, each) for switch, first in firsts.items()},
+        ranges={place: SlotRange(first, counts[place]) for place, first in firsts.items()},
         first_seq=part.number("first_seq", 0, 2**32 - 1),
         rejoin_time=part.seconds("rejoin_s", 0.0, LONGEST_REJOIN_TIME),
         started=now - max(0.0, time.time() - part.seconds("started", 0.0, math.inf)),
@@ -240,6 +241,13 @@ def _job(part: _Part, switches: int, now: float) -> Job:
         state=State.READY,
         members={member.rank: member for member in members},
     )
+
+
+def _by_place(part: _Part, key: str, places: int, default: dict[str, int] | None = None) -> dict[int, int]:
+    numbers = {_index(place, places): number for place, number in part.get(key, dict, default).items()}
+    if not all(type(number) is int and number >= 0 for number in numbers.values()):
+        raise StateError(f"{key} are {_short(numbers)}, and numbers are accepted")
+    return numbers
 
 
 def _number(pair: object) -> tuple[int, int]:

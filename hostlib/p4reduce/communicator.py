@@ -345,7 +345,7 @@ class Communicator:
 
     def stats(self) -> Stats:
         """What was done so far."""
-        return Stats.of(self._engine, self._layouts.sites.all(), local=self._seat.local)
+        return Stats.of(self._engine, self._layouts.sites.all(), local=self._seat.local, threads=self._threads)
 
     def drain(self) -> None:
         """Waits until no collective is under way. Then raises the error of one that failed meanwhile."""
@@ -403,7 +403,13 @@ class Communicator:
         if membership.leader != self.rank:
             return f"rank {membership.leader} sends for its host"
         count = len(membership.neighbours)
-        return f"{self._transport_kind}, for {count} ranks of its host" if count > 1 else self._transport_kind
+        if count > 1:
+            return f"{self._transport_kind}, for {count} ranks of its host"
+        return f"{self._transport_kind}, {self._threads} threads" if self._threads > 1 else self._transport_kind
+
+    @property
+    def _threads(self) -> int:
+        return 1 if self._seat.local else self._seat.membership.threads
 
     def _sum(
         self,

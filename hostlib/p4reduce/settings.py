@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that may also come from the environment, checked with errors that name what is accepted."""
+"""Arguments that may also come from the environment, checked with errors that name what is accepted, and the variable
+where the value is from there. An empty variable is as one that is not set."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from collections.abc import Collection
 from typing import TypeVar
 
 from p4reduce.control.channel import Tls
-from p4reduce.local.host import LOCAL_CHOICES, LocalChoice
+from p4reduce.local.host import LOCAL_CHOICES, LocalChoice, copies_wanted
 from p4reduce.protocol.constants import MAX_RANKS, MAX_THREADS
 from p4reduce.tensors.dense import WIRE_CHOICES, WireChoice
 from p4reduce.transport import KINDS
@@ -25,7 +26,15 @@ _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
 
 def text(argument: str, value: str | None, variable: str, default: str) -> str:
     """`value`, else the environment's `variable`, else `default`; not empty."""
-    return name(argument, value if value is not None else os.environ.get(variable, default))
+    called, said = said_by(argument, value, variable)
+    return name(called, default if said is None else said)
+
+
+def said_by(argument: str, value: object, variable: str) -> tuple[str, object]:
+    """`value`, else the environment's `variable`, and what errors call it; None where neither is given."""
+    if value is None and (written := os.environ.get(variable)):
+        return variable, written
+    return argument, value
 
 
 def name(argument: str, value: object) -> str:
@@ -62,25 +71,25 @@ def wire(value: str | None) -> WireChoice:
 
 def local(value: str | None) -> LocalChoice:
     """Whether ranks of one host reduce in its memory, by default as P4REDUCE_LOCAL says, else "auto"."""
+    copies_wanted()  # complains of a wrong choice before there is anything to undo
     return _one_of("local", value, "P4REDUCE_LOCAL", "auto", LOCAL_CHOICES)
 
 
 def threads(value: int | None) -> int:
     """Of the engine, by default P4REDUCE_THREADS, else 1."""
-    written = os.environ.get("P4REDUCE_THREADS") or "1"
-    said = int(written) if written.isdecimal() else written
-    return integer("threads", said if value is None else value, 1, MAX_THREADS)
+    called, said = _number_said_by("threads", value, "P4REDUCE_THREADS")
+    return integer(called, 1 if said is None else said, 1, MAX_THREADS)
 
 
 def link(value: str | None) -> int:
     """Bits a second, by default those of P4REDUCE_LINK; 0 where neither says."""
-    text = value if value is not None else os.environ.get("P4REDUCE_LINK", "")
-    if not text:
+    called, said = said_by("link", value, "P4REDUCE_LINK")
+    if said is None or said == "":
         return 0
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg])bit", text.strip().lower())
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([kmg])bit", said.strip().lower()) if isinstance(said, str) else None
     if match is None or not 1000 <= (rate := float(match[1]) * _UNITS[match[2]]) <= MAX_LINK:
         raise ValueError(
-            f"link={text!r}: accepted are rates such as 200mbit, 1gbit and 2.5gbit, from 1kbit to "
+            f"{called}={said!r}: accepted are rates such as 200mbit, 1gbit and 2.5gbit, from 1kbit to "
             f"{MAX_LINK // 10**9}gbit"
         )
     return round(rate)
@@ -88,8 +97,16 @@ def link(value: str | None) -> int:
 
 def rank_of_world(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """Checked (rank, world_size), by default from RANK and WORLD_SIZE, as torchrun sets them."""
-    size = integer("world_size", _or_environment("world_size", world_size, "WORLD_SIZE"), 1, MAX_RANKS)
-    return integer("rank", _or_environment("rank", rank, "RANK"), 0, size - 1), size
+    size = integer(*needed("world_size", world_size, "WORLD_SIZE"), 1, MAX_RANKS)
+    return integer(*needed("rank", rank, "RANK"), 0, size - 1), size
+
+
+def needed(argument: str, value: int | None, variable: str) -> tuple[str, object]:
+    """As `said_by`, of a number that must be given."""
+    called, said = _number_said_by(argument, value, variable)
+    if said is None:
+        raise ValueError(f"{argument} is not given, and neither is the environment variable {variable}")
+    return called, said
 
 
 def integer(name: str, value: object, least: int, most: int) -> int:
@@ -115,20 +132,17 @@ def number(name: str, value: object) -> float:
 
 def _one_of(argument: str, value: str | None, variable: str, default: str, choices: Collection[_Choice]) -> _Choice:
     """As `text`, one of the choices."""
-    chosen = text(argument, value, variable, default)
+    called, said = said_by(argument, value, variable)
+    chosen = default if said is None else said
     for known in choices:
         if chosen == known:
             return known
-    raise ValueError(f"{argument}={chosen!r}: accepted are {', '.join(choices)}")
+    raise ValueError(f"{called}={chosen!r}: accepted are {', '.join(choices)}")
 
 
-def _or_environment(name: str, value: int | None, variable: str) -> object:
-    if value is not None:
-        return value
-    written = os.environ.get(variable)
-    if written is None:
-        raise ValueError(f"{name} is not given, and neither is the environment variable {variable}")
-    try:
-        return int(written)
-    except ValueError:
-        return written
+def _number_said_by(argument: str, value: object, variable: str) -> tuple[str, object]:
+    """As `said_by`, as an int where the variable is one in ASCII digits."""
+    called, said = said_by(argument, value, variable)
+    if called == variable and re.fullmatch(r"-?[0-9]{1,18}", str(said)):
+        return called, int(str(said))
+    return called, said

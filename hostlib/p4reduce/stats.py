@@ -33,15 +33,18 @@ class Stats:
     """Packets that were ignored: malformed ones, those of other jobs, and ABORTs without this job's secret."""
     local: bool
     """Whether the ranks are all on one host and reduce in its memory: then they send no packets."""
+    threads: int
+    """Of this rank's engine."""
     sites: tuple[CallSite, ...]
     """How sums of dense tensors went and why, of the 64 latest sizes, dtypes and operations; the last call's last."""
 
     @classmethod
-    def of(cls, engine: Carrier, sites: tuple[CallSite, ...], *, local: bool) -> Stats:
+    def of(cls, engine: Carrier, sites: tuple[CallSite, ...], *, local: bool, threads: int) -> Stats:
         """What this engine and its worker have done, for calls at these sites."""
         counts = {name: getattr(engine.stats, name) for name in _OF_WORKER}
-        return cls(seconds=engine.seconds, local=local, sites=sites, **counts)
+        return cls(seconds=engine.seconds, local=local, threads=threads, sites=sites, **counts)
 
 
 # Once: dataclasses.fields() leaks 100 bytes a call on CPython 3.11.7.
-_OF_WORKER = tuple(field.name for field in fields(Stats) if field.name not in ("seconds", "local", "sites"))
+_OF_CALLERS = ("seconds", "local", "threads", "sites")
+_OF_WORKER = tuple(field.name for field in fields(Stats) if field.name not in _OF_CALLERS)

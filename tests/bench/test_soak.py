@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from p4reduce_bench.allreduce.grid import Case
-from p4reduce_bench.parts.soak import soak, totals, trend
+from p4reduce_bench.parts.soak import resident, soak, totals, trend
 from p4reduce_bench.parts.soak_rank import Reduction, WrongSum
 
 DROP_RATE = 0.01
@@ -46,6 +46,18 @@ def test_every_sum_is_right_and_memory_is_flat() -> None:
     assert run["memory"].keys() == {"switch", "controller", "rank 0", "rank 1"}
     for name, memory in run["memory"].items():
         assert memory["growth_kib"] < GROWN_KIB, f"{name}: {memory}"
+
+
+def test_a_process_that_has_ended_has_no_memory() -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    size = resident(process.pid)
+    assert size is not None
+    assert size > 0
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # as a zombie
+    assert resident(process.pid) is None
+    process.wait()
+    assert resident(process.pid) is None
 
 
 def test_a_wrong_element_is_found() -> None:

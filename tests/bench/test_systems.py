@@ -2,13 +2,15 @@
 """A system that fails gives rows with errors, and what comes after it is measured all the same."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from p4reduce_bench.allreduce import report, systems
 from p4reduce_bench.allreduce.grid import Case
-from p4reduce_bench.allreduce.measuring import least_traffic
+from p4reduce_bench.allreduce.limit import Memory
+from p4reduce_bench.allreduce.measuring import least_traffic, limit
 from p4reduce_bench.allreduce.systems import Failed, Figures, Setup, measure
 from p4reduce_bench.processes.children import ChildFailed
 
@@ -69,6 +71,47 @@ def test_bytes_are_those_of_a_hosts_link() -> None:
     assert [row.tx_bytes for row in rows] == [9, 7]
     assert [row.ranks_per_host for row in rows] == [2, 2]
     assert str(case).startswith("4 workers on 2 hosts, ")
+
+
+@pytest.mark.parametrize(
+    ("ranks_per_host", "linked", "options", "way"),
+    [
+        (1, True, {}, ""),
+        (1, False, {"rank_threads": 2}, "2 threads a rank"),
+        (1, False, {"local": "auto"}, "in memory"),
+        (2, True, {"local": "auto"}, "a stream a host"),
+        (2, True, {"local": "off"}, "a stream a rank"),
+        (2, True, {"local": "auto", "rank_threads": 2}, "a stream a rank, 2 threads a rank"),
+        (4, True, {"local": "auto", "rank_threads": 2}, "in memory"),
+    ],
+)
+def test_rows_say_how_ranks_share_hosts(ranks_per_host: int, linked: bool, options: dict[str, Any], way: str) -> None:
+    case = Case(4, 1000, "float32", 1.0, "all", "block", ranks_per_host=ranks_per_host)
+    links: Any = object() if linked else None
+    setup = replace(SETUP, links=links, **options)
+    assert setup.way(case) == way
+    rows = [
+        report.row(name, "native", case, Failed("no"), None, None, setup.way(case)) for name in ("p4reduce", "gloo")
+    ]
+    assert [row.way for row in rows] == [way, ""]
+    table = report.table(rows)
+    (ours, theirs) = table.columns[0].cells
+    assert ours == f"p4reduce (native, int32, {way})" if way else "p4reduce (native, int32)"
+    assert theirs == "gloo"
+
+
+def test_what_needs_no_link_has_no_limit_of_one() -> None:
+    here = Memory(read=1e9, copied=1e9)
+    links: Any = object()
+    linked = replace(SETUP, links=links, local="auto")
+    one, apart = (Case(4, 1000, "float32", 1.0, "all", "block", ranks_per_host=each) for each in (4, 2))
+    assert limit(one, linked, 10**6, None) is None
+    assert limit(apart, linked, 10**6, None) == least_traffic(apart, linked).seconds(10**6)
+    alone = Case(4, 1000, "float32", 1.0, "all", "block")
+    assert limit(alone, replace(SETUP, local="auto"), None, here) == here.seconds(16000, 0)
+    sent = limit(alone, SETUP, None, here)
+    assert sent is not None
+    assert sent > here.seconds(16000, 0)
 
 
 def test_the_limit_is_one_stream_a_host() -> None:

@@ -15,7 +15,9 @@ from rich.console import Console
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Heard, Placement
 from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.job import Job, Member
 from p4reduce_controller.looking import look
+from p4reduce_controller.sharing import how_to_be_fewer
 from p4reduce_controller.status import status_of
 from p4reduce_controller.tables import show
 from p4reduce_controller.trees import Trees
@@ -216,6 +218,18 @@ def test_who_keeps_all_from_sharing_is_named() -> None:
     message = desk.last(sessions[7]).message
     assert "its 34 ranks are on 1 host, and those of one host are one worker if all of the job use" in message
     assert message.endswith("not so rank 20")
+
+
+def test_threads_that_keep_all_from_sharing_are_named() -> None:
+    """What such ranks say: they would share memory, but no stream."""
+    jobs = {rank: Member(rank, None, 0, host=f"h{rank % 4}", stream=pb.OWN) for rank in range(40)}
+    for rank, member in jobs.items():
+        host = rank % 4
+        member.heard[0] = Heard(5 + host, Endpoint("02:00:00:00:00:01", f"10.0.1.{host}", 5000 + rank), 1, 1, rank, 1)
+    job = Job("wide", 1, 1, 40, 32, {}, 2, 10.0, 0.0, 0.0, 1, members=jobs, more_numbers=((2, 1),))
+    assert how_to_be_fewer(job) == (
+        "its 40 ranks are on 4 hosts, and those of one host are one worker if all of the job have threads=1, not 2"
+    )
 
 
 def test_every_rank_of_a_host_has_to_be_heard() -> None:

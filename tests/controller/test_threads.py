@@ -7,12 +7,15 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.aggregator import Heard, Parent, Placement
+from p4reduce_controller.aggregator import Heard, Layout, Parent, Placement
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.looking import look
-from p4reduce_controller.pools import SlotRange
+from p4reduce_controller.placement import Site, find_slots
+from p4reduce_controller.pools import SlotPool, SlotRange
 from p4reduce_controller.state import StateError
 from p4reduce_controller.trees import Trees
 
@@ -60,11 +63,11 @@ def test_each_thread_is_a_job_of_its_own_to_the_switch() -> None:
     sessions = desk.all_heard(0, 0)
     numbers = {placement.job for placement in desk.placements()}
     assert len(numbers) == 3
-    assert [placement.slots for placement in desk.placements()] == [SlotRange(first, 3) for first in (0, 3, 6)]
+    assert [placement.slots for placement in desk.placements()] == [SlotRange(0, 2), SlotRange(2, 2), SlotRange(4, 3)]
     ports = [[worker.sender.udp_port for worker in placement.workers] for placement in desk.placements()]
     assert ports == [[5000, 5001], [5100, 5101], [5200, 5201]]
     assert len({(one.first_seq, one.abort_secret) for one in desk.placements()}) == 1
-    assert desk.jobs.pools[0].used == 9
+    assert desk.jobs.pools[0].used == 7
     desk.installed()
     assert [desk.told[session][-1].WhichOneof("message") for session in sessions] == ["ready", "ready"]
     desk.jobs.lost(sessions[0])
@@ -95,8 +98,33 @@ def test_slots_are_dealt_over_switches_within_each_thread() -> None:
         for switch in (0, 1):
             assert desk.hear_thread(session, thread, switch)
     (job,) = desk.installs
-    assert {at: taken.count for at, taken in job.ranges.items()} == dict.fromkeys(range(6), 2)
+    assert [job.ranges[place].count for place in range(6)] == [1, 1, 1, 1, 2, 2]
     assert [placement.job for placement in job.placements.values()] == [1, 1, 2, 2, 3, 3]
+
+
+@given(threads=st.integers(1, 16), slots=st.integers(1, 512), trees=st.integers(1, 2))
+def test_every_thread_has_a_pool_as_large_as_its_share(threads: int, slots: int, trees: int) -> None:
+    assume(threads <= slots)
+    names = [str(tree) for tree in range(trees)]
+    site = Site(Layout(4, 64, 512), tuple(ADDRESSES[:trees]), Trees(names)).for_threads(threads)
+    pools = [SlotPool(512) for _ in names]
+    ranges = find_slots(site, slots, pools, range(threads * trees))
+    for place, taken in sorted(ranges.items()):
+        pools[place % trees].take(taken)  # which none of the others has
+    there = [site.slot_at(2 * slot, slots) for slot in range(slots)]
+    assert len(set(there)) == slots
+    for place, taken in ranges.items():
+        own = sum(at == place for at, _ in there)
+        assert own <= taken.count <= own + (trees > 1)
+        assert all(half < 2 * taken.count for at, half in there if at == place)
+    assert pools[0].used == slots if trees == 1 else pools[0].used <= slots // 2 + threads
+
+
+def test_a_job_may_have_all_slots_of_a_switch() -> None:
+    desk = ThreadsDesk(ONE)
+    desk.all_heard(0, slots=16)
+    assert [placement.slots.count for placement in desk.placements()] == [5, 5, 6]
+    assert desk.jobs.pools[0].free == 0
 
 
 def test_a_tree_for_each_thread() -> None:
@@ -121,7 +149,8 @@ def test_a_tree_for_each_thread() -> None:
         (ONE, {"threads": 17, "slots": 16}, "threads=17, and up to 16 are accepted"),
         (ONE, {"threads": 3, "slots": 2}, "threads=3 of 2 slots, and each needs one of its own"),
         (ONE, {"threads": 5, "slots": 0}, "threads=5 of 4 slots, and each needs one of its own"),
-        (ONE, {"threads": 5, "slots": 16}, "20 slots asked, 16 of 16 free"),
+        (ONE, {"threads": 5, "slots": 17}, "slots=17, and the switch has 16"),
+        (TWO, {"threads": 3, "slots": 32}, "slots=32 of threads=3 take 17 at each switch, which has 16"),
     ],
 )
 def test_what_cannot_be_is_refused(trees: Trees, options: dict[str, int], text: str) -> None:
@@ -158,9 +187,7 @@ def test_a_look_is_at_the_threads_own_slots() -> None:
 
     looked, log = asyncio.run(work())
     assert looked == list(range(14))
-    # 7 slots: two of the first thread, two of the second, three of the third; the ranges have three each.
-    asked = (0, 1, 2, 3, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17)
-    assert log == [f"query {half}" for half in asked]
+    assert log == [f"query {half}" for half in range(14)]
 
 
 def test_the_state_file_keeps_them(tmp_path: Path) -> None:

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import p4reduce
-from p4reduce import settings
 from p4reduce.backends import check_threads, select_backend
 from p4reduce.fastpath.library import LibraryError, library
 
@@ -84,11 +86,26 @@ def test_threads_are_for_c_and_udp(monkeypatch: pytest.MonkeyPatch) -> None:
         check_threads(2, "raw")
 
 
-def test_threads_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert settings.threads(None) == 1
-    monkeypatch.setenv("P4REDUCE_THREADS", "3")
-    assert (settings.threads(None), settings.threads(2)) == (3, 2)
-    for written in ("two", "0", "17"):
-        monkeypatch.setenv("P4REDUCE_THREADS", written)
-        with pytest.raises(ValueError, match=rf"threads='?{written}'?: must be an integer from 1 to 16"):
-            settings.threads(None)
+def flags(library: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """What `python -m p4reduce.fastpath` prints, where P4REDUCE_LIBRARY names this one."""
+    environment = {name: value for name, value in os.environ.items() if name != "P4REDUCE_LIBRARY"}
+    if library is not None:
+        environment["P4REDUCE_LIBRARY"] = str(library)
+    command = [sys.executable, "-m", "p4reduce.fastpath"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_what_a_compiler_needs_is_there_for_another_build_too(tmp_path: Path) -> None:
+    installed = flags()
+    if installed.returncode:
+        pytest.skip(f"needs the C library: {installed.stderr}")
+    include, *_ = installed.stdout.split()
+    assert Path(include.removeprefix("-I"), "p4reduce.h").is_file()
+    for name, linked in {"libp4reduce.so": "-lp4reduce", "libother.so": "-l:libother.so"}.items():
+        (tmp_path / name).touch()
+        assert flags(tmp_path / name).stdout.split() == [include, f"-L{tmp_path}", f"-Wl,-rpath,{tmp_path}", linked]
+    missing = flags(tmp_path / "none.so")
+    assert missing.returncode == 1
+    assert (
+        missing.stderr == f"python -m p4reduce.fastpath: P4REDUCE_LIBRARY={tmp_path}/none.so: there is no such file\n"
+    )

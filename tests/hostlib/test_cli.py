@@ -4,7 +4,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from p4reduce.commands import cli
+from p4reduce.commands import cli, launching
 
 runner = CliRunner()
 
@@ -41,3 +41,20 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, name: str, mo
     result = runner.invoke(cli.app, [name])
     assert result.exit_code == 1
     assert f"pip install 'p4reduce[{extra}]'" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--transport raw --threads 2", "threads=2 with the transport 'raw': accepted is 1; more are for 'udp'"),
+        ("--transport scapy", "transport='scapy': accepted for programs in C are udp, raw"),
+        ("--threads 17", "threads=17: must be an integer from 1 to 16"),
+    ],
+)
+def test_what_no_program_in_c_can_use_is_refused_before_joining(options: str, said: str) -> None:
+    """Nobody listens at that port."""
+    controller = ["--controller", "127.0.0.1:1", "--timeout", "0.1"]
+    given = ["--rank", "0", "--world-size", "1", *controller, *options.split(), "--", "true"]
+    result = runner.invoke(launching.app, given)
+    assert result.exit_code == 1
+    assert result.output == f"p4reduce exec: {said}\n"

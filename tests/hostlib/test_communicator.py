@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import numpy as np
@@ -438,7 +438,17 @@ def test_a_program_that_an_exception_has_ended_does_not_leave_well(
 
 def test_says_who_it_is(pair: list[Communicator]) -> None:
     assert repr(pair[1]) == "<Communicator: rank 1 of 2 in job 'default' at 127.0.0.1:7700, udp>"
-    assert (pair[1].rank, pair[1].world_size, pair[1].block_size) == (1, 2, 64)
+    assert (pair[1].rank, pair[1].world_size, pair[1].block_size, pair[1].stats().threads) == (1, 2, 64, 1)
+
+
+def test_says_how_many_threads_it_has(pair: list[Communicator]) -> None:
+    seat = pair[1]._seat
+    pair[1]._seat = replace(seat, membership=replace(seat.membership, slots=4, more_jobs=((2, 1), (3, 1))))
+    assert repr(pair[1]).endswith("at 127.0.0.1:7700, udp, 3 threads>")
+    assert pair[1].stats().threads == 3
+    pair[1]._seat = replace(pair[1]._seat, local=True)
+    assert repr(pair[1]).endswith("at 127.0.0.1:7700, in its host's memory>")
+    assert pair[1].stats().threads == 1
 
 
 def test_jobs_do_not_meet(controller: FakeController) -> None:
@@ -502,7 +512,7 @@ def test_wrong_arguments_are_named(
 
 def test_a_number_in_the_environment_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "zero")
-    with pytest.raises(ValueError, match="rank='zero': must be an integer from 0 to 3"):
+    with pytest.raises(ValueError, match="RANK='zero': must be an integer from 0 to 3"):
         Communicator(world_size=4)
 
 

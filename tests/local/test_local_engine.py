@@ -12,8 +12,8 @@ import pytest
 
 from p4reduce import settings
 from p4reduce.errors import CollectiveTimeout, MismatchError, P4ReduceError
-from p4reduce.local.engine import COPIES, LocalEngine
-from p4reduce.local.host import digest
+from p4reduce.local.engine import LocalEngine
+from p4reduce.local.host import COPIES, digest
 from p4reduce.protocol import Operation
 from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.halves import narrowed

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import re
@@ -16,7 +17,7 @@ import pytest
 
 import p4reduce
 from p4reduce.errors import P4ReduceError
-from p4reduce.local.engine import COPIES
+from p4reduce.local.host import COPIES
 from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import reference_allreduce
 
@@ -95,8 +96,25 @@ def test_what_is_no_array() -> None:
         p4reduce.shared_empty((3, -1))
     with pytest.raises(ValueError, match="Python objects"):
         p4reduce.shared_empty(3, object)
-    with pytest.raises(MemoryError, match="4611686018427387904 bytes"):
+    for shape in ("ab", 3.5, None, (2, "3")):
+        with pytest.raises(TypeError, match=r"shape=.*: accepted are an integer and a sequence of integers"):
+            p4reduce.shared_empty(shape)  # type: ignore[arg-type]
+    with pytest.raises(MemoryError, match=r"shape=\(1152921504606846976,\): .*4611686018427387904 bytes"):
         p4reduce.shared_empty(1 << 60)
+
+
+@pytest.mark.parametrize("shape", [2**62, 2**62 + 1, (2**40, 2**40), 2**64 + 1, (0, 2**64)])
+def test_sizes_of_more_than_64_bits(shape: Any) -> None:
+    dtypes: list[Any] = [np.float32]
+    with contextlib.suppress(ImportError):
+        import torch
+
+        dtypes.append(torch.float32)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for dtype in dtypes:
+        with pytest.raises(ValueError, match=r"shape=\(.*\): accepted are arrays of up to 9223372036854775807 bytes"):
+            p4reduce.shared_empty(shape, dtype)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])

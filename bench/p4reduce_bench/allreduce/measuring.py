@@ -63,12 +63,12 @@ def measure_all(
             progress.update(bar, description=f"{workers} workers: limits")
             if rate is None:
                 here = memory(workers)
-            limits = {case: _limit(case, setup, rate, here) for case in group}
+            limits = {case: limit(case, setup, rate, here) for case in group}
             for system in systems:
                 progress.update(bar, description=f"{workers} workers: starting {system}")
                 for case, figures in measure(system, group, setup):
                     target = describe(setup.target, setup.aggregators, setup.mtu)
-                    row = report.row(system, target, case, figures, limits[case], rate)
+                    row = report.row(system, target, case, figures, limits[case], rate, setup.way(case))
                     found[case, system] = row
                     said = row.error.splitlines()[0] if row.error else f"{row.median_s or 0:.4g} s"
                     progress.console.print(f"{system}, {case}: {said}", highlight=False, markup=False)
@@ -84,9 +84,12 @@ def least_traffic(case: grid.Case, setup: Setup) -> Traffic:
     return traffic(of_hosts, setup.slots_used, build.lanes, build.block_size)
 
 
-def _limit(case: grid.Case, setup: Setup, rate: int | None, here: Memory | None) -> float:
-    """Seconds: on a host's link, or, where there is none, what the common memory takes for all of them."""
-    if setup.local == "auto" and here is not None:
+def limit(case: grid.Case, setup: Setup, rate: int | None, here: Memory | None) -> float | None:
+    """Seconds: on a host's link, or, where there is none, what the common memory takes for all of them. None where all
+    workers are on one host that has a link, which they need not use, and this machine's memory was not measured."""
+    if rate is not None and case.ranks_per_host == case.workers:
+        return None
+    if setup.in_memory(case) and here is not None:
         return here.seconds(case.workers * case.numel * grid.DTYPES[case.dtype], 0)
     least = least_traffic(case, setup)
     if rate is not None:

@@ -49,19 +49,30 @@ class Row:
     wrong: int | None = None
     wire: str | None = None
     ranks_per_host: int = 1
+    way: str = ""
+    """How the ranks of a system on the switch share hosts and streams, as of `Setup.way`."""
     error: str | None = None
 
 
 def row(
-    system: str, target: str, case: Case, figures: Figures | Failed, limit_s: float | None, bits_per_second: int | None
+    system: str,
+    target: str,
+    case: Case,
+    figures: Figures | Failed,
+    limit_s: float | None,
+    bits_per_second: int | None,
+    way: str = "",
 ) -> Row:
-    """A repetition takes as long as its slowest rank. Bandwidths are nccl-tests', in GB/s."""
+    """`way`: as of `Setup.way`, for systems on the switch.
+
+    A repetition takes as long as its slowest rank. Bandwidths are nccl-tests', in GB/s."""
     what = asdict(case)
     del what["seed"], what["file"]
     made = {
         **what,
         "system": system,
         "target": target if system in SWITCHED else None,
+        "way": way if system in SWITCHED else "",
         "wire": case.form_of(system),
         "link_gbps": bits_per_second / 1e9 if bits_per_second else None,
         "limit_s": limit_s,
@@ -114,7 +125,8 @@ def table(rows: Sequence[Row]) -> Table:
         if previous not in (None, place):
             made.add_section()
         previous = place
-        system = f"{one.system} ({one.target}, {one.wire})" if one.target else one.system
+        said = ", ".join(filter(None, (one.target, one.wire, one.way)))
+        system = f"{one.system} ({said})" if one.target else one.system
         workers = f"{one.workers}, {one.ranks_per_host} a host" if one.ranks_per_host > 1 else str(one.workers)
         cells = [system, workers, f"{one.density:g}", one.overlap, one.sparsity,
                  _number(one.numel * DTYPES[one.dtype], 1e-6), str(one.numel), one.dtype, "sum"]  # fmt: skip
@@ -175,7 +187,8 @@ def plot(path: Path, rows: Sequence[Row]) -> None:
                 axis.plot(density, median, marker="o", markersize=4, label=system)
                 axis.fill_between(density, least, most, alpha=0.2)
         limits = sorted({(one.density, one.limit_s * 1e3) for one in here if one.limit_s})
-        axis.plot(*zip(*limits, strict=True), "k--", linewidth=1, label="limit")
+        if limits:
+            axis.plot(*zip(*limits, strict=True), "k--", linewidth=1, label="limit")
         axis.set(title=f"{workers} workers, overlap {overlap}, by {sparsity}", xlabel="density", ylabel="ms")
         axis.set_xscale("symlog", linthresh=0.01)
         axis.set_yscale("log")

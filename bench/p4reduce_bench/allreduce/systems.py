@@ -11,6 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from p4reduce import settings
+from p4reduce.errors import P4ReduceError
+from p4reduce.local.host import LOCAL_CHOICES
 from p4reduce_bench.allreduce.grid import SWITCHED, Case
 from p4reduce_bench.allreduce.links import CONTROL, INTERFACE, SWITCH, Links
 from p4reduce_bench.allreduce.reducers import mpi_environment
@@ -39,6 +42,22 @@ class Setup:
     aggregators: int = 1
     local: str = "off"
     mtu: int = DEFAULT_MTU
+    rank_threads: int = 1
+    """Of each of p4reduce's ranks, where packets are sent."""
+
+    def in_memory(self, case: Case) -> bool:
+        """Whether p4reduce's ranks are all on one host and reduce in its memory."""
+        together = self.links is None or case.ranks_per_host == case.workers
+        return self.local == "auto" and self.target != "bmv2" and together
+
+    def way(self, case: Case) -> str:
+        """How p4reduce's ranks share hosts and streams, where that is not each for itself; or ""."""
+        if self.in_memory(case):
+            return "in memory"
+        threads = [f"{self.rank_threads} threads a rank"] if self.rank_threads > 1 else []
+        if case.ranks_per_host == 1:
+            return "".join(threads)
+        return ", ".join(["a stream a rank" if self.local == "off" or threads else "a stream a host", *threads])
 
     @property
     def slots_used(self) -> int:
@@ -46,6 +65,27 @@ class Setup:
         build, usual = build_for(self.mtu), build_for(DEFAULT_MTU)
         suits = _DEFAULT_SLOTS[self.target] * usual.mtu // build.mtu or 1  # as many bytes under way
         return self.slots or (min(suits, _LINK_SLOTS) if self.links is not None else suits)
+
+
+def rank_threads() -> int:
+    """As P4REDUCE_THREADS says, which ranks inherit. Raises P4ReduceError."""
+    try:
+        return settings.threads(None)
+    except ValueError as error:
+        raise P4ReduceError(str(error)) from None
+
+
+def check_local(local: str, given: str, *, linked: bool, shared: bool) -> None:
+    """Raises P4ReduceError where --local is none, or does not go with --input, --link and --ranks-per-host."""
+    if local not in LOCAL_CHOICES:
+        raise P4ReduceError(f"--local {local}: accepted are {', '.join(LOCAL_CHOICES)}")
+    if local == "auto" and linked and not shared:
+        raise P4ReduceError(
+            "--local auto with --link: each worker is on a host of its own; accepted are off, and --ranks-per-host "
+            "beside it"
+        )
+    if local == "off" and "shared" in given.split(","):
+        raise P4ReduceError(f"--input {given} with --local off, which shares no memory: accepted is --local auto")
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,13 @@ Sample = tuple[float, int]
 """Rounds so far, bytes of memory."""
 
 
-def resident(pid: int) -> int:
-    """Bytes of a process's memory that are in RAM."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+def resident(pid: int) -> int | None:
+    """Bytes of a process's memory that are in RAM; None for one that has ended, though nobody has waited for it."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except OSError:
+        return None
+    return pages * PAGE or None
 
 
 def trend(samples: Sequence[Sample]) -> dict[str, float]:
@@ -126,8 +130,8 @@ def _follow(
             run["seconds"] = time.monotonic() - started
             run |= {f"lost_{way}": lost for way, lost in packets_lost_on_purpose(controller).items()}
             for child in watched:
-                if child.process.poll() is None:
-                    memory[child.name].append((run["rounds"], resident(child.process.pid)))
+                if child.process.poll() is None and (size := resident(child.process.pid)) is not None:
+                    memory[child.name].append((run["rounds"], size))
             on_progress(run)
         except KeyboardInterrupt:
             run["interrupted"] = True

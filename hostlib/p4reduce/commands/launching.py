@@ -26,6 +26,14 @@ VARIABLE = "P4REDUCE_SEAT"
 GRACE_S = 5.0
 
 
+def check(transport: str, threads: int) -> None:
+    """Raises ValueError for what no program in C can use."""
+    if transport not in ("udp", "raw"):
+        raise ValueError(f"transport={transport!r}: accepted for programs in C are udp, raw")
+    if threads > 1 and transport != "udp":
+        raise ValueError(f"threads={threads} with the transport {transport!r}: accepted is 1; more are for 'udp'")
+
+
 def describe(place: Place) -> str:
     """What hostlib/csrc/environment.c reads."""
     link = link_of(place.transport)
@@ -99,19 +107,21 @@ def execute(
 
     try:
         number, size = settings.rank_of_world(rank, world_size)
+        kind, engines = settings.transport(transport), settings.threads(threads)
+        check(kind, engines)
         place = join_job(
             settings.text("controller", controller, "P4REDUCE_CONTROLLER", DEFAULT_CONTROLLER),
             job=settings.name("job", job),
             rank=number,
             world_size=size,
             slots=settings.integer("slots", slots, 0, settings.MAX_SLOTS),
-            transport=settings.transport(transport),
+            transport=kind,
             interface=interface,
             token=settings.token(None),
             tls=settings.tls(None),
             timeout=settings.seconds("timeout", timeout),
             at=settings.switch(None),
-            threads=settings.threads(threads),
+            threads=engines,
             on_abort=abort,
         )
         status = run(place, command, job_is_dead)

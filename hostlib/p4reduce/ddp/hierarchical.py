@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
+from p4reduce import settings
 from p4reduce.collectives.plan import nothing
 from p4reduce.communicator import Communicator
 from p4reduce.ddp.states import AllreduceState, check_dense_bucket
@@ -63,10 +63,10 @@ class HierarchicalState(AllreduceState):
             caller's: `with state.communicator:`.
         Raises ValueError where hosts have not as many ranks each, and what `Communicator` raises.
         """
-        size = int(os.environ.get("LOCAL_WORLD_SIZE", "0")) if local_world_size is None else local_world_size
         rank, ranks = dist.get_rank(), dist.get_world_size()
-        if size < 1 or ranks % size:
-            name = "LOCAL_WORLD_SIZE" if local_world_size is None else "local_world_size"
+        name, said = settings.needed("local_world_size", local_world_size, "LOCAL_WORLD_SIZE")
+        size = settings.integer(name, said, 1, ranks)
+        if ranks % size:
             raise ValueError(f"{name}={size}: accepted are divisors of the {ranks} ranks, so many on each host")
         local, _ = dist.new_subgroups(size)  # type: ignore[no-untyped-call]
         communicator = Communicator(

@@ -1,7 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m p4reduce.fastpath` prints what a C compiler needs to build programs with the library."""
 
-from p4reduce.fastpath.library import find
+import sys
 
-folder = find().parent
-print(f"-I{folder / 'include'} -L{folder} -Wl,-rpath,{folder} -lp4reduce")
+from p4reduce.fastpath.library import NAME, LibraryError, find, headers
+
+try:
+    path = find().absolute()
+    if not path.is_file():
+        raise LibraryError(f"P4REDUCE_LIBRARY={path}: there is no such file")
+    name = "p4reduce" if path.name == NAME else f":{path.name}"
+    print(f"-I{headers()} -L{path.parent} -Wl,-rpath,{path.parent} -l{name}")
+except LibraryError as error:
+    sys.exit(f"python -m p4reduce.fastpath: {error}")

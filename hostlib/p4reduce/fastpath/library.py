@@ -122,12 +122,22 @@ def find() -> Path:
     named = os.environ.get("P4REDUCE_LIBRARY")
     if named:
         return Path(named)
+    return _installed(NAME)
+
+
+def headers() -> Path:
+    """The folder of the C headers: those that were installed, as other builds have none beside them. Raises
+    LibraryError if there are none."""
+    return _installed("include/p4reduce.h").parent
+
+
+def _installed(name: str) -> Path:
     # An editable install has the Python in one of the package's folders and what was built in another.
     for folder in p4reduce.__path__:
-        path = Path(folder, "fastpath", NAME)
+        path = Path(folder, "fastpath", name)
         if path.is_file():
             return path
-    raise LibraryError(f"{NAME} was not installed: this p4reduce was built without C (P4REDUCE_PURE=1)")
+    raise LibraryError(f"{name} was not installed: this p4reduce was built without C (P4REDUCE_PURE=1)")
 
 
 def address(array: npt.NDArray[Any]) -> int:

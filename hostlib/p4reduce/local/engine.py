@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 
 from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.engine import NativeEngine
 from p4reduce.fastpath.library import to_exception
 from p4reduce.fastpath.worker import to_c
+from p4reduce.local.host import copies_wanted
 from p4reduce.protocol import Membership
 from p4reduce.transport import SharedTransport, Transport
-
-COPIES = "P4REDUCE_LOCAL_COPIES"
-"""Environment variable: 1 has ranks copy their values for each other, where they could read each other's memory."""
 
 MEETING_TIMEOUT_S = 30.0
 
@@ -41,7 +38,7 @@ class LocalEngine(NativeEngine):
         del switch
         error = c.Error.make()
         options = c.LocalOptions.make(
-            copies=os.environ.get(COPIES) == "1",
+            copies=copies_wanted(),
             meeting=meeting(membership).encode(),
             timeout=self._meeting_timeout,
             thread_name=name.encode()[:15],

@@ -11,9 +11,20 @@ from typing import Literal, TypeAlias, get_args
 LocalChoice: TypeAlias = Literal["auto", "off"]
 LOCAL_CHOICES: tuple[LocalChoice, ...] = get_args(LocalChoice)
 
+COPIES = "P4REDUCE_LOCAL_COPIES"
+"""Environment variable: 1 has ranks copy their values for each other, where they could read each other's memory."""
+
 _LAYOUTS = (4, 4)  # of what they share: LAYOUT in local_meeting.c, HOST_LAYOUT in host_memory.h
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NAMESPACES = ("ipc", "net", "pid")
+
+
+def copies_wanted() -> bool:
+    """What the variable COPIES says, by default not. Raises ValueError."""
+    written = os.environ.get(COPIES) or "0"
+    if written not in ("0", "1"):
+        raise ValueError(f"{COPIES}={written!r}: accepted are 0, 1")
+    return written == "1"
 
 
 def digest() -> str:

@@ -7,7 +7,8 @@ import ctypes
 import math
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
@@ -35,27 +36,44 @@ def shared_empty(shape: SupportsIndex | Sequence[SupportsIndex], dtype: Any = np
 
     dtype: what NumPy takes for one, but no objects; or a torch.dtype.
     The memory is given back with the last array or tensor that uses it. Forked processes share it.
-    Raises ValueError, MemoryError, or P4ReduceError where the system has no such memory.
+    Raises TypeError for what is no shape or dtype, ValueError for one that no array has, MemoryError, or P4ReduceError
+    where the system has no such memory.
     """
     sizes = _checked(shape)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(dtype, torch.dtype):
-        size = math.prod(sizes) * dtype.itemsize
-        raw = np.ndarray(size, np.uint8, _memory(size))
+        memory = _memory(sizes, dtype.itemsize)
+        raw = np.ndarray(len(memory), np.uint8, memory)
         return torch.from_numpy(raw).view(dtype).reshape(sizes)
     kind = np.dtype(dtype)
     if kind.hasobject:
         raise ValueError(f"dtype={dtype!r} has Python objects, which are one process's: accepted are numbers")
-    return np.ndarray(sizes, kind, _memory(math.prod(sizes) * kind.itemsize))
+    return np.ndarray(sizes, kind, _memory(sizes, kind.itemsize))
 
 
 def _checked(shape: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
     """Raises ValueError or TypeError for what is no shape."""
-    return np.broadcast_to(np.uint8(0), shape).shape  # type: ignore[arg-type] # its type has ints alone
+    try:
+        sizes = tuple(map(index, shape if isinstance(shape, Iterable) else (shape,)))
+    except TypeError:
+        raise TypeError(f"shape={shape!r}: accepted are an integer and a sequence of integers") from None
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"shape={shape!r}: accepted are non-negative integers")
+    return sizes
 
 
-def _memory(size: int) -> Any:
-    """So many bytes of zeros, until the last reference is gone."""
+def _memory(shape: tuple[int, ...], itemsize: int) -> Any:
+    """Zeros for so many items, until the last reference is gone."""
+    size = math.prod(shape) * itemsize
+    if max((size, *shape)) > sys.maxsize:  # more than C's functions are told
+        raise ValueError(f"shape={shape}: accepted are arrays of up to {sys.maxsize} bytes")
+    try:
+        return _zeros(size)
+    except MemoryError as error:
+        raise MemoryError(f"shape={shape}: {str(error) or f'no memory of {size} bytes'}") from None
+
+
+def _zeros(size: int) -> Any:
     try:
         c_library = library() if size else None
     except LibraryError:

@@ -29,6 +29,11 @@ def first_slot(thread: int, slots: int, threads: int) -> int:
     return thread * slots // threads
 
 
+def slots_of(thread: int, slots: int, threads: int) -> int:
+    """How many of those of a job of `slots` this thread of each rank has."""
+    return first_slot(thread + 1, slots, threads) - first_slot(thread, slots, threads)
+
+
 def to_thread(half: int, slots: int, threads: int) -> tuple[int, int]:
     """The thread that has the job's `half`, and which of its own that is."""
     thread = (((half >> 1) + 1) * threads - 1) // slots
