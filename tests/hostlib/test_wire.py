@@ -181,7 +181,7 @@ def test_a_form_can_be_the_environments_the_communicators_or_the_calls(
             with pytest.raises(ValueError, match="wire='int4': accepted are auto, int32, int16, int8"):
                 alone.allreduce(value, wire="int4")  # type: ignore[arg-type]
     monkeypatch.setenv("P4REDUCE_WIRE", "narrow")
-    with pytest.raises(ValueError, match="wire='narrow'"):
+    with pytest.raises(ValueError, match="P4REDUCE_WIRE='narrow'"):
         Communicator(rank=0, world_size=1)
 
 
