@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +11,7 @@ import pytest
 from udp_switch import udp_switch
 
 from p4reduce.errors import CollectiveTimeout, P4ReduceError
-from p4reduce.local.engine import meeting
-from p4reduce.local.sharing import SharingEngine
+from p4reduce.local.sharing import SharingEngine, host_meeting
 from p4reduce.protocol import Membership
 from p4reduce.transport import open_transport
 
@@ -23,8 +21,7 @@ from .job import memberships
 
 def connect(membership: Membership) -> socket.socket:
     """As a rank does that is stopped before it has said which it is."""
-    text = f"{meeting(membership)} {membership.leader}"
-    name = f"\0p4reduce-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
+    name = f"\0{host_meeting(membership)}"
     silent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     until = time.monotonic() + 10
     while True:
