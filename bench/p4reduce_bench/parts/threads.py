@@ -48,7 +48,7 @@ class Found:
 
 
 def measure(setup: Setup, numel: int, slots: int, repeat: int) -> Found:
-    """Of the median of `repeat` allreduces. Raises ChildFailed, also for a wrong sum."""
+    """The rate of the median of `repeat` allreduces, and mean times. Raises ChildFailed, also for a wrong sum."""
     cases = [asdict(FIRST), asdict(Case(WORKERS, numel, "float32", 1.0, "all", "block"))]
     with Family() as family:
         switch, _, controller = start_switch(family, switch_options=["--threads", str(setup.switch)])
