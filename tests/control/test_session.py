@@ -136,8 +136,8 @@ def test_a_failure_is_told_once(controller: ScriptedController) -> None:
     assert controller.script.next().WhichOneof("message") == "unanswered"
     session.close()
     other = ready(controller)
-    other.fail("it ended", rank=0)
-    assert controller.script.next().failed == pb.Failed(message="it ended", rank=0)
+    other.fail("it ended \udc80", rank=0)
+    assert controller.script.next().failed == pb.Failed(message="it ended ?", rank=0)
     other.close()
     other.fail("too late")
 
