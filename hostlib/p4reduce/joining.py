@@ -125,10 +125,10 @@ class Seat:
             failure = P4ReduceError("it closed its communicator while operations were under way")
         elif failure is None and not well:
             failure = P4ReduceError("it ended the job")
-        if failure is not None:
-            tell_failure(self.session, failure)
-        self.engine.close(P4ReduceError("the communicator is closed"))
         try:
+            if failure is not None:
+                tell_failure(self.session, failure)
+            self.engine.close(P4ReduceError("the communicator is closed"))
             if failure is not None:
                 self.session.await_abort(LAST_WORD_S)
             elif on_heard is not None:

@@ -182,20 +182,27 @@ def test_a_sum_like_one_before_fails_as_any(pair: list[Communicator]) -> None:
         pair[0].allreduce(np.ones(16, np.float32))
 
 
-def test_an_interrupt_before_an_operation_leaves_none(alone: Communicator, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("call", ["again", "first", "async"])
+def test_an_interrupt_before_an_operation_leaves_none(
+    alone: Communicator, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
     array = np.ones(16, np.float32)
     alone.allreduce(array)
+    if call == "first":
+        array = np.ones(17, np.float32)
     engine: Any = alone._engine
 
     def interrupt(*_: object) -> int:
         raise KeyboardInterrupt
 
     library = engine._library
-    monkeypatch.setattr(engine, "_library", SimpleNamespace(**{**vars(library), "p4reduce_run": interrupt}))
+    calls = {"p4reduce_run": interrupt, "p4reduce_submit": interrupt}
+    monkeypatch.setattr(engine, "_library", SimpleNamespace(**{**vars(library), **calls}))
     with pytest.raises(KeyboardInterrupt):
-        alone.allreduce(array)
+        alone.allreduce_async(array) if call == "async" else alone.allreduce(array)
     monkeypatch.setattr(engine, "_library", library)
-    assert not alone._engine.busy
+    assert not engine.busy
+    assert not engine._under_way
     assert alone.allreduce(array) is array
 
 

@@ -192,17 +192,29 @@ class NativeEngine(Carrier):
         return any(self._library.p4reduce_await(self._handle, number, 0.0, c.Error.make()) == 0 for number in untold)
 
     def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> int | None:
-        number, request = self._enter(operation, name, timeout, on_end)
-        error = c.Error.make()
-        if self._library.p4reduce_submit(self._handle, request, None, error) == c.OK:
+        self.check()
+        number, error, status = next(self._numbers), c.Error.make(), None
+        try:
+            request = self._enter(number, operation, name, timeout, on_end)
+            status = self._library.p4reduce_submit(self._handle, request, None, error)
+        finally:
+            if status is None:
+                self._interrupted(number)
+        if status == c.OK:
             return number
         self._refused(number, error)
         return None
 
     def carry(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> None:
-        number, request = self._enter(operation, name, timeout, on_end)
-        ended, error = ctypes.c_int(), c.Error.make()
-        if self._library.p4reduce_run(self._handle, request, _PATIENCE_S, ended, error) != c.OK:
+        self.check()
+        number, ended, error, status = next(self._numbers), ctypes.c_int(), c.Error.make(), None
+        try:
+            request = self._enter(number, operation, name, timeout, on_end)
+            status = self._library.p4reduce_run(self._handle, request, _PATIENCE_S, ended, error)
+        finally:
+            if status is None:
+                self._interrupted(number)
+        if status != c.OK:
             self._refused(number, error)
         elif ended.value:
             self._waited(number, error)
@@ -228,9 +240,8 @@ class NativeEngine(Carrier):
             self._under_way[number] = _UnderWay(data, prepared.name, outcome.set)
             status = self._library.p4reduce_run(self._handle, request, _PATIENCE_S, ended, error)
         finally:
-            # Interrupted: where that was so early that there is no operation, nobody will tell of it.
-            if status is None and self._library.p4reduce_await(self._handle, number, 0.0, error) < 0:
-                self._under_way.pop(number, None)
+            if status is None:
+                self._interrupted(number)
         if status != c.OK:
             self._refused(number, error)
         elif ended.value and error.status == c.OK:
@@ -257,16 +268,19 @@ class NativeEngine(Carrier):
         if ended > 0:
             self._waited(number, error)
 
-    def _enter(self, operation: Operation, name: str, timeout: float, on_end: OnEnd) -> tuple[int, c.Request]:
-        self.check()
-        number = next(self._numbers)
+    def _enter(self, number: int, operation: Operation, name: str, timeout: float, on_end: OnEnd) -> c.Request:
         self._under_way[number] = _UnderWay(operation, name, on_end)
-        return number, c.Request.make(
+        return c.Request.make(
             **numbers_of(operation),
             timeout=timeout,
             name=name.encode(),
             context=number,
         )
+
+    def _interrupted(self, number: int) -> None:
+        """The call that begins the operation was: where so early that there is none, nobody will tell of it."""
+        if self._library.p4reduce_await(self._handle, number, 0.0, c.Error.make()) < 0:
+            self._under_way.pop(number, None)
 
     def _refused(self, number: int, error: c.Error) -> None:
         """The operation did not start."""
