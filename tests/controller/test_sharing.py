@@ -14,6 +14,7 @@ from rich.console import Console
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Heard, Placement
+from p4reduce_controller.fabric import Fabric
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.looking import look
 from p4reduce_controller.status import status_of
@@ -251,7 +252,7 @@ def test_a_look_finds_the_ranks_that_send() -> None:
 
     async def counted() -> pb.Counted:
         switch._connected.set()
-        return await look(desk.jobs.site, desk.installs[0], 0, [switch])
+        return await look(desk.installs[0], 0, {0: switch})
 
     assert asyncio.run(counted()) == pb.Counted(half=0, seq=6, ranks=[2, 4])
 
@@ -265,7 +266,7 @@ def test_people_see_who_sends_for_whom() -> None:
     async def asked() -> pb.StatusReply:
         switch = FakeSwitch(16)
         switch._connected.set()
-        return await status_of(desk.jobs, [switch], desk.now)
+        return await status_of(desk.jobs, Fabric([switch], desk.jobs), desk.now)
 
     status = asyncio.run(asked())
     gathers, job = sorted(status.jobs, key=lambda one: one.name)

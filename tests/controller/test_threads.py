@@ -154,7 +154,7 @@ def test_a_look_is_at_the_threads_own_slots() -> None:
         switch = FakeSwitch()
         switch._connected.set()
         switch.halves = dict.fromkeys(range(32), (0, 1))
-        return [(await look(desk.jobs.site, job, half, [switch])).half for half in range(14)], switch.log
+        return [(await look(job, half, {0: switch})).half for half in range(14)], switch.log
 
     looked, log = asyncio.run(work())
     assert looked == list(range(14))
