@@ -5,6 +5,7 @@ is given twice."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -105,32 +106,18 @@ class Fabric:
     async def add(self, spec: SwitchSpec) -> list[str]:
         """Raises Superseded too, where the switch is another controller's; then nothing has changed."""
         means = self._open()
-        if spec.name in {one.name for one in self._waiting}:
-            raise SettingsError(f"the switch {spec.name}: it waits already to take the place of another")
-        there = self._named(spec.name)
-        if there is not None and not self.members[there].leaving:
-            raise SettingsError(f"the switch {spec.name} is there already; remove it first, or give another name")
-        for number, member in self.members.items():
-            if self.switches[number].target == spec.config.target or member.address == spec.config.address:
-                if not member.leaving:
-                    raise SettingsError(f"the switch {spec.name} has an address in common with {member.name}")
-                self._waiting.append(spec)
-                return [f"the switch {spec.name} comes when {member.name} is gone from its address"]
-        self._site(spec)  # raises before anything is done
+        if (before := self._in_the_way(spec)) is not None:
+            self._waiting.append(spec)
+            return [f"the switch {spec.name} comes when {self.name(before)} is gone from its address"]
         switch = means.make(spec)
         away = ""
         try:
             await switch.look(ADD_TIMEOUT)
         except SwitchUnavailable as error:
             away = str(error)
-        self._site(spec)  # others may have gone meanwhile
-        there = self._named(spec.name)
-        number, self._next = self._next, self._next + 1
-        if there is not None:
-            self.members[there].replaced = True
-        self.members[number] = Member(spec.name, spec.config.address, spec.uplink, spec.config.fixed, spec)
-        self.switches[number] = switch
-        self._jobs.switch_comes(number, spec.config.address, spec.config.fixed)
+        if self._in_the_way(spec) is not None:  # others may have come or gone meanwhile
+            raise SettingsError(f"the switch {spec.name}: another has come meanwhile; try again")
+        number = self._enter(spec, switch)
         self._change_site()
         try:
             await switch.start(means.listener(number), 0.0 if away else ADD_TIMEOUT)
@@ -185,7 +172,9 @@ class Fabric:
                 continue
             held = self._jobs.held_at(number)
             if not held:
-                self._remove(number)
+                with contextlib.suppress(SettingsError):  # the last root, or others are below it: it waits for others
+                    self._site(self._heirs(number), less=number)
+                    self._remove(number)
             elif member.now and self.switches[number].problem and all(job.over for job in held):
                 self.switches[number].give_up()
 
@@ -208,26 +197,67 @@ class Fabric:
             there = there.replace("run there", "ended")
         return [f"the switch {member.name} is removed when it is free; {there}"]
 
+    def _in_the_way(self, spec: SwitchSpec) -> int | None:
+        """The one that leaves and has its address as yet. Raises SettingsError where it cannot come at all."""
+        if spec.name in {one.name for one in self._waiting}:
+            raise SettingsError(f"the switch {spec.name}: it waits already to take the place of another")
+        there = self._named(spec.name)
+        if there is not None and not self.members[there].leaving:
+            raise SettingsError(f"the switch {spec.name} is there already; remove it first, or give another name")
+        same = [number for number in self.members if self._shares(number, spec)]
+        if staying := [self.name(number) for number in same if not self.members[number].leaving]:
+            raise SettingsError(f"the switch {spec.name} has an address in common with {staying[0]}")
+        self._site([spec])
+        return same[0] if same else None
+
+    def _shares(self, number: int, spec: SwitchSpec) -> bool:
+        """Its P4Runtime server, or where workers send to."""
+        return self.switches[number].target == spec.config.target or self.members[number].address == spec.config.address
+
+    def _enter(self, spec: SwitchSpec, switch: Aggregator) -> int:
+        """Returns its number. `_change_site` has to follow."""
+        number, self._next = self._next, self._next + 1
+        there = self._named(spec.name)
+        if there is not None:
+            self.members[there].replaced = True
+        self.members[number] = Member(spec.name, spec.config.address, spec.uplink, spec.config.fixed, spec)
+        self.switches[number] = switch
+        self._jobs.switch_comes(number, spec.config.address, spec.config.fixed)
+        return number
+
+    def _heirs(self, number: int) -> list[SwitchSpec]:
+        """Who waits for that one alone."""
+        others = self.members.keys() - {number}
+        return [
+            spec
+            for spec in self._waiting
+            if self._shares(number, spec) and not any(self._shares(other, spec) for other in others)
+        ]
+
     def _remove(self, number: int) -> None:
+        """With who has waited for that in its place."""
         assert self._means is not None
+        heirs = {}
+        for spec in self._heirs(number):
+            self._waiting.remove(spec)
+            switch = self._means.make(spec)
+            heirs[self._enter(spec, switch)] = switch
         member, switch = self.members.pop(number), self.switches.pop(number)
         self._change_site()
         self._jobs.switch_goes(number)
-        self._means.tasks.start(self._close(switch, member.name), f"the end of the switch {member.name}")
+        self._means.tasks.start(self._hand_over(member.name, switch, heirs), f"the end of the switch {member.name}")
 
-    async def _close(self, switch: Aggregator, name: str) -> None:
+    async def _hand_over(self, name: str, switch: Aggregator, heirs: Mapping[int, Aggregator]) -> None:
+        assert self._means is not None
         try:
             await switch.close()
         except Exception:
             log.exception("closing the connection to the switch %s", name)
         log.warning("the switch %s at %s is removed", name, switch.target)
-        waiting, self._waiting = self._waiting, []
-        for spec in waiting:
-            try:
-                for line in await self.add(spec):
-                    log.warning("%s", line)
-            except Exception as error:
-                log.error("the switch %s is not added: %s", spec.name, error)
+        for number, heir in heirs.items():
+            log.warning("the switch %s at %s comes in its place", self.name(number), heir.target)
+            with contextlib.suppress(SwitchUnavailable):
+                await heir.start(self._means.listener(number), ADD_TIMEOUT)
 
     def _change_site(self) -> None:
         """After members have changed."""
@@ -239,14 +269,17 @@ class Fabric:
             if now != before[number] and now != _NO_UPLINK:
                 self._means.find_child(number)
 
-    def _site(self, more: SwitchSpec | None = None) -> Site:
-        """Of all that are not replaced; of those that leave, only such as still have a parent. `more`: one that may
-        come. Raises SettingsError."""
-        last = max(self.members, default=-1) + 1
-        every = {number: one for number, one in self.members.items() if not one.replaced}
-        if more is not None:
-            every = {number: one for number, one in every.items() if one.name != more.name}
-            every[last] = Member(more.name, more.config.address, more.uplink, {})
+    def _site(self, more: Sequence[SwitchSpec] = (), less: int | None = None) -> Site:
+        """Of all that are not replaced; of those that leave, only such as still have a parent. `more`: that may come,
+        and `less`: that may go. Raises SettingsError."""
+        names_of_more = [spec.name for spec in more]
+        every = {
+            number: one
+            for number, one in self.members.items()
+            if not one.replaced and number != less and one.name not in names_of_more
+        }
+        for number, spec in enumerate(more, self._next):
+            every[number] = Member(spec.name, spec.config.address, spec.uplink, {})
         while orphans := {
             number
             for number, one in every.items()
@@ -263,6 +296,8 @@ class Fabric:
             trees = Trees(names, {at: Uplink(port, names.index(parent)) for at, (port, parent) in ways.items()})
         except ValueError as error:
             raise SettingsError(str(error)) from None
+        if not names:
+            raise SettingsError("no switch would be left, and no job can be without one")
         if len(trees.roots) > MAX_AGGREGATORS:
             raise SettingsError(f"{len(trees.roots)} switches without a parent: up to {MAX_AGGREGATORS} are accepted")
         addresses = tuple(every[number].address for number in order)

@@ -236,7 +236,7 @@ def test_a_switch_is_drained_and_then_removed(changing: Changing) -> None:
     assert running.session.aborted is None
     leave(changing, running)
     wait_until(lambda: SECOND not in changing.status(), "it to be gone")
-    wait_until(lambda: changing.switches[1].log[-1] == "close", "the connection to end")
+    wait_until(lambda: changing.done(changing.switches[1])[-1] == "close", "the connection to end")
     assert changing.done(changing.switches[1]) == ["install", "reset", "fence", "forget", "close"]
     job = changing.loop.run(changing.service.status()).jobs[0]
     assert (job.name, len(job.pools), len(job.members[0].places)) == ("next", 1, 1)
@@ -289,7 +289,8 @@ def test_a_switch_is_replaced_at_its_address_when_its_jobs_are_over(changing: Ch
     assert changing.add(SECOND, **same) == [f"the switch {SECOND} comes when {SECOND} is gone from its address"]
     leave(changing, running)
     wait_until(lambda: "fake 1" in changing.made, "the new one to come")
-    wait_until(lambda: not changing.status()[SECOND].leaving, "the old one to be gone")
+    wait_until(lambda: len(changing.loop.run(changing.service.status()).switches) == 2, "the old one to be gone")
+    wait_until(lambda: changing.made["fake 1"].listener is not None, "it to be started")
     assert len(ready([changing.rank(0, 1, job="next")])[0].aggregators) == 2
 
 
@@ -388,6 +389,48 @@ def test_a_file_that_is_read_again(changing: Changing) -> None:
     wait_until(lambda: len(changing.loop.run(changing.service.status()).switches) == 3, "the old one to be gone")
     assert changing.status()["leaf"].parent == "spine"
     assert changing.loop.run(changing.service.reload(changed)) == ["slots has changed, which takes a restart"]
+
+
+def test_the_only_switch_is_replaced_at_its_address(changing: Changing) -> None:
+    """As when the file has other ports for it; it never is without a switch."""
+    running = changing.rank(0, 1, job="running")
+    ready([running])
+    alone = {"name": FIRST, "switch": "fake", "address": [FIRST], "ports": [1, 2]}
+    after = load(None, {"switches": [alone], "switch_insecure": True})
+    changing.loop.run(changing.service.reload(after))
+    refused = changing.rank(0, 1, job="next")
+    assert f"the switch {FIRST} cannot be used: it is being removed" in str(refused.outcome())
+    leave(changing, running)
+    wait_until(lambda: list(changing.status()) == [FIRST] and not changing.status()[FIRST].leaving, "the new one")
+    wait_until(lambda: changing.made["fake"].listener is not None, "it to be started")
+    ready([changing.rank(0, 1, job="later")])
+    assert changing.done(changing.made["fake"]) == ["install", "reset"]
+
+
+def test_the_last_stays_where_nothing_else_comes(changing: Changing, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look(*_: object) -> None:
+        raise Superseded("another controller is its primary")
+
+    monkeypatch.setattr(FakeSwitch, "look", look)
+    after = load(None, {"switches": [one("other", "10.0.0.1")], "switch_insecure": True})
+    said = changing.loop.run(changing.service.reload(after))
+    assert "the switch other is not added: another controller is its primary" in said
+    wait_until(lambda: len(changing.status()) == 1, "one to go")
+    refused = changing.rank(0, 1)
+    assert "cannot be used: it is being removed" in str(refused.outcome())
+    monkeypatch.undo()
+    changing.loop.run(changing.service.reload(after))
+    wait_until(lambda: list(changing.status()) == ["other"], "the other to be there alone")
+
+
+def test_who_has_others_below_it_stays_until_they_go(changing: Changing) -> None:
+    changing.add("leaf", uplink={"port": UP, "to": SECOND})
+    first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
+    changing.loop.run(changing.service.reload(load(None, {"switches": [first], "switch_insecure": True})))
+    ready([changing.rank(0, 1)])  # ticks have gone by
+    assert changing.status()[SECOND].leaving
+    changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name="leaf"))
+    wait_until(lambda: list(changing.status()) == [FIRST], "both to go")
 
 
 def test_what_people_added_stays_when_the_file_is_read_again(changing: Changing) -> None:
