@@ -166,7 +166,14 @@ class Aggregator(Protocol):
     async def close(self, *, keep: bool = False) -> None:
         """Disconnects, after taking every entry off the switch unless they are to stay."""
 
-    async def wait_connected(self) -> None: ...
+    async def wait_connected(self) -> None:
+        """Or given up."""
+
+    def give_up(self) -> None:
+        """It is away, and is not waited for any more: what it holds is nobody's concern."""
+
+    @property
+    def given_up(self) -> bool: ...
 
     async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int) -> None:
         """Sends a full HELLO of the switch's own out of a port, of job 0."""

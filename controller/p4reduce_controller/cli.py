@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
@@ -33,7 +34,10 @@ Controller = Annotated[
     str, typer.Option("--controller", help="HOST:PORT of the controller.", envvar="P4REDUCE_CONTROLLER")
 ]
 TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with the controller's token.")]
-TlsCa = Annotated[Path | None, typer.Option("--tls-ca", help="Use TLS, and trust the authorities in this PEM file.")]
+TlsCa = Annotated[
+    Path | None,
+    typer.Option("--tls-ca", help="Use TLS, and trust the authorities in this PEM file.", envvar="P4REDUCE_TLS_CA"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -55,8 +59,9 @@ def controller(
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(message)s")
     try:
-        settings = load(config, {key: SCHEMA[key].of_option(given) for key, given in options.items()})
-        asyncio.run(run(settings, switch_timeout, lambda service: _say_ready(service, as_json)))
+        given = {key: SCHEMA[key].of_option(one) for key, one in options.items()}
+        again = (lambda: load(config, given)) if config is not None else None
+        asyncio.run(run(load(config, given), switch_timeout, lambda service: _say_ready(service, as_json), again))
     except (SettingsError, PipelineError, StateError, SwitchError, ListenError, OSError) as error:
         _fail(str(error))
 
@@ -115,7 +120,7 @@ def _ask(
 ) -> _T:
     tls = Tls(tls_ca) if tls_ca is not None else None
     try:
-        token = token_file.read_text().strip() if token_file is not None else None
+        token = token_file.read_text().strip() if token_file is not None else os.environ.get("P4REDUCE_TOKEN")
         with open_channel(address, tls) as channel:
             return call(rpc.JobsStub(channel), (("authorization", f"Bearer {token}"),) if token else ())
     except grpc.RpcError as error:

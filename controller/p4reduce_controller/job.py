@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from enum import Enum
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Heard, Placement
 from p4reduce_controller.pools import SlotRange
+from p4reduce_controller.site import Site
 
 Session = object  # whatever the caller tells its streams apart by
 
@@ -60,8 +62,9 @@ class Job:
 
     Before all ranks have been heard, it only has those of switches that every job needs. `placements`: what each switch
     that takes part is told, by its number, once all ranks have been heard. `more_numbers`: numbers and generations by
-    which switches know the shares of its ranks' threads but the first. What is by switch, here and of members, is by
-    the places of `Site.for_threads` then.
+    which switches know the shares of its ranks' threads but the first. `site`: the switches that there were for it
+    when it began. What is by switch, here and of members, is by the places of `site.for_threads`. `left_out`: what
+    could not be used then, for people; `barred`: the places of those that are in `site` all the same.
     """
 
     name: str
@@ -75,6 +78,7 @@ class Job:
     started: float
     deadline: float  # of the gathering
     abort_secret: int = field(repr=False)  # 64 bits that only its ranks are told, and every ABORT to them has
+    site: Site = field(repr=False)
     state: State = State.GATHERING
     members: dict[int, Member] = field(default_factory=dict)
     placements: dict[int, Placement] = field(default_factory=dict)
@@ -82,6 +86,9 @@ class Job:
     more_numbers: tuple[tuple[int, int], ...] = ()
     unanswered: dict[int, int] = field(default_factory=dict)  # by rank, the half that it asks about
     looking: bool = False  # into the switches, for one of these
+    left_out: list[str] = field(default_factory=list)
+    barred: frozenset[int] = frozenset()
+    stragglers: tuple[list[int], float] = ([], -math.inf)  # not counted where one asked, and when that was
 
     @property
     def numbers(self) -> tuple[tuple[int, int], ...]:
@@ -92,6 +99,11 @@ class Job:
     def threads(self) -> int:
         """Of each rank."""
         return len(self.numbers)
+
+    @property
+    def holds(self) -> set[int]:
+        """The switches at which it has slots, by the controller's numbers."""
+        return {self.site.number(at) for at in self.ranges}
 
     @property
     def over(self) -> bool:

@@ -6,29 +6,46 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Heard
+from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.hosts import Hosts
 from p4reduce_controller.job import Job
 from p4reduce_controller.numbers import JobNumbers, NumbersExhausted
-from p4reduce_controller.placement import Site, check_kept, check_room, find_slots, place
+from p4reduce_controller.placement import check_kept, check_room, find_slots, place
 from p4reduce_controller.pools import SlotPool
+from p4reduce_controller.site import Site
 
 
 class Registry:
     """A job that is over has no name any more, but keeps its number and slots until it is freed."""
 
-    def __init__(self, site: Site, numbers: JobNumbers, fixed: Sequence[Mapping[str, int]] = ()) -> None:
-        """`fixed`: of each switch, the ports of MAC addresses that do not have to be learned."""
-        self.site = site
-        self.hosts = tuple(Hosts(one, site.addresses) for one in fixed or [{}] * len(site.addresses))
-        self.pools = tuple(SlotPool(site.layout.slots) for _ in site.addresses)
+    def __init__(self, numbers: JobNumbers) -> None:
+        self.hosts: dict[int, Hosts] = {}  # by the controller's numbers of switches, as are pools
+        self.pools: dict[int, SlotPool] = {}
+        self._addresses: dict[int, Endpoint] = {}
         self._numbers = numbers
         self._by_number: dict[int, Job] = {}
         self._by_name: dict[str, Job] = {}
         self._threads: dict[tuple[int, int], tuple[Job, int]] = {}  # by number and generation
+
+    def switch_comes(self, number: int, slots: int, address: Endpoint, fixed: Mapping[str, int]) -> None:
+        """`fixed`: the ports of MAC addresses that do not have to be learned."""
+        self._addresses[number] = address
+        self.pools[number] = SlotPool(slots)
+        self.hosts[number] = Hosts(fixed, ())
+        self._know_each_other()
+
+    def switch_goes(self, number: int) -> None:
+        """No job holds slots there."""
+        del self._addresses[number], self.pools[number], self.hosts[number]
+        self._know_each_other()
+
+    def _know_each_other(self) -> None:
+        for hosts in self.hosts.values():
+            hosts.meet(self._addresses.values())
 
     def __iter__(self) -> Iterator[Job]:
         """All that hold slots."""
@@ -52,16 +69,16 @@ class Registry:
 
     def site_of(self, job: Job) -> Site:
         """As the job sees it."""
-        return self.site.for_threads(job.threads)
+        return job.site.for_threads(job.threads)
 
-    def found(self, join: pb.Join, slots: int, first_seq: int, rejoin_time: float, now: float) -> Job:
+    def found(self, join: pb.Join, base: Site, slots: int, first_seq: int, rejoin_time: float, now: float) -> Job:
         """A new job for its first rank. Raises PoolFull or NumbersExhausted; then nothing is taken."""
-        site = self.site.for_threads(join.threads or 1)
+        site = base.for_threads(join.threads or 1)
         check_room(site, slots, self.pools)
         ranges = find_slots(site, slots, self.pools, site.always_needed)
         (number, generation), *more_numbers = self._take_numbers(site.threads)
         for at, taken in ranges.items():
-            self.pools[at % site.switches].take(taken)
+            self.pools[site.number(at)].take(taken)
         job = Job(
             name=join.job,
             number=number,
@@ -74,6 +91,7 @@ class Registry:
             started=now,
             deadline=math.inf,
             abort_secret=secrets.randbits(64),
+            site=base,
             more_numbers=tuple(more_numbers),
         )
         self._enter(job)
@@ -100,7 +118,7 @@ class Registry:
         site = self.site_of(job)
         more = find_slots(site, job.slots, self.pools, [one for one in switches if one not in job.ranges])
         for at, taken in more.items():
-            self.pools[at % site.switches].take(taken)
+            self.pools[site.number(at)].take(taken)
         job.ranges |= more
 
     def resume(self, jobs: Iterable[Job]) -> None:
@@ -119,7 +137,7 @@ class Registry:
         site = self.site_of(job)
         check_kept(site, job)
         for at, taken in job.ranges.items():
-            self.pools[at % site.switches].take(taken)
+            self.pools[site.number(at)].take(taken)
         for member in job.members.values():
             for at, heard in member.heard.items():
                 if problem := self.claim(job, at, heard):
@@ -129,8 +147,8 @@ class Registry:
 
     def claim(self, job: Job, at: int, heard: Heard) -> str:
         """One of the job's ranks was heard at that place. Returns why that cannot be, or ""."""
-        thread, switch = divmod(at, self.site.switches)
-        return self.hosts[switch].claim(heard.sender, heard.port, job.numbers[thread][0])
+        thread = at // job.site.switches
+        return self.hosts[job.site.number(at)].claim(heard.sender, heard.port, job.numbers[thread][0])
 
     def give_up_name(self, job: Job) -> None:
         """The job is over."""
@@ -140,9 +158,9 @@ class Registry:
         """Every switch has forgotten the job."""
         del self._by_number[job.number]
         for at, taken in job.ranges.items():
-            self.pools[at % self.site.switches].give_back(taken)
+            self.pools[job.site.number(at)].give_back(taken)
         for number, generation in job.numbers:
             del self._threads[number, generation]
-            for hosts in self.hosts:
+            for hosts in self.hosts.values():
                 hosts.release(number)
             self._numbers.give_back(number)

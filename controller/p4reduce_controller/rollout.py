@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from enum import Enum
 from typing import Any, Protocol
 
@@ -66,7 +66,7 @@ class Rollout:
     def __init__(
         self,
         job: Job,
-        switches: Sequence[Aggregator],
+        switches: Mapping[int, Aggregator],
         progress: Progress,
         stopping: asyncio.Event,
         stage: Stage = Stage.INSTALLING,
@@ -109,8 +109,8 @@ class Rollout:
         self.stage = stage
 
     def _places(self) -> list[tuple[Aggregator, Placement]]:
-        count = len(self._switches)
-        return [(self._switches[at % count], placement) for at, placement in self._job.placements.items()]
+        number = self._job.site.number
+        return [(self._switches[number(at)], placement) for at, placement in self._job.placements.items()]
 
     # On.
 
@@ -150,7 +150,7 @@ class Rollout:
         fenced = await self._insist(switch, "fencing it", lambda: switch.fence(placement))
         abort = self._packet()
         # Where a switch is away, ranks shall hear that first, from the service.
-        if abort is not None and placement.has_ranks and not any(one.problem for one in self._switches):
+        if abort is not None and placement.has_ranks and not any(one.problem for one in self._switches.values()):
             worker = abort.rank if abort.HasField("rank") else None
             try:
                 await _in_time(switch, "an ABORT", switch.abort(placement, worker, abort.reason))
@@ -174,6 +174,8 @@ class Rollout:
                 await _in_time(switch, doing, work())
                 return True
             except SwitchUnavailable:
+                if switch.given_up:
+                    return True
                 if self._stopping.is_set():
                     return False
                 await first_of(switch.wait_connected(), self._stopping.wait())

@@ -7,6 +7,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 
 from p4reduce_controller.jobs import Jobs
@@ -15,6 +16,7 @@ from p4reduce_controller.program import Program, load_schema
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.service import Service
 from p4reduce_controller.settings import Settings, read
+from p4reduce_controller.specs import SwitchSpec, specs_of
 from p4reduce_controller.startup import LATECOMERS, start_switches
 from p4reduce_controller.state import StateFile
 from p4reduce_controller.switch import P4RuntimeSwitch
@@ -28,30 +30,34 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
     """
     config = _service_config(settings)
     program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None, settings.mtu))
-    configs, trees = settings.switch_configs(), settings.trees()
-    tls = settings.switch_tls()
-    switches = [P4RuntimeSwitch(one, program, settings.election, tls) for one in configs]
+    specs, trees, tls = specs_of(settings), settings.trees(), settings.switch_tls()
+
+    def make(spec: SwitchSpec, *, first: bool = False) -> P4RuntimeSwitch:
+        election = settings.election if first else replace(settings.election, take_over=False)
+        return P4RuntimeSwitch(spec.config, program, election, tls)
+
+    switches = [make(spec, first=True) for spec in specs]
     async with AsyncExitStack() as ends:  # each comes about whatever the others raise, the last one here first
         state = ends.enter_context(closing(StateFile(Path(settings.state)))) if settings.state else None
         jobs = Jobs(
             program.layout,
             [switch.address for switch in switches],
             trees=trees,
-            fixed=[one.fixed for one in configs],
+            fixed=[spec.config.fixed for spec in specs],
             rejoin_time=settings.rejoin_time,
             default_slots=settings.slots,
             returns=state is not None,
-            absence=lambda number: switches[number].absence,
+            absence=lambda number: service.fabric.absence(number),
         )
         service = Service(switches, jobs, config, state)
         service.bind()
-        for switch in reversed(switches):
-            ends.push_async_callback(_close, switch, service)
+        ends.push_async_callback(service.fabric.close, lambda: service.has_kept_jobs)
         ends.push_async_callback(service.close)
         await ends.enter_async_context(_metrics(settings.metrics, service))
         service.restore()
         await start_switches(switches, service, switch_timeout)
         await service.find_children(min(switch_timeout, LATECOMERS))
+        service.open(settings, make, specs)
         await service.start()
         yield service
 
@@ -67,12 +73,13 @@ def _service_config(settings: Settings) -> ServiceConfig:
     )
 
 
-async def _close(switch: P4RuntimeSwitch, service: Service) -> None:
-    await switch.close(keep=service.has_kept_jobs)
-
-
-async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Service], None]) -> None:
-    """Serves until SIGINT or SIGTERM.
+async def run(
+    settings: Settings,
+    switch_timeout: float,
+    on_ready: Callable[[Service], None],
+    again: Callable[[], Settings] | None = None,
+) -> None:
+    """Serves until SIGINT or SIGTERM. At SIGHUP, `again` reads the settings anew, for the switches among them.
 
     Jobs that a state file has carry on after SIGTERM, but not after SIGINT. Raises what the service failed with.
     """
@@ -89,6 +96,8 @@ async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Ser
                 task.cancel()
 
             handle(signal.SIGINT, end_jobs_too)
+            if again is not None:
+                handle(signal.SIGHUP, service.read_again, again)
             on_ready(service)
             await service.over.wait()
             assert service.failure is not None

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -19,12 +19,17 @@ from p4reduce_controller.admission import LONGEST_NAME
 from p4reduce_controller.aggregator import Aggregator, Direction, Heard, Listener, SwitchError, SwitchUnavailable
 from p4reduce_controller.clock import Clock
 from p4reduce_controller.effects import Answer, Install, Look, Remove, Tell
+from p4reduce_controller.fabric import Fabric, Means
 from p4reduce_controller.hosts import problem_of
 from p4reduce_controller.job import Job, State
 from p4reduce_controller.jobs import BROKEN, Jobs
 from p4reduce_controller.listening import ServiceConfig, bound_server
 from p4reduce_controller.looking import look
+from p4reduce_controller.operations import Operations
+from p4reduce_controller.settings import Settings
+from p4reduce_controller.specs import SwitchSpec
 from p4reduce_controller.state import StateError, StateFile
+from p4reduce_controller.state_names import Setup
 from p4reduce_controller.status import status_of
 from p4reduce_controller.streams import Context, ProtocolError, Stream
 from p4reduce_controller.supervisor import Supervisor
@@ -36,7 +41,7 @@ TICK = 0.1
 LOOK_AFTER = 0.5  # seconds from a rank's question to the look, so that ranks cannot keep the switches busy
 
 
-class Service(rpc.JobsServicer):
+class Service(Operations, rpc.JobsServicer):
     """`over` is set when it cannot go on, for the reason that is in `failure`.
 
     With a state file, jobs that are ready outlive the service while `keeps_jobs` holds, for the next one to `restore`.
@@ -45,11 +50,13 @@ class Service(rpc.JobsServicer):
     def __init__(
         self, switches: Sequence[Aggregator], jobs: Jobs, config: ServiceConfig, state: StateFile | None = None
     ) -> None:
+        super().__init__()
         self.keeps_jobs = state is not None
         self.over = asyncio.Event()
         self.failure: BaseException | None = None
         self.listen = ""
-        self._switches = tuple(switches)
+        self.fabric = Fabric(switches, jobs)
+        self._switches: Mapping[int, Aggregator] = self.fabric.switches
         self._jobs = jobs
         self._config = config
         self._state = state
@@ -66,14 +73,14 @@ class Service(rpc.JobsServicer):
         """Takes up the jobs of an earlier service, before the switches are started. Raises StateError."""
         if self._state is None:
             return
-        jobs, children = self._state.load(self._switches, self._jobs.site.trees, self._clock())
+        jobs, children = self._state.load(Setup(self._switches, lambda: self._jobs.site), self._clock())
         try:
             self._jobs.restore(jobs, children)
         except ValueError as error:
             raise self._state.refusal(str(error)) from None
         for job in jobs:
             for at, placement in job.placements.items():
-                self._switches[at % len(self._switches)].expect(placement)
+                self._switches[job.site.number(at)].expect(placement)
             self._supervisor.resume(job)
             log.info("job %r (%d.%d) carries on: %d ranks", job.name, job.number, job.generation, job.world_size)
 
@@ -112,12 +119,18 @@ class Service(rpc.JobsServicer):
         while not self._supervisor.stopping.is_set():
             self._jobs.tick(self._clock())
             self._carry_out()
+            self.fabric.sweep()
             await asyncio.sleep(TICK)
 
     def _fail(self, error: BaseException) -> None:
         """A task has ended that deadlines or a job's slots depend on: without it the service only looks alive."""
         self.failure = self.failure or error
         self.over.set()
+
+    def open(self, settings: Settings, make: Callable[[SwitchSpec], Aggregator], specs: Sequence[SwitchSpec]) -> None:
+        """From now on switches may come and go. `specs`: of those that there are."""
+        self.settings = settings
+        self.fabric.open(Means(make, self.listener, self.find_child, self._tasks), specs)
 
     # What the switches report.
 
@@ -130,51 +143,64 @@ class Service(rpc.JobsServicer):
 
         Those that are not heard in time are logged, and go on with it; jobs that need them are refused meanwhile.
         """
-        trees = self._jobs.site.trees
-        self._hellos = {secrets.randbits(64): child for child in trees.uplinks}
-        self._tasks.start(self._say_hellos(), "uplinks")
+        site = self._jobs.site
+        for child in site.trees.uplinks:
+            self.find_child(site.number(child))
         deadline = self._clock() + timeout
         while any(map(self._can_be_heard, self._hellos.values())) and self._clock() < deadline:
             await asyncio.sleep(TICK)
         for child in filter(self._can_be_heard, self._hellos.values()):
-            uplink = trees.uplinks[child]
+            port, parent = self.fabric.uplink(child)
             log.warning(
                 "no HELLO of the switch %s, sent out of its port %d for %g s, has reached its parent %s at %s",
-                *(trees.names[child], uplink.port, timeout),
-                *(trees.names[uplink.parent], self._switches[uplink.parent].address),
+                *(self.fabric.name(child), port, timeout),
+                *(self.fabric.name(parent), self._switches[parent].address),
             )
+
+    def find_child(self, child: int) -> None:
+        """It has to be heard by its parent from now on, which is another or new."""
+        self._jobs.forget_child(child)
+        self._hellos = {nonce: other for nonce, other in self._hellos.items() if other != child}
+        if not self._hellos:
+            self._tasks.start(self._say_hellos(), "uplinks")
+        self._hellos[secrets.randbits(64)] = child
 
     async def _say_hellos(self) -> None:
         while self._hellos:
             for nonce, child in list(self._hellos.items()):
-                uplink = self._jobs.site.trees.uplinks[child]
-                if self._can_be_heard(child):
+                port, parent = self.fabric.uplink(child)
+                if parent < 0:  # it was removed, or has none any more
+                    self._hellos.pop(nonce, None)
+                elif self._can_be_heard(child):
                     try:
-                        to = self._switches[uplink.parent].address
-                        await apart(self._switches[child].say_hello(uplink.port, to, child % 256, nonce))
+                        to = self._switches[parent].address
+                        await apart(self._switches[child].say_hello(port, to, child % 256, nonce))
                     except (SwitchError, Interrupted) as error:
                         log.info("a HELLO to its parent: %s", error)
             await asyncio.sleep(TICK)
 
     async def _say_hello(self, switch: int, hello: Heard) -> None:
         """In answer to one that was heard there."""
-        with contextlib.suppress(SwitchError, Interrupted):  # the rank asks again
-            await apart(self._switches[switch].say_hello(hello.port, hello.sender, hello.worker, hello.nonce))
+        if (there := self._switches.get(switch)) is not None:
+            with contextlib.suppress(SwitchError, Interrupted):  # the rank asks again
+                await apart(there.say_hello(hello.port, hello.sender, hello.worker, hello.nonce))
 
     def _can_be_heard(self, child: int) -> bool:
         """It and its parent are there."""
-        parent = self._jobs.site.trees.uplinks[child].parent
-        return not self._switches[child].problem and not self._switches[parent].problem
+        _, parent = self.fabric.uplink(child)
+        return parent >= 0 and not self._switches[child].problem and not self._switches[parent].problem
 
     def awaits(self, nonce: int) -> bool:
         """A switch that has not been heard by its parent has it, or a rank of a job."""
         return nonce in self._hellos or self._jobs.awaits(nonce)
 
     def heard(self, switch: int, hello: Heard) -> None:
+        if switch not in self._switches:
+            return  # it was removed meanwhile
         child = self._hellos.get(hello.nonce)
-        if hello.job == 0 and child is not None and self._jobs.site.trees.uplinks[child].parent == switch:
+        if hello.job == 0 and child is not None and self.fabric.uplink(child)[1] == switch:
             if problem := problem_of(hello.sender):
-                log.warning("a HELLO of the switch %s: %s", self._jobs.site.trees.names[child], problem)
+                log.warning("a HELLO of the switch %s: %s", self.fabric.name(child), problem)
                 return
             del self._hellos[hello.nonce]
             self._jobs.child_heard(child, hello)
@@ -183,8 +209,8 @@ class Service(rpc.JobsServicer):
             self._carry_out()
 
     def connected(self, switch: int, lost_jobs: frozenset[int]) -> None:
-        if self._supervisor.stopping.is_set():
-            return  # the next controller will see for itself
+        if self._supervisor.stopping.is_set() or switch not in self._switches:
+            return  # the next controller will see for itself, or nobody needs it any more
         why = f"the switch at {self._switches[switch].target} was restarted and lost the job's state"
         for job in self._jobs.live:
             if any(number in lost_jobs for number, _ in job.numbers):
@@ -193,7 +219,7 @@ class Service(rpc.JobsServicer):
 
     def _switches_away(self) -> str:
         """Said to those who lose a rank, which may have given up because of that."""
-        away = [switch for switch in self._switches if switch.problem]
+        away = [switch for switch in self._switches.values() if switch.problem]
         return "".join(f"; the switch at {switch.address} is away: {switch.problem}" for switch in away)
 
     # Effects.
@@ -223,7 +249,7 @@ class Service(rpc.JobsServicer):
         await asyncio.sleep(LOOK_AFTER)
         found = None
         try:
-            found = await look(self._jobs.site, job, half, self._switches)
+            found = await look(job, half, self._switches) if not job.over else None
         except (SwitchError, Interrupted) as error:
             log.info("job %r: what a rank waits for: %s", job.name, error)
         except Exception:  # an answer that cannot be had costs nobody else anything
@@ -291,14 +317,14 @@ class Service(rpc.JobsServicer):
 
     async def status(self) -> pb.StatusReply:
         """What there is to know. Counters are missing while their switch is away."""
-        return await status_of(self._jobs, self._switches, self._clock())
+        return await status_of(self._jobs, self.fabric, self._clock())
 
     async def SetLoss(self, request: pb.SetLossRequest, context: Any) -> pb.SetLossReply:
         if not 0 <= request.rate <= 1:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"rate={request.rate}: 0 to 1 is accepted")
         if not 0 <= request.port < 512:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"port={request.port}: 0 to 511 is accepted")
-        known = [switch.target for switch in self._switches]
+        known = [switch.target for switch in self._switches.values()]
         if request.switch and request.switch not in known:
             reason = f"switch={request.switch[:LONGEST_NAME]!r}: accepted are {', '.join(known)}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
@@ -313,7 +339,7 @@ class Service(rpc.JobsServicer):
         directions: tuple[Direction, ...] = ("in", "out")
         excluded = {pb.IN: "out", pb.OUT: "in"}.get(request.direction)
         try:
-            for switch in self._switches:
+            for switch in list(self._switches.values()):
                 if request.switch in ("", switch.target):
                     for direction in directions:
                         if direction != excluded:

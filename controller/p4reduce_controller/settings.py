@@ -345,14 +345,17 @@ SCHEMA = settings_of(Settings)
 
 def load(file: Path | None, options: Mapping[str, Any]) -> Settings:
     """Settings from the file, where there is one, and the options that are not None. Raises SettingsError."""
-    values: dict[str, Any] = {}
-    if file is not None:
-        try:
-            values = tomllib.loads(read(str(file)).decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SettingsError(f"--config {file}: {error}") from None
+    values = parsed(file, "--config") if file is not None else {}
     values |= {key: value for key, value in options.items() if value is not None}
     return Settings(**check(values, SCHEMA, f"--config {file}"))
+
+
+def parsed(file: Path, option: str) -> dict[str, Any]:
+    """What stands in a TOML file. Raises SettingsError, which names it as the option's."""
+    try:
+        return dict(tomllib.loads(read(str(file)).decode()))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{option} {file}: {error}") from None
 
 
 def read(path: str) -> bytes:

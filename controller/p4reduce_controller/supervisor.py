@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Aggregator
@@ -18,7 +18,7 @@ CLOSE_TIMEOUT = 3.0
 class Supervisor:
     """Nothing that happens to a stream of a rank reaches a rollout: it ends when its job is off the switches."""
 
-    def __init__(self, switches: Sequence[Aggregator], progress: Progress, tasks: Tasks) -> None:
+    def __init__(self, switches: Mapping[int, Aggregator], progress: Progress, tasks: Tasks) -> None:
         """`tasks`: where the rollouts run."""
         self.stopping = asyncio.Event()
         self._switches = switches

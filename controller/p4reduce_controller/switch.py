@@ -30,7 +30,7 @@ from p4reduce_controller.frames import OUTCOMES, Endpoint
 from p4reduce_controller.link import Link, Standing
 from p4reduce_controller.program import Program
 from p4reduce_controller.switch_config import SwitchConfig
-from p4reduce_controller.tasks import Interrupted, Tasks, apart
+from p4reduce_controller.tasks import Interrupted, Tasks, apart, first_of
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +67,10 @@ class P4RuntimeSwitch:
         self._is_backup = False
         self._away_since = time.monotonic()
         self._connected = asyncio.Event()
+        self._given_up = asyncio.Event()
         self._problem = "not connected yet"
         self._listener: Listener | None = None
-        self._tasks = Tasks(self._given_up)
+        self._tasks = Tasks(self._nobody_connects)
 
     @property
     def layout(self) -> Layout:
@@ -151,7 +152,14 @@ class P4RuntimeSwitch:
         await self._tasks.close()
 
     async def wait_connected(self) -> None:
-        await self._connected.wait()
+        await first_of(self._connected.wait(), self._given_up.wait())
+
+    def give_up(self) -> None:
+        self._given_up.set()
+
+    @property
+    def given_up(self) -> bool:
+        return self._given_up.is_set()
 
     def _new_link(self) -> Link:
         return Link(self.target, self._config.device_id, self._program.schema, self._cpu.on_packet, self._tls)
@@ -206,7 +214,7 @@ class P4RuntimeSwitch:
         self._connected.clear()
         return had
 
-    def _given_up(self, error: BaseException) -> None:
+    def _nobody_connects(self, error: BaseException) -> None:
         self._disconnected(f"nobody connects to it any more: {type(error).__name__}: {error}")
 
     def _tell(self, what: Callable[[Listener], None]) -> None:

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.aggregator import Heard, Placement
+from p4reduce_controller.aggregator import Heard, Layout, Placement
+from p4reduce_controller.fabric import Fabric
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, Member
 from p4reduce_controller.looking import look
 from p4reduce_controller.sharing import how_to_be_fewer
+from p4reduce_controller.site import Site
 from p4reduce_controller.status import status_of
 from p4reduce_controller.tables import show
 from p4reduce_controller.trees import Trees
@@ -222,11 +224,12 @@ def test_who_keeps_all_from_sharing_is_named() -> None:
 
 def test_threads_that_keep_all_from_sharing_are_named() -> None:
     """What such ranks say: they would share memory, but no stream."""
-    jobs = {rank: Member(rank, None, 0, host=f"h{rank % 4}", stream=pb.OWN) for rank in range(40)}
-    for rank, member in jobs.items():
+    members = {rank: Member(rank, None, 0, host=f"h{rank % 4}", stream=pb.OWN) for rank in range(40)}
+    for rank, member in members.items():
         host = rank % 4
         member.heard[0] = Heard(5 + host, Endpoint("02:00:00:00:00:01", f"10.0.1.{host}", 5000 + rank), 1, 1, rank, 1)
-    job = Job("wide", 1, 1, 40, 32, {}, 2, 10.0, 0.0, 0.0, 1, members=jobs, more_numbers=((2, 1),))
+    site = Site(Layout(4, 64, 512), (Endpoint("02:00:00:00:00:02", "10.0.0.1", 31314),), ONE_SWITCH)
+    job = Job("wide", 1, 1, 40, 32, {}, 2, 10.0, 0.0, 0.0, 1, site, members=members, more_numbers=((2, 1),))
     assert how_to_be_fewer(job) == (
         "its 40 ranks are on 4 hosts, and those of one host are one worker if all of the job have threads=1, not 2"
     )
@@ -265,7 +268,7 @@ def test_a_look_finds_the_ranks_that_send() -> None:
 
     async def counted() -> pb.Counted:
         switch._connected.set()
-        return await look(desk.jobs.site, desk.installs[0], 0, [switch])
+        return await look(desk.installs[0], 0, {0: switch})
 
     assert asyncio.run(counted()) == pb.Counted(half=0, seq=6, ranks=[2, 4])
 
@@ -279,7 +282,7 @@ def test_people_see_who_sends_for_whom() -> None:
     async def asked() -> pb.StatusReply:
         switch = FakeSwitch(16)
         switch._connected.set()
-        return await status_of(desk.jobs, [switch], desk.now)
+        return await status_of(desk.jobs, Fabric([switch], desk.jobs), desk.now)
 
     status = asyncio.run(asked())
     gathers, job = sorted(status.jobs, key=lambda one: one.name)

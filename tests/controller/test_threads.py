@@ -14,8 +14,9 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Heard, Layout, Parent, Placement
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.looking import look
-from p4reduce_controller.placement import Site, find_slots
+from p4reduce_controller.placement import find_slots
 from p4reduce_controller.pools import SlotPool, SlotRange
+from p4reduce_controller.site import Site
 from p4reduce_controller.state import StateError
 from p4reduce_controller.trees import Trees
 
@@ -107,7 +108,7 @@ def test_every_thread_has_a_pool_as_large_as_its_share(threads: int, slots: int,
     assume(threads <= slots)
     names = [str(tree) for tree in range(trees)]
     site = Site(Layout(4, 64, 512), tuple(ADDRESSES[:trees]), Trees(names)).for_threads(threads)
-    pools = [SlotPool(512) for _ in names]
+    pools = {switch: SlotPool(512) for switch in range(trees)}
     ranges = find_slots(site, slots, pools, range(threads * trees))
     for place, taken in sorted(ranges.items()):
         pools[place % trees].take(taken)  # which none of the others has
@@ -183,7 +184,7 @@ def test_a_look_is_at_the_threads_own_slots() -> None:
         switch = FakeSwitch()
         switch._connected.set()
         switch.halves = dict.fromkeys(range(32), (0, 1))
-        return [(await look(desk.jobs.site, job, half, [switch])).half for half in range(14)], switch.log
+        return [(await look(job, half, {0: switch})).half for half in range(14)], switch.log
 
     looked, log = asyncio.run(work())
     assert looked == list(range(14))

@@ -25,6 +25,7 @@ class AbortReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     JOIN_TIMEOUT: _ClassVar[AbortReason]
     SWITCH_FAILED: _ClassVar[AbortReason]
     SLOTS_EXHAUSTED: _ClassVar[AbortReason]
+    ENDED_BY_OPERATOR: _ClassVar[AbortReason]
 
 class Direction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -44,6 +45,7 @@ JOIN_REFUSED: AbortReason
 JOIN_TIMEOUT: AbortReason
 SWITCH_FAILED: AbortReason
 SLOTS_EXHAUSTED: AbortReason
+ENDED_BY_OPERATOR: AbortReason
 BOTH: Direction
 IN: Direction
 OUT: Direction
@@ -237,23 +239,25 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("switches", "jobs", "joins", "jobs_started", "jobs_aborted", "jobs_finished")
+    __slots__ = ("switches", "jobs", "joins", "jobs_started", "jobs_aborted", "jobs_finished", "time_s")
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     JOINS_FIELD_NUMBER: _ClassVar[int]
     JOBS_STARTED_FIELD_NUMBER: _ClassVar[int]
     JOBS_ABORTED_FIELD_NUMBER: _ClassVar[int]
     JOBS_FINISHED_FIELD_NUMBER: _ClassVar[int]
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
     switches: _containers.RepeatedCompositeFieldContainer[Switch]
     jobs: _containers.RepeatedCompositeFieldContainer[Job]
     joins: int
     jobs_started: int
     jobs_aborted: int
     jobs_finished: int
-    def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., joins: _Optional[int] = ..., jobs_started: _Optional[int] = ..., jobs_aborted: _Optional[int] = ..., jobs_finished: _Optional[int] = ...) -> None: ...
+    time_s: float
+    def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., joins: _Optional[int] = ..., jobs_started: _Optional[int] = ..., jobs_aborted: _Optional[int] = ..., jobs_finished: _Optional[int] = ..., time_s: _Optional[float] = ...) -> None: ...
 
 class Switch(_message.Message):
-    __slots__ = ("address", "connected", "ip", "udp_port", "mac", "lanes", "block_size", "slots", "slots_used", "problem", "outcomes", "losses", "name", "parent", "state")
+    __slots__ = ("address", "connected", "ip", "udp_port", "mac", "lanes", "block_size", "slots", "slots_used", "problem", "outcomes", "losses", "name", "parent", "state", "number", "draining", "leaving", "jobs")
     class OutcomesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -276,6 +280,10 @@ class Switch(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
     address: str
     connected: bool
     ip: str
@@ -291,7 +299,11 @@ class Switch(_message.Message):
     name: str
     parent: str
     state: str
-    def __init__(self, address: _Optional[str] = ..., connected: bool = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., slots: _Optional[int] = ..., slots_used: _Optional[int] = ..., problem: _Optional[str] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., name: _Optional[str] = ..., parent: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
+    number: int
+    draining: bool
+    leaving: bool
+    jobs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, address: _Optional[str] = ..., connected: bool = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., slots: _Optional[int] = ..., slots_used: _Optional[int] = ..., problem: _Optional[str] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., name: _Optional[str] = ..., parent: _Optional[str] = ..., state: _Optional[str] = ..., number: _Optional[int] = ..., draining: bool = ..., leaving: bool = ..., jobs: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Pool(_message.Message):
     __slots__ = ("switch", "first", "count")
@@ -304,7 +316,7 @@ class Pool(_message.Message):
     def __init__(self, switch: _Optional[int] = ..., first: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "number", "generation", "state", "world_size", "pools", "slots", "threads", "age_s", "members")
+    __slots__ = ("name", "number", "generation", "state", "world_size", "pools", "slots", "threads", "age_s", "members", "awaited", "awaited_for", "left_out", "in_trouble")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -315,6 +327,10 @@ class Job(_message.Message):
     THREADS_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FOR_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    IN_TROUBLE_FIELD_NUMBER: _ClassVar[int]
     name: str
     number: int
     generation: int
@@ -325,7 +341,11 @@ class Job(_message.Message):
     threads: int
     age_s: float
     members: _containers.RepeatedCompositeFieldContainer[Member]
-    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., slots: _Optional[int] = ..., threads: _Optional[int] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
+    awaited: _containers.RepeatedScalarFieldContainer[int]
+    awaited_for: str
+    left_out: _containers.RepeatedScalarFieldContainer[str]
+    in_trouble: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., slots: _Optional[int] = ..., threads: _Optional[int] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., awaited: _Optional[_Iterable[int]] = ..., awaited_for: _Optional[str] = ..., left_out: _Optional[_Iterable[str]] = ..., in_trouble: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("rank", "leaving", "places", "away", "leader")
@@ -382,3 +402,85 @@ class PortLoss(_message.Message):
     rate: float
     lost: int
     def __init__(self, port: _Optional[int] = ..., direction: _Optional[_Union[Direction, str]] = ..., rate: _Optional[float] = ..., lost: _Optional[int] = ...) -> None: ...
+
+class AbortJobRequest(_message.Message):
+    __slots__ = ("job", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class AbortJobReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SlotsRequest(_message.Message):
+    __slots__ = ("job", "first", "count")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    first: int
+    count: int
+    def __init__(self, job: _Optional[str] = ..., first: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+
+class SlotsReply(_message.Message):
+    __slots__ = ("slots", "halves")
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    HALVES_FIELD_NUMBER: _ClassVar[int]
+    slots: int
+    halves: _containers.RepeatedCompositeFieldContainer[SlotHalf]
+    def __init__(self, slots: _Optional[int] = ..., halves: _Optional[_Iterable[_Union[SlotHalf, _Mapping]]] = ...) -> None: ...
+
+class SlotHalf(_message.Message):
+    __slots__ = ("slot", "half", "switch", "at", "seq", "round", "ranks", "switches", "missing", "fingerprint")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    HALF_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    half: int
+    switch: str
+    at: int
+    seq: int
+    round: int
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    switches: _containers.RepeatedScalarFieldContainer[str]
+    missing: _containers.RepeatedScalarFieldContainer[int]
+    fingerprint: int
+    def __init__(self, slot: _Optional[int] = ..., half: _Optional[int] = ..., switch: _Optional[str] = ..., at: _Optional[int] = ..., seq: _Optional[int] = ..., round: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., switches: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[int]] = ..., fingerprint: _Optional[int] = ...) -> None: ...
+
+class AddSwitchRequest(_message.Message):
+    __slots__ = ("settings",)
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    settings: str
+    def __init__(self, settings: _Optional[str] = ...) -> None: ...
+
+class DrainSwitchRequest(_message.Message):
+    __slots__ = ("name", "undo")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UNDO_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    undo: bool
+    def __init__(self, name: _Optional[str] = ..., undo: bool = ...) -> None: ...
+
+class RemoveSwitchRequest(_message.Message):
+    __slots__ = ("name", "now")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    now: bool
+    def __init__(self, name: _Optional[str] = ..., now: bool = ...) -> None: ...
+
+class SwitchesReply(_message.Message):
+    __slots__ = ("said",)
+    SAID_FIELD_NUMBER: _ClassVar[int]
+    said: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, said: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -98,7 +98,9 @@ def take_counted(message: pb.Counted) -> Counted:
 
 def take_abort(message: pb.Abort) -> JobAborted:
     rank = message.rank if message.HasField("rank") else None
-    reason = MISMATCH if message.mismatch else pb.AbortReason.Name(message.reason)
+    known = message.reason in pb.AbortReason.values()  # later controllers may have others
+    name = pb.AbortReason.Name(message.reason) if known else f"REASON_{message.reason}"
+    reason = MISMATCH if message.mismatch else name
     return JobAborted(message.message, rank=rank, reason=reason)
 
 
