@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
@@ -20,7 +21,7 @@ from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, explain, open_chan
 from p4reduce.errors import JoinError
 from p4reduce_controller.options import with_options
 from p4reduce_controller.schema import SettingsError
-from p4reduce_controller.settings import SCHEMA, load
+from p4reduce_controller.settings import SCHEMA, check_store, load
 
 if TYPE_CHECKING:
     from p4reduce_controller.service import Service
@@ -30,7 +31,10 @@ _Metadata = tuple[tuple[str, str], ...]
 _CALL_TIMEOUT = 10.0
 
 Controller = Annotated[
-    str, typer.Option("--controller", help="HOST:PORT of the controller.", envvar="P4REDUCE_CONTROLLER")
+    str,
+    typer.Option(
+        "--controller", help="HOST:PORT of the controller, or of several, with commas.", envvar="P4REDUCE_CONTROLLER"
+    ),
 ]
 TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with the controller's token.")]
 TlsCa = Annotated[Path | None, typer.Option("--tls-ca", help="Use TLS, and trust the authorities in this PEM file.")]
@@ -56,7 +60,9 @@ def controller(
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(message)s")
     try:
         settings = load(config, {key: SCHEMA[key].of_option(given) for key, given in options.items()})
-        asyncio.run(run(settings, switch_timeout, lambda service: _say_ready(service, as_json)))
+        check_store(settings)
+        said = partial(_say_ready, as_json=as_json), partial(_say_standby, as_json=as_json)
+        asyncio.run(run(settings, switch_timeout, *said))
     except (SettingsError, PipelineError, StateError, SwitchError, ListenError, OSError) as error:
         _fail(str(error))
 
@@ -110,16 +116,28 @@ def _say_ready(service: Service, as_json: bool) -> None:
     print(line, flush=True)
 
 
+def _say_standby(listen: str, other: str, as_json: bool) -> None:
+    known = {"standby": True, "listen": listen, "serves": other}
+    print(
+        json.dumps(known) if as_json else f"standby listen={listen}: the controller that serves is {other}", flush=True
+    )
+
+
 def _ask(
     address: str, token_file: Path | None, tls_ca: Path | None, call: Callable[[rpc.JobsStub, _Metadata], _T]
 ) -> _T:
     tls = Tls(tls_ca) if tls_ca is not None else None
     try:
         token = token_file.read_text().strip() if token_file is not None else None
-        with open_channel(address, tls) as channel:
-            return call(rpc.JobsStub(channel), (("authorization", f"Bearer {token}"),) if token else ())
-    except grpc.RpcError as error:
-        _fail(explain(error, address, tls))
+        metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        troubles = []
+        for one in address.split(","):  # of several, the one that serves answers
+            try:
+                with open_channel(one, tls) as channel:
+                    return call(rpc.JobsStub(channel), metadata)
+            except grpc.RpcError as error:
+                troubles.append(explain(error, one, tls))
+        _fail("; ".join(troubles))
     except (JoinError, OSError) as error:
         _fail(str(error))
 

@@ -5,34 +5,56 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass
 from pathlib import Path
 
+from p4reduce_controller.election import Election
 from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.listening import ServiceConfig
+from p4reduce_controller.listening import ListenError, ServiceConfig
 from p4reduce_controller.program import Program, load_schema
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.service import Service
 from p4reduce_controller.settings import Settings, read
 from p4reduce_controller.startup import LATECOMERS, start_switches
 from p4reduce_controller.state import StateFile
+from p4reduce_controller.store import Store
 from p4reduce_controller.switch import P4RuntimeSwitch
+
+BIND_AGAIN = 2.0  # seconds, for a port that we have just given back
+TURN_LATECOMERS = 0.5  # instead of `LATECOMERS`, as ranks wait
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Of one of several controllers: what an earlier one has kept, where it listens, and which switches it may take."""
+
+    state: Store
+    config: ServiceConfig
+    term: int
+    bar: Callable[[], str]
 
 
 @asynccontextmanager
-async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Service]:
+async def running(settings: Settings, switch_timeout: float, turn: Turn | None = None) -> AsyncIterator[Service]:
     """A controller that serves. Raises SettingsError, PipelineError, StateError, SwitchError, ListenError or OSError.
 
-    With a state file its jobs outlive it, unless the service is told not to keep them.
+    With a state file its jobs outlive it, unless the service is told not to keep them. With a `turn` they do anyway.
     """
-    config = _service_config(settings)
+    config = turn.config if turn else service_config(settings)
     program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None, settings.mtu))
     configs, trees = settings.switch_configs(), settings.trees()
     tls = settings.switch_tls()
-    switches = [P4RuntimeSwitch(one, program, settings.election, tls) for one in configs]
+    election = settings.election
+    if turn:
+        election = Election(election.rank, take_over=True, term=turn.term, bar=turn.bar)
+    switches = [P4RuntimeSwitch(one, program, election, tls) for one in configs]
     async with AsyncExitStack() as ends:  # each comes about whatever the others raise, the last one here first
-        state = ends.enter_context(closing(StateFile(Path(settings.state)))) if settings.state else None
+        state: Store | None = turn.state if turn else None
+        if settings.state:
+            state = ends.enter_context(closing(StateFile(Path(settings.state))))
         jobs = Jobs(
             program.layout,
             [switch.address for switch in switches],
@@ -44,19 +66,32 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
             absence=lambda number: switches[number].absence,
         )
         service = Service(switches, jobs, config, state)
-        service.bind()
+        await _bind(service, BIND_AGAIN if turn else 0.0)
         for switch in reversed(switches):
             ends.push_async_callback(_close, switch, service)
         ends.push_async_callback(service.close)
         await ends.enter_async_context(_metrics(settings.metrics, service))
         service.restore()
-        await start_switches(switches, service, switch_timeout)
-        await service.find_children(min(switch_timeout, LATECOMERS))
+        latecomers = TURN_LATECOMERS if turn else LATECOMERS
+        await start_switches(switches, service, switch_timeout, latecomers)
+        await service.find_children(min(switch_timeout, latecomers))
         await service.start()
         yield service
 
 
-def _service_config(settings: Settings) -> ServiceConfig:
+async def _bind(service: Service, again: float) -> None:
+    deadline = time.monotonic() + again
+    while True:
+        try:
+            service.bind()
+            return
+        except ListenError:
+            if time.monotonic() >= deadline:
+                raise
+            await asyncio.sleep(0.05)
+
+
+def service_config(settings: Settings) -> ServiceConfig:
     return ServiceConfig(
         listen=settings.listen,
         token=settings.token(),
@@ -71,8 +106,13 @@ async def _close(switch: P4RuntimeSwitch, service: Service) -> None:
     await switch.close(keep=service.has_kept_jobs)
 
 
-async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Service], None]) -> None:
-    """Serves until SIGINT or SIGTERM.
+async def run(
+    settings: Settings,
+    switch_timeout: float,
+    on_ready: Callable[[Service], None],
+    on_standby: Callable[[str, str], None],
+) -> None:
+    """Serves until SIGINT or SIGTERM, or stands by; then `on_standby` is called with where, and who serves.
 
     Jobs that a state file has carry on after SIGTERM, but not after SIGINT. Raises what the service failed with.
     """
@@ -82,6 +122,11 @@ async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Ser
     for number in (signal.SIGINT, signal.SIGTERM):
         handle(number, task.cancel)
     try:
+        if settings.store:
+            from p4reduce_controller.turns import Turns
+
+            await Turns(settings, switch_timeout, on_ready, on_standby).run()
+            return
         async with running(settings, switch_timeout) as service:
 
             def end_jobs_too() -> None:

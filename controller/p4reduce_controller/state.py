@@ -37,10 +37,13 @@ class StateError(Exception):
 
 
 class StateFile:
-    """The file of one controller, which has it to itself until it ends, however it ends.
+    """Implements `store.Store`: the file of one controller, which has it to itself until it ends, however it ends.
 
     A file of another version, of other switches or a damaged one is refused, and left as it is.
     """
+
+    shared = False
+    doubt = ""
 
     def __init__(self, path: Path) -> None:
         """Raises StateError: another controller has the file, or there can be none at this place."""
@@ -65,39 +68,26 @@ class StateFile:
 
         Raises StateError. `now`: seconds on the clock of the jobs.
         """
-        self._setup = [_describe(number, switch, trees) for number, switch in enumerate(switches)]
+        self._setup = setup_of(switches, trees)
         try:
             text = self._read()
         except FileNotFoundError:
             self.save([], {}, now)
             return [], {}
         try:
-            root = _Part("the file", json.loads(text))
-            version = root.get("version", int)
-            if version != VERSION:
-                raise StateError(f"it is of version {version}, and this controller reads version {VERSION}")
-            parts = root.parts("jobs")
-            if parts:
-                self._check_setup(root.get("switches", list))
-            heard = root.get("children", dict) if parts else {}
-            children = {
-                _index(number, len(switches)): _heard(_Part(f"child {number}", one)) for number, one in heard.items()
-            }
-            return [_job(part, len(switches), now) for part in parts], children
+            return taken_from(json.loads(text), self._setup, now)
         except (StateError, ValueError, RecursionError) as error:
             raise self.refusal(str(error)) from None
 
     def refusal(self, why: str) -> StateError:
         return StateError(f"--state {self.path}: {why}; remove the file to start without its jobs, which then end")
 
+    async def keep(self, jobs: Callable[[], Iterable[Job]], children: Mapping[int, Heard], now: float) -> None:
+        self.save(jobs(), children, now)
+
     def save(self, jobs: Iterable[Job], children: Mapping[int, Heard], now: float) -> None:
         """Replaces the file as a whole, on the disk. Raises StateError; then the file is as it was."""
-        root = {
-            "version": VERSION,
-            "switches": self._setup,
-            "children": {str(number): _of_heard(heard) for number, heard in children.items()},
-            "jobs": [_of_job(job, now) for job in jobs],
-        }
+        root = root_of(jobs, children, self._setup, now)
         new = f"{self.path}.new"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -126,15 +116,45 @@ class StateFile:
         except (OSError, UnicodeDecodeError) as error:
             raise StateError(f"--state {self.path} cannot be read: {error}") from None
 
-    def _check_setup(self, then: list[str]) -> None:
-        if then == self._setup:
-            return
-        gone = [str(one) for one in then if one not in self._setup]
-        new = [one for one in self._setup if one not in then]
-        raise StateError(
-            f"it has jobs that run on other switches than this controller's: it had {'; '.join(gone) or 'no other'}, "
-            f"and now there is {'; '.join(new) or 'no other'}. Start it as it was"
-        )
+
+def setup_of(switches: Sequence[Aggregator], trees: Trees) -> list[str]:
+    """What of the switches must not change while jobs run."""
+    return [_describe(number, switch, trees) for number, switch in enumerate(switches)]
+
+
+def root_of(jobs: Iterable[Job], children: Mapping[int, Heard], setup: list[str], now: float) -> dict[str, Any]:
+    """What is kept, as JSON has it."""
+    return {
+        "version": VERSION,
+        "switches": setup,
+        "children": {str(number): _of_heard(heard) for number, heard in children.items()},
+        "jobs": [_of_job(job, now) for job in jobs],
+    }
+
+
+def taken_from(kept: object, setup: list[str], now: float) -> tuple[list[Job], dict[int, Heard]]:
+    """The jobs and children that `root_of` has written. Raises StateError or ValueError."""
+    root = _Part("the state", kept)
+    version = root.get("version", int)
+    if version != VERSION:
+        raise StateError(f"it is of version {version}, and this controller reads version {VERSION}")
+    parts = root.parts("jobs")
+    if parts:
+        _check_setup(root.get("switches", list), setup)
+    heard = root.get("children", dict) if parts else {}
+    children = {_index(number, len(setup)): _heard(_Part(f"child {number}", one)) for number, one in heard.items()}
+    return [_job(part, len(setup), now) for part in parts], children
+
+
+def _check_setup(then: list[str], now: list[str]) -> None:
+    if then == now:
+        return
+    gone = [str(one) for one in then if one not in now]
+    new = [one for one in now if one not in then]
+    raise StateError(
+        f"it has jobs that run on other switches than this controller's: it had {'; '.join(gone) or 'no other'}, "
+        f"and now there is {'; '.join(new) or 'no other'}. Start it as it was"
+    )
 
 
 class _Part:
@@ -305,4 +325,4 @@ def _index(text: str, switches: int) -> int:
     return int(text)
 
 
-__all__ = ["StateError", "StateFile"]
+__all__ = ["StateError", "StateFile", "root_of", "setup_of", "taken_from"]
