@@ -31,8 +31,8 @@ class Election:
 
         The low 64 bits are the time, so that ours rise: a switch may not have noticed yet that our last connection is
         gone, and accepts each id once. A switch may also remember the highest id ever, and want a higher one. Of
-        controllers that take turns they are the term: clocks differ, and an id that was made in an earlier term must not
-        be the higher one.
+        controllers that take turns they are the term: clocks differ, and an id of an earlier term must not be the
+        higher one.
         """
         return min(max(self.rank << 64 | (self.term << _TERMS or time.time_ns()), highest + 1), _HIGHEST)
 

@@ -48,7 +48,7 @@ class _Everything(grpc.GenericRpcHandler):
         self._session = session
         self._other = other
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any]:
         if str(details.method).endswith("/Session"):
             return grpc.stream_stream_rpc_method_handler(self._session, pb.ClientMessage.FromString)
         return grpc.unary_unary_rpc_method_handler(self._other)

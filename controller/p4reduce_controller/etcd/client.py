@@ -94,7 +94,7 @@ class Etcd:
             finally:
                 call.cancel()
 
-        return (await self._try_each(one, "Lease/LeaseKeepAlive", within)).TTL
+        return int((await self._try_each(one, "Lease/LeaseKeepAlive", within)).TTL)
 
     async def _ask(self, method: str, request: Any, reply: type[_Reply], within: float) -> _Reply:
         async def one(channel: grpc.aio.Channel) -> _Reply:
@@ -103,10 +103,11 @@ class Etcd:
                 request_serializer=type(request).SerializeToString,
                 response_deserializer=reply.FromString,  # type: ignore[attr-defined]
             )
-            answer: _Reply = await call(request, timeout=ATTEMPT)
-            return answer
+            said: _Reply = await call(request, timeout=ATTEMPT)
+            return said
 
-        return await self._try_each(one, method, within)
+        answer: _Reply = await self._try_each(one, method, within)
+        return answer
 
     async def _try_each(self, ask: Callable[[grpc.aio.Channel], Any], method: str, within: float) -> Any:
         """One member after the other, beginning with the one that answered last."""

@@ -18,9 +18,7 @@ SHORTEST = 2  # seconds of a lease: etcd's own least, as it is by default
 
 def parse_store(text: str) -> tuple[list[str], str]:
     """Of etcd://HOST:PORT,HOST:PORT[/PREFIX]: the members, and what all keys begin with. Raises SettingsError."""
-    refused = SettingsError(
-        f"--store {text}: accepted is as etcd://10.0.0.1:2379,10.0.0.2:2379 or with /PREFIX at the end"
-    )
+    refused = SettingsError(f"--store {text}: etcd://HOST:PORT,HOST:PORT or etcd://HOST:PORT/PREFIX is accepted")
     if not text.startswith(SCHEME):
         raise refused
     places, _, prefix = text.removeprefix(SCHEME).partition("/")

@@ -268,7 +268,7 @@ class Session:
     # The stream.
 
     def _begin(self, line: Line, *, asks: bool = False) -> None:
-        """Begins a stream, unless the session was closed. `asks`: to come back, with patience until somebody listens."""
+        """Begins a stream, unless the session was closed. `asks`: to come back, as soon as somebody listens there."""
         with self._news:
             if self._closed:
                 return
@@ -376,7 +376,7 @@ class Session:
         self._begin(Line(address, pb.ClientMessage(rejoin=rejoin)), asks=True)
 
     def _ask_again(self, line: Line) -> None:
-        """That controller has ended the line: it has begun to serve, or does not listen any more, or we have left it."""
+        """That controller has ended the line: it begins to serve, or does not listen any more, or we have left it."""
         with self._news:
             if self._assigned is None or self._asking.get(line.address) not in (line, None):
                 return
