@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,12 +29,16 @@ TURN_LATECOMERS = 0.5  # instead of `LATECOMERS`, as ranks wait
 
 @dataclass(frozen=True)
 class Turn:
-    """Of one of several controllers: what an earlier one has kept, where it listens, and which switches it may take."""
+    """Of one of several controllers: what an earlier one has kept, where it listens, and why it may not take switches.
+
+    `release` gives up the port there.
+    """
 
     state: Store
     config: ServiceConfig
     term: int
     bar: Callable[[], str]
+    release: Callable[[], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -66,6 +70,8 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
             absence=lambda number: switches[number].absence,
         )
         service = Service(switches, jobs, config, state)
+        if turn:
+            await turn.release()
         await _bind(service, BIND_AGAIN if turn else 0.0)
         for switch in reversed(switches):
             ends.push_async_callback(_close, switch, service)

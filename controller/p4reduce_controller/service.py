@@ -27,7 +27,7 @@ from p4reduce_controller.looking import look
 from p4reduce_controller.state import StateError
 from p4reduce_controller.status import status_of
 from p4reduce_controller.store import Store
-from p4reduce_controller.streams import Context, ProtocolError, Stream
+from p4reduce_controller.streams import Context, NotServing, ProtocolError, Stream
 from p4reduce_controller.supervisor import Supervisor
 from p4reduce_controller.tasks import Interrupted, Tasks, apart
 
@@ -289,13 +289,16 @@ class Service(rpc.JobsServicer):
     # The service.
 
     async def Session(self, _: object, context: Context) -> None:  # type: ignore[override]
-        await Stream(context, self._handle).serve(self._lost)
+        try:
+            await Stream(context, self._handle).serve(self._lost)
+        except NotServing as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
     def _handle(self, stream: Stream, message: pb.ClientMessage, first: bool) -> None:
         now = self._clock()
         kind = message.WhichOneof("message")
-        if first and kind == "join" and self._doubt:
-            raise ProtocolError(f"the controller cannot admit jobs now: {self._doubt}")
+        if first and self._doubt:
+            raise NotServing(f"this controller stands by: {self._doubt}")
         if first and kind == "join":
             self._jobs.join(stream, message.join, now)
         elif first and kind == "rejoin":

@@ -14,7 +14,7 @@ from p4reduce_controller.listening import ServiceConfig, bound_server
 
 
 class Standby:
-    """A server in the place of the service's. Ends when the context does, and gives the port back."""
+    """A server in the place of the service's, until it stops and gives the port back."""
 
     def __init__(self, config: ServiceConfig, other: Callable[[], str]) -> None:
         """`other`: who serves, as far as is known. Raises ListenError."""
@@ -22,11 +22,10 @@ class Standby:
         self._other = other
         self._server.add_generic_rpc_handlers((_Everything(self._session, self._refuse),))
 
-    async def __aenter__(self) -> Standby:
+    async def start(self) -> None:
         await self._server.start()
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def stop(self) -> None:
         await self._server.stop(None)
 
     async def _session(self, _: object, context: Any) -> None:

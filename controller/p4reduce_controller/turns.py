@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import socket
 import time
@@ -23,6 +24,7 @@ from p4reduce_controller.service import Service
 from p4reduce_controller.settings import Settings, read
 from p4reduce_controller.standby import Standby
 from p4reduce_controller.state import StateError
+from p4reduce_controller.watching import until_gone
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +55,11 @@ class Turns:
         self._on_standby = on_standby
         self._key = f"{self._prefix}/serving"
         self._config = service_config(settings)
+        self._name = f"--store {settings.store}"
+        self._server: Standby | None = None
         self._other = ""
+        self._watched: tuple[str, int] | None = None
+        self._watch: asyncio.Future[None] | None = None
         self._met = False  # etcd has answered once
         self._served = False
 
@@ -62,46 +68,72 @@ class Turns:
             while True:
                 lease = await self._wait()
                 try:
+                    await self._unwatch()
                     await self._serve(lease)
                 finally:
+                    await self._release()
                     await lease.give_back()
         finally:
+            await self._unwatch()
+            await self._release()
             await self._etcd.close()
 
     # Standing by.
 
     async def _wait(self) -> Lease:
         """Until the lease is ours."""
-        began = time.monotonic()
-        told = ""
-        async with Standby(self._config, lambda: self._other) as server:
-            self._config = replace(self._config, listen=server.listen)  # where it was any port, this one for good
-            while True:
-                try:
-                    said = await holder(self._etcd, self._key, within=1.0 if self._met else self._switch_timeout)
-                    self._met = True
-                    if said is None:
-                        lease = Lease(self._etcd, self._key)
-                        if await lease.take(self._said(), self._settings.store_lease):
-                            return lease
-                        continue
-                except EtcdError as error:
-                    if not self._met or not isinstance(error, EtcdUnavailable):
-                        raise StateError(f"--store {self._settings.store}: {error}") from None
-                    log.warning("standing by: %s", error)
-                    await asyncio.sleep(LOOK)
-                    continue
-                self._other = _who(said)
-                waited = time.monotonic() - began
-                if not (self._settings.standby or self._served) and waited > self._settings.store_lease + PREDECESSOR:
-                    raise StateError(
-                        f"--store {self._settings.store}: another controller serves, {self._other}; give --standby to "
-                        "take over from it when it ends"
-                    )
-                if told != self._other and (self._settings.standby or self._served):
-                    self._on_standby(server.listen, self._other)
-                    told = self._other
-                await asyncio.sleep(LOOK)
+        server = self._server = Standby(self._config, lambda: self._other)
+        await server.start()
+        self._config = replace(self._config, listen=server.listen)  # where it was any port, this one for good
+        self._other = ""
+        deadline = math.inf
+        if not (self._settings.standby or self._served):
+            deadline = time.monotonic() + self._settings.store_lease + PREDECESSOR
+        while True:
+            try:
+                if lease := await self._look():
+                    return lease
+            except EtcdError as error:
+                if not self._met or not isinstance(error, EtcdUnavailable):
+                    raise StateError(f"{self._name}: {error}") from None
+                log.warning("standing by: %s", error)
+            if self._other and time.monotonic() >= deadline:
+                raise StateError(
+                    f"{self._name}: another controller serves, {self._other}; give --standby to take over from it when "
+                    "it ends"
+                )
+            await asyncio.sleep(LOOK)
+
+    async def _look(self) -> Lease | None:
+        """The lease, where nobody has it. Raises EtcdError."""
+        found = await holder(self._etcd, self._key, within=1.0 if self._met else self._switch_timeout)
+        self._met = True
+        if found is not None and self._watched == found and self._watch is not None and self._watch.done():
+            log.info("%s: %s does not listen any more", self._name, self._other)
+            await self._etcd.revoke(found[1])
+            found = None
+        if found is None:
+            lease = Lease(self._etcd, self._key)
+            return lease if await lease.take(self._said(), self._settings.store_lease) else None
+        if found != self._watched or self._watch is None:
+            await self._unwatch()
+            self._other, listen = _who(found[0])
+            self._watched, self._watch = found, asyncio.ensure_future(until_gone(listen))
+            if self._settings.standby or self._served:
+                self._on_standby(self._config.listen, self._other)
+        return None
+
+    async def _unwatch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+
+    async def _release(self) -> None:
+        """The port is the service's."""
+        if self._server is not None:
+            await self._server.stop()
+            self._server = None
 
     def _said(self) -> str:
         return json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "listen": self._config.listen})
@@ -110,10 +142,10 @@ class Turns:
 
     async def _serve(self, lease: Lease) -> None:
         """Until the lease is lost. Jobs carry on, however it ends."""
-        name = f"--store {self._settings.store}"
+        name = self._name
         log.info("%s: the lease is ours, term %d", name, lease.term)
         renewing = asyncio.ensure_future(lease.keep())
-        serving = asyncio.ensure_future(self._turn(lease, name))
+        serving = asyncio.ensure_future(self._turn(lease))
         losing = asyncio.ensure_future(lease.lost.wait())
         try:
             await asyncio.wait([serving, losing, renewing], return_when=asyncio.FIRST_COMPLETED)
@@ -136,10 +168,10 @@ class Turns:
                 task.cancel()
             await asyncio.gather(renewing, losing, return_exceptions=True)
 
-    async def _turn(self, lease: Lease, name: str) -> None:
-        state = EtcdState(self._etcd, lease, f"{self._prefix}/state/", name)
+    async def _turn(self, lease: Lease) -> None:
+        state = EtcdState(self._etcd, lease, f"{self._prefix}/state/", self._name)
         await state.fetch()
-        turn = Turn(state, self._config, lease.term, lambda: lease.doubt)
+        turn = Turn(state, self._config, lease.term, lambda: lease.doubt, self._release)
         async with running(self._settings, self._switch_timeout, turn) as service:
             self._served = True
             self._on_ready(service)
@@ -148,9 +180,13 @@ class Turns:
             raise service.failure
 
 
-def _who(said: str) -> str:
+def _who(said: str) -> tuple[str, str]:
+    """For people, and where it listens."""
     try:
         known = json.loads(said)
-        return f"at {known['listen']} on {known['host']}, process {known['pid']}"
+        host, listen = str(known["host"]), str(known["listen"])
+        place, _, port = listen.rpartition(":")
+        there = f"{host}:{int(port)}" if place.strip("[]") in ("0.0.0.0", "::") else listen
+        return f"at {listen} on {host}, process {known['pid']}", there
     except (ValueError, KeyError, TypeError):
-        return "one that says nothing of itself"
+        return "one that says nothing of itself", "127.0.0.1:0"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import grpc
@@ -39,6 +40,10 @@ class EtcdUnavailable(EtcdError):
     """No member has answered in time. Whether it was done is not known."""
 
 
+class NoSuchLease(EtcdUnavailable):
+    """It has run out meanwhile."""
+
+
 class Etcd:
     """A cluster, by the addresses of its members. Make it, and close it, on one event loop."""
 
@@ -69,7 +74,8 @@ class Etcd:
 
     async def revoke(self, lease: int, *, within: float = PATIENCE) -> None:
         """And deletes what is kept by it."""
-        await self._ask("Lease/LeaseRevoke", rpc.LeaseRevokeRequest(ID=lease), rpc.LeaseRevokeResponse, within)
+        with suppress(NoSuchLease):
+            await self._ask("Lease/LeaseRevoke", rpc.LeaseRevokeRequest(ID=lease), rpc.LeaseRevokeResponse, within)
 
     async def keep_alive(self, lease: int, *, within: float = PATIENCE) -> int:
         """Seconds that the lease lasts from now on; 0 where there is none any more."""
@@ -120,6 +126,8 @@ class Etcd:
                     return await apart(ask(self._channels[at]))
                 except grpc.aio.AioRpcError as error:
                     text = " ".join((error.details() or error.code().name).split())
+                    if error.code() is grpc.StatusCode.NOT_FOUND:
+                        raise NoSuchLease(f"{self}: {method}: {text}") from None
                     if error.code() not in _TRY_ANOTHER:
                         raise EtcdError(f"{self}: {method} is refused: {error.code().name}: {text}") from None
                     troubles[self.members[at]] = f"no answer within {ATTEMPT:g} s" if "Deadline" in text else text

@@ -121,10 +121,10 @@ class Lease:
                 log.warning("the lease in etcd is not given back, and runs out: %s", error)
 
 
-async def holder(etcd: Cluster, key: str, within: float) -> str | None:
-    """What the holder says of itself; None where there is none. Raises EtcdError."""
+async def holder(etcd: Cluster, key: str, within: float) -> tuple[str, int] | None:
+    """What the holder says of itself, and its lease; None where there is none. Raises EtcdError."""
     found = (await etcd.range(key, within=within)).kvs
-    return found[0].value.decode(errors="replace") if found else None
+    return (found[0].value.decode(errors="replace"), found[0].lease) if found else None
 
 
 __all__ = ["Cluster", "Lease", "holder"]
