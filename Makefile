@@ -107,6 +107,8 @@ p4-tofino: setup  ## compile it for Tofino and show what it takes (needs p4c wit
 
 proto: setup  ## generate the control service's stubs again
 	$(BIN)/python hostlib/p4reduce/control/generate.py
+	$(BIN)/python -m grpc_tools.protoc --proto_path=controller --python_out=controller --pyi_out=controller \
+	    p4reduce_controller/etcd/rpc.proto
 
 clean:  ## remove what was set up and built
 	rm -rf $(VENV) $(VENV)-p4runtime-shell build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -110,7 +110,8 @@ class Service(rpc.JobsServicer):
         if self._server is not None:
             if not self._serves:
                 await self._server.start()  # gRPC gives back no port of a server that was not started
-            await self._server.stop(grace=1.0 if self._serves else None)
+            grace = 0.2 if self._state is not None and self._state.shared else 1.0  # who takes over is not kept waiting
+            await self._server.stop(grace=grace if self._serves else None)
         await self._tasks.close()
 
     async def _tick(self) -> None:

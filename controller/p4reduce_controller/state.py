@@ -134,16 +134,21 @@ def root_of(jobs: Iterable[Job], children: Mapping[int, Heard], setup: list[str]
 
 def taken_from(kept: object, setup: list[str], now: float) -> tuple[list[Job], dict[int, Heard]]:
     """The jobs and children that `root_of` has written. Raises StateError or ValueError."""
+    check_version(kept)
     root = _Part("the state", kept)
-    version = root.get("version", int)
-    if version != VERSION:
-        raise StateError(f"it is of version {version}, and this controller reads version {VERSION}")
     parts = root.parts("jobs")
     if parts:
         _check_setup(root.get("switches", list), setup)
     heard = root.get("children", dict) if parts else {}
     children = {_index(number, len(setup)): _heard(_Part(f"child {number}", one)) for number, one in heard.items()}
     return [_job(part, len(setup), now) for part in parts], children
+
+
+def check_version(kept: object) -> None:
+    """Raises StateError for what `taken_from` cannot read."""
+    version = _Part("the state", kept).get("version", int)
+    if version != VERSION:
+        raise StateError(f"it is of version {version}, and this controller reads version {VERSION}")
 
 
 def _check_setup(then: list[str], now: list[str]) -> None:
@@ -325,4 +330,4 @@ def _index(text: str, switches: int) -> int:
     return int(text)
 
 
-__all__ = ["StateError", "StateFile", "root_of", "setup_of", "taken_from"]
+__all__ = ["StateError", "StateFile", "check_version", "root_of", "setup_of", "taken_from"]

@@ -116,12 +116,22 @@ class Turns:
             lease = Lease(self._etcd, self._key)
             return lease if await lease.take(self._said(), self._settings.store_lease) else None
         if found != self._watched or self._watch is None:
+            await self._check_state()
             await self._unwatch()
             self._other, listen = _who(found[0])
             self._watched, self._watch = found, asyncio.ensure_future(until_gone(listen))
             if self._settings.standby or self._served:
                 self._on_standby(self._config.listen, self._other)
         return None
+
+    async def _check_state(self) -> None:
+        """Before its turn comes: whether it could go on with what is kept. Raises StateError or EtcdError."""
+        state = self._state(Lease(self._etcd, self._key))
+        await state.fetch()
+        state.check()
+
+    def _state(self, lease: Lease) -> EtcdState:
+        return EtcdState(self._etcd, lease, f"{self._prefix}/state/", self._name)
 
     async def _unwatch(self) -> None:
         watch, self._watch = self._watch, None
@@ -154,9 +164,9 @@ class Turns:
             elif renewing.done():
                 renewing.result()
             log.warning("%s: this controller stands by from now on: %s", name, lease.why)
-        except SwitchUnavailable as error:
+        except (SwitchUnavailable, EtcdUnavailable) as error:
             if not (self._settings.standby or self._served):
-                raise
+                raise error if isinstance(error, SwitchUnavailable) else StateError(f"{name}: {error}") from None
             log.warning("%s: this controller cannot serve: %s", name, error)
             await lease.give_back()
             await asyncio.sleep(ASIDE)
@@ -169,8 +179,13 @@ class Turns:
             await asyncio.gather(renewing, losing, return_exceptions=True)
 
     async def _turn(self, lease: Lease) -> None:
-        state = EtcdState(self._etcd, lease, f"{self._prefix}/state/", self._name)
-        await state.fetch()
+        state = self._state(lease)
+        try:
+            await state.fetch()
+        except EtcdUnavailable:
+            raise
+        except EtcdError as error:
+            raise StateError(f"{self._name}: {error}") from None
         turn = Turn(state, self._config, lease.term, lambda: lease.doubt, self._release)
         async with running(self._settings, self._switch_timeout, turn) as service:
             self._served = True

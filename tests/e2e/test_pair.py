@@ -18,6 +18,8 @@ from .rank import Call
 from .stack import Ranks
 from .test_controller_restart import go_on, wait_until
 
+pytestmark = [pytest.mark.serial, pytest.mark.slow]
+
 TAKE_OVER_S = 3.0
 PAUSE_S = 1.0
 STEPS = [Call((20_000,), seed=seed) for seed in range(5)]
@@ -31,7 +33,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Members]:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=lambda one: str(one.name))
 def test_jobs_carry_on_with_the_other(etcd: Members, how: signal.Signals, report: list[str]) -> None:
-    with Pair(f"{etcd.url}/{how.name}") as pair, pair.ranks(STEPS, world_size=4, repeat=True) as ranks:
+    with Pair(f"{etcd.url}/{how.name}") as pair, pair.ranks(STEPS, world_size=4, repeat=True, local="off") as ranks:
         go_on(ranks)
         for _ in range(2):  # the second time, back
             first = pair.serving()
@@ -77,7 +79,7 @@ def report() -> Iterator[list[str]]:
 def test_a_controller_that_stands_still_is_replaced_and_does_no_harm_when_it_goes_on(
     etcd: Members, report: list[str]
 ) -> None:
-    with Pair(f"{etcd.url}/stopped") as pair, pair.ranks(STEPS, world_size=4, repeat=True) as ranks:
+    with Pair(f"{etcd.url}/stopped") as pair, pair.ranks(STEPS, world_size=4, repeat=True, local="off") as ranks:
         go_on(ranks)
         first = pair.serving()
         other = 1 - first
@@ -101,7 +103,7 @@ def test_an_outage_of_etcd_ends_no_job(tmp_path: Path) -> None:
     with (
         closing(Members(tmp_path)) as etcd,
         Pair(etcd.url) as pair,
-        pair.ranks(STEPS, world_size=2, repeat=True) as ranks,
+        pair.ranks(STEPS, world_size=2, repeat=True, local="off") as ranks,
     ):
         go_on(ranks)
         since = time.time()
@@ -126,7 +128,7 @@ def test_members_of_etcd_come_and_go(tmp_path: Path, report: list[str]) -> None:
     with (
         closing(Members(tmp_path, 3)) as etcd,
         Pair(etcd.url) as pair,
-        pair.ranks(STEPS, world_size=2, repeat=True) as ranks,
+        pair.ranks(STEPS, world_size=2, repeat=True, local="off") as ranks,
     ):
         go_on(ranks)
         for number, what in enumerate((signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL)):

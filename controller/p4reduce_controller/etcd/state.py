@@ -13,7 +13,7 @@ from p4reduce_controller.etcd import rpc_pb2 as rpc
 from p4reduce_controller.etcd.client import PATIENCE, EtcdError
 from p4reduce_controller.etcd.lease import Cluster, Lease
 from p4reduce_controller.job import Job
-from p4reduce_controller.state import StateError, root_of, setup_of, taken_from
+from p4reduce_controller.state import StateError, check_version, root_of, setup_of, taken_from
 from p4reduce_controller.trees import Trees
 
 _MOST_CHANGES = 100  # a transaction: etcd takes 128 by default
@@ -41,11 +41,8 @@ class EtcdState:
         return self._lease.doubt
 
     async def fetch(self) -> None:
-        """What is kept, for `load`. Raises StateError."""
-        try:
-            found = await self._etcd.range(self._prefix, _after(self._prefix))
-        except EtcdError as error:
-            raise StateError(f"{self._name}: {error}") from None
+        """What is kept, for `load`. Raises EtcdError."""
+        found = await self._etcd.range(self._prefix, _after(self._prefix))
         for one in found.kvs:
             key = one.key.decode(errors="replace").removeprefix(self._prefix)
             try:
@@ -56,11 +53,20 @@ class EtcdState:
             except (ValueError, RecursionError) as error:
                 self._broken = f"{key}: {error}"
 
-    def load(self, switches: Sequence[Aggregator], trees: Trees, now: float) -> tuple[list[Job], dict[int, Heard]]:
-        self._setup = setup_of(switches, trees)
+    def check(self) -> None:
+        """After `fetch`, by one that stands by: whether it could go on with it. Raises StateError."""
         try:
             if self._broken:
                 raise StateError(self._broken)
+            if self._there:
+                check_version(self._there.get("site", {}))
+        except StateError as error:
+            raise self.refusal(str(error)) from None
+
+    def load(self, switches: Sequence[Aggregator], trees: Trees, now: float) -> tuple[list[Job], dict[int, Heard]]:
+        self._setup = setup_of(switches, trees)
+        self.check()
+        try:
             if not self._there:
                 return [], {}
             jobs = [one for key, one in sorted(self._there.items()) if key.startswith("jobs/")]
