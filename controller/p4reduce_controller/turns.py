@@ -94,7 +94,7 @@ class Turns:
                 if lease := await self._look():
                     return lease
             except EtcdError as error:
-                if not self._met or not isinstance(error, EtcdUnavailable):
+                if not self._met:
                     raise StateError(f"{self._name}: {error}") from None
                 log.warning("standing by: %s", error)
             if self._other and time.monotonic() >= deadline:

@@ -27,11 +27,14 @@ _OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.max_receive_message_length", -1),  # of a store that the operator chose
 ]
-_TRY_ANOTHER = (
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.INTERNAL,  # gRPC's own, where a call ends while it begins
+_REFUSALS = (  # which no other member would answer otherwise
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.OUT_OF_RANGE,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
 )
 
 _Reply = TypeVar("_Reply")
@@ -133,7 +136,7 @@ class Etcd:
                     text = " ".join((error.details() or error.code().name).split())
                     if error.code() is grpc.StatusCode.NOT_FOUND:
                         raise NoSuchLease(f"{self}: {method}: {text}") from None
-                    if error.code() not in _TRY_ANOTHER:
+                    if error.code() in _REFUSALS:
                         raise EtcdError(f"{self}: {method} is refused: {error.code().name}: {text}") from None
                     troubles[self.members[at]] = f"no answer within {ATTEMPT:g} s" if "Deadline" in text else text
                 except Interrupted as error:
