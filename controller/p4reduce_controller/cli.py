@@ -56,13 +56,17 @@ def controller(
     from p4reduce_controller.program import PipelineError
     from p4reduce_controller.run import run
     from p4reduce_controller.state import StateError
+    from p4reduce_controller.turns import take_turns
 
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(message)s")
     try:
         settings = load(config, {key: SCHEMA[key].of_option(given) for key, given in options.items()})
         check_store(settings)
-        said = partial(_say_ready, as_json=as_json), partial(_say_standby, as_json=as_json)
-        asyncio.run(run(settings, switch_timeout, *said))
+        say = partial(_say_ready, as_json=as_json)
+        if settings.store:
+            asyncio.run(take_turns(settings, switch_timeout, say, partial(_say_standby, as_json=as_json)))
+        else:
+            asyncio.run(run(settings, switch_timeout, say))
     except (SettingsError, PipelineError, StateError, SwitchError, ListenError, OSError) as error:
         _fail(str(error))
 

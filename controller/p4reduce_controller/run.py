@@ -112,13 +112,8 @@ async def _close(switch: P4RuntimeSwitch, service: Service) -> None:
     await switch.close(keep=service.has_kept_jobs)
 
 
-async def run(
-    settings: Settings,
-    switch_timeout: float,
-    on_ready: Callable[[Service], None],
-    on_standby: Callable[[str, str], None],
-) -> None:
-    """Serves until SIGINT or SIGTERM, or stands by; then `on_standby` is called with where, and who serves.
+async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Service], None]) -> None:
+    """Serves until SIGINT or SIGTERM.
 
     Jobs that a state file has carry on after SIGTERM, but not after SIGINT. Raises what the service failed with.
     """
@@ -128,11 +123,6 @@ async def run(
     for number in (signal.SIGINT, signal.SIGTERM):
         handle(number, task.cancel)
     try:
-        if settings.store:
-            from p4reduce_controller.turns import Turns
-
-            await Turns(settings, switch_timeout, on_ready, on_standby).run()
-            return
         async with running(settings, switch_timeout) as service:
 
             def end_jobs_too() -> None:

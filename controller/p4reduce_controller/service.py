@@ -105,7 +105,7 @@ class Service(rpc.JobsServicer):
         self._jobs.abort_all(pb.CONTROLLER_STOPPED, "the controller was stopped", but_ready=self.keeps_jobs)
         self._carry_out()
         await self._supervisor.settle()
-        if self._state is not None and not self._doubt:
+        if self._serves and self._state is not None and not self._doubt:
             await self._save_what_is_over(LAST_SAVE)
         if self._server is not None:
             if not self._serves:

@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable
@@ -32,6 +33,18 @@ LOOK = 0.2  # seconds between a standby's looks at who serves
 PREDECESSOR = 3.0  # beyond the lease, for one that has just died
 ASIDE = 2.0  # for a controller that could not serve, so that another may
 OnStandby = Callable[[str, str], None]
+
+
+async def take_turns(
+    settings: Settings, switch_timeout: float, on_ready: Callable[[Service], None], on_standby: OnStandby
+) -> None:
+    """Serves or stands by, until SIGINT or SIGTERM. Raises what `Turns` raises."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with suppress(asyncio.CancelledError):
+        await Turns(settings, switch_timeout, on_ready, on_standby).run()
 
 
 class Turns:
