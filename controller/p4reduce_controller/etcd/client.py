@@ -149,7 +149,7 @@ class Etcd:
     def _explain(self, troubles: dict[str, str]) -> str:
         said = "; ".join(f"{member}: {text}" for member, text in troubles.items())
         advice = ""
-        if self._credentials is not None and any(map(is_tls_trouble, troubles.values())):
+        if self._credentials is not None and any("TSI_" in one or is_tls_trouble(one) for one in troubles.values()):
             advice = "; check that etcd uses TLS, its name, --store-ca, and whether it wants --store-cert"
         elif self._credentials is None and any("reset" in one or "losed" in one for one in troubles.values()):
             advice = "; if etcd uses TLS, give --store-ca"
