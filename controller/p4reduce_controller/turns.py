@@ -25,6 +25,7 @@ from p4reduce_controller.service import Service
 from p4reduce_controller.settings import Settings, read
 from p4reduce_controller.standby import Standby
 from p4reduce_controller.state import StateError
+from p4reduce_controller.tasks import ended
 from p4reduce_controller.watching import until_gone
 
 log = logging.getLogger(__name__)
@@ -149,8 +150,7 @@ class Turns:
     async def _unwatch(self) -> None:
         watch, self._watch = self._watch, None
         if watch is not None:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+            await ended(watch)
 
     async def _release(self) -> None:
         """The port is the service's."""
@@ -184,12 +184,8 @@ class Turns:
             await lease.give_back()
             await asyncio.sleep(ASIDE)
         finally:
-            serving.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await serving
-            for task in (renewing, losing):
-                task.cancel()
-            await asyncio.gather(renewing, losing, return_exceptions=True)
+            for task in (serving, losing, renewing):
+                await ended(task)
 
     async def _turn(self, lease: Lease) -> None:
         state = self._state(lease)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from p4reduce_controller.clock import in_time
+
 _REFUSALS = 3  # in a row, for a port that changes hands within a process
 _PAUSE = 0.1
 _PATIENCE = 2.0
@@ -18,7 +20,7 @@ async def until_gone(address: str) -> None:
     refusals = 0
     while refusals < _REFUSALS:
         try:
-            reader, writer = await asyncio.wait_for(asyncio.open_connection(host.strip("[]"), int(port)), _PATIENCE)
+            reader, writer = await in_time(asyncio.open_connection(host.strip("[]"), int(port)), _PATIENCE)
         except ConnectionRefusedError:
             refusals += met
         except (OSError, asyncio.TimeoutError):
