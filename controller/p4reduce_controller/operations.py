@@ -39,6 +39,9 @@ class Operations:
 
         def _carry_out(self) -> None: ...
 
+        @property
+        def doubt(self) -> str: ...
+
     def __init__(self) -> None:
         self.settings: Settings | None = None  # to add switches by
         self._changing = asyncio.Lock()
@@ -74,7 +77,13 @@ class Operations:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
                 raise AssertionError from None
 
+    async def _be_sure(self, context: Any) -> None:
+        """That it is we who serve."""
+        if self.doubt:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"this controller stands by: {self.doubt}")
+
     async def _named(self, name: str, context: Any) -> Job:
+        await self._be_sure(context)
         job = self._jobs.named(name)
         if job is None:
             there = ", ".join(repr(job.name) for job in self._jobs.live[:8]) or "none"
@@ -121,6 +130,7 @@ class Operations:
 
     async def _change(self, context: Any, work: Callable[[], Coroutine[Any, Any, list[str]]]) -> pb.SwitchesReply:
         """To its end, even where the caller has gone, and one after the other."""
+        await self._be_sure(context)
         said = await asyncio.shield(self._tasks.start(self._changed(work), "switches"))
         if isinstance(said, Exception):
             refused = isinstance(said, SettingsError)

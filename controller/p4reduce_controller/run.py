@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from p4reduce_controller.election import Election
 from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.listening import ServiceConfig
+from p4reduce_controller.listening import ListenError, ServiceConfig
 from p4reduce_controller.program import Program, load_schema
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.service import Service
@@ -19,26 +21,48 @@ from p4reduce_controller.settings import Settings, read
 from p4reduce_controller.specs import SwitchSpec, specs_of
 from p4reduce_controller.startup import LATECOMERS, start_switches
 from p4reduce_controller.state import StateFile
+from p4reduce_controller.store import Store
 from p4reduce_controller.switch import P4RuntimeSwitch
+
+BIND_AGAIN = 2.0  # seconds, for a port that we have just given back
+TURN_LATECOMERS = 0.5  # instead of `LATECOMERS`, as ranks wait
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Of one of several controllers: what an earlier one has kept, where it listens, and why it may not take switches.
+
+    `release` gives up the port there.
+    """
+
+    state: Store
+    config: ServiceConfig
+    term: int
+    bar: Callable[[], str]
+    release: Callable[[], Awaitable[None]]
 
 
 @asynccontextmanager
-async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Service]:
+async def running(settings: Settings, switch_timeout: float, turn: Turn | None = None) -> AsyncIterator[Service]:
     """A controller that serves. Raises SettingsError, PipelineError, StateError, SwitchError, ListenError or OSError.
 
-    With a state file its jobs outlive it, unless the service is told not to keep them.
+    With a state file its jobs outlive it, unless the service is told not to keep them. With a `turn` they do anyway.
     """
-    config = _service_config(settings)
+    config = turn.config if turn else service_config(settings)
     program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None, settings.mtu))
     specs, trees, tls = specs_of(settings), settings.trees(), settings.switch_tls()
+    election = settings.election
+    if turn:
+        election = Election(election.rank, take_over=True, term=turn.term, bar=turn.bar)
 
     def make(spec: SwitchSpec, *, first: bool = False) -> P4RuntimeSwitch:
-        election = settings.election if first else replace(settings.election, take_over=False)
-        return P4RuntimeSwitch(spec.config, program, election, tls)
+        return P4RuntimeSwitch(spec.config, program, election if first else replace(election, take_over=False), tls)
 
     switches = [make(spec, first=True) for spec in specs]
     async with AsyncExitStack() as ends:  # each comes about whatever the others raise, the last one here first
-        state = ends.enter_context(closing(StateFile(Path(settings.state)))) if settings.state else None
+        state: Store | None = turn.state if turn else None
+        if settings.state:
+            state = ends.enter_context(closing(StateFile(Path(settings.state))))
         jobs = Jobs(
             program.layout,
             [switch.address for switch in switches],
@@ -50,19 +74,34 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
             absence=lambda number: service.fabric.absence(number),
         )
         service = Service(switches, jobs, config, state)
-        service.bind()
+        if turn:
+            await turn.release()
+        await _bind(service, BIND_AGAIN if turn else 0.0)
         ends.push_async_callback(service.fabric.close, lambda: service.has_kept_jobs)
         ends.push_async_callback(service.close)
         await ends.enter_async_context(_metrics(settings.metrics, service))
         service.restore()
-        await start_switches(switches, service, switch_timeout)
-        await service.find_children(min(switch_timeout, LATECOMERS))
+        latecomers = TURN_LATECOMERS if turn else LATECOMERS
+        await start_switches(switches, service, switch_timeout, latecomers)
+        await service.find_children(min(switch_timeout, latecomers))
         service.open(settings, make, specs)
         await service.start()
         yield service
 
 
-def _service_config(settings: Settings) -> ServiceConfig:
+async def _bind(service: Service, again: float) -> None:
+    deadline = time.monotonic() + again
+    while True:
+        try:
+            service.bind()
+            return
+        except ListenError:
+            if time.monotonic() >= deadline:
+                raise
+            await asyncio.sleep(0.05)
+
+
+def service_config(settings: Settings) -> ServiceConfig:
     return ServiceConfig(
         listen=settings.listen,
         token=settings.token(),

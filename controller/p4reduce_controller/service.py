@@ -28,27 +28,29 @@ from p4reduce_controller.looking import look
 from p4reduce_controller.operations import Operations
 from p4reduce_controller.settings import Settings
 from p4reduce_controller.specs import SwitchSpec
-from p4reduce_controller.state import StateError, StateFile
+from p4reduce_controller.state import StateError
 from p4reduce_controller.state_names import Setup
 from p4reduce_controller.status import status_of
-from p4reduce_controller.streams import Context, ProtocolError, Stream
+from p4reduce_controller.store import Store
+from p4reduce_controller.streams import Context, NotServing, ProtocolError, Stream
 from p4reduce_controller.supervisor import Supervisor
 from p4reduce_controller.tasks import Interrupted, Tasks, apart
 
 log = logging.getLogger(__name__)
 
 TICK = 0.1
+LAST_SAVE = 2.0  # seconds, for a controller that ends
 LOOK_AFTER = 0.5  # seconds from a rank's question to the look, so that ranks cannot keep the switches busy
 
 
 class Service(Operations, rpc.JobsServicer):
     """`over` is set when it cannot go on, for the reason that is in `failure`.
 
-    With a state file, jobs that are ready outlive the service while `keeps_jobs` holds, for the next one to `restore`.
+    With a store, jobs that are ready outlive the service while `keeps_jobs` holds, for the next one to `restore`.
     """
 
     def __init__(
-        self, switches: Sequence[Aggregator], jobs: Jobs, config: ServiceConfig, state: StateFile | None = None
+        self, switches: Sequence[Aggregator], jobs: Jobs, config: ServiceConfig, state: Store | None = None
     ) -> None:
         super().__init__()
         self.keeps_jobs = state is not None
@@ -66,6 +68,7 @@ class Service(Operations, rpc.JobsServicer):
         self._supervisor = Supervisor(self._switches, self, self._tasks)
         self._hellos: dict[int, int] = {}  # nonce -> the switch with a parent that has not been heard yet
         self._clock = Clock()
+        self._lost_in_doubt: list[tuple[Stream, str]] = []
 
     # Its own life.
 
@@ -87,7 +90,7 @@ class Service(Operations, rpc.JobsServicer):
     @property
     def has_kept_jobs(self) -> bool:
         """Once it is closed: jobs carry on, and the switches have to leave them as they are."""
-        return self.keeps_jobs and bool(self._jobs.live)
+        return self.keeps_jobs and (bool(self._jobs.live) or (self._state is not None and self._state.shared))
 
     def bind(self) -> None:
         """Takes the port, and does not serve there yet. Raises ListenError."""
@@ -109,17 +112,25 @@ class Service(Operations, rpc.JobsServicer):
         self._jobs.abort_all(pb.CONTROLLER_STOPPED, "the controller was stopped", but_ready=self.keeps_jobs)
         self._carry_out()
         await self._supervisor.settle()
+        if self._serves and self._state is not None and not self.doubt:
+            await self._save_what_is_over(LAST_SAVE)
         if self._server is not None:
             if not self._serves:
                 await self._server.start()  # gRPC gives back no port of a server that was not started
-            await self._server.stop(grace=1.0 if self._serves else None)
+            grace = 0.2 if self._state is not None and self._state.shared else 1.0  # who takes over is not kept waiting
+            await self._server.stop(grace=grace if self._serves else None)
         await self._tasks.close()
 
     async def _tick(self) -> None:
         while not self._supervisor.stopping.is_set():
-            self._jobs.tick(self._clock())
-            self._carry_out()
-            self.fabric.sweep()
+            now = self._clock()
+            if not self.doubt:
+                for stream, why in self._lost_in_doubt:
+                    self._jobs.lost(stream, why)
+                self._lost_in_doubt.clear()
+                self._jobs.tick(now)
+                self._carry_out()
+                self.fabric.sweep()
             await asyncio.sleep(TICK)
 
     def _fail(self, error: BaseException) -> None:
@@ -236,10 +247,7 @@ class Service(Operations, rpc.JobsServicer):
             elif isinstance(effect, Look):
                 self._tasks.start(self._look(effect.job, effect.half), "look")
             elif isinstance(effect, Remove):
-                try:
-                    self._save()
-                except StateError as error:  # it has a job too many, whose ranks will not come back
-                    log.error("%s", error)
+                self._tasks.start(self._save_what_is_over(), "state")
                 if effect.abort is not None:
                     log.warning("aborted: %s", effect.abort.message)
                 # The ranks are told at once; only the slots have to wait until nothing can reach them.
@@ -257,19 +265,41 @@ class Service(Operations, rpc.JobsServicer):
         self._jobs.looked(job, half, found)
         self._carry_out()
 
-    def _save(self, *more: Job) -> None:
-        """Those that are ready, and `more`. Raises StateError."""
+    @property
+    def doubt(self) -> str:
+        """Why another controller may serve by now, or ""."""
+        return self._state.doubt if self._state is not None else ""
+
+    async def _save(self, *more: Job) -> None:
+        """Those that are ready, and those of `more` that are not over meanwhile. Raises StateError."""
         if self._state is not None:
-            ready = [job for job in self._jobs if job.state is State.READY]
-            self._state.save([*ready, *more], self._jobs.children, self._clock())
+
+            def kept() -> list[Job]:
+                return [job for job in self._jobs if job.state is State.READY or (job in more and not job.over)]
+
+            await self._state.keep(kept, self._jobs.children, self._clock())
+
+    async def _save_what_is_over(self, within: float | None = None) -> None:
+        """Where that fails, a job too many is kept, whose ranks will not come back."""
+        try:
+            await asyncio.wait_for(self._save(), within)
+        except asyncio.TimeoutError:
+            log.error("the jobs that are over may be kept: that took more than %g s", within)
+        except StateError as error:
+            log.error("%s", error)
 
     # How it goes on the switches.
 
     def installed(self, job: Job) -> None:
+        self._tasks.start(self._installed(job), "state")
+
+    async def _installed(self, job: Job) -> None:
         try:
-            self._save(job)  # before any rank knows that it is ready
+            await self._save(job)  # before any rank knows that it is ready
         except StateError as error:
             self.failed(job, str(error))
+            return
+        if job.over:
             return
         self._jobs.installed(job)
         workers = f" as {len(job.workers)} workers" if len(job.workers) < job.world_size else ""
@@ -286,11 +316,16 @@ class Service(Operations, rpc.JobsServicer):
     # The service.
 
     async def Session(self, _: object, context: Context) -> None:  # type: ignore[override]
-        await Stream(context, self._handle).serve(self._lost)
+        try:
+            await Stream(context, self._handle).serve(self._lost)
+        except NotServing as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
     def _handle(self, stream: Stream, message: pb.ClientMessage, first: bool) -> None:
         now = self._clock()
         kind = message.WhichOneof("message")
+        if first and self.doubt:
+            raise NotServing(f"this controller stands by: {self.doubt}")
         if first and kind == "join":
             self._jobs.join(stream, message.join, now)
         elif first and kind == "rejoin":
@@ -309,7 +344,11 @@ class Service(Operations, rpc.JobsServicer):
 
     def _lost(self, stream: Stream, why: str) -> None:
         if not self._supervisor.stopping.is_set():  # else it was we who ended it
-            self._jobs.lost(stream, (why or BROKEN) + self._switches_away())
+            what = (why or BROKEN) + self._switches_away()
+            if self.doubt:  # it may be with another controller, which is here then
+                self._lost_in_doubt.append((stream, what))
+                return
+            self._jobs.lost(stream, what)
             self._carry_out()
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:  # noqa: ARG002

@@ -15,6 +15,7 @@ from p4reduce_controller.admission import DEFAULT_SLOTS
 from p4reduce_controller.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
 from p4reduce_controller.deadlines import LONGEST_REJOIN_TIME, REJOIN_TIME
 from p4reduce_controller.election import DEFAULT_RANK, HIGHEST_RANK, Election
+from p4reduce_controller.etcd.settings import SHORTEST, parse_store
 from p4reduce_controller.frames import Endpoint, synthetic_mac
 from p4reduce_controller.listening import ServiceConfig, is_loopback
 from p4reduce_controller.schema import Range, SettingsError, check, settings_of, spec
@@ -40,6 +41,7 @@ else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 LONGEST_LEASE = 3600.0
+LONGEST_STORE_LEASE = 60
 MOST_HELLOS = 1_000_000
 
 EXAMPLE = """\
@@ -227,6 +229,28 @@ class Settings:
         ),
     )
 
+    store: str = field(
+        default="",
+        metadata=spec(
+            "etcd://HOST:PORT,HOST:PORT[/PREFIX] for the jobs that run, instead of --state, where there are several "
+            "controllers: one serves, and another goes on where that one ends."
+        ),
+    )
+    standby: bool = field(
+        default=False, metadata=spec("With --store: while another controller serves, wait, and take over when it ends.")
+    )
+    store_lease: int = field(
+        default=SHORTEST,
+        metadata=spec(
+            "Seconds after which a controller that etcd does not hear any more is replaced (default {default}).",
+            within=Range(SHORTEST, LONGEST_STORE_LEASE, f"{SHORTEST} to {LONGEST_STORE_LEASE} seconds are accepted"),
+        ),
+    )
+    store_ca: str = field(default="", metadata=spec("Use TLS to etcd, and trust the authorities in this PEM file."))
+    store_cert: str = field(default="", metadata=spec("PEM file with the certificate to show to etcd."))
+    store_key: str = field(default="", metadata=spec("PEM file with its key."))
+    store_insecure: bool = field(default=False, metadata=spec("Use etcd on other hosts without TLS."))
+
     @property
     def names(self) -> list[str]:
         """Of the switches: as they are called in [[switches]], else their P4Runtime addresses."""
@@ -356,6 +380,16 @@ def parsed(file: Path, option: str) -> dict[str, Any]:
         return dict(tomllib.loads(read(str(file)).decode()))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{option} {file}: {error}") from None
+
+
+def check_store(settings: Settings) -> None:
+    """Raises SettingsError."""
+    if settings.standby and not settings.store:
+        raise SettingsError("--standby is accepted with --store, by which it is known who serves")
+    if settings.store and settings.state:
+        raise SettingsError("--state and --store: one of them is accepted")
+    if settings.store:
+        parse_store(settings.store)
 
 
 def read(path: str) -> bytes:

@@ -12,6 +12,8 @@ from p4reduce_controller.settings import SCHEMA, Settings
 from p4reduce_controller.switch_config import SwitchConfig
 from p4reduce_controller.texts import as_port
 
+_OF_SWITCHES = {"switches", "uplink"} | {key for key, one in SCHEMA.items() if one.spec.of == "switch"}
+
 
 @dataclass(frozen=True)
 class SwitchSpec:
@@ -54,5 +56,9 @@ def spec_of(text: str, common: Settings) -> SwitchSpec:
 
 def other_changes(before: Settings, after: Settings) -> list[str]:
     """Keys of settings that differ and are not of switches."""
-    of_switches = {"switches", "uplink"} | {key for key, one in SCHEMA.items() if one.spec.of == "switch"}
-    return [key for key in SCHEMA if key not in of_switches and getattr(before, key) != getattr(after, key)]
+    return [key for key in SCHEMA if key not in _OF_SWITCHES and getattr(before, key) != getattr(after, key)]
+
+
+def with_switches_of(other: Settings, settings: Settings) -> Settings:
+    """These settings, but for what is of switches."""
+    return replace(settings, **{key: getattr(other, key) for key in _OF_SWITCHES})

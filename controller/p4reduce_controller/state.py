@@ -35,10 +35,13 @@ T = TypeVar("T")
 
 
 class StateFile:
-    """The file of one controller, which has it to itself until it ends, however it ends.
+    """Implements `store.Store`: the file of one controller, which has it to itself until it ends, however it ends.
 
     A file of another version, of other switches or a damaged one is refused, and left as it is.
     """
+
+    shared = False
+    doubt = ""
 
     def __init__(self, path: Path) -> None:
         """Raises StateError: another controller has the file, or there can be none at this place."""
@@ -76,6 +79,9 @@ class StateFile:
 
     def refusal(self, why: str) -> StateError:
         return StateError(f"--state {self.path}: {why}; remove the file to start without its jobs, which then end")
+
+    async def keep(self, jobs: Callable[[], Iterable[Job]], children: Mapping[int, Heard], now: float) -> None:
+        self.save(jobs(), children, now)
 
     def save(self, jobs: Iterable[Job], children: Mapping[int, Heard], now: float) -> None:
         """Replaces the file as a whole, on the disk. Raises StateError; then the file is as it was."""
@@ -121,18 +127,24 @@ def root_of(jobs: Iterable[Job], children: Mapping[int, Heard], setup: Setup, no
 
 def taken_from(kept: object, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
     """The jobs and children that `root_of` has written. Raises StateError or ValueError."""
-    root = _Part("the file", kept)
-    version = root.get("version", int)
-    if version not in (OLDER, VERSION):
-        raise StateError(f"it is of version {version}, and this controller reads versions {OLDER} and {VERSION}")
+    version = check_version(kept)
+    root = _Part("the state", kept)
     if not root.parts("jobs"):
         return [], {}
     if version == OLDER:
-        root = _Part("the file", with_names(kept, setup))
+        root = _Part("the state", with_names(kept, setup))
     numbers = {name: number for number, name in setup.names().items()}
     heard = root.get("children", dict)
     children = {numbers[name]: _heard(_Part(f"child {name}", one)) for name, one in heard.items() if name in numbers}
     return [_job(part, setup, now) for part in root.parts("jobs")], children
+
+
+def check_version(kept: object) -> int:
+    """Raises StateError for what `taken_from` cannot read."""
+    version = _Part("the state", kept).get("version", int)
+    if version not in (OLDER, VERSION):
+        raise StateError(f"it is of version {version}, and this controller reads versions {OLDER} and {VERSION}")
+    return version
 
 
 class _Part:
@@ -290,4 +302,4 @@ def _heard(part: _Part) -> Heard:
     return Heard(part.number("port", 0, 511), sender, job=0, generation=0, worker=0, nonce=0)
 
 
-__all__ = ["StateError", "StateFile", "root_of", "taken_from"]
+__all__ = ["StateError", "StateFile", "check_version", "root_of", "taken_from"]

@@ -20,6 +20,10 @@ class ProtocolError(Exception):
     """The client does not speak the service's language; the message says what it hears of that."""
 
 
+class NotServing(Exception):
+    """Another controller may serve now; the message is for the client, which asks again."""
+
+
 class Unread(Exception):
     """The client does not read what it is told."""
 

@@ -192,6 +192,8 @@ class P4RuntimeSwitch:
             self._is_backup = True
             self._problem = f"another controller, with election id {in_words(standing.election_id)}, is its primary"
             standing = await _vacancy(link, standing)
+        if why := self._election.bar():
+            raise SwitchUnavailable(f"the switch at {self.target} is left to whoever serves: {why}")
         election_id = self._election.id_above(standing.election_id)
         installed = await link.take(election_id)
         self._own_id = election_id
