@@ -82,6 +82,9 @@ class Job:
     more_numbers: tuple[tuple[int, int], ...] = ()
     unanswered: dict[int, int] = field(default_factory=dict)  # by rank, the half that it asks about
     looking: bool = False  # into the switches, for one of these
+    tenant: str = ""  # whose it is; among the tenant's jobs alone the name is its own
+    user: str = ""  # whose rank came first
+    charged: float = 0.0  # until when its slots are in the tenant's slot-hours
 
     @property
     def numbers(self) -> tuple[tuple[int, int], ...]:

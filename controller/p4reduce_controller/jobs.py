@@ -18,17 +18,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.messages import MOST_SAID
 from p4reduce_controller.aborts import Aborts
+from p4reduce_controller.access import ANYONE, Caller
 from p4reduce_controller.admission import DEFAULT_SLOTS, DEFAULT_TIMEOUT, LONGEST_NAME, problem_of, quarrel_with
 from p4reduce_controller.aggregator import Heard, Layout
 from p4reduce_controller.deadlines import LEAVE_GRACE, REJOIN_TIME, awaited, overdue
+from p4reduce_controller.door import Door
 from p4reduce_controller.effects import Answer, Effect, Install, Look, Remove, Tell
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, Member, Session, State
-from p4reduce_controller.numbers import JobNumbers, NumbersExhausted
+from p4reduce_controller.numbers import JobNumbers
 from p4reduce_controller.placement import Site, on_the_way, place, told_when_ready
 from p4reduce_controller.pools import PoolFull, SlotPool
+from p4reduce_controller.quotas import Tenancy
 from p4reduce_controller.registry import Registry
 from p4reduce_controller.trees import Misplaced, Trees
+from p4reduce_controller.waitlist import Entry
 
 SHORT_HELLOS = 20  # of a rank of which no full one comes: so many are not lost by chance
 BROKEN = "was lost: its connection to the controller broke"
@@ -55,13 +59,16 @@ class Jobs:
         nonce: Callable[[], int] = lambda: secrets.randbits(64),
         returns: bool = False,
         absence: Callable[[int], str] = lambda _: "",
+        tenancy: Tenancy | None = None,
+        note: Callable[[Job, str], None] = lambda _, __: None,
     ) -> None:
         """`layout`: of every switch. `addresses`: where workers send to, one a switch. `trees`: by default one each.
         `fixed`: of each switch, the ports of MAC addresses that the controller was told.
 
         `returns`: ranks are given a key, with which they can come back to a later controller that restores the jobs,
         within `rejoin_time` seconds. `leave_grace`: seconds from the first rank's leaving until all must have left.
-        `absence`: why the switch of that number cannot be used now, or "".
+        `absence`: why the switch of that number cannot be used now, or "". `note`: is told of jobs that begin ("") and
+        end, with what became of them.
         """
         self.started = self.aborted = self.finished = self.joins = 0
         self.site = Site(layout, tuple(addresses), trees or Trees([str(address) for address in addresses]))
@@ -78,6 +85,10 @@ class Jobs:
         self._effects: list[Effect] = []
         self._children: dict[int, Heard] = {}
         self._aborts = Aborts()
+        self._note = note
+        self._now = 0.0
+        self.tenancy = tenancy or Tenancy()
+        self._door = Door(self._registry, self.tenancy, self._found)
 
     def __iter__(self) -> Iterator[Job]:
         """All that hold slots."""
@@ -105,37 +116,52 @@ class Jobs:
 
     # Events from ranks.
 
-    def join(self, session: Session, join: pb.Join, now: float) -> None:
-        job = self._registry.named(join.job)
+    def join(self, session: Session, join: pb.Join, now: float, caller: Caller = ANYONE) -> None:
+        self._now = now
+        job = self._registry.named(join.job, caller.tenant)
         problem = problem_of(join, self.site, self._default_slots) or self._nobody_at(join.switch)
-        reason = pb.JOIN_REFUSED
         if problem is None and job is None:
-            try:
-                job = self._found(join, now)
-            except (PoolFull, NumbersExhausted) as error:
-                problem = f"{error}; ask for fewer slots, or wait until other jobs end"
-                reason = pb.SLOTS_EXHAUSTED
-        if problem is None and job is not None:
-            problem = quarrel_with(job, join, self._default_slots)
-        if problem is None and job is not None:
+            problem = self._door.problem_of(join, caller)
+        if problem is not None:
+            self._refuse(session, join, problem, caller)
+        elif job is not None:
+            self._enter(job, session, join, now, caller)
+        else:
+            entry = self._door.waitlist.add(session, join, caller, join.slots or self._default_slots, now)
+            self._let_in(now)
+            if not join.queue_s and self._door.waitlist.of(session) is not None:
+                self._dismiss(entry, pb.SLOTS_EXHAUSTED, f"rank {join.rank} is refused: {entry.why}")
+
+    def _enter(self, job: Job, session: Session, join: pb.Join, now: float, caller: Caller) -> None:
+        """One more rank of a job that there is."""
+        if problem := quarrel_with(job, join, self._default_slots):
+            self._refuse(session, join, problem, caller)
+        else:
             self._seat(job, session, join, now)
-            return
+
+    def _refuse(self, session: Session, join: pb.Join, problem: str, caller: Caller) -> None:
         name = join.job[:LONGEST_NAME]
-        refusal = pb.Abort(
-            rank=join.rank, reason=reason, message=f"job {name!r}: rank {join.rank} is refused: {problem}"
-        )
+        message = f"job {name!r}: rank {join.rank} is refused: {problem}"
+        refusal = pb.Abort(rank=join.rank, reason=pb.JOIN_REFUSED, message=message)
         self._tell(session, pb.ServerMessage(abort=refusal), last=True)
-        # Ranks that still gather would wait in vain. A job that runs is not troubled by a latecomer.
+        # Ranks that still gather, or wait in the queue, would do so in vain. A job that runs is not troubled by a
+        # latecomer.
+        job = self._registry.named(join.job, caller.tenant)
         if job is not None and job.state is State.GATHERING:
             self._abort(job, refusal)
+        if entry := self._door.waitlist.named(caller.tenant, join.job):
+            self._dismiss(entry, pb.JOIN_REFUSED, f"rank {join.rank} is refused: {problem}", join.rank)
 
-    def rejoin(self, session: Session, rejoin: pb.Rejoin, now: float) -> None:
-        """The rank is back, on a new stream."""
+    def rejoin(self, session: Session, rejoin: pb.Rejoin, now: float, caller: Caller = ANYONE) -> None:
+        """The rank is back, on a new stream. Of a job that is another tenant's, the caller hears nothing."""
         job = self._registry.numbered(rejoin.job, rejoin.generation)
+        if job is not None and job.tenant and not caller.ends(job.tenant):
+            job = None
         member = job.members.get(rejoin.rank) if job is not None else None
         known = member is not None and bool(member.key) and hmac.compare_digest(digest(rejoin.key), member.key)
         if job is None or member is None or not known or job.state is not State.READY:
-            self._tell(session, pb.ServerMessage(abort=self._why_not(rejoin, stranger=not known)), last=True)
+            why_not = self._why_not(rejoin, job, caller, stranger=not known)
+            self._tell(session, pb.ServerMessage(abort=why_not), last=True)
             return
         was_away = member.session is None
         if member.session is not None:  # it noticed the break of its stream before we did
@@ -149,7 +175,9 @@ class Jobs:
         self._tell(session, pb.ServerMessage(ready=self._ready(job, member)))
 
     def leave(self, session: Session, now: float) -> None:
+        self._now = now
         if session not in self._seats:
+            self._give_up_queue(session, "left before the job was let in")
             return
         job, member = self._seats[session]
         if job.state is not State.READY:
@@ -174,6 +202,7 @@ class Jobs:
     def lost(self, session: Session, what: str = BROKEN) -> None:
         """The rank's stream has ended. After its Leave that is no news. `what`: what the others are told of it."""
         if session not in self._seats:
+            self._give_up_queue(session, what)
             return
         job, member = self._seats[session]
         if not member.leaving:
@@ -314,8 +343,15 @@ class Jobs:
 
     def tick(self, now: float) -> None:
         """Ends what is over time, and tells ranks whom they wait for. Call it every tenth of a second or so."""
+        self._now = now
         self._aborts.age(now)
+        self._see_to_the_queue(now)
         for job in self.live:
+            self.tenancy.charge(job, now)
+            if self.tenancy.is_spent(job.tenant):
+                text = f"job {job.name!r}: {self.tenancy.spent_text(job.tenant)}"
+                self._abort(job, pb.Abort(reason=pb.QUOTA_EXCEEDED, message=text))
+                continue
             gathering = job.state is State.GATHERING
             site = self._registry.site_of(job)
             if abort := overdue(job, site, now):
@@ -331,18 +367,83 @@ class Jobs:
                         member.told = notice
                         self._tell(member.session, pb.ServerMessage(waiting=notice))
 
+    def _see_to_the_queue(self, now: float) -> None:
+        self._let_in(now)
+        for entry, why in self._door.overdue(now):
+            self._dismiss(entry, pb.SLOTS_EXHAUSTED, why)
+        for session, notice in self._door.notices():
+            self._tell(session, pb.ServerMessage(waiting=notice))
+
+    def end(self, name: str, caller: Caller, tenant: str, why: str) -> str:
+        """Ends a job, or takes one off the queue; `tenant` "" is the caller's, or the only one that has one of that
+        name. Returns whose it was. Raises LookupError where the caller has no such job."""
+        seen = {one.tenant for one in (*self.live, *self._door.waitlist) if one.name == name}
+        whose = {one for one in seen if caller.ends(one) and tenant in ("", one)}
+        if not tenant and caller.tenant in whose:
+            whose = {caller.tenant}
+        if len(whose) != 1:
+            several = f"tenants {', '.join(sorted(whose))} have one each; say whose" if whose else "there is none"
+            raise LookupError(f"job {name[:LONGEST_NAME]!r}: {several}")
+        (owner,) = whose
+        by = f"was ended by {caller.name}" if caller.name else "was ended"
+        text = f"{by}: {why}" if why else by
+        job, entry = self._registry.named(name, owner), self._door.waitlist.named(owner, name)
+        if job is not None:
+            self._abort(job, pb.Abort(reason=pb.ENDED_BY_USER, message=f"job {job.name!r}: {text}"))
+        if entry is not None:
+            self._dismiss(entry, pb.ENDED_BY_USER, text)
+        return owner
+
+    def queue(self, now: float) -> list[pb.QueuedJob]:
+        """Those that wait for slots, the next first."""
+        return self._door.described(now)
+
+    def tenants(self) -> list[pb.Tenant]:
+        """Those of whom something is known."""
+        held = self._door.held
+        names = {*self.tenancy.known(), *held.jobs, *(entry.tenant for entry in self._door.waitlist)}
+        return [self.tenancy.described(name, held) for name in sorted(names)]
+
     def abort_all(self, reason: pb.AbortReason, why: str, *, but_ready: bool = False) -> None:
+        for entry in self._door.waitlist:
+            self._dismiss(entry, reason, why)
         for job in self.live:
             if not (but_ready and job.state is State.READY):
                 self._abort(job, pb.Abort(reason=reason, message=f"job {job.name!r}: {why}"))
 
     # Joining.
 
-    def _found(self, join: pb.Join, now: float) -> Job:
+    def _found(self, join: pb.Join, caller: Caller, slots: int, now: float) -> Job:
         first_seq = self._first_seq() & 0xFFFFFFFE
-        job = self._registry.found(join, join.slots or self._default_slots, first_seq, self._rejoin_time, now)
+        kept = self.tenancy.kept_from(caller.tenant, self._door.held)
+        job = self._registry.found(join, slots, first_seq, self._rejoin_time, now, caller, kept)
         self.started += 1
+        self._note(job, "")
         return job
+
+    def _let_in(self, now: float) -> None:
+        """Those in the queue whose turn it is."""
+        for entry, found in self._door.let_in(now):
+            for session, join, caller in entry.ranks.values():
+                if isinstance(found, Job):
+                    self._enter(found, session, join, now, caller)
+                else:
+                    text = f"job {entry.name!r}: rank {join.rank} is refused: {found}"
+                    refusal = pb.Abort(rank=join.rank, reason=pb.QUOTA_EXCEEDED, message=text)
+                    self._tell(session, pb.ServerMessage(abort=refusal), last=True)
+
+    def _dismiss(self, entry: Entry, reason: pb.AbortReason, why: str, rank: int | None = None) -> None:
+        """Takes a job off the queue. `rank`: who is to blame."""
+        self._door.waitlist.remove(entry)
+        abort = pb.Abort(rank=rank, reason=reason, message=f"job {entry.name!r}: {why}")
+        for session, _, _ in entry.ranks.values():
+            self._tell(session, pb.ServerMessage(abort=abort), last=True)
+
+    def _give_up_queue(self, session: Session, what: str) -> None:
+        """A rank that may be in the queue is not there any more, and its job cannot come to be."""
+        if queued := self._door.waitlist.of(session):
+            entry, rank = queued
+            self._dismiss(entry, pb.WORKER_LOST, f"rank {rank} {what}", rank)
 
     def _seat(self, job: Job, session: Session, join: pb.Join, now: float) -> None:
         key = secrets.token_hex(16) if self._returns else ""
@@ -389,11 +490,10 @@ class Jobs:
                     return "; ".join(unusable)
         return None
 
-    def _why_not(self, rejoin: pb.Rejoin, *, stranger: bool) -> pb.Abort:
-        if abort := self._aborts.of(rejoin.job, rejoin.generation):
+    def _why_not(self, rejoin: pb.Rejoin, job: Job | None, caller: Caller, *, stranger: bool) -> pb.Abort:
+        if abort := self._aborts.of(rejoin.job, rejoin.generation, caller):
             return abort
         what = f"rank {rejoin.rank} cannot come back to job {rejoin.job}, generation {rejoin.generation}"
-        job = self._registry.numbered(rejoin.job, rejoin.generation)
         if job is None:
             why = "the controller that is here now does not know the job"
         else:
@@ -410,7 +510,7 @@ class Jobs:
             places = on_the_way(site, job)
             if unusable := self._unusable(sorted({at % site.switches for at in places})):
                 raise Misplaced("; ".join(unusable))
-            self._registry.take_slots(job, places)
+            self._registry.take_slots(job, places, self.tenancy.kept_from(job.tenant, self._door.held))
             job.placements = place(site, job, self._children, self._registry.hosts)
         except PoolFull as error:
             why = f"all ranks were heard, but {error}; ask for fewer slots, or wait until other jobs end"
@@ -434,6 +534,7 @@ class Jobs:
         if self._returns:  # else no rank has a key to come back with
             self._aborts.add(job, abort)
         self.aborted += 1
+        self._note(job, abort.message)
         farewell = pb.ServerMessage(left=pb.Left())
         self._end(job, State.ABORTED, lambda member: farewell if member.leaving else pb.ServerMessage(abort=abort))
         if installed:
@@ -443,11 +544,13 @@ class Jobs:
 
     def _finish(self, job: Job) -> None:
         self.finished += 1
+        self._note(job, "finished")
         self._end(job, State.FINISHED, lambda _: pb.ServerMessage(left=pb.Left()))
         self._effects.append(Remove(job, None))
 
     def _end(self, job: Job, state: State, last_words: Callable[[Member], pb.ServerMessage]) -> None:
         job.state = state
+        self.tenancy.charge(job, self._now)
         self._awaited -= {member.nonce for member in job.members.values()}
         self._registry.give_up_name(job)
         for member in job.members.values():

@@ -50,6 +50,11 @@ class JobsStub(object):
                 request_serializer=p4reduce_dot_control_dot_jobs__pb2.SetLossRequest.SerializeToString,
                 response_deserializer=p4reduce_dot_control_dot_jobs__pb2.SetLossReply.FromString,
                 _registered_method=True)
+        self.AbortJob = channel.unary_unary(
+                '/p4reduce.jobs.v1.Jobs/AbortJob',
+                request_serializer=p4reduce_dot_control_dot_jobs__pb2.AbortJobRequest.SerializeToString,
+                response_deserializer=p4reduce_dot_control_dot_jobs__pb2.AbortJobReply.FromString,
+                _registered_method=True)
 
 
 class JobsServicer(object):
@@ -77,6 +82,13 @@ class JobsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AbortJob(self, request, context):
+        """Ends a job for all its ranks, or one that waits in the queue: its tenant's right, and the operator's.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JobsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +106,11 @@ def add_JobsServicer_to_server(servicer, server):
                     servicer.SetLoss,
                     request_deserializer=p4reduce_dot_control_dot_jobs__pb2.SetLossRequest.FromString,
                     response_serializer=p4reduce_dot_control_dot_jobs__pb2.SetLossReply.SerializeToString,
+            ),
+            'AbortJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.AbortJob,
+                    request_deserializer=p4reduce_dot_control_dot_jobs__pb2.AbortJobRequest.FromString,
+                    response_serializer=p4reduce_dot_control_dot_jobs__pb2.AbortJobReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +195,33 @@ class Jobs(object):
             '/p4reduce.jobs.v1.Jobs/SetLoss',
             p4reduce_dot_control_dot_jobs__pb2.SetLossRequest.SerializeToString,
             p4reduce_dot_control_dot_jobs__pb2.SetLossReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AbortJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/p4reduce.jobs.v1.Jobs/AbortJob',
+            p4reduce_dot_control_dot_jobs__pb2.AbortJobRequest.SerializeToString,
+            p4reduce_dot_control_dot_jobs__pb2.AbortJobReply.FromString,
             options,
             channel_credentials,
             insecure,
