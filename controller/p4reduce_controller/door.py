@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose turn it is to have a job: quotas, reservations, and the queue of those that there is no room for, without I/O."""
+"""Whose turn it is to have a job, by quotas, reservations and the queue, without I/O."""
 
 from __future__ import annotations
 

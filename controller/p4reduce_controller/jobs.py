@@ -384,7 +384,7 @@ class Jobs:
         if len(whose) != 1:
             several = f"tenants {', '.join(sorted(whose))} have one each; say whose" if whose else "there is none"
             raise LookupError(f"job {name[:LONGEST_NAME]!r}: {several}")
-        (owner,) = whose
+        owner = str(*whose)
         by = f"was ended by {caller.name}" if caller.name else "was ended"
         text = f"{by}: {why}" if why else by
         job, entry = self._registry.named(name, owner), self._door.waitlist.named(owner, name)

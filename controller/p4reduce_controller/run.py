@@ -7,17 +7,22 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 
+from p4reduce_controller.audit import Audit, note_job
+from p4reduce_controller.gate import Gate
 from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.listening import ServiceConfig
 from p4reduce_controller.program import Program, load_schema
+from p4reduce_controller.quotas import Tenancy
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.service import Service
 from p4reduce_controller.settings import Settings, read
 from p4reduce_controller.startup import LATECOMERS, start_switches
 from p4reduce_controller.state import StateFile
 from p4reduce_controller.switch import P4RuntimeSwitch
+from p4reduce_controller.users import UsersFile
 
 
 @asynccontextmanager
@@ -33,6 +38,8 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
     switches = [P4RuntimeSwitch(one, program, settings.election, tls) for one in configs]
     async with AsyncExitStack() as ends:  # each comes about whatever the others raise, the last one here first
         state = ends.enter_context(closing(StateFile(Path(settings.state)))) if settings.state else None
+        audit = ends.enter_context(closing(Audit(Path(settings.audit_log) if settings.audit_log else None)))
+        gate = Gate(UsersFile(Path(settings.users), config.token), audit) if settings.users else None
         jobs = Jobs(
             program.layout,
             [switch.address for switch in switches],
@@ -42,8 +49,10 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
             default_slots=settings.slots,
             returns=state is not None,
             absence=lambda number: switches[number].absence,
+            tenancy=Tenancy(gate.users.book.policy) if gate is not None else None,
+            note=partial(note_job, audit),
         )
-        service = Service(switches, jobs, config, state)
+        service = Service(switches, jobs, config, state, gate, audit)
         service.bind()
         for switch in reversed(switches):
             ends.push_async_callback(_close, switch, service)

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import grpc
@@ -15,15 +16,19 @@ import grpc.aio
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce_controller.access import ANYONE, Caller
 from p4reduce_controller.admission import LONGEST_NAME
 from p4reduce_controller.aggregator import Aggregator, Direction, Heard, Listener, SwitchError, SwitchUnavailable
+from p4reduce_controller.audit import Audit
 from p4reduce_controller.clock import Clock
 from p4reduce_controller.effects import Answer, Install, Look, Remove, Tell
+from p4reduce_controller.gate import Gate, Refused
 from p4reduce_controller.hosts import problem_of
 from p4reduce_controller.job import Job, State
 from p4reduce_controller.jobs import BROKEN, Jobs
 from p4reduce_controller.listening import ServiceConfig, bound_server
 from p4reduce_controller.looking import look
+from p4reduce_controller.seen import seen_by
 from p4reduce_controller.state import StateError, StateFile
 from p4reduce_controller.status import status_of
 from p4reduce_controller.streams import Context, ProtocolError, Stream
@@ -33,6 +38,8 @@ from p4reduce_controller.tasks import Interrupted, Tasks, apart
 log = logging.getLogger(__name__)
 
 TICK = 0.1
+READ_USERS = 10  # ticks between looks at the users file
+KEEP_USE = 600  # ticks between writings of what tenants have used; jobs that run are charged without these
 LOOK_AFTER = 0.5  # seconds from a rank's question to the look, so that ranks cannot keep the switches busy
 
 
@@ -43,8 +50,15 @@ class Service(rpc.JobsServicer):
     """
 
     def __init__(
-        self, switches: Sequence[Aggregator], jobs: Jobs, config: ServiceConfig, state: StateFile | None = None
+        self,
+        switches: Sequence[Aggregator],
+        jobs: Jobs,
+        config: ServiceConfig,
+        state: StateFile | None = None,
+        gate: Gate | None = None,
+        audit: Audit | None = None,
     ) -> None:
+        """`gate`: without it, everyone who has the one token is the operator."""
         self.keeps_jobs = state is not None
         self.over = asyncio.Event()
         self.failure: BaseException | None = None
@@ -53,6 +67,8 @@ class Service(rpc.JobsServicer):
         self._jobs = jobs
         self._config = config
         self._state = state
+        self._gate = gate
+        self._audit = audit or Audit()
         self._server: grpc.aio.Server | None = None
         self._serves = False
         self._tasks = Tasks(self._fail)
@@ -69,6 +85,7 @@ class Service(rpc.JobsServicer):
         jobs, children = self._state.load(self._switches, self._jobs.site.trees, self._clock())
         try:
             self._jobs.restore(jobs, children)
+            self._jobs.tenancy.take_up(self._state.use, jobs, self._clock())
         except ValueError as error:
             raise self._state.refusal(str(error)) from None
         for job in jobs:
@@ -84,7 +101,7 @@ class Service(rpc.JobsServicer):
 
     def bind(self) -> None:
         """Takes the port, and does not serve there yet. Raises ListenError."""
-        self._server, self.listen = bound_server(self._config)
+        self._server, self.listen = bound_server(self._config, self._gate)
         rpc.add_JobsServicer_to_server(self, self._server)
 
     async def start(self) -> None:
@@ -109,9 +126,16 @@ class Service(rpc.JobsServicer):
         await self._tasks.close()
 
     async def _tick(self) -> None:
+        ticks = 0
         while not self._supervisor.stopping.is_set():
             self._jobs.tick(self._clock())
             self._carry_out()
+            ticks += 1
+            if ticks % READ_USERS == 0 and self._gate is not None and self._gate.users.refresh():
+                self._jobs.tenancy.policy = self._gate.users.book.policy
+                self._audit.note(ANYONE, "users file read again", "ok")
+            if ticks % KEEP_USE == 0 and self._gate is not None:
+                self._try_to_save()
             await asyncio.sleep(TICK)
 
     def _fail(self, error: BaseException) -> None:
@@ -210,10 +234,7 @@ class Service(rpc.JobsServicer):
             elif isinstance(effect, Look):
                 self._tasks.start(self._look(effect.job, effect.half), "look")
             elif isinstance(effect, Remove):
-                try:
-                    self._save()
-                except StateError as error:  # it has a job too many, whose ranks will not come back
-                    log.error("%s", error)
+                self._try_to_save()
                 if effect.abort is not None:
                     log.warning("aborted: %s", effect.abort.message)
                 # The ranks are told at once; only the slots have to wait until nothing can reach them.
@@ -234,8 +255,15 @@ class Service(rpc.JobsServicer):
     def _save(self, *more: Job) -> None:
         """Those that are ready, and `more`. Raises StateError."""
         if self._state is not None:
+            self._state.use = self._jobs.tenancy.to_keep()
             ready = [job for job in self._jobs if job.state is State.READY]
             self._state.save([*ready, *more], self._jobs.children, self._clock())
+
+    def _try_to_save(self) -> None:
+        try:
+            self._save()
+        except StateError as error:  # it has a job too many, whose ranks will not come back
+            log.error("%s", error)
 
     # How it goes on the switches.
 
@@ -260,15 +288,35 @@ class Service(rpc.JobsServicer):
     # The service.
 
     async def Session(self, _: object, context: Context) -> None:  # type: ignore[override]
-        await Stream(context, self._handle).serve(self._lost)
+        caller = await self._caller(context)
+        if self._gate is None:
+            await Stream(context, partial(self._handle, caller)).serve(self._lost)
+            return
+        try:
+            with self._gate.rank(caller):
+                await Stream(context, partial(self._handle, caller)).serve(self._lost)
+        except Refused as error:
+            self._audit.note(caller, "join", str(error), refused=True, peer=context.peer())
+            await context.abort(error.code, str(error))
 
-    def _handle(self, stream: Stream, message: pb.ClientMessage, first: bool) -> None:
+    async def _caller(self, context: Any) -> Caller:
+        if self._gate is None:
+            return ANYONE
+        try:
+            return self._gate.caller(context.invocation_metadata())
+        except Refused as error:  # since it was let in
+            await context.abort(error.code, str(error))
+            raise AssertionError from None
+
+    def _handle(self, caller: Caller, stream: Stream, message: pb.ClientMessage, first: bool) -> None:
         now = self._clock()
         kind = message.WhichOneof("message")
         if first and kind == "join":
-            self._jobs.join(stream, message.join, now)
+            if caller.expired:
+                raise ProtocolError("the token has expired; a new one is needed to join")
+            self._jobs.join(stream, message.join, now, caller)
         elif first and kind == "rejoin":
-            self._jobs.rejoin(stream, message.rejoin, now)
+            self._jobs.rejoin(stream, message.rejoin, now, caller)
         elif first:
             raise ProtocolError("the first message must be Join or Rejoin")
         elif kind == "leave":
@@ -287,11 +335,29 @@ class Service(rpc.JobsServicer):
             self._carry_out()
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:  # noqa: ARG002
-        return await self.status()
+        return seen_by(await self._caller(context), await self.status())
+
+    async def AbortJob(self, request: pb.AbortJobRequest, context: Any) -> pb.AbortJobReply:
+        caller = await self._caller(context)
+        reason = "".join(one for one in request.reason[:LONGEST_NAME] if one.isprintable())
+        asked = {"job": request.job, "of": request.tenant, "reason": reason, "peer": context.peer()}
+        try:
+            tenant = self._jobs.end(request.job, caller, request.tenant, reason)
+        except LookupError as error:
+            self._audit.note(caller, "abort", str(error), refused=True, **asked)
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+            raise AssertionError from None
+        self._carry_out()
+        self._audit.note(caller, "abort", "ok", **{**asked, "of": tenant})
+        return pb.AbortJobReply(tenant=tenant)
 
     async def status(self) -> pb.StatusReply:
         """What there is to know. Counters are missing while their switch is away."""
-        return await status_of(self._jobs, self._switches, self._clock())
+        status = await status_of(self._jobs, self._switches, self._clock())
+        if self._gate is not None:
+            for tenant in status.tenants:
+                tenant.refusals = self._gate.refusals[tenant.name]
+        return status
 
     async def SetLoss(self, request: pb.SetLossRequest, context: Any) -> pb.SetLossReply:
         if not 0 <= request.rate <= 1:
@@ -304,6 +370,9 @@ class Service(rpc.JobsServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         # To its end, even where the caller has gone: what a switch has been told in part nobody knows.
         error = await asyncio.shield(self._tasks.start(self._set_loss(request), "loss"))
+        caller = await self._caller(context)
+        said = {"switch": request.switch, "port": request.port, "rate": request.rate, "peer": context.peer()}
+        self._audit.note(caller, "set loss", str(error or "ok"), **said)
         if error is not None:
             away = isinstance(error, SwitchUnavailable)
             await context.abort(grpc.StatusCode.UNAVAILABLE if away else grpc.StatusCode.INTERNAL, str(error))

@@ -56,6 +56,7 @@ class StateFile:
             self._lock.close()
             raise StateError(f"--state {path}: another controller uses it; give each a file of its own") from None
         self._setup: list[str] = []
+        self.use: dict[str, Any] = {}  # by tenants, as it was read, and as it will be written
 
     def close(self) -> None:
         self._lock.close()
@@ -77,6 +78,7 @@ class StateFile:
             if version != VERSION:
                 raise StateError(f"it is of version {version}, and this controller reads version {VERSION}")
             parts = root.parts("jobs")
+            self.use = root.get("use", dict, {})
             if parts:
                 self._check_setup(root.get("switches", list))
             heard = root.get("children", dict) if parts else {}
@@ -97,6 +99,7 @@ class StateFile:
             "switches": self._setup,
             "children": {str(number): _of_heard(heard) for number, heard in children.items()},
             "jobs": [_of_job(job, now) for job in jobs],
+            "use": self.use,
         }
         new = f"{self.path}.new"
         try:
@@ -202,6 +205,8 @@ def _describe(number: int, switch: Aggregator, trees: Trees) -> str:
 def _of_job(job: Job, now: float) -> dict[str, Any]:
     return {
         "name": job.name,
+        "tenant": job.tenant,
+        "user": job.user,
         "number": job.number,
         "generation": job.generation,
         "more_numbers": [list(numbers) for numbers in job.more_numbers],
@@ -237,6 +242,9 @@ def _job(part: _Part, switches: int, now: float) -> Job:
         deadline=math.inf,
         abort_secret=part.secret("abort_secret", 2**64 - 1),
         more_numbers=more_numbers,
+        tenant=part.get("tenant", str, ""),  # which files of earlier releases have not, nor the next
+        user=part.get("user", str, ""),
+        charged=now,
         state=State.READY,
         members={member.rank: member for member in members},
     )

@@ -25,6 +25,8 @@ async def status_of(jobs: Jobs, switches: Sequence[Aggregator], now: float) -> p
         jobs_started=jobs.started,
         jobs_aborted=jobs.aborted,
         jobs_finished=jobs.finished,
+        queue=jobs.queue(now),
+        tenants=jobs.tenants(),
     )
 
 
@@ -73,6 +75,8 @@ def _job(job: Job, switches: int, now: float) -> pb.Job:
     leaders = {} if job.state is State.GATHERING else job.leaders
     return pb.Job(
         name=job.name,
+        tenant=job.tenant,
+        user=job.user,
         number=job.number,
         generation=job.generation,
         state=job.state.value,

@@ -204,9 +204,7 @@ class _Table:
             raise ValueError(f"{key} = {values!r}: [[{key}]] is accepted")
         return [_Table(f"{key}[{number}]", one) for number, one in enumerate(values)]
 
-    def number(
-        self, key: str, default: float, low: float, high: float = 2.0**31, *, whole: bool = True
-    ) -> float:
+    def number(self, key: str, default: float, low: float, high: float = 2.0**31, *, whole: bool = True) -> float:
         """Infinite where the file has none and neither has `default`."""
         value = self.values.get(key, default)
         if key not in self.values:
