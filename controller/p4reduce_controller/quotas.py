@@ -155,6 +155,7 @@ class Tenancy:
             self._slot_seconds = Counter(seconds)
         for job in jobs:
             job.charged = now - max(0.0, self._wall() - at)
+            self.charge(job, now)
 
     def described(self, tenant: str, held: Held) -> pb.Tenant:
         quota = self.policy.quota(tenant)
