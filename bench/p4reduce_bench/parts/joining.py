@@ -24,7 +24,7 @@ FLOOD = "flood"
 USERS = """\
 [quotas]
 slots = 192
-jobs = 8
+jobs = 16
 {users}
 """
 
@@ -51,7 +51,11 @@ def measure(jobs: int, at_a_time: int, ranks: int, processes: int, *, users: boo
                 "p4reduce_bench.parts.joining_lanes",
                 *arguments,
                 *(f"{TENANTS[lane % len(TENANTS)]}-{lane}" for lane in range(number * lanes, (number + 1) * lanes)),
-                environment={"P4REDUCE_CONTROLLER": controller, "TOKENS": json.dumps(tokens)},
+                environment={
+                    "P4REDUCE_CONTROLLER": controller,
+                    "P4REDUCE_QUEUE": "30",
+                    "TOKENS": json.dumps(tokens),
+                },
             )
             for number in range(processes)
         ]
