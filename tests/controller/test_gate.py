@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import stat
 import time
@@ -12,6 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
+from rich.console import Console
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
@@ -22,6 +24,7 @@ from p4reduce_controller.access import ANYONE, METHODS
 from p4reduce_controller.audit import REFUSALS_PER_S, Audit
 from p4reduce_controller.limits import BURST_S, Bucket
 from p4reduce_controller.listening import ServiceConfig
+from p4reduce_controller.tables import show
 from p4reduce_controller.users import digest
 
 from .conftest import Loop, Running
@@ -213,6 +216,11 @@ def test_ranks_in_the_queue_are_told_their_place(house: House, caplog: pytest.Lo
     [queued] = house.status("o").queue
     assert (queued.tenant, queued.name, queued.place, queued.slots) == ("alice", "next", 1, 4)
     assert not house.status("b").queue
+    shown = Console(record=True, width=160, file=io.StringIO())
+    show(house.status("o"), shown)
+    text = shown.export_text()
+    for part in ("4 slots asked, 0 of 16 free", "0 of 2", "of bob"):
+        assert part in text
     leave(house, [running])
     wait_until(waiting.done, "the job to be let in")
     assert waiting.result() == 4
