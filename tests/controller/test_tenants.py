@@ -349,6 +349,7 @@ class AnySchedule(RuleBasedStateMachine):
         super().__init__()
         self.hall = Hall(Policy(Quota(), TENANTS, (RESERVED,)), slots=16)
         self.sessions: list[object] = []
+        self.carol_came = False
         self.spent: Counter[str] = Counter()
         self.ended_by: dict[object, str] = {}
 
@@ -366,6 +367,7 @@ class AnySchedule(RuleBasedStateMachine):
         patience=st.sampled_from([1, 60]),
     )
     def joins(self, tenant: str, name: str, rank: int, size: int, slots: int, queue: float, patience: float) -> None:
+        self.carol_came = self.carol_came or tenant == "carol"
         self.sessions.append(
             self.hall.come(CALLERS[tenant], name, rank, size, slots=slots, queue_s=queue, timeout_s=patience)
         )
@@ -436,9 +438,10 @@ class AnySchedule(RuleBasedStateMachine):
             assert len(queued) <= quota.queued
         for job in self.hall.jobs.live:
             assert self.hall.tenancy.hours(job.tenant) < TENANTS[job.tenant].slot_hours
-        # What carol has reserved and does not use is there for her.
+        # What carol has reserved and does not use is there for her, and in a row unless it was in use in between.
         unused = max(0, RESERVED.slots - slots["carol"])
-        assert not unused or self.hall.jobs.pools[0].longest >= unused
+        assert self.hall.jobs.pools[0].free >= unused
+        assert self.carol_came or self.hall.jobs.pools[0].longest >= unused
 
     @invariant()
     def no_slot_leaks(self) -> None:
