@@ -348,6 +348,7 @@ class Jobs:
         self._see_to_the_queue(now)
         for job in self.live:
             self.tenancy.charge(job, now)
+        for job in self.live:
             if self.tenancy.is_spent(job.tenant):
                 text = f"job {job.name!r}: {self.tenancy.spent_text(job.tenant)}"
                 self._abort(job, pb.Abort(reason=pb.QUOTA_EXCEEDED, message=text))
