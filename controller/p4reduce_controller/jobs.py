@@ -18,18 +18,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.messages import MOST_SAID
 from p4reduce_controller.aborts import Aborts
+from p4reduce_controller.access import ANYONE, Caller
 from p4reduce_controller.admission import DEFAULT_SLOTS, DEFAULT_TIMEOUT, LONGEST_NAME, problem_of, quarrel_with
 from p4reduce_controller.aggregator import Heard, Layout
 from p4reduce_controller.deadlines import LEAVE_GRACE, REJOIN_TIME, awaited, overdue
+from p4reduce_controller.door import Door
 from p4reduce_controller.effects import Answer, Effect, Install, Look, Remove, Tell
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, Member, Session, State
-from p4reduce_controller.numbers import JobNumbers, NumbersExhausted
+from p4reduce_controller.numbers import JobNumbers
 from p4reduce_controller.placement import on_the_way, place, told_when_ready
 from p4reduce_controller.pools import PoolFull, SlotPool
+from p4reduce_controller.quotas import Tenancy
 from p4reduce_controller.registry import Registry
 from p4reduce_controller.site import Site
 from p4reduce_controller.trees import Misplaced, Trees
+from p4reduce_controller.waitlist import Entry
 
 SHORT_HELLOS = 20  # of a rank of which no full one comes: so many are not lost by chance
 BROKEN = "was lost: its connection to the controller broke"
@@ -57,6 +61,8 @@ class Jobs:
         returns: bool = False,
         absence: Callable[[int], str] = lambda _: "",
         closed: Callable[[int], str] = lambda _: "",
+        tenancy: Tenancy | None = None,
+        note: Callable[[Job, str], None] = lambda _, __: None,
     ) -> None:
         """`layout`: of every switch. `addresses`: where workers send to, one a switch. `trees`: by default one each.
         `fixed`: of each switch, the ports of MAC addresses that the controller was told.
@@ -64,6 +70,7 @@ class Jobs:
         `returns`: ranks are given a key, with which they can come back to a later controller that restores the jobs,
         within `rejoin_time` seconds. `leave_grace`: seconds from the first rank's leaving until all must have left.
         `absence`: why the switch of that number cannot be used now, or "". `closed`: why it takes no jobs that begin.
+        `note`: is told of jobs that begin ("") and end, with what became of them.
         """
         self.started = self.aborted = self.finished = self.joins = 0
         self.site = Site(layout, tuple(addresses), trees or Trees([str(address) for address in addresses]))
@@ -85,6 +92,9 @@ class Jobs:
         self._effects: list[Effect] = []
         self._children: dict[int, Heard] = {}
         self._aborts = Aborts()
+        self._note = note
+        self.tenancy = tenancy or Tenancy()
+        self._door = Door(self._registry, self.tenancy, self._found, self._for_new, default_slots)
 
     def __iter__(self) -> Iterator[Job]:
         """All that hold slots."""
@@ -116,40 +126,59 @@ class Jobs:
 
     # Events from ranks.
 
-    def join(self, session: Session, join: pb.Join, now: float) -> None:
-        job = self._registry.named(join.job)
+    def join(self, session: Session, join: pb.Join, now: float, caller: Caller = ANYONE) -> None:
+        self._now = now
+        job = self._registry.named(join.job, caller.tenant)
         site = job.site if job is not None else self._for_new()
-        slots = min(self._default_slots, site.capacity)
-        problem = self._left_out(site, join) or problem_of(join, site, slots)
-        problem = problem or self._nobody_at(site, join.switch, new=job is None)
-        reason = pb.JOIN_REFUSED
+        problem = self._problem_of(join, site, new=job is None)
         if problem is None and job is None:
-            try:
-                job = self._found(join, site, slots, now)
-            except (PoolFull, NumbersExhausted) as error:
-                problem = f"{error}; ask for fewer slots, or wait until other jobs end"
-                reason = pb.SLOTS_EXHAUSTED
+            problem = self._door.problem_of(join, caller)
         if problem is None and job is not None:
-            problem = quarrel_with(job, join, slots)
-        if problem is None and job is not None:
+            problem = quarrel_with(job, join, self._slots_at(site))
+        if problem is not None:
+            self._refuse(session, join, problem, caller)
+        elif job is not None:
             self._seat(job, session, join, now)
-            return
+        else:
+            entry = self._door.waitlist.add(session, join, caller, join.slots or self._slots_at(site), now)
+            self._let_in(now)
+            if not join.queue_s and self._door.waitlist.of(session) is not None:
+                self._dismiss(entry, pb.SLOTS_EXHAUSTED, f"rank {join.rank} is refused: {entry.why}")
+
+    def _problem_of(self, join: pb.Join, site: Site, *, new: bool) -> str | None:
+        """Why the rank cannot be served by these switches. `new`: by a job that begins."""
+        problem = self._left_out(site, join) or problem_of(join, site, self._slots_at(site))
+        return problem or self._nobody_at(site, join.switch, new=new)
+
+    def _slots_at(self, site: Site) -> int:
+        """Of jobs that leave it to the controller."""
+        return min(self._default_slots, site.capacity)
+
+    def _refuse(
+        self, session: Session, join: pb.Join, problem: str, caller: Caller, reason: pb.AbortReason = pb.JOIN_REFUSED
+    ) -> None:
         name = join.job[:LONGEST_NAME]
-        refusal = pb.Abort(
-            rank=join.rank, reason=reason, message=f"job {name!r}: rank {join.rank} is refused: {problem}"
-        )
+        message = f"job {name!r}: rank {join.rank} is refused: {problem}"
+        refusal = pb.Abort(rank=join.rank, reason=reason, message=message)
         self._tell(session, pb.ServerMessage(abort=refusal), last=True)
-        # Ranks that still gather would wait in vain. A job that runs is not troubled by a latecomer.
+        # Ranks that still gather, or wait in the queue, would do so in vain. A job that runs is not troubled by a
+        # latecomer.
+        job = self._registry.named(join.job, caller.tenant)
         if job is not None and job.state is State.GATHERING:
             self._abort(job, refusal)
+        if entry := self._door.waitlist.named(caller.tenant, join.job):
+            self._dismiss(entry, pb.JOIN_REFUSED, f"rank {join.rank} is refused: {problem}", join.rank)
 
-    def rejoin(self, session: Session, rejoin: pb.Rejoin, now: float) -> None:
-        """The rank is back, on a new stream."""
+    def rejoin(self, session: Session, rejoin: pb.Rejoin, now: float, caller: Caller = ANYONE) -> None:
+        """The rank is back, on a new stream. Of a job that is another tenant's, the caller hears nothing."""
         job = self._registry.numbered(rejoin.job, rejoin.generation)
+        if job is not None and job.tenant and not caller.ends(job.tenant):
+            job = None
         member = job.members.get(rejoin.rank) if job is not None else None
         known = member is not None and bool(member.key) and hmac.compare_digest(digest(rejoin.key), member.key)
         if job is None or member is None or not known or job.state is not State.READY:
-            self._tell(session, pb.ServerMessage(abort=self._why_not(rejoin, stranger=not known)), last=True)
+            why_not = self._why_not(rejoin, job, caller, stranger=not known)
+            self._tell(session, pb.ServerMessage(abort=why_not), last=True)
             return
         was_away = member.session is None
         if member.session is not None:  # it noticed the break of its stream before we did
@@ -163,7 +192,9 @@ class Jobs:
         self._tell(session, pb.ServerMessage(ready=self._ready(job, member)))
 
     def leave(self, session: Session, now: float) -> None:
+        self._now = now
         if session not in self._seats:
+            self._give_up_queue(session, "left before the job was let in")
             return
         job, member = self._seats[session]
         if job.state is not State.READY:
@@ -188,6 +219,7 @@ class Jobs:
     def lost(self, session: Session, what: str = BROKEN) -> None:
         """The rank's stream has ended. After its Leave that is no news. `what`: what the others are told of it."""
         if session not in self._seats:
+            self._give_up_queue(session, what)
             return
         job, member = self._seats[session]
         if not member.leaving:
@@ -365,7 +397,14 @@ class Jobs:
         """Ends what is over time, and tells ranks whom they wait for. Call it every tenth of a second or so."""
         self._now = now
         self._aborts.age(now)
+        self._see_to_the_queue(now)
         for job in self.live:
+            self.tenancy.charge(job, now)
+        for job in self.live:
+            if self.tenancy.is_spent(job.tenant):
+                text = f"job {job.name!r}: {self.tenancy.spent_text(job.tenant)}"
+                self._abort(job, pb.Abort(reason=pb.QUOTA_EXCEEDED, message=text))
+                continue
             gathering = job.state is State.GATHERING
             site = self._registry.site_of(job)
             if abort := overdue(job, site, now):
@@ -382,33 +421,102 @@ class Jobs:
                         member.told = notice
                         self._tell(member.session, pb.ServerMessage(waiting=notice))
 
+    def _see_to_the_queue(self, now: float) -> None:
+        self._let_in(now)
+        for entry, why in self._door.overdue(now):
+            self._dismiss(entry, pb.SLOTS_EXHAUSTED, why)
+        for session, notice in self._door.notices():
+            self._tell(session, pb.ServerMessage(waiting=notice))
+
+    def end(self, name: str, caller: Caller, tenant: str, why: str) -> str:
+        """Ends a job, or takes one off the queue, for a person. Returns whose it was. Raises as `owner_of`."""
+        owner = self.owner_of(name, caller, tenant)
+        by = f"was ended by {caller.name}" if caller.name else "was ended"
+        text = f"{by}: {why}" if why else by
+        job, entry = self.named(name, owner), self._door.waitlist.named(owner, name)
+        if job is not None:
+            self._abort(job, pb.Abort(reason=pb.ENDED_BY_USER, message=f"job {job.name!r}: {text}"))
+        if entry is not None:
+            self._dismiss(entry, pb.ENDED_BY_USER, text)
+        return owner
+
+    def owner_of(self, name: str, caller: Caller, tenant: str) -> str:
+        """Whose the job of that name is that the caller means, be it in the queue; `tenant` "" is the caller's, or the
+        only one that has one of that name. Raises LookupError where the caller has no such job."""
+        mine = [one for one in (*self.live, *self._door.waitlist) if caller.ends(one.tenant)]
+        whose = {one.tenant for one in mine if one.name == name and tenant in ("", one.tenant)}
+        if not tenant and caller.tenant in whose:
+            return caller.tenant
+        if len(whose) > 1:
+            raise LookupError(
+                f"job {name[:LONGEST_NAME]!r}: tenants {', '.join(sorted(whose))} have one each; say whose"
+            )
+        if not whose:
+            there = ", ".join(repr(one.name) for one in mine[:8]) or "none"
+            raise LookupError(f"there is no job {name[:LONGEST_NAME]!r}; of jobs there are {there}")
+        return str(*whose)
+
+    def named(self, name: str, tenant: str = "") -> Job | None:
+        """That is not over."""
+        return self._registry.named(name, tenant)
+
+    def queue(self, now: float) -> list[pb.QueuedJob]:
+        """Those that wait for slots, the next first."""
+        return self._door.described(now)
+
+    def tenants(self) -> list[pb.Tenant]:
+        """Those of whom something is known."""
+        held = self._door.held
+        names = {*self.tenancy.known(), *held.jobs, *(entry.tenant for entry in self._door.waitlist)}
+        return [self.tenancy.described(name, held) for name in sorted(names)]
+
     def abort_all(self, reason: pb.AbortReason, why: str, *, but_ready: bool = False) -> None:
+        for entry in self._door.waitlist:
+            self._dismiss(entry, reason, why)
         for job in self.live:
             if not (but_ready and job.state is State.READY):
                 self._abort(job, pb.Abort(reason=reason, message=f"job {job.name!r}: {why}"))
 
-    def end(self, name: str, why: str) -> bool:
-        """Aborts the job of that name for a person. False where there is none."""
-        job = self._registry.named(name)
-        if job is None:
-            return False
-        self._abort(job, pb.Abort(reason=pb.ENDED_BY_OPERATOR, message=f"job {job.name!r}: {why}"))
-        return True
-
-    def named(self, name: str) -> Job | None:
-        """That is not over."""
-        return self._registry.named(name)
-
     # Joining.
 
-    def _found(self, join: pb.Join, site: Site, slots: int, now: float) -> Job:
-        first_seq = self._first_seq() & 0xFFFFFFFE
-        job = self._registry.found(join, site, join.slots or slots, first_seq, self._rejoin_time, now)
+    def _found(self, join: pb.Join, caller: Caller, slots: int, now: float) -> Job:
+        first_seq, site = self._first_seq() & 0xFFFFFFFE, self._for_new()
+        kept = self.tenancy.kept_from(caller.tenant, self._door.held)
+        job = self._registry.found(join, site, slots, first_seq, self._rejoin_time, now, caller, kept)
         there = [at for at in range(self.site.switches) if site.place_of(self.site.number(at)) is None]
         job.left_out = self._unusable(self.site, there, new=True)
         job.barred = frozenset(at for at in range(site.switches) if self.closed(site.number(at)))
         self.started += 1
+        self._note(job, "")
         return job
+
+    def _let_in(self, now: float) -> None:
+        """Those in the queue whose turn it is."""
+        for entry, found in self._door.let_in(now):
+            why, reason = None, pb.JOIN_REFUSED
+            if not isinstance(found, Job):
+                why, reason = str(found), pb.QUOTA_EXCEEDED
+            for session, join, caller in entry.ranks.values():
+                if isinstance(found, Job):  # for other switches than there were when it came, perhaps
+                    why = why or self._problem_of(join, found.site, new=True)
+                    why = why or quarrel_with(found, join, found.slots)
+                if isinstance(found, Job) and why is None:
+                    self._seat(found, session, join, now)
+                else:
+                    self._refuse(session, join, str(why), caller, reason)
+
+    def _dismiss(self, entry: Entry, reason: pb.AbortReason, why: str, rank: int | None = None) -> None:
+        """Takes a job off the queue. `rank`: who is to blame."""
+        self._door.waitlist.remove(entry)
+        abort = pb.Abort(rank=rank, reason=reason, message=f"job {entry.name!r}: {why}")
+        for session, _, _ in entry.ranks.values():
+            self._tell(session, pb.ServerMessage(abort=abort), last=True)
+
+    def _give_up_queue(self, session: Session, what: str) -> None:
+        """A rank that may be in the queue is not there any more, and its job cannot come to be."""
+        if queued := self._door.waitlist.of(session):
+            entry, rank = queued
+            self._dismiss(entry, pb.WORKER_LOST, f"rank {rank} {what}", rank)
 
     def _for_new(self) -> Site:
         """The switches for a job that begins now: all that it can be placed at."""
@@ -477,11 +585,10 @@ class Jobs:
                     return "; ".join(unusable)
         return None
 
-    def _why_not(self, rejoin: pb.Rejoin, *, stranger: bool) -> pb.Abort:
-        if abort := self._aborts.of(rejoin.job, rejoin.generation):
+    def _why_not(self, rejoin: pb.Rejoin, job: Job | None, caller: Caller, *, stranger: bool) -> pb.Abort:
+        if abort := self._aborts.of(rejoin.job, rejoin.generation, caller):
             return abort
         what = f"rank {rejoin.rank} cannot come back to job {rejoin.job}, generation {rejoin.generation}"
-        job = self._registry.numbered(rejoin.job, rejoin.generation)
         if job is None:
             why = "the controller that is here now does not know the job"
         else:
@@ -500,7 +607,7 @@ class Jobs:
             unusable = self._unusable(site, sorted(needed - job.barred))
             if unusable := unusable + self._unusable(site, sorted(needed & job.barred), new=True):
                 raise Misplaced("; ".join(unusable))
-            self._registry.take_slots(job, places)
+            self._registry.take_slots(job, places, self.tenancy.kept_from(job.tenant, self._door.held))
             job.placements = place(site, job, self._children_at(job.site), self._registry.hosts)
         except PoolFull as error:
             why = f"all ranks were heard, but {error}; ask for fewer slots, or wait until other jobs end"
@@ -524,6 +631,7 @@ class Jobs:
         if self._returns:  # else no rank has a key to come back with
             self._aborts.add(job, abort)
         self.aborted += 1
+        self._note(job, abort.message)
         farewell = pb.ServerMessage(left=pb.Left())
         self._end(job, State.ABORTED, lambda member: farewell if member.leaving else pb.ServerMessage(abort=abort))
         if installed:
@@ -533,11 +641,13 @@ class Jobs:
 
     def _finish(self, job: Job) -> None:
         self.finished += 1
+        self._note(job, "finished")
         self._end(job, State.FINISHED, lambda _: pb.ServerMessage(left=pb.Left()))
         self._effects.append(Remove(job, None))
 
     def _end(self, job: Job, state: State, last_words: Callable[[Member], pb.ServerMessage]) -> None:
         job.state = state
+        self.tenancy.charge(job, self._now)
         self._awaited -= {member.nonce for member in job.members.values()}
         self._registry.give_up_name(job)
         for member in job.members.values():

@@ -49,16 +49,18 @@ def check_listen(config: ServiceConfig) -> None:
         )
 
 
-def bound_server(config: ServiceConfig) -> tuple[grpc.aio.Server, str]:
-    """A server that has its port but no service yet, and where that is. Raises ListenError."""
+def bound_server(config: ServiceConfig, gate: grpc.aio.ServerInterceptor | None = None) -> tuple[grpc.aio.Server, str]:
+    """A server that has its port but no service yet, and where that is. `gate`: who lets calls in, instead of one
+    token. Raises ListenError."""
     check_listen(config)
+    gates = [gate] if gate is not None else [_TokenCheck(config.token)] if config.token else []
     # Without the first, a second controller could take the same port.
     options = [
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", LARGEST_REQUEST),
         *keepalive(config.lease),
     ]
-    server = grpc.aio.server(interceptors=[_TokenCheck(config.token)] if config.token else [], options=options)
+    server = grpc.aio.server(interceptors=gates, options=options)
     try:
         if config.certificate and config.key:
             credentials = grpc.ssl_server_credentials([(config.key, config.certificate)])

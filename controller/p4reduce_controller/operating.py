@@ -29,6 +29,8 @@ _ADD_TIMEOUT = 30.0
 _POLL = 1.0
 LEAST_INTERVAL = 0.2
 
+Tenant = Annotated[str, typer.Option(help="Whose it is, where several have one of that name.")]
+
 jobs = typer.Typer(help="Look at a controller's jobs, and end them.", no_args_is_help=True, add_completion=False)
 switches = typer.Typer(
     help="Look at a controller's switches, and change which there are.", no_args_is_help=True, add_completion=False
@@ -57,7 +59,7 @@ def list_jobs(
     tls_ca: TlsCa = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show all jobs: their state, ranks, slots, and whom they wait for."""
+    """Show all jobs: their state, ranks, slots, and whom they wait for; and those in the queue."""
     status = Access(controller, token_file, tls_ca).status()
     _show(_plain(status)["jobs"] if as_json else views.jobs(status))
 
@@ -65,6 +67,7 @@ def list_jobs(
 @jobs.command("show")
 def show_job(
     job: Annotated[str, typer.Argument(help="Its name.")],
+    tenant: Tenant = "",
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
@@ -72,7 +75,8 @@ def show_job(
 ) -> None:
     """Show one job: where its ranks and its slots are, and what is the matter with it."""
     status = Access(controller, token_file, tls_ca).status()
-    at = _find((one.name for one in status.jobs), "job", job)
+    mine = [one for one in status.jobs if tenant in ("", one.tenant)]
+    at = list(status.jobs).index(mine[_find((one.name for one in mine), "job", job)])
     _show(_plain(status)["jobs"][at] if as_json else views.job(status, status.jobs[at]))
 
 
@@ -80,18 +84,21 @@ def show_job(
 def abort_job(
     job: Annotated[str, typer.Argument(help="Its name.")],
     reason: Annotated[str, typer.Option(help="What its ranks are told.")] = "",
+    tenant: Tenant = "",
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
 ) -> None:
-    """End a job. Its ranks get an error that says so, and the reason."""
-    Access(controller, token_file, tls_ca).call("AbortJob", pb.AbortJobRequest(job=job, reason=reason))
+    """End a job, or take one off the queue. Its ranks get an error that says so, and the reason."""
+    request = pb.AbortJobRequest(job=job, tenant=tenant, reason=reason)
+    Access(controller, token_file, tls_ca).call("AbortJob", request)
 
 
 def slots(
     job: Annotated[str, typer.Argument(help="The name of a job.")],
     first: Annotated[int, typer.Option(min=0, help="The job's slot to begin with.")] = 0,
     count: Annotated[int, typer.Option(min=1, help="How many slots to show.")] = 16,
+    tenant: Tenant = "",
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
@@ -105,7 +112,7 @@ def slots(
     found = pb.SlotsReply()
     at = first
     while at < first + count and (at == first or at < found.slots):
-        request = pb.SlotsRequest(job=job, first=at, count=min(16, first + count - at))
+        request = pb.SlotsRequest(job=job, tenant=tenant, first=at, count=min(16, first + count - at))
         found.MergeFrom(access.call("Slots", request, _SLOTS_TIMEOUT))
         at += request.count
     _show(_plain_slots(found) if as_json else views.slots(job, found))

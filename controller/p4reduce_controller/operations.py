@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.admission import LONGEST_NAME
+from p4reduce_controller.access import Caller
 from p4reduce_controller.aggregator import Aggregator, SwitchError
+from p4reduce_controller.audit import Audit
 from p4reduce_controller.fabric import Fabric
 from p4reduce_controller.job import Job
 from p4reduce_controller.jobs import Jobs
@@ -34,10 +35,13 @@ class Operations:
     _switches: Mapping[int, Aggregator]
     fabric: Fabric
     _tasks: Tasks
+    _audit: Audit
 
     if TYPE_CHECKING:
 
         def _carry_out(self) -> None: ...
+
+        async def _caller(self, context: Any) -> Caller: ...
 
         @property
         def doubt(self) -> str: ...
@@ -48,18 +52,26 @@ class Operations:
         self._slots = asyncio.Lock()  # one request after the other, so that they cannot keep the switches busy
 
     async def AbortJob(self, request: pb.AbortJobRequest, context: Any) -> pb.AbortJobReply:
+        await self._be_sure(context)
+        caller = await self._caller(context)
         reason = " ".join(request.reason.split())
         if len(reason) > LONGEST_REASON or not reason.isprintable():
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, f"reason: up to {LONGEST_REASON} printable characters are accepted"
             )
-        job = await self._named(request.job, context)
-        self._jobs.end(job.name, "it was ended by an operator" + (f": {reason}" if reason else ""))
+        asked = {"job": request.job, "of": request.tenant, "reason": reason, "peer": context.peer()}
+        try:
+            tenant = self._jobs.end(request.job, caller, request.tenant, reason)
+        except LookupError as error:
+            self._audit.note(caller, "abort", str(error), refused=True, **asked)
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+            raise AssertionError from None
         self._carry_out()
-        return pb.AbortJobReply()
+        self._audit.note(caller, "abort", "ok", **{**asked, "of": tenant})
+        return pb.AbortJobReply(tenant=tenant)
 
     async def Slots(self, request: pb.SlotsRequest, context: Any) -> pb.SlotsReply:
-        job = await self._named(request.job, context)
+        job = await self._named(request.job, request.tenant, context)
         if request.count > MOST or request.first >= job.slots:
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT,
@@ -82,25 +94,31 @@ class Operations:
         if self.doubt:
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"this controller stands by: {self.doubt}")
 
-    async def _named(self, name: str, context: Any) -> Job:
+    async def _named(self, name: str, tenant: str, context: Any) -> Job:
+        """One that the caller may end."""
         await self._be_sure(context)
-        job = self._jobs.named(name)
+        try:
+            job = self._jobs.named(name, self._jobs.owner_of(name, await self._caller(context), tenant))
+        except LookupError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+            raise AssertionError from None
         if job is None:
-            there = ", ".join(repr(job.name) for job in self._jobs.live[:8]) or "none"
             await context.abort(
-                grpc.StatusCode.NOT_FOUND, f"there is no job {name[:LONGEST_NAME]!r}; of jobs there are {there}"
+                grpc.StatusCode.FAILED_PRECONDITION, f"job {name!r} is in the queue, and on no switch yet"
             )
             raise AssertionError
         return job
 
     async def AddSwitch(self, request: pb.AddSwitchRequest, context: Any) -> pb.SwitchesReply:
-        return await self._change(context, lambda: self._add(request.settings))
+        return await self._change(context, "add a switch", lambda: self._add(request.settings))
 
     async def DrainSwitch(self, request: pb.DrainSwitchRequest, context: Any) -> pb.SwitchesReply:
-        return await self._change(context, lambda: _now(self.fabric.drain, request.name, undo=request.undo))
+        what = "undo draining" if request.undo else "drain a switch"
+        return await self._change(context, what, lambda: _now(self.fabric.drain, request.name, undo=request.undo))
 
     async def RemoveSwitch(self, request: pb.RemoveSwitchRequest, context: Any) -> pb.SwitchesReply:
-        return await self._change(context, lambda: _now(self.fabric.remove, request.name, now=request.now))
+        what = "remove a switch now" if request.now else "remove a switch"
+        return await self._change(context, what, lambda: _now(self.fabric.remove, request.name, now=request.now))
 
     def read_again(self, load: Callable[[], Settings]) -> None:
         """The settings; their switches take effect. Errors are logged, and change nothing."""
@@ -128,10 +146,15 @@ class Operations:
             raise SettingsError("the controller has no settings")
         return await self.fabric.add(spec_of(text, self.settings))
 
-    async def _change(self, context: Any, work: Callable[[], Coroutine[Any, Any, list[str]]]) -> pb.SwitchesReply:
+    async def _change(
+        self, context: Any, what: str, work: Callable[[], Coroutine[Any, Any, list[str]]]
+    ) -> pb.SwitchesReply:
         """To its end, even where the caller has gone, and one after the other."""
         await self._be_sure(context)
+        caller = await self._caller(context)
         said = await asyncio.shield(self._tasks.start(self._changed(work), "switches"))
+        outcome = str(said) if isinstance(said, Exception) else "; ".join(said)
+        self._audit.note(caller, what, outcome, peer=context.peer())
         if isinstance(said, Exception):
             refused = isinstance(said, SettingsError)
             code = grpc.StatusCode.FAILED_PRECONDITION if refused else grpc.StatusCode.UNAVAILABLE

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.protocol.aggregators import slots_at_each
+from p4reduce_controller.access import ANYONE, Caller
 from p4reduce_controller.aggregator import Heard
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.hosts import Hosts
@@ -28,7 +30,7 @@ class Registry:
         self._addresses: dict[int, Endpoint] = {}
         self._numbers = numbers
         self._by_number: dict[int, Job] = {}
-        self._by_name: dict[str, Job] = {}
+        self._by_name: dict[tuple[str, str], Job] = {}  # with the tenant
         self._threads: dict[tuple[int, int], tuple[Job, int]] = {}  # by number and generation
 
     def switch_comes(self, number: int, slots: int, address: Endpoint, fixed: Mapping[str, int]) -> None:
@@ -56,8 +58,8 @@ class Registry:
         """Jobs that are not over."""
         return list(self._by_name.values())
 
-    def named(self, name: str) -> Job | None:
-        return self._by_name.get(name)
+    def named(self, name: str, tenant: str = "") -> Job | None:
+        return self._by_name.get((tenant, name))
 
     def numbered(self, number: int, generation: int) -> Job | None:
         job = self._by_number.get(number)
@@ -71,11 +73,25 @@ class Registry:
         """As the job sees it."""
         return job.site.for_threads(job.threads)
 
-    def found(self, join: pb.Join, base: Site, slots: int, first_seq: int, rejoin_time: float, now: float) -> Job:
-        """A new job for its first rank. Raises PoolFull or NumbersExhausted; then nothing is taken."""
+    def found(
+        self,
+        join: pb.Join,
+        base: Site,
+        slots: int,
+        first_seq: int,
+        rejoin_time: float,
+        now: float,
+        caller: Caller = ANYONE,
+        kept: Sequence[int] = (),
+    ) -> Job:
+        """A new job for its first rank. Raises PoolFull or NumbersExhausted; then nothing is taken.
+
+        `kept`: numbers of slots for which it has to leave room.
+        """
         site = base.for_threads(join.threads or 1)
-        check_room(site, slots, self.pools)
-        ranges = find_slots(site, slots, self.pools, site.always_needed)
+        pools = self._without(kept, base)
+        check_room(site, slots, pools)
+        ranges = find_slots(site, slots, pools, site.always_needed)
         (number, generation), *more_numbers = self._take_numbers(site.threads)
         for at, taken in ranges.items():
             self.pools[site.number(at)].take(taken)
@@ -93,6 +109,9 @@ class Registry:
             abort_secret=secrets.randbits(64),
             site=base,
             more_numbers=tuple(more_numbers),
+            tenant=caller.tenant,
+            user=caller.name,
+            charged=now,
         )
         self._enter(job)
         return job
@@ -110,13 +129,19 @@ class Registry:
         return numbers
 
     def _enter(self, job: Job) -> None:
-        self._by_number[job.number] = self._by_name[job.name] = job
+        self._by_number[job.number] = self._by_name[job.tenant, job.name] = job
         self._threads |= {one: (job, thread) for thread, one in enumerate(job.numbers)}
 
-    def take_slots(self, job: Job, switches: Iterable[int]) -> None:
-        """At those of the switches where it has none yet. Raises PoolFull; then nothing is taken."""
+    def _without(self, kept: Sequence[int], base: Site) -> Mapping[int, SlotPool]:
+        """As the pools look to a job of that site which has to leave room for so many slots."""
+        each = [slots_at_each(slots, len(base.trees.roots)) for slots in kept]
+        return {number: pool.without(each) for number, pool in self.pools.items()} if each else self.pools
+
+    def take_slots(self, job: Job, switches: Iterable[int], kept: Sequence[int] = ()) -> None:
+        """At those of the switches where it has none yet. Raises PoolFull; then nothing is taken. `kept`: as above."""
         site = self.site_of(job)
-        more = find_slots(site, job.slots, self.pools, [one for one in switches if one not in job.ranges])
+        wanted = [one for one in switches if one not in job.ranges]
+        more = find_slots(site, job.slots, self._without(kept, job.site), wanted)
         for at, taken in more.items():
             self.pools[site.number(at)].take(taken)
         job.ranges |= more
@@ -132,7 +157,7 @@ class Registry:
 
     def take_up(self, job: Job, children: Mapping[int, Heard]) -> None:
         """A job of an earlier run, whose numbers were resumed. Raises ValueError or Misplaced."""
-        if job.name in self._by_name:
+        if (job.tenant, job.name) in self._by_name:
             raise ValueError("there are two of that name")
         site = self.site_of(job)
         check_kept(site, job)
@@ -152,7 +177,7 @@ class Registry:
 
     def give_up_name(self, job: Job) -> None:
         """The job is over."""
-        del self._by_name[job.name]
+        del self._by_name[job.tenant, job.name]
 
     def free(self, job: Job) -> None:
         """Every switch has forgotten the job."""

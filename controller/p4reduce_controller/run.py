@@ -9,12 +9,16 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from p4reduce_controller.audit import Audit, note_job
 from p4reduce_controller.election import Election
+from p4reduce_controller.gate import Gate
 from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.listening import ListenError, ServiceConfig
 from p4reduce_controller.program import Program, load_schema
+from p4reduce_controller.quotas import Tenancy
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.service import Service
 from p4reduce_controller.settings import Settings, read
@@ -23,6 +27,7 @@ from p4reduce_controller.startup import LATECOMERS, start_switches
 from p4reduce_controller.state import StateFile
 from p4reduce_controller.store import Store
 from p4reduce_controller.switch import P4RuntimeSwitch
+from p4reduce_controller.users import UsersFile
 
 BIND_AGAIN = 2.0  # seconds, for a port that we have just given back
 TURN_LATECOMERS = 0.5  # instead of `LATECOMERS`, as ranks wait
@@ -63,6 +68,8 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
         state: Store | None = turn.state if turn else None
         if settings.state:
             state = ends.enter_context(closing(StateFile(Path(settings.state))))
+        audit = ends.enter_context(closing(Audit(Path(settings.audit_log) if settings.audit_log else None)))
+        gate = Gate(UsersFile(Path(settings.users), config.token), audit) if settings.users else None
         jobs = Jobs(
             program.layout,
             [switch.address for switch in switches],
@@ -72,8 +79,10 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
             default_slots=settings.slots,
             returns=state is not None,
             absence=lambda number: service.fabric.absence(number),
+            tenancy=Tenancy(gate.users.book.policy) if gate is not None else None,
+            note=partial(note_job, audit),
         )
-        service = Service(switches, jobs, config, state)
+        service = Service(switches, jobs, config, state, gate, audit)
         if turn:
             await turn.release()
         await _bind(service, BIND_AGAIN if turn else 0.0)

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import grpc
@@ -15,17 +16,21 @@ import grpc.aio
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce_controller.access import ANYONE, Caller
 from p4reduce_controller.admission import LONGEST_NAME
 from p4reduce_controller.aggregator import Aggregator, Direction, Heard, Listener, SwitchError, SwitchUnavailable
+from p4reduce_controller.audit import Audit
 from p4reduce_controller.clock import Clock
 from p4reduce_controller.effects import Answer, Install, Look, Remove, Tell
 from p4reduce_controller.fabric import Fabric, Means
+from p4reduce_controller.gate import Gate, Refused
 from p4reduce_controller.hosts import problem_of
 from p4reduce_controller.job import Job, State
 from p4reduce_controller.jobs import BROKEN, Jobs
 from p4reduce_controller.listening import ServiceConfig, bound_server
 from p4reduce_controller.looking import look
 from p4reduce_controller.operations import Operations
+from p4reduce_controller.seen import seen_by
 from p4reduce_controller.settings import Settings
 from p4reduce_controller.specs import SwitchSpec
 from p4reduce_controller.state import StateError
@@ -40,6 +45,8 @@ log = logging.getLogger(__name__)
 
 TICK = 0.1
 LAST_SAVE = 2.0  # seconds, for a controller that ends
+READ_USERS = 10  # ticks between looks at the users file
+KEEP_USE = 600  # ticks between writings of what tenants have used; jobs that run are charged without these
 LOOK_AFTER = 0.5  # seconds from a rank's question to the look, so that ranks cannot keep the switches busy
 
 
@@ -50,8 +57,15 @@ class Service(Operations, rpc.JobsServicer):
     """
 
     def __init__(
-        self, switches: Sequence[Aggregator], jobs: Jobs, config: ServiceConfig, state: Store | None = None
+        self,
+        switches: Sequence[Aggregator],
+        jobs: Jobs,
+        config: ServiceConfig,
+        state: Store | None = None,
+        gate: Gate | None = None,
+        audit: Audit | None = None,
     ) -> None:
+        """`gate`: without it, everyone who has the one token is the operator."""
         super().__init__()
         self.keeps_jobs = state is not None
         self.over = asyncio.Event()
@@ -62,6 +76,8 @@ class Service(Operations, rpc.JobsServicer):
         self._jobs = jobs
         self._config = config
         self._state = state
+        self._gate = gate
+        self._audit = audit or Audit()
         self._server: grpc.aio.Server | None = None
         self._serves = False
         self._tasks = Tasks(self._fail)
@@ -79,6 +95,7 @@ class Service(Operations, rpc.JobsServicer):
         jobs, children = self._state.load(Setup(self._switches, lambda: self._jobs.site), self._clock())
         try:
             self._jobs.restore(jobs, children)
+            self._jobs.tenancy.take_up(self._state.use, jobs, self._clock())
         except ValueError as error:
             raise self._state.refusal(str(error)) from None
         for job in jobs:
@@ -94,7 +111,7 @@ class Service(Operations, rpc.JobsServicer):
 
     def bind(self) -> None:
         """Takes the port, and does not serve there yet. Raises ListenError."""
-        self._server, self.listen = bound_server(self._config)
+        self._server, self.listen = bound_server(self._config, self._gate)
         rpc.add_JobsServicer_to_server(self, self._server)
 
     async def start(self) -> None:
@@ -122,15 +139,21 @@ class Service(Operations, rpc.JobsServicer):
         await self._tasks.close()
 
     async def _tick(self) -> None:
+        ticks = 0
         while not self._supervisor.stopping.is_set():
-            now = self._clock()
+            ticks += 1
             if not self.doubt:
                 for stream, why in self._lost_in_doubt:
                     self._jobs.lost(stream, why)
                 self._lost_in_doubt.clear()
-                self._jobs.tick(now)
+                self._jobs.tick(self._clock())
                 self._carry_out()
                 self.fabric.sweep()
+                if ticks % KEEP_USE == 0 and self._gate is not None:
+                    self._tasks.start(self._save_what_is_over(), "state")
+            if ticks % READ_USERS == 0 and self._gate is not None and self._gate.users.refresh():
+                self._jobs.tenancy.policy = self._gate.users.book.policy
+                self._audit.note(ANYONE, "users file read again", "ok")
             await asyncio.sleep(TICK)
 
     def _fail(self, error: BaseException) -> None:
@@ -277,6 +300,7 @@ class Service(Operations, rpc.JobsServicer):
             def kept() -> list[Job]:
                 return [job for job in self._jobs if job.state is State.READY or (job in more and not job.over)]
 
+            self._state.use = self._jobs.tenancy.to_keep()
             await self._state.keep(kept, self._jobs.children, self._clock())
 
     async def _save_what_is_over(self, within: float | None = None) -> None:
@@ -316,20 +340,36 @@ class Service(Operations, rpc.JobsServicer):
     # The service.
 
     async def Session(self, _: object, context: Context) -> None:  # type: ignore[override]
+        caller = await self._caller(context)
         try:
-            await Stream(context, self._handle).serve(self._lost)
+            with self._gate.rank(caller) if self._gate is not None else contextlib.nullcontext():
+                await Stream(context, partial(self._handle, caller)).serve(self._lost)
+        except Refused as error:
+            self._audit.note(caller, "join", str(error), refused=True, peer=context.peer())
+            await context.abort(error.code, str(error))
         except NotServing as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
-    def _handle(self, stream: Stream, message: pb.ClientMessage, first: bool) -> None:
+    async def _caller(self, context: Any) -> Caller:
+        if self._gate is None:
+            return ANYONE
+        try:
+            return self._gate.caller(context.invocation_metadata())
+        except Refused as error:  # since it was let in
+            await context.abort(error.code, str(error))
+            raise AssertionError from None
+
+    def _handle(self, caller: Caller, stream: Stream, message: pb.ClientMessage, first: bool) -> None:
         now = self._clock()
         kind = message.WhichOneof("message")
         if first and self.doubt:
             raise NotServing(f"this controller stands by: {self.doubt}")
         if first and kind == "join":
-            self._jobs.join(stream, message.join, now)
+            if caller.expired:
+                raise ProtocolError("the token has expired; a new one is needed to join")
+            self._jobs.join(stream, message.join, now, caller)
         elif first and kind == "rejoin":
-            self._jobs.rejoin(stream, message.rejoin, now)
+            self._jobs.rejoin(stream, message.rejoin, now, caller)
         elif first:
             raise ProtocolError("the first message must be Join or Rejoin")
         elif kind == "leave":
@@ -352,11 +392,15 @@ class Service(Operations, rpc.JobsServicer):
             self._carry_out()
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:  # noqa: ARG002
-        return await self.status()
+        return seen_by(await self._caller(context), await self.status())
 
     async def status(self) -> pb.StatusReply:
         """What there is to know. Counters are missing while their switch is away."""
-        return await status_of(self._jobs, self.fabric, self._clock())
+        status = await status_of(self._jobs, self.fabric, self._clock())
+        if self._gate is not None:
+            for tenant in status.tenants:
+                tenant.refusals = self._gate.refusals[tenant.name]
+        return status
 
     async def SetLoss(self, request: pb.SetLossRequest, context: Any) -> pb.SetLossReply:
         if not 0 <= request.rate <= 1:
@@ -369,6 +413,9 @@ class Service(Operations, rpc.JobsServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         # To its end, even where the caller has gone: what a switch has been told in part nobody knows.
         error = await asyncio.shield(self._tasks.start(self._set_loss(request), "loss"))
+        caller = await self._caller(context)
+        said = {"switch": request.switch, "port": request.port, "rate": request.rate, "peer": context.peer()}
+        self._audit.note(caller, "set loss", str(error or "ok"), **said)
         if error is not None:
             away = isinstance(error, SwitchUnavailable)
             await context.abort(grpc.StatusCode.UNAVAILABLE if away else grpc.StatusCode.INTERNAL, str(error))

@@ -183,6 +183,13 @@ class Settings:
         ),
     )
     token_file: str = field(default="", metadata=spec("File with a token that callers must show."))
+    users: str = field(
+        default="",
+        metadata=spec("TOML file with users, digests of their tokens, and quotas; read again when it changes."),
+    )
+    audit_log: str = field(
+        default="", metadata=spec("File that says who did what, as JSON lines (default none); with --users.")
+    )
     tls_cert: str = field(default="", metadata=spec("PEM file with the certificate to serve with."))
     tls_key: str = field(default="", metadata=spec("PEM file with its key."))
     insecure: bool = field(default=False, metadata=spec("Serve other hosts without TLS."))

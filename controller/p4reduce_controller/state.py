@@ -57,6 +57,7 @@ class StateFile:
             self._lock.close()
             raise StateError(f"--state {path}: another controller uses it; give each a file of its own") from None
         self._setup: Setup
+        self.use: dict[str, Any] = {}
 
     def close(self) -> None:
         self._lock.close()
@@ -73,7 +74,10 @@ class StateFile:
             self.save([], {}, now)
             return [], {}
         try:
-            return taken_from(json.loads(text), self._setup, now)
+            kept = json.loads(text)
+            found = taken_from(kept, self._setup, now)
+            self.use = use_of(kept)
+            return found
         except (StateError, ValueError, RecursionError) as error:
             raise self.refusal(str(error)) from None
 
@@ -85,7 +89,7 @@ class StateFile:
 
     def save(self, jobs: Iterable[Job], children: Mapping[int, Heard], now: float) -> None:
         """Replaces the file as a whole, on the disk. Raises StateError; then the file is as it was."""
-        root = root_of(jobs, children, self._setup, now)
+        root = {**root_of(jobs, children, self._setup, now), "use": self.use}
         new = f"{self.path}.new"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -137,6 +141,11 @@ def taken_from(kept: object, setup: Setup, now: float) -> tuple[list[Job], dict[
     heard = root.get("children", dict)
     children = {numbers[name]: _heard(_Part(f"child {name}", one)) for name, one in heard.items() if name in numbers}
     return [_job(part, setup, now) for part in root.parts("jobs")], children
+
+
+def use_of(kept: object) -> dict[str, Any]:
+    """What tenants have used, as `quotas.Tenancy` has written it. Raises StateError."""
+    return _Part("the state", kept).get("use", dict, {})  # which states of earlier releases have not
 
 
 def check_version(kept: object) -> int:
@@ -203,6 +212,8 @@ def _of_job(job: Job, setup: Setup, now: float) -> dict[str, Any]:
     return {
         "site": of_site(job.site, setup, job.holds),
         "name": job.name,
+        "tenant": job.tenant,
+        "user": job.user,
         "number": job.number,
         "generation": job.generation,
         "more_numbers": [list(numbers) for numbers in job.more_numbers],
@@ -242,6 +253,9 @@ def _job(part: _Part, setup: Setup, now: float) -> Job:
         abort_secret=part.secret("abort_secret", 2**64 - 1),
         site=site,
         more_numbers=more_numbers,
+        tenant=part.get("tenant", str, ""),  # which files of earlier releases have not, nor the next
+        user=part.get("user", str, ""),
+        charged=now,
         state=State.READY,
         members={member.rank: member for member in members},
     )
@@ -302,4 +316,4 @@ def _heard(part: _Part) -> Heard:
     return Heard(part.number("port", 0, 511), sender, job=0, generation=0, worker=0, nonce=0)
 
 
-__all__ = ["StateError", "StateFile", "check_version", "root_of", "taken_from"]
+__all__ = ["StateError", "StateFile", "check_version", "root_of", "taken_from", "use_of"]

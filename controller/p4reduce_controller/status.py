@@ -39,6 +39,8 @@ async def status_of(jobs: Jobs, fabric: Fabric, now: float) -> pb.StatusReply:
         jobs_aborted=jobs.aborted,
         jobs_finished=jobs.finished,
         time_s=time.time(),
+        queue=jobs.queue(now),
+        tenants=jobs.tenants(),
     )
 
 
@@ -98,6 +100,8 @@ def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
     trouble = [(number, switches[number]) for number in sorted(job.holds) if switches[number].problem]
     return pb.Job(
         name=job.name,
+        tenant=job.tenant,
+        user=job.user,
         number=job.number,
         generation=job.generation,
         state=job.state.value,

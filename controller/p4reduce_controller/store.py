@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from p4reduce_controller.aggregator import Heard
 from p4reduce_controller.job import Job
@@ -21,6 +21,9 @@ class Store(Protocol):
     @property
     def doubt(self) -> str:
         """Why another controller may serve by now, or "". Nobody is to be blamed for anything meanwhile."""
+
+    use: dict[str, Any]
+    """By tenants: as `load` has found it, and as `keep` will keep it."""
 
     def load(self, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
         """The jobs, whose ranks have all still to come back, and where switches with a parent were heard by it.

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller import tables
 from p4reduce_controller.rates import Rates
 
 _MOST_NAMED = 8
@@ -17,11 +18,11 @@ _MOST_NAMED = 8
 
 def jobs(status: pb.StatusReply) -> RenderableType:
     if not status.jobs:
-        return "no jobs"
+        return Group("no jobs", tables.queue(status)) if status.queue else "no jobs"
     table = Table("job", "number", "state", "ranks", "slots", "age", "waits for", "trouble")
     for one in status.jobs:
         table.add_row(
-            Text(one.name),
+            Text(f"{one.name}\nof {one.tenant}" if one.tenant else one.name),
             f"{one.number}.{one.generation}",
             one.state,
             f"{len(one.members)} of {one.world_size}",
@@ -30,13 +31,15 @@ def jobs(status: pb.StatusReply) -> RenderableType:
             Text(waits(one)),
             Text(_trouble(one)),
         )
-    return table
+    return Group(table, tables.queue(status)) if status.queue else table
 
 
 def job(status: pb.StatusReply, one: pb.Job) -> RenderableType:
     head = Table.grid(padding=(0, 2))
     threads = f", {one.threads} threads a rank" if one.threads > 1 else ""
     head.add_row("job", Text(f"{one.name} ({one.number}.{one.generation}), {one.state} for {_age(one.age_s)} in all"))
+    if one.tenant:
+        head.add_row("of", Text(f"{one.tenant}, by {one.user}"))
     head.add_row("slots", f"{one.slots}{threads}: {', '.join(_pools(status, one))}")
     for what, text in (("waits for", waits(one)), ("trouble", _trouble(one))):
         if text:

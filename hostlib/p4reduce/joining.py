@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from p4reduce import settings
 from p4reduce.backends import (
     check_threads,
     select_backend,
@@ -190,6 +191,7 @@ def join_job(
             host=host,
             shares_stream=shares_stream,
             threads=threads,
+            queue=settings.queue(),
         )
         on_admitted()
         ways = Ways(transport, place, membership(place, world_size), interface=interface)

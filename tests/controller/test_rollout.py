@@ -256,9 +256,9 @@ def test_a_rank_that_does_not_read_is_ended_by_name(monkeypatch: pytest.MonkeyPa
         told: list[streams.Stream] = []
         said: list[str] = []
 
-        def join(stream: streams.Stream, message: pb.ClientMessage, now: float, join=jobs.join) -> None:  # type: ignore[no-untyped-def]
+        def join(stream: streams.Stream, *what: Any, join=jobs.join) -> None:  # type: ignore[no-untyped-def]
             told.append(stream)
-            join(stream, message, now)
+            join(stream, *what)
 
         monkeypatch.setattr(jobs, "join", join)
         monkeypatch.setattr(jobs, "lost", lambda _, what, lost=jobs.lost: (said.append(what), lost(_, what)))

@@ -13,7 +13,7 @@ from p4reduce_controller.etcd import rpc_pb2 as rpc
 from p4reduce_controller.etcd.client import PATIENCE, EtcdError
 from p4reduce_controller.etcd.lease import Cluster, Lease
 from p4reduce_controller.job import Job
-from p4reduce_controller.state import StateError, check_version, root_of, taken_from
+from p4reduce_controller.state import StateError, check_version, root_of, taken_from, use_of
 from p4reduce_controller.state_names import Setup
 
 _MOST_CHANGES = 100  # a transaction: etcd takes 128 by default
@@ -32,6 +32,7 @@ class EtcdState:
         self._prefix = prefix
         self._name = name
         self._setup: Setup
+        self.use: dict[str, Any] = {}
         self._there: dict[str, dict[str, Any]] = {}  # by key, without the prefix
         self._broken = ""
         self._writing = asyncio.Lock()
@@ -70,7 +71,9 @@ class EtcdState:
             if not self._there:
                 return [], {}
             jobs = [one for key, one in sorted(self._there.items()) if key.startswith("jobs/")]
-            return taken_from({**self._there.get("site", {}), "jobs": jobs}, self._setup, now)
+            found = taken_from({**self._there.get("site", {}), "jobs": jobs}, self._setup, now)
+            self.use = use_of(self._there.get("site", {}))
+            return found
         except (StateError, ValueError, RecursionError) as error:
             raise self.refusal(str(error)) from None
 
@@ -91,7 +94,7 @@ class EtcdState:
         async with self._writing:  # so one transaction is after the other in etcd, too
             root = root_of(jobs(), children, self._setup, now)
             wanted = {f"jobs/{job['number']}": job for job in root.pop("jobs")}
-            wanted["site"] = root
+            wanted["site"] = {**root, "use": self.use}
             changes = [key for key in [*wanted, *self._there] if not _same(wanted.get(key), self._there.get(key))]
             changes = sorted(dict.fromkeys(changes), key=lambda key: key != "site")
             for start in range(0, len(changes), _MOST_CHANGES):

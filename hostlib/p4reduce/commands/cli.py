@@ -21,6 +21,7 @@ COMMANDS = {
     ),
     "switch": Command("p4reduce_targets.cli:switch", "targets", "Run a switch on this machine: sim, native or BMv2."),
     "controller": Command("p4reduce_controller.cli:controller", "controller", "Serve jobs on a P4Runtime switch."),
+    "token": Command("p4reduce_controller.token_cli:token", "controller", "Make a token for a user of a controller."),
     "status": Command("p4reduce_controller.cli:status", "controller", "Show a controller's jobs, slots and counters."),
     "jobs": Command("p4reduce_controller.operating:jobs", "controller", "Look at a controller's jobs, and end them."),
     "switches": Command(

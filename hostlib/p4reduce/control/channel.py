@@ -68,7 +68,8 @@ def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
     where, text, code = f"controller at {address}: ", details(error), code_of(error)
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return f"{where}{text}; pass the token that the controller was started with (--token-file)"
-    if _STANDS_BY in text:
+    told = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.NOT_FOUND)
+    if code in told or _STANDS_BY in text:
         return f"{where}{text}"
     if "Connection refused" in text:
         return f"{where}connection refused; start one with `p4reduce controller --listen {address}`"

@@ -134,12 +134,14 @@ class Session:
         host: str = "",
         shares_stream: bool | None = None,
         threads: int = 1,
+        queue: float = 0.0,
     ) -> Assigned:
         """Takes the rank's seat. `slots` 0 leaves their number to the controller. `switch`: the name of the one that
         the rank is at, where several could hear it. `host`: what only the ranks have in common with which it can share
         memory; "" for none. `shares_stream`: whether one of those may send to the switches for all of them; None where
         this rank cannot reduce beside others that share streams, so that none may. `threads`: how many of the rank
-        share the slots.
+        share the slots. `queue`: seconds that the rank would wait for slots, where there are none for the job now; 0
+        for being refused. Its place is logged.
 
         `timeout` (seconds) is how long the controller may wait for the other ranks before the job is given up. Raises
         JoinError: nobody listens there, TLS or the token are not accepted, or the controller refuses the join.
@@ -159,17 +161,19 @@ class Session:
             host=host,
             stream=pb.UNSAID if shares_stream is None else pb.SHARED if shares_stream else pb.OWN,
             threads=threads if threads > 1 else 0,
+            queue_s=queue,
         )
         self._join_timeout = timeout
-        return self._first_that_serves(pb.ClientMessage(join=join), time.monotonic() + self._connect_timeout)
+        return self._first_that_serves(pb.ClientMessage(join=join), time.monotonic() + self._connect_timeout, queue)
 
-    def _first_that_serves(self, first: pb.ClientMessage, deadline: float) -> Assigned:
+    def _first_that_serves(self, first: pb.ClientMessage, deadline: float, queue: float) -> Assigned:
         troubles: dict[str, str] = {}
         for address in itertools.cycle(self.addresses):
             limit = _ANSWER_TIMEOUT if len(self.addresses) == 1 else _ANSWER_TIMEOUT_OF_SEVERAL
             self._begin(Line(address, first))
             with self._news:
-                self._news.wait_for(self._answered, limit)
+                if self._await_answer(limit, queue):  # so there was time enough to reach it: what comes now is new
+                    troubles, deadline = {}, time.monotonic() + self._connect_timeout
                 assigned, aborted, broken, closed = self._assigned, self._aborted, self._broken, self._closed
             if assigned is not None:
                 return assigned
@@ -187,6 +191,28 @@ class Session:
             if address == self.addresses[-1]:
                 time.sleep(_RETRY)
         raise AssertionError
+
+    def _await_answer(self, limit: float, queue: float) -> bool:
+        """To a join, and while the controller says that it stands in the queue, for so many seconds more; returns
+        whether it has said so. Under _news."""
+        deadline = time.monotonic() + limit
+        told = ""
+
+        def news() -> bool:
+            return self._answered() or self._queued() != told
+
+        while not self._answered() and time.monotonic() < deadline:
+            if self._queued() != told:
+                deadline += queue if not told else 0.0
+                told = self._queued()
+                log.warning("this rank waits for %s", told)
+            self._news.wait_for(news, max(0.0, deadline - time.monotonic()))
+        return bool(told)
+
+    def _queued(self) -> str:
+        """What is known of its place in the queue."""
+        in_queue = self._waiting is not None and self._waiting.what == pb.Waiting.QUEUE
+        return awaited_text(self._waiting) if in_queue and self._waiting is not None else ""
 
     def wait_ready(self, hello: Callable[[], None], timeout: float | None = None) -> Ready:
         """Waits until all ranks are there, calling `hello` at once and every 100 ms, for the switch to hear us.
@@ -275,7 +301,7 @@ class Session:
             if asks:
                 self._asking[line.address] = line
             else:
-                self._line, self._ended, self._broken = line, False, None
+                self._line, self._ended, self._broken, self._waiting = line, False, None, None
             if line.address not in self._channels:
                 self._channels[line.address] = open_channel(line.address, self._tls, self._lease)
             line.begin(self._channels[line.address], self._token, self._heard, self._line_ended, patient=asks)

@@ -25,6 +25,8 @@ class AbortReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     JOIN_TIMEOUT: _ClassVar[AbortReason]
     SWITCH_FAILED: _ClassVar[AbortReason]
     SLOTS_EXHAUSTED: _ClassVar[AbortReason]
+    QUOTA_EXCEEDED: _ClassVar[AbortReason]
+    ENDED_BY_USER: _ClassVar[AbortReason]
     ENDED_BY_OPERATOR: _ClassVar[AbortReason]
 
 class Direction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -45,6 +47,8 @@ JOIN_REFUSED: AbortReason
 JOIN_TIMEOUT: AbortReason
 SWITCH_FAILED: AbortReason
 SLOTS_EXHAUSTED: AbortReason
+QUOTA_EXCEEDED: AbortReason
+ENDED_BY_USER: AbortReason
 ENDED_BY_OPERATOR: AbortReason
 BOTH: Direction
 IN: Direction
@@ -65,7 +69,7 @@ class ClientMessage(_message.Message):
     def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ..., unanswered: _Optional[_Union[Unanswered, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
-    __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch", "host", "stream", "threads")
+    __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch", "host", "stream", "threads", "queue_s")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +79,7 @@ class Join(_message.Message):
     HOST_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_S_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     world_size: int
@@ -84,7 +89,8 @@ class Join(_message.Message):
     host: str
     stream: Stream
     threads: int
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., threads: _Optional[int] = ...) -> None: ...
+    queue_s: float
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., threads: _Optional[int] = ..., queue_s: _Optional[float] = ...) -> None: ...
 
 class Rejoin(_message.Message):
     __slots__ = ("job", "generation", "rank", "key")
@@ -207,22 +213,30 @@ class Abort(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., reason: _Optional[_Union[AbortReason, str]] = ..., message: _Optional[str] = ..., mismatch: bool = ...) -> None: ...
 
 class Waiting(_message.Message):
-    __slots__ = ("what", "ranks")
+    __slots__ = ("what", "ranks", "place", "queued", "why")
     class For(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         JOIN: _ClassVar[Waiting.For]
         HELLO: _ClassVar[Waiting.For]
         SWITCH: _ClassVar[Waiting.For]
         LEAVE: _ClassVar[Waiting.For]
+        QUEUE: _ClassVar[Waiting.For]
     JOIN: Waiting.For
     HELLO: Waiting.For
     SWITCH: Waiting.For
     LEAVE: Waiting.For
+    QUEUE: Waiting.For
     WHAT_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
     what: Waiting.For
     ranks: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, what: _Optional[_Union[Waiting.For, str]] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
+    place: int
+    queued: int
+    why: str
+    def __init__(self, what: _Optional[_Union[Waiting.For, str]] = ..., ranks: _Optional[_Iterable[int]] = ..., place: _Optional[int] = ..., queued: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
 
 class Counted(_message.Message):
     __slots__ = ("half", "seq", "ranks")
@@ -239,13 +253,15 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("switches", "jobs", "joins", "jobs_started", "jobs_aborted", "jobs_finished", "time_s")
+    __slots__ = ("switches", "jobs", "joins", "jobs_started", "jobs_aborted", "jobs_finished", "queue", "tenants", "time_s")
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     JOINS_FIELD_NUMBER: _ClassVar[int]
     JOBS_STARTED_FIELD_NUMBER: _ClassVar[int]
     JOBS_ABORTED_FIELD_NUMBER: _ClassVar[int]
     JOBS_FINISHED_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
     TIME_S_FIELD_NUMBER: _ClassVar[int]
     switches: _containers.RepeatedCompositeFieldContainer[Switch]
     jobs: _containers.RepeatedCompositeFieldContainer[Job]
@@ -253,8 +269,10 @@ class StatusReply(_message.Message):
     jobs_started: int
     jobs_aborted: int
     jobs_finished: int
+    queue: _containers.RepeatedCompositeFieldContainer[QueuedJob]
+    tenants: _containers.RepeatedCompositeFieldContainer[Tenant]
     time_s: float
-    def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., joins: _Optional[int] = ..., jobs_started: _Optional[int] = ..., jobs_aborted: _Optional[int] = ..., jobs_finished: _Optional[int] = ..., time_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., joins: _Optional[int] = ..., jobs_started: _Optional[int] = ..., jobs_aborted: _Optional[int] = ..., jobs_finished: _Optional[int] = ..., queue: _Optional[_Iterable[_Union[QueuedJob, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., time_s: _Optional[float] = ...) -> None: ...
 
 class Switch(_message.Message):
     __slots__ = ("address", "connected", "ip", "udp_port", "mac", "lanes", "block_size", "slots", "slots_used", "problem", "outcomes", "losses", "name", "parent", "state", "number", "draining", "leaving", "jobs")
@@ -316,7 +334,7 @@ class Pool(_message.Message):
     def __init__(self, switch: _Optional[int] = ..., first: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "number", "generation", "state", "world_size", "pools", "slots", "threads", "age_s", "members", "awaited", "awaited_for", "left_out", "in_trouble")
+    __slots__ = ("name", "number", "generation", "state", "world_size", "pools", "slots", "threads", "age_s", "members", "tenant", "user", "awaited", "awaited_for", "left_out", "in_trouble")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -327,6 +345,8 @@ class Job(_message.Message):
     THREADS_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     AWAITED_FIELD_NUMBER: _ClassVar[int]
     AWAITED_FOR_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
@@ -341,11 +361,59 @@ class Job(_message.Message):
     threads: int
     age_s: float
     members: _containers.RepeatedCompositeFieldContainer[Member]
+    tenant: str
+    user: str
     awaited: _containers.RepeatedScalarFieldContainer[int]
     awaited_for: str
     left_out: _containers.RepeatedScalarFieldContainer[str]
     in_trouble: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., slots: _Optional[int] = ..., threads: _Optional[int] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., awaited: _Optional[_Iterable[int]] = ..., awaited_for: _Optional[str] = ..., left_out: _Optional[_Iterable[str]] = ..., in_trouble: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., slots: _Optional[int] = ..., threads: _Optional[int] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tenant: _Optional[str] = ..., user: _Optional[str] = ..., awaited: _Optional[_Iterable[int]] = ..., awaited_for: _Optional[str] = ..., left_out: _Optional[_Iterable[str]] = ..., in_trouble: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class QueuedJob(_message.Message):
+    __slots__ = ("tenant", "name", "place", "world_size", "ranks", "slots", "age_s", "why")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    name: str
+    place: int
+    world_size: int
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    slots: int
+    age_s: float
+    why: str
+    def __init__(self, tenant: _Optional[str] = ..., name: _Optional[str] = ..., place: _Optional[int] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slots: _Optional[int] = ..., age_s: _Optional[float] = ..., why: _Optional[str] = ...) -> None: ...
+
+class Tenant(_message.Message):
+    __slots__ = ("name", "jobs", "slots", "slot_hours", "most_jobs", "most_slots", "most_slot_hours", "priority", "reserved_slots", "reserved_until", "refusals")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SLOT_HOURS_FIELD_NUMBER: _ClassVar[int]
+    MOST_JOBS_FIELD_NUMBER: _ClassVar[int]
+    MOST_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    MOST_SLOT_HOURS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    REFUSALS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    jobs: int
+    slots: int
+    slot_hours: float
+    most_jobs: int
+    most_slots: int
+    most_slot_hours: float
+    priority: int
+    reserved_slots: int
+    reserved_until: float
+    refusals: int
+    def __init__(self, name: _Optional[str] = ..., jobs: _Optional[int] = ..., slots: _Optional[int] = ..., slot_hours: _Optional[float] = ..., most_jobs: _Optional[int] = ..., most_slots: _Optional[int] = ..., most_slot_hours: _Optional[float] = ..., priority: _Optional[int] = ..., reserved_slots: _Optional[int] = ..., reserved_until: _Optional[float] = ..., refusals: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("rank", "leaving", "places", "away", "leader")
@@ -404,26 +472,32 @@ class PortLoss(_message.Message):
     def __init__(self, port: _Optional[int] = ..., direction: _Optional[_Union[Direction, str]] = ..., rate: _Optional[float] = ..., lost: _Optional[int] = ...) -> None: ...
 
 class AbortJobRequest(_message.Message):
-    __slots__ = ("job", "reason")
+    __slots__ = ("job", "tenant", "reason")
     JOB_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     job: str
+    tenant: str
     reason: str
-    def __init__(self, job: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, job: _Optional[str] = ..., tenant: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class AbortJobReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("tenant",)
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    def __init__(self, tenant: _Optional[str] = ...) -> None: ...
 
 class SlotsRequest(_message.Message):
-    __slots__ = ("job", "first", "count")
+    __slots__ = ("job", "first", "count", "tenant")
     JOB_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     job: str
     first: int
     count: int
-    def __init__(self, job: _Optional[str] = ..., first: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+    tenant: str
+    def __init__(self, job: _Optional[str] = ..., first: _Optional[int] = ..., count: _Optional[int] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class SlotsReply(_message.Message):
     __slots__ = ("slots", "halves")

@@ -103,13 +103,15 @@ class JobsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AbortJob(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Ends a job for all its ranks, or one that waits in the queue: its tenant's right, and the operator's.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Slots(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """likewise
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

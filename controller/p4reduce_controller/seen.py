@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a status a caller may see."""
+
+from __future__ import annotations
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.access import Caller, Role
+
+
+def seen_by(caller: Caller, status: pb.StatusReply) -> pb.StatusReply:
+    """Of jobs, the queue and tenants its own; numbers of all jobs only for operators, and viewers of all."""
+    if caller.role is Role.OPERATOR or caller.sees(""):
+        return status
+    seen = pb.StatusReply(switches=status.switches)
+    seen.jobs.extend(job for job in status.jobs if caller.sees(job.tenant))
+    seen.queue.extend(one for one in status.queue if caller.sees(one.tenant))
+    seen.tenants.extend(one for one in status.tenants if caller.sees(one.name))
+    return seen
