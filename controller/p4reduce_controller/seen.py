@@ -11,8 +11,11 @@ def seen_by(caller: Caller, status: pb.StatusReply) -> pb.StatusReply:
     """Of jobs, the queue and tenants its own; numbers of all jobs only for operators, and viewers of all."""
     if caller.role is Role.OPERATOR or caller.sees(""):
         return status
-    seen = pb.StatusReply(switches=status.switches)
+    seen = pb.StatusReply(switches=status.switches, time_s=status.time_s)
     seen.jobs.extend(job for job in status.jobs if caller.sees(job.tenant))
     seen.queue.extend(one for one in status.queue if caller.sees(one.tenant))
     seen.tenants.extend(one for one in status.tenants if caller.sees(one.name))
+    for place, switch in enumerate(seen.switches):
+        del switch.jobs[:]
+        switch.jobs.extend(job.name for job in seen.jobs if any(pool.switch == place for pool in job.pools))
     return seen

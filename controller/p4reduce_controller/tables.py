@@ -77,7 +77,8 @@ def _jobs(status: pb.StatusReply) -> Table:
     return table
 
 
-def _queue(status: pb.StatusReply) -> Table:
+def queue(status: pb.StatusReply) -> Table:
+    """Jobs that have no slots yet."""
     table = Table("place", "queued job", "tenant", "slots", "ranks", "age", "waits, as")
     for one in status.queue:
         ranks = f"{len(one.ranks)} of {one.world_size}"

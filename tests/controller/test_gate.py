@@ -245,7 +245,7 @@ def test_what_is_written_of_it(house: House) -> None:
         ("alice", "alice", "job begun", "ok"),
         ("alice", "alice", "SetLoss", "SetLoss is for the role operator, and 'alice' is a user"),
         ("", "", "Status", "the token is wrong"),
-        ("bob", "bob", "abort", "job 'job': there is none"),
+        ("bob", "bob", "abort", "there is no job 'job'; of jobs there are none"),
         ("alice", "alice", "job ended", "job 'job': was ended by olga: enough"),
         ("olga", "olga", "abort", "ok"),
         ("olga", "olga", "set loss", "ok"),

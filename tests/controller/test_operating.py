@@ -70,8 +70,8 @@ def test_a_job_is_ended(running: Running) -> None:
     wait_until(lambda: all(rank.session.aborted for rank in ranks), "the ranks to hear of it")
     error = ranks[0].session.aborted
     assert error is not None
-    assert (error.reason, error.rank) == ("ENDED_BY_OPERATOR", None)
-    assert str(error).endswith("job 'job': it was ended by an operator: it is late")
+    assert (error.reason, error.rank) == ("ENDED_BY_USER", None)
+    assert str(error).endswith("job 'job': was ended: it is late")
     wait_until(lambda: running.used() == 0, "the slots to be freed")
 
 
