@@ -106,8 +106,10 @@ def loss(
 
 
 def _say_ready(service: Service, as_json: bool) -> None:
-    line = json.dumps({"ready": True, "listen": service.listen}) if as_json else f"ready listen={service.listen}"
-    print(line, flush=True)
+    served = {"listen": service.listen, "page": service.page, "metrics": service.metrics}
+    places = {name: place for name, place in served.items() if place}
+    text = " ".join(f"{name}={place}" for name, place in places.items())
+    print(json.dumps({"ready": True, **places}) if as_json else f"ready {text}", flush=True)
 
 
 def _ask(

@@ -12,7 +12,6 @@ from pathlib import Path
 from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.listening import ServiceConfig
 from p4reduce_controller.program import Program, load_schema
-from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.service import Service
 from p4reduce_controller.settings import Settings, read
 from p4reduce_controller.startup import LATECOMERS, start_switches
@@ -48,7 +47,7 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
         for switch in reversed(switches):
             ends.push_async_callback(_close, switch, service)
         ends.push_async_callback(service.close)
-        await ends.enter_async_context(_metrics(settings.metrics, service))
+        await ends.enter_async_context(_web(settings, service))
         service.restore()
         await start_switches(switches, service, switch_timeout)
         await service.find_children(min(switch_timeout, LATECOMERS))
@@ -98,18 +97,30 @@ async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Ser
 
 
 @asynccontextmanager
-async def _metrics(listen: str, service: Service) -> AsyncIterator[None]:
-    if not listen:
+async def _web(settings: Settings, service: Service) -> AsyncIterator[None]:
+    if not settings.metrics and not settings.page:
         yield
         return
     from p4reduce_controller.metrics import Metrics
+    from p4reduce_controller.watch import Watch
+    from p4reduce_controller.web import Web, WebConfig
 
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit():
-        raise SettingsError(f"--metrics {listen}: HOST:PORT is accepted, as 127.0.0.1:9090")
-    metrics = Metrics(service.status)
+    config = WebConfig(
+        page=settings.page,
+        metrics=settings.metrics,
+        token=settings.token(),
+        certificate=settings.tls_cert,
+        key=settings.tls_key,
+        insecure=settings.insecure,
+    )
+    watch = Watch(service.status, service.reports.ports)
+    service.telemetry.registry.register(Metrics(lambda: watch.latest))
+    web = Web(config, watch, service.telemetry.registry, service)
     try:
-        await metrics.start(host, int(port))
+        await web.start()
+        service.page, service.metrics = web.page, web.metrics
+        watch.start()
         yield
     finally:
-        await metrics.close()
+        await watch.close()
+        await web.close()

@@ -24,11 +24,13 @@ from p4reduce_controller.job import Job, State
 from p4reduce_controller.jobs import BROKEN, Jobs
 from p4reduce_controller.listening import ServiceConfig, bound_server
 from p4reduce_controller.looking import look
+from p4reduce_controller.reports import Reports
 from p4reduce_controller.state import StateError, StateFile
 from p4reduce_controller.status import status_of
 from p4reduce_controller.streams import Context, ProtocolError, Stream
 from p4reduce_controller.supervisor import Supervisor
 from p4reduce_controller.tasks import Interrupted, Tasks, apart
+from p4reduce_controller.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +50,9 @@ class Service(rpc.JobsServicer):
         self.keeps_jobs = state is not None
         self.over = asyncio.Event()
         self.failure: BaseException | None = None
-        self.listen = ""
+        self.listen = self.page = self.metrics = ""  # where that is served, once it is
+        self.telemetry = Telemetry()
+        self.reports = Reports(len(switches))
         self._switches = tuple(switches)
         self._jobs = jobs
         self._config = config
@@ -84,8 +88,21 @@ class Service(rpc.JobsServicer):
 
     def bind(self) -> None:
         """Takes the port, and does not serve there yet. Raises ListenError."""
-        self._server, self.listen = bound_server(self._config)
+        self._server, self.listen = bound_server(self._config, [self.telemetry])
         rpc.add_JobsServicer_to_server(self, self._server)
+
+    @property
+    def unready(self) -> str:
+        """Why no job can be served now, or ""."""
+        if self.failure is not None:
+            return f"the service has failed: {type(self.failure).__name__}"
+        if self._supervisor.stopping.is_set():
+            return "the controller is being stopped"
+        if not self._serves:
+            return "the controller is being started"
+        if all(switch.problem for switch in self._switches):
+            return "; ".join(f"the switch at {switch.target}: {switch.state}" for switch in self._switches)
+        return ""
 
     async def start(self) -> None:
         """After `bind`. Each switch must have been started, with `listener` of its index."""
@@ -204,6 +221,7 @@ class Service(rpc.JobsServicer):
                 assert isinstance(effect.session, Stream)
                 effect.session.tell(effect.message, last=effect.last)
             elif isinstance(effect, Install):
+                self.telemetry.installing(effect.job, self._clock())
                 self._supervisor.install(effect.job)
             elif isinstance(effect, Answer):
                 self._tasks.start(self._say_hello(effect.switch, effect.hello), "answer")
@@ -246,6 +264,7 @@ class Service(rpc.JobsServicer):
             self.failed(job, str(error))
             return
         self._jobs.installed(job)
+        self.telemetry.installed(job, self._clock())
         workers = f" as {len(job.workers)} workers" if len(job.workers) < job.world_size else ""
         log.info("job %r (%d.%d) is ready: %d ranks%s", job.name, job.number, job.generation, job.world_size, workers)
         self._carry_out()
@@ -256,6 +275,7 @@ class Service(rpc.JobsServicer):
 
     def freed(self, job: Job) -> None:
         self._jobs.freed(job)
+        self.telemetry.installed(job, self._clock())
 
     # The service.
 
@@ -271,6 +291,8 @@ class Service(rpc.JobsServicer):
             self._jobs.rejoin(stream, message.rejoin, now)
         elif first:
             raise ProtocolError("the first message must be Join or Rejoin")
+        elif kind == "report":
+            self._reported(stream, message.report, now)
         elif kind == "leave":
             self._jobs.leave(stream, now)
         elif kind == "failed":
@@ -280,6 +302,13 @@ class Service(rpc.JobsServicer):
         else:
             raise ProtocolError(f"a {kind or 'message without content'} is not expected after Join")
         self._carry_out()
+        if seat := self._jobs.member_at(stream):
+            seat[1].heard_at = now
+
+    def _reported(self, stream: Stream, report: pb.Report, now: float) -> None:
+        """One that comes when the job is over is nobody's."""
+        if seat := self._jobs.member_at(stream):
+            self.reports.take(*seat, report, now)
 
     def _lost(self, stream: Stream, why: str) -> None:
         if not self._supervisor.stopping.is_set():  # else it was we who ended it

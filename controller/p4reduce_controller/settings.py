@@ -184,7 +184,12 @@ class Settings:
     tls_cert: str = field(default="", metadata=spec("PEM file with the certificate to serve with."))
     tls_key: str = field(default="", metadata=spec("PEM file with its key."))
     insecure: bool = field(default=False, metadata=spec("Serve other hosts without TLS."))
-    metrics: str = field(default="", metadata=spec("HOST:PORT for Prometheus (default off)."))
+    metrics: str = field(
+        default="", metadata=spec("HOST:PORT for Prometheus and for health checks, without a token (default off).")
+    )
+    page: str = field(
+        default="", metadata=spec("HOST:PORT for the status page, behind the token if there is one (default off).")
+    )
     drop_rate: float = field(
         default=0.0,
         metadata=spec(

@@ -10,6 +10,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Aggregator, Direction, SwitchError
 from p4reduce_controller.job import Job, Member, State
 from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.reports import stragglers
 from p4reduce_controller.tasks import Interrupted, apart
 
 PATIENCE = 3.0  # with each switch; who asks waits for 10 s
@@ -48,6 +49,8 @@ async def _switch(number: int, switch: Aggregator, jobs: Jobs) -> pb.Switch:
     )
     if uplink and number not in jobs.children and not described.problem:
         described.problem = f"its parent {described.parent} has not heard it"
+    described.rpc_errors.update(switch.counts.rpc_errors)
+    described.cpu_drops.update(switch.counts.cpu_drops)
     losses: dict[tuple[int, Direction], int] = {}
     if described.connected:
         try:
@@ -84,6 +87,7 @@ def _job(job: Job, switches: int, now: float) -> pb.Job:
         slots=job.slots,
         threads=job.threads,
         age_s=now - job.started,
+        stragglers=stragglers(job, now) if job.state is State.READY else [],
         members=[
             pb.Member(
                 rank=member.rank,
@@ -91,6 +95,10 @@ def _job(job: Job, switches: int, now: float) -> pb.Job:
                 away=member.session is None,
                 leader=leaders.get(member.rank),
                 places=[_place(member, switch) for switch in range(switches)],
+                report=member.report,
+                rates=member.rates,
+                heard_s=now - member.heard_at if member.heard_at else 0.0,
+                awaiting_s=member.awaiting_s,
             )
             for _, member in sorted(job.members.items())
         ],
