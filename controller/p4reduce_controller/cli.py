@@ -18,6 +18,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, explain, open_channel
 from p4reduce.errors import JoinError
+from p4reduce_controller.logs import FORMATS, start_logging
 from p4reduce_controller.options import with_options
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.settings import SCHEMA, load
@@ -53,9 +54,11 @@ def controller(
     from p4reduce_controller.run import run
     from p4reduce_controller.state import StateError
 
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(message)s")
     try:
         settings = load(config, {key: SCHEMA[key].of_option(given) for key, given in options.items()})
+        if settings.log_format not in FORMATS:
+            raise SettingsError(f"--log-format {settings.log_format}: {' or '.join(FORMATS)} is accepted")
+        start_logging(settings.log_format, logging.INFO if verbose else logging.WARNING)
         asyncio.run(run(settings, switch_timeout, lambda service: _say_ready(service, as_json)))
     except (SettingsError, PipelineError, StateError, SwitchError, ListenError, OSError) as error:
         _fail(str(error))

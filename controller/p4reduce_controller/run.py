@@ -17,6 +17,7 @@ from p4reduce_controller.settings import Settings, read
 from p4reduce_controller.startup import LATECOMERS, start_switches
 from p4reduce_controller.state import StateFile
 from p4reduce_controller.switch import P4RuntimeSwitch
+from p4reduce_controller.tracing import configured
 
 
 @asynccontextmanager
@@ -42,7 +43,9 @@ async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Se
             returns=state is not None,
             absence=lambda number: switches[number].absence,
         )
-        service = Service(switches, jobs, config, state)
+        traces = configured()
+        ends.push_async_callback(asyncio.to_thread, traces.close)
+        service = Service(switches, jobs, config, state, traces)
         service.bind()
         for switch in reversed(switches):
             ends.push_async_callback(_close, switch, service)

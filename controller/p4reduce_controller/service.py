@@ -23,6 +23,7 @@ from p4reduce_controller.hosts import problem_of
 from p4reduce_controller.job import Job, State
 from p4reduce_controller.jobs import BROKEN, Jobs
 from p4reduce_controller.listening import ServiceConfig, bound_server
+from p4reduce_controller.logs import about
 from p4reduce_controller.looking import look
 from p4reduce_controller.reports import Reports
 from p4reduce_controller.state import StateError, StateFile
@@ -31,6 +32,7 @@ from p4reduce_controller.streams import Context, ProtocolError, Stream
 from p4reduce_controller.supervisor import Supervisor
 from p4reduce_controller.tasks import Interrupted, Tasks, apart
 from p4reduce_controller.telemetry import Telemetry
+from p4reduce_controller.tracing import Traces
 
 log = logging.getLogger(__name__)
 
@@ -45,13 +47,19 @@ class Service(rpc.JobsServicer):
     """
 
     def __init__(
-        self, switches: Sequence[Aggregator], jobs: Jobs, config: ServiceConfig, state: StateFile | None = None
+        self,
+        switches: Sequence[Aggregator],
+        jobs: Jobs,
+        config: ServiceConfig,
+        state: StateFile | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self.keeps_jobs = state is not None
         self.over = asyncio.Event()
         self.failure: BaseException | None = None
         self.listen = self.page = self.metrics = ""  # where that is served, once it is
         self.telemetry = Telemetry()
+        self._traces = traces or Traces()
         self.reports = Reports(len(switches))
         self._switches = tuple(switches)
         self._jobs = jobs
@@ -60,7 +68,7 @@ class Service(rpc.JobsServicer):
         self._server: grpc.aio.Server | None = None
         self._serves = False
         self._tasks = Tasks(self._fail)
-        self._supervisor = Supervisor(self._switches, self, self._tasks)
+        self._supervisor = Supervisor(self._switches, self, self._tasks, self._traces)
         self._hellos: dict[int, int] = {}  # nonce -> the switch with a parent that has not been heard yet
         self._clock = Clock()
 
@@ -129,6 +137,7 @@ class Service(rpc.JobsServicer):
         while not self._supervisor.stopping.is_set():
             self._jobs.tick(self._clock())
             self._carry_out()
+            self._traces.keep(self._jobs.live)
             await asyncio.sleep(TICK)
 
     def _fail(self, error: BaseException) -> None:
@@ -222,6 +231,7 @@ class Service(rpc.JobsServicer):
                 effect.session.tell(effect.message, last=effect.last)
             elif isinstance(effect, Install):
                 self.telemetry.installing(effect.job, self._clock())
+                self._traces.installing(effect.job)
                 self._supervisor.install(effect.job)
             elif isinstance(effect, Answer):
                 self._tasks.start(self._say_hello(effect.switch, effect.hello), "answer")
@@ -233,7 +243,8 @@ class Service(rpc.JobsServicer):
                 except StateError as error:  # it has a job too many, whose ranks will not come back
                     log.error("%s", error)
                 if effect.abort is not None:
-                    log.warning("aborted: %s", effect.abort.message)
+                    log.warning("aborted: %s", effect.abort.message, extra=about(effect.job))
+                    self._traces.settled(effect.job, effect.abort.message)
                 # The ranks are told at once; only the slots have to wait until nothing can reach them.
                 self._supervisor.remove(effect.job, effect.abort)
 
@@ -265,8 +276,10 @@ class Service(rpc.JobsServicer):
             return
         self._jobs.installed(job)
         self.telemetry.installed(job, self._clock())
+        self._traces.settled(job)
         workers = f" as {len(job.workers)} workers" if len(job.workers) < job.world_size else ""
-        log.info("job %r (%d.%d) is ready: %d ranks%s", job.name, job.number, job.generation, job.world_size, workers)
+        text = "job %r (%d.%d) is ready: %d ranks%s"
+        log.info(text, job.name, job.number, job.generation, job.world_size, workers, extra=about(job))
         self._carry_out()
 
     def failed(self, job: Job, why: str) -> None:
@@ -287,6 +300,8 @@ class Service(rpc.JobsServicer):
         kind = message.WhichOneof("message")
         if first and kind == "join":
             self._jobs.join(stream, message.join, now)
+            if seat := self._jobs.member_at(stream):
+                self._traces.joined(seat[0], seat[1].rank)
         elif first and kind == "rejoin":
             self._jobs.rejoin(stream, message.rejoin, now)
         elif first:

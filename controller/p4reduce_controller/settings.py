@@ -17,6 +17,7 @@ from p4reduce_controller.deadlines import LONGEST_REJOIN_TIME, REJOIN_TIME
 from p4reduce_controller.election import DEFAULT_RANK, HIGHEST_RANK, Election
 from p4reduce_controller.frames import Endpoint, synthetic_mac
 from p4reduce_controller.listening import ServiceConfig, is_loopback
+from p4reduce_controller.logs import FORMATS
 from p4reduce_controller.schema import Range, SettingsError, check, settings_of, spec
 from p4reduce_controller.switch_config import SwitchConfig
 from p4reduce_controller.texts import (
@@ -189,6 +190,9 @@ class Settings:
     )
     page: str = field(
         default="", metadata=spec("HOST:PORT for the status page, behind the token if there is one (default off).")
+    )
+    log_format: str = field(
+        default="text", metadata=spec(f"Of the log on stderr: {' or '.join(FORMATS)} (default {{default}}).")
     )
     drop_rate: float = field(
         default=0.0,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -65,6 +66,9 @@ class Telemetry(grpc.aio.ServerInterceptor):
                 answer = await behaviour(request, context)
                 code = grpc.StatusCode.OK
                 return answer
+            except asyncio.CancelledError:  # the caller has gone
+                code = grpc.StatusCode.CANCELLED
+                raise
             finally:
                 self._calls.labels(method, _code(context, code).name).inc()
 
@@ -73,8 +77,6 @@ class Telemetry(grpc.aio.ServerInterceptor):
 
 
 def _code(context: Any, otherwise: grpc.StatusCode) -> grpc.StatusCode:
-    """How the call ends. A caller that has gone is CANCELLED."""
-    if context.cancelled():
-        return grpc.StatusCode.CANCELLED
+    """As the handler has set it, or else."""
     known = context.code()
     return known if isinstance(known, grpc.StatusCode) and known is not grpc.StatusCode.OK else otherwise

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.aggregator import Heard
+from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.job import Job, Member
+from p4reduce_controller.reports import MOST_AWAITED, Reports, interval, stragglers
+
+
+def job_of(ranks: int) -> Job:
+    job = Job("job", 1, 1, ranks, 4, {}, 0, 10.0, 0.0, 60.0, 0)
+    for rank in range(ranks):
+        member = Member(rank, object(), rank)
+        sender = Endpoint("02:00:00:00:00:01", "127.0.0.1", 40000 + rank)
+        member.heard = {tree: Heard(7, sender, 1, 1, rank, rank) for tree in (0, 1)}
+        job.members[rank] = member
+    return job
+
+
+def told(reports: Reports, job: Job, at: float, *reported: pb.Report) -> None:
+    for member, report in zip(job.members.values(), reported, strict=True):
+        reports.take(job, member, report, at)
+
+
+def test_rates_are_of_the_time_between_two_reports() -> None:
+    reports, job = Reports(2), job_of(1)
+    told(reports, job, 10.0, pb.Report(bytes_sent=1000, rounds=5, busy_s=1.0))
+    assert job.members[0].rates is None
+    told(reports, job, 14.0, pb.Report(bytes_sent=9000, rounds=25, busy_s=3.0))
+    rates = job.members[0].rates
+    assert rates is not None
+    assert (rates.bytes_sent, rates.rounds, rates.busy) == (2000, 5, 0.5)
+
+
+def test_ports_count_what_ranks_behind_them_sent_dealt_over_their_switches_and_never_less() -> None:
+    reports, job = Reports(2), job_of(2)
+    told(reports, job, 1.0, pb.Report(bytes_sent=100, packets_received=4), pb.Report(bytes_sent=300))
+    told(reports, job, 3.0, pb.Report(bytes_sent=50), pb.Report(bytes_sent=400, retransmissions=6))
+    for switch in (0, 1):
+        traffic = reports.ports[switch, 7]
+        assert (traffic.bytes_in, traffic.packets_out, traffic.retransmissions) == (250, 2, 3)
+    assert len(reports.ports) == 2
+
+
+def test_who_comes_last_is_who_is_busy_for_the_shortest_time() -> None:
+    reports, job = Reports(2), job_of(3)
+    told(reports, job, 0.0 + 1, *[pb.Report()] * 3)
+    told(reports, job, 3.0, pb.Report(busy_s=0.2), pb.Report(busy_s=1.8), pb.Report(busy_s=1.8))
+    told(reports, job, 5.0, pb.Report(busy_s=0.4), pb.Report(busy_s=3.6), pb.Report(busy_s=3.6))
+    [one] = stragglers(job, 5.5)
+    assert (one.rank, one.why) == (0, "comes late to collectives: others wait for it 80% of the time")
+    assert job.members[0].awaiting_s == 0
+    assert job.members[1].awaiting_s == pytest.approx(3.2, abs=0.01)
+    assert stragglers(job, 100.0) == []  # what they said is too old
+
+
+def test_who_is_awaited_is_named_with_whom_waits_and_how_long() -> None:
+    reports, job = Reports(2), job_of(3)
+    told(reports, job, 1.0, *[pb.Report(busy_s=1.0)] * 3)
+    stuck = pb.Report(busy_s=3.0, stuck_s=4.0, awaited=[2, 1, 200])
+    told(reports, job, 3.0, stuck, stuck, pb.Report(busy_s=3.0))
+    assert [(one.rank, one.why) for one in stragglers(job, 3.0)] == [
+        (1, "rank 0 waits for it, for 4 s"),
+        (2, "ranks 0, 1 wait for it, for 4 s"),
+    ]
+
+
+def test_a_report_is_bounded() -> None:
+    reports, job = Reports(2), job_of(1)
+    told(reports, job, 1.0, pb.Report(awaited=range(5000)))
+    report = job.members[0].report
+    assert report is not None
+    assert len(report.awaited) == MOST_AWAITED
+
+
+def test_many_ranks_report_less_often() -> None:
+    assert interval(2) == 2.0
+    assert 255 / interval(255) <= 50
