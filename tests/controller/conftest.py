@@ -19,6 +19,7 @@ from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.listening import ServiceConfig
 from p4reduce_controller.service import Service
 from p4reduce_controller.state import StateFile
+from p4reduce_controller.tracing import Traces
 
 from ..dataplane.targets import TARGETS, Target, Unavailable
 from .fake_switch import FakeSwitch
@@ -72,8 +73,10 @@ class Running:
         slots: int = 16,
         switches: int = 1,
         state: Path | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """`state`: a file for `start_again` after `crash`."""
+        self._traces = traces
         self.loop = loop
         self.mute: set[int] = set()
         self.deaf: set[int] = set()
@@ -101,7 +104,7 @@ class Running:
             returns=self._path is not None,
             absence=lambda number: self.switches[number].absence,
         )
-        self.service = Service(self.switches, self.jobs, self._config, self.state)
+        self.service = Service(self.switches, self.jobs, self._config, self.state, self._traces)
         self.service.restore()
         self.service.bind()
         for number, switch in enumerate(self.switches):
