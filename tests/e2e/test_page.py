@@ -53,7 +53,7 @@ def page_of(chromium: Any, stack: Stack) -> Iterator[Callable[..., Any]]:
         contexts.append(chromium.new_context(**window))
         page = contexts[-1].new_page()
         page.set_default_timeout(DEADLINE_MS)
-        page.on("pageerror", complaints.append)
+        page.on("pageerror", lambda told: complaints.append(str(told)))
         page.on("console", lambda told: complaints.append(told.text) if told.type == "error" else None)
         page.goto(f"http://{stack.served['page']}/")
         page.fill("#token", TOKEN)
@@ -81,19 +81,19 @@ def test_jobs_are_seen_while_they_run(
         page = page_of(**window)
         job = page.locator("details", has_text="<i>seen</i>")
         job.locator("summary").click()
-        page.wait_for_function("document.querySelectorAll('details[open] tbody tr').length == 4")
+        page.locator("details[open] tbody tr").nth(3).wait_for()
         # Numbers come with the second report, and who is late is named with others that wait.
         job.locator("td", has_text=re.compile(r"[1-9].*B/s")).first.wait_for()
         page.locator("#troubles li", has_text="<i>seen</i>, rank 3: comes late").wait_for()
         assert page.locator("#fabric .switch").count() == 3
         assert page.locator("#fabric .port").count() == 2
-        page.wait_for_function("document.querySelectorAll('#fabric .link.busy').length >= 2")
+        page.locator("#fabric .link.busy").nth(1).wait_for(state="attached")
         assert "gathering" in page.locator("details", has_text="alone").inner_text()
         assert page.locator("#history figure").count() == 4
         page.screenshot(path=tmp_path / "page.png", full_page=True)
         fits = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
         assert fits[0] <= fits[1], "the page is wider than the window"
-    page.wait_for_function("document.querySelectorAll('details').length == 0")
+    page.locator("#jobs", has_text="No jobs.").wait_for()
 
 
 def test_the_token_stays_in_the_tab_and_out_of_addresses(stack: Stack, page_of: Callable[..., Any]) -> None:

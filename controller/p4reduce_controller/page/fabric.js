@@ -57,7 +57,7 @@ function placeWide(node, left, top) {
   for (const one of switches) right = placeWide(one, right, top + SWITCH.height + RISE) + GAP;
   ports.forEach((one, index) => {
     one.x = right;
-    one.y = top + SWITCH.height + RISE + index * (PORT.height + 8);
+    one.y = top + SWITCH.height + (switches.length ? RISE : 24) + index * (PORT.height + 8);
   });
   if (ports.length) right += PORT.width + GAP;
   right = Math.max(right - GAP, left + SWITCH.width);
@@ -86,7 +86,7 @@ function traffic(node) {
 function link(above, node, narrow) {
   const [word, busy] = traffic(node);
   const [x, y] = narrow ? [node.x, node.y + node.height / 2] : [node.x + node.width / 2, node.y];
-  const elbow = narrow ? above.x + INDENT / 2 : y - RISE / 2;
+  const elbow = narrow ? above.x + INDENT / 2 : (above.y + SWITCH.height + y) / 2;
   const isFirst = narrow || above.below.filter((one) => one.x === node.x)[0] === node;
   const start = [above.x + SWITCH.width / 2, above.y + SWITCH.height];
   const d = narrow

@@ -70,7 +70,7 @@ function show() {
   byId("trouble").hidden = !troubles.length;
   byId("troubles").replaceChildren(...troubles);
   drawFabric(byId("fabric"), status);
-  const jobs = status.jobs.map(job);
+  const jobs = status.jobs.toSorted((one, other) => other.age_s - one.age_s).map(job);
   byId("jobs").replaceChildren(...(jobs.length ? jobs : [element("p", { class: "note" }, "No jobs.")]));
   if (history) byId("history").replaceChildren(...charts());
 }
@@ -133,7 +133,7 @@ function job(one) {
 
 function rankTable(one) {
   const slow = new Set(one.stragglers.map((straggler) => straggler.rank));
-  const names = ["rank", "at", "sent", "received", "rounds", "sent again", "busy", "waits for others", "heard"];
+  const names = ["rank", "at", "waits for others", "busy", "sent again", "sent", "received", "rounds", "heard"];
   const head = names.map((name) => element("th", { scope: "col" }, name));
   const rows = one.ranks.map((rank) => element("tr", slow.has(rank.rank) ? { class: "warn" } : {}, ...cells(rank)));
   return element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
@@ -149,12 +149,12 @@ function cells(rank) {
   const again = rank.retransmissions / Math.max(1, rank.packets_sent);
   return [
     ...where,
+    share(rank.awaiting),
+    share(rank.busy),
+    cell(percent(again), again >= 0.01 ? "warn" : ""),
     cell(`${bytes(rank.sent_s)}/s`),
     cell(`${bytes(rank.received_s)}/s`),
     cell(`${count(rank.rounds_s)}/s`),
-    cell(percent(again), again >= 0.01 ? "warn" : ""),
-    share(rank.busy),
-    share(rank.awaiting),
     heard,
   ];
 }
