@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What monitoring sees, in Prometheus's terms. What is of a job is told while it lives, and of a bounded number of
-ranks."""
+ranks. A job's label is `job_name`, as `job` is Prometheus's own for what it scrapes."""
 
 from __future__ import annotations
 
@@ -103,10 +103,10 @@ def _of_jobs(status: pb.StatusReply) -> Iterator[Metric]:
     for queue, state in (("ranks", State.GATHERING), ("switches", State.INSTALLING)):
         queues.add_metric([queue], sum(job.state == state.value for job in status.jobs))
     yield queues
-    ranks = GaugeMetricFamily("p4reduce_job_ranks", "Ranks of the job that have joined", labels=["job"])
-    slots = GaugeMetricFamily("p4reduce_job_slots", "Slots of the job", labels=["job"])
-    age = GaugeMetricFamily("p4reduce_job_age_seconds", "Since the first rank has joined", labels=["job"])
-    slow = GaugeMetricFamily("p4reduce_job_stragglers", "Ranks that others wait for", labels=["job"])
+    ranks = GaugeMetricFamily("p4reduce_job_ranks", "Ranks of the job that have joined", labels=["job_name"])
+    slots = GaugeMetricFamily("p4reduce_job_slots", "Slots of the job", labels=["job_name"])
+    age = GaugeMetricFamily("p4reduce_job_age_seconds", "Since the first rank has joined", labels=["job_name"])
+    slow = GaugeMetricFamily("p4reduce_job_stragglers", "Ranks that others wait for", labels=["job_name"])
     for job in live(status):
         ranks.add_metric([job.name], len(job.members))
         slots.add_metric([job.name], job.slots)
@@ -116,7 +116,7 @@ def _of_jobs(status: pb.StatusReply) -> Iterator[Metric]:
 
 
 def _of_ranks(jobs: Iterable[pb.Job]) -> Iterator[Metric]:
-    labels = ["job", "rank"]
+    labels = ["job_name", "rank"]
     ways = [*labels, "direction"]
     sent = CounterMetricFamily("p4reduce_rank_bytes", "UDP payloads of the rank", labels=ways)
     packets = CounterMetricFamily("p4reduce_rank_packets", "Packets of the rank", labels=ways)

@@ -53,14 +53,14 @@ def test_jobs_ranks_and_ports_have_series() -> None:
         pb.StatusReply(switches=[switch], jobs=[job("a", 2)]), {(0, 7): Traffic(bytes_in=11, packets_out=2)}
     )
     assert lines >= {
-        'p4reduce_job_ranks{job="a"} 2.0',
-        'p4reduce_job_stragglers{job="a"} 1.0',
-        'p4reduce_rank_bytes_total{direction="sent",job="a",rank="1"} 5.0',
-        'p4reduce_rank_packets_total{direction="sent",job="a",rank="1"} 4.0',
-        'p4reduce_rank_retransmissions_total{job="a",rank="0"} 3.0',
-        'p4reduce_rank_rounds_total{job="a",rank="0"} 2.0',
-        'p4reduce_rank_awaiting_seconds_total{job="a",rank="0"} 0.25',
-        'p4reduce_lease_age_seconds{job="a",rank="0"} 1.5',
+        'p4reduce_job_ranks{job_name="a"} 2.0',
+        'p4reduce_job_stragglers{job_name="a"} 1.0',
+        'p4reduce_rank_bytes_total{direction="sent",job_name="a",rank="1"} 5.0',
+        'p4reduce_rank_packets_total{direction="sent",job_name="a",rank="1"} 4.0',
+        'p4reduce_rank_retransmissions_total{job_name="a",rank="0"} 3.0',
+        'p4reduce_rank_rounds_total{job_name="a",rank="0"} 2.0',
+        'p4reduce_rank_awaiting_seconds_total{job_name="a",rank="0"} 0.25',
+        'p4reduce_lease_age_seconds{job_name="a",rank="0"} 1.5',
         'p4reduce_port_bytes_total{direction="in",port="7",switch="s"} 11.0',
         'p4reduce_port_packets_total{direction="out",port="7",switch="s"} 2.0',
         'p4reduce_switch_rpc_errors_total{code="UNAVAILABLE",switch="s"} 2.0',
@@ -72,7 +72,7 @@ def test_what_has_ended_is_dropped_and_no_series_is_there_twice() -> None:
     """A job that is being taken off its switches may have a successor of its name."""
     lines = scraped(pb.StatusReply(jobs=[job("a", 2, "aborted"), job("b", 1, "finished"), job("a", 1)]))
     mine = [line for line in lines if "p4reduce_job_ranks{" in line or 'rank="1"' in line]
-    assert mine == ['p4reduce_job_ranks{job="a"} 1.0']
+    assert mine == ['p4reduce_job_ranks{job_name="a"} 1.0']
 
 
 def test_ranks_beyond_a_number_have_no_series() -> None:

@@ -76,7 +76,7 @@ def expressions() -> Iterator[tuple[str, str]]:
     dashboard = json.loads((MONITORING / "dashboard.json").read_text())
     for panel in dashboard["panels"]:
         for target in panel.get("targets", ()):
-            yield panel["title"], target["expr"].replace("$__rate_interval", "30s").replace("$job", ".*")
+            yield panel["title"], target["expr"].replace("$__rate_interval", "30s").replace("$job", "seen")
 
 
 @pytest.fixture(scope="module")
@@ -106,15 +106,15 @@ def test_every_query_of_the_dashboard_finds_data(stack: Stack, tmp_path: Path) -
                 }
             assert not missing
             for expression in (
-                'count(p4reduce_rank_rounds_total{job="seen"} > 0) == 4',
-                'sum(rate(p4reduce_rank_retransmissions_total{job="seen"}[1m])) > 0',
+                'count(p4reduce_rank_rounds_total{job_name="seen"} > 0) == 4',
+                'sum(rate(p4reduce_rank_retransmissions_total{job_name="seen"}[1m])) > 0',
                 "count(p4reduce_port_bytes_total > 0) >= 4",
             ):
                 while not query(address, expression):
                     assert time.monotonic() < end, expression
                     time.sleep(0.5)
         # What has ended is dropped.
-        while query(address, 'p4reduce_job_ranks{job="seen"}'):
+        while query(address, 'p4reduce_job_ranks{job_name="seen"}'):
             assert time.monotonic() < end
             time.sleep(1)
         with urlopen(f"http://{address}/api/v1/rules", timeout=10) as answer:
