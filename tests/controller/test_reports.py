@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller import placement
 from p4reduce_controller.aggregator import Heard
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, Member
 from p4reduce_controller.reports import MOST_AWAITED, Reports, interval, stragglers
+
+from .conftest import Running
+from .ranks import ready, wait_until
 
 
 def job_of(ranks: int) -> Job:
@@ -79,3 +86,54 @@ def test_a_report_is_bounded() -> None:
 def test_many_ranks_report_less_often() -> None:
     assert interval(2) == 2.0
     assert 255 / interval(255) <= 50
+
+
+def test_ranks_report_as_often_as_they_are_asked_to_and_when_they_leave(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "interval", lambda _: 0.05)
+    ranks = [running.rank(rank, 2) for rank in range(2)]
+    ready(ranks)
+    [job] = running.jobs
+    asked = [0, 0]
+
+    def report_of(rank: int) -> Callable[[float], pb.Report]:
+        def report(_: float) -> pb.Report:
+            asked[rank] += 1
+            return pb.Report(operations=asked[rank], packets_sent=2)
+
+        return report
+
+    for rank, one in enumerate(ranks):
+        one.session.report(report_of(rank))
+    wait_until(lambda: all((member.report or pb.Report()).operations > 2 for member in job.members.values()), "reports")
+    assert job.members[0].rates is not None
+    assert 0 < job.members[0].heard_at <= running.service._clock()
+    monkeypatch.setattr(placement, "interval", lambda _: 60.0)
+    leavers = [threading.Thread(target=one.session.leave) for one in ranks]
+    for leaver in leavers:
+        leaver.start()
+    for leaver in leavers:
+        leaver.join(10)
+    last = [member.report.operations for member in job.members.values() if member.report is not None]
+    assert last == asked
+    assert running.service.reports.ports[0, 1].packets_in == 4
+
+
+def test_a_controller_that_asks_for_none_gets_none(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one of an earlier release, which would end the job."""
+    monkeypatch.setattr(placement, "interval", lambda _: 0.0)
+    ranks = [running.rank(rank, 2) for rank in range(2)]
+    ready(ranks)
+
+    def never(_: float) -> pb.Report:
+        raise AssertionError
+
+    for one in ranks:
+        one.session.report(never)
+    leavers = [threading.Thread(target=one.session.leave) for one in ranks]
+    for leaver in leavers:
+        leaver.start()
+    for leaver in leavers:
+        leaver.join(10)
+    assert [one.session.aborted for one in ranks] == [None, None]
