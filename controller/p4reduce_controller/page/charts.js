@@ -40,9 +40,10 @@ function placing(at, most, box) {
 
 const highest = (curves) => Math.max(0, ...curves.flatMap(([, values]) => values.filter((value) => value !== null)));
 
-export function chart(title, at, curves, word) {
+// width: pixels that there are, so that words are as large as elsewhere.
+export function chart(title, at, curves, word, width) {
   curves = curves.slice(0, MOST_CURVES);
-  const box = { left: 4, right: 316, top: 16, bottom: 92 };
+  const box = { left: 4, right: width - 4, top: 16, bottom: 92 };
   const peak = highest(curves);
   const most = peak > 0 ? ceiling(peak) : 1;
   const place = placing(at, most, box);
@@ -53,7 +54,7 @@ export function chart(title, at, curves, word) {
   });
   const label = (text, x, y, anchor) => drawn("text", { class: "small", x, y, "text-anchor": anchor }, text);
   const picture = drawn(
-    "svg", { viewBox: "0 0 320 110", role: "img", "aria-label": `${title}: at most ${word(peak)} in the last hour` },
+    "svg", { viewBox: `0 0 ${width} 110`, role: "img", "aria-label": `${title}: at most ${word(peak)} in the last hour` },
     ...lines,
     ...(curves.length === 1 ? [drawn("path", { class: "area", d: path(at, curves[0][1], place, true) })] : []),
     ...curves.map(([, values], index) =>

@@ -168,11 +168,13 @@ function share(value) {
 function charts() {
   const names = new Map(status.switches.map((one) => [one.address, one.name]));
   const perSwitch = Object.entries(history.switches).map(([address, values]) => [names.get(address) ?? address, values]);
+  const room = byId("history").clientWidth;
+  const width = Math.round(room >= 880 ? room / 2 - 13 : room);
   return [
-    chart("Ranks' traffic", history.at, [["", history.bytes]], (value) => `${bytes(value)}/s`),
-    chart("Packets at switches", history.at, perSwitch, (value) => `${count(value)}/s`),
-    chart("Packets sent again", history.at, [["", history.retransmissions]], (value) => `${count(value)}/s`),
-    chart("Slots in use", history.at, [["", history.slots]], count),
+    chart("Ranks' traffic", history.at, [["", history.bytes]], (value) => `${bytes(value)}/s`, width),
+    chart("Packets at switches", history.at, perSwitch, (value) => `${count(value)}/s`, width),
+    chart("Packets sent again", history.at, [["", history.retransmissions]], (value) => `${count(value)}/s`, width),
+    chart("Slots in use", history.at, [["", history.slots]], count, width),
   ];
 }
 
