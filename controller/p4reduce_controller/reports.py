@@ -98,7 +98,11 @@ def stragglers(job: Job, now: float) -> list[pb.Straggler]:
             for one in report.awaited:
                 if one in job.members and one != rank:
                     waiting[one].append((rank, report.stuck_s))
+    # Who cannot tell which rank of another switch it waits for names all of them, those that wait as well.
+    themselves = {rank for by in waiting.values() for rank, _ in by}
     for one, by in sorted(waiting.items()):
+        if one in themselves and not waiting.keys() <= themselves:
+            continue
         seconds = max(since for _, since in by)
         verb = "waits" if len(by) == 1 else "wait"
         found[one] = f"{list_ranks([rank for rank, _ in by])} {verb} for it, for {seconds:.0f} s"
