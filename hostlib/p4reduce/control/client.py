@@ -256,7 +256,7 @@ class Session:
             self._closed = True
             self._news.notify_all()
         self._shut()
-        self._broken = self._on_abort = self._on_counted = None
+        self._broken = self._on_abort = self._on_counted = self._figures = None
 
     # The stream.
 
@@ -398,9 +398,10 @@ class Session:
         """Unless nobody asks for it or listens."""
         with self._news:
             wanted = self._report_interval() > 0 and not (self._away or self._leaving or self._over())
-        if self._figures is None or not wanted:
+            figures = self._figures if wanted else None
+        if figures is None:
             return
-        report = self._figures(time.monotonic())  # may wait for the engine
+        report = figures(time.monotonic())  # may wait for the engine
         with self._news:
             if not (self._away or self._leaving or self._over()) and self._outgoing.qsize() < _MOST_UNSENT:
                 self._send(pb.ClientMessage(report=report))
