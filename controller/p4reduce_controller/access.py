@@ -39,9 +39,12 @@ class Caller:
     tenant: str
     expired: bool = False
 
+    @property
+    def sees_all(self) -> bool:
+        return self.role is Role.OPERATOR or (self.role is Role.VIEWER and not self.tenant)
+
     def sees(self, tenant: str) -> bool:
-        everyone = self.role is Role.OPERATOR or (self.role is Role.VIEWER and not self.tenant)
-        return everyone or tenant == self.tenant
+        return self.sees_all or tenant == self.tenant
 
     def ends(self, tenant: str) -> bool:
         return self.role is Role.OPERATOR or (self.role is Role.USER and tenant == self.tenant)

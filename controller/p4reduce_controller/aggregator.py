@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from p4reduce.protocol.packet import Codec
+from p4reduce_controller.control_counts import ControlCounts
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.pools import SlotRange
 
@@ -148,6 +149,9 @@ class Aggregator(Protocol):
     @property
     def absence(self) -> str:
         """Why new jobs cannot count on it, or "". A break of a moment is none."""
+
+    @property
+    def counts(self) -> ControlCounts: ...
 
     def expect(self, job: Placement) -> None:
         """Before `start`: an earlier controller has installed that job, which carries on."""

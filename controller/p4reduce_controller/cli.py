@@ -20,6 +20,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, code_of, explain, open_channel
 from p4reduce.errors import JoinError
+from p4reduce_controller.logs import FORMATS, start_logging
 from p4reduce_controller.options import with_options
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.settings import SCHEMA, check_store, load
@@ -63,11 +64,13 @@ def controller(
     from p4reduce_controller.state import StateError
     from p4reduce_controller.turns import take_turns
 
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(message)s")
     try:
         given = {key: SCHEMA[key].of_option(one) for key, one in options.items()}
         settings = load(config, given)
         check_store(settings)
+        if settings.log_format not in FORMATS:
+            raise SettingsError(f"--log-format {settings.log_format}: {' or '.join(FORMATS)} is accepted")
+        start_logging(settings.log_format, logging.INFO if verbose else logging.WARNING)
         again = partial(load, config, given) if config is not None else None
         say = partial(_say_ready, as_json=as_json)
         if settings.store:
@@ -124,8 +127,10 @@ def loss(
 
 
 def _say_ready(service: Service, as_json: bool) -> None:
-    line = json.dumps({"ready": True, "listen": service.listen}) if as_json else f"ready listen={service.listen}"
-    print(line, flush=True)
+    served = {"listen": service.listen, "page": service.page, "metrics": service.metrics}
+    places = {name: place for name, place in served.items() if place}
+    text = " ".join(f"{name}={place}" for name, place in places.items())
+    print(json.dumps({"ready": True, **places}) if as_json else f"ready {text}", flush=True)
 
 
 def _say_standby(listen: str, other: str, as_json: bool) -> None:

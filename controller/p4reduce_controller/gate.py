@@ -71,13 +71,14 @@ class Gate(grpc.aio.ServerInterceptor):
         caller = STRANGER
         try:
             caller = self.caller(details.invocation_metadata)
-            self._check(caller, method)
+            self.check(caller, method)
         except Refused as error:
             self.refusals[caller.tenant] += 1
             return _refusing(handler, self._audit, caller, method, error)
         return handler
 
-    def _check(self, caller: Caller, method: str) -> None:
+    def check(self, caller: Caller, method: str) -> None:
+        """Whether the caller may that now. Raises Refused."""
         least = METHODS.get(method, Role.OPERATOR)
         if caller.role < least:
             role = caller.role.name.lower()

@@ -46,6 +46,11 @@ class Member:
     leaving: bool = False
     away_since: float = 0.0
     told: pb.Waiting | None = None
+    heard_at: float = 0.0  # anything, on its stream
+    report: pb.Report | None = None  # the latest
+    reported_at: float = 0.0
+    rates: pb.Rates | None = None
+    awaiting_s: float = 0.0  # that it has waited so far for ranks that came later
 
     @property
     def link(self) -> object:

@@ -119,6 +119,10 @@ class Jobs:
         """Where each switch with a parent was heard by it."""
         return self._children
 
+    def member_at(self, session: Session) -> tuple[Job, Member] | None:
+        """Whose stream that is, while its job lives."""
+        return self._seats.get(session)
+
     def take_effects(self) -> list[Effect]:
         """What is to be done now, in this order. Each effect is given once."""
         effects, self._effects = self._effects, []

@@ -14,6 +14,7 @@ from p4reduce_controller.aggregator import Heard, Parent, Placement
 from p4reduce_controller.hosts import Hosts
 from p4reduce_controller.job import Job, Member
 from p4reduce_controller.pools import PoolFull, SlotPool, SlotRange
+from p4reduce_controller.reports import interval
 from p4reduce_controller.sharing import how_to_be_fewer
 from p4reduce_controller.site import Site
 from p4reduce_controller.trees import Misplaced, Node
@@ -130,7 +131,7 @@ def _parent(site: Site, node: Node, by_switch: Mapping[int, Node]) -> Parent | N
 
 def told_when_ready(site: Site, job: Job, member: Member) -> pb.Ready:
     """What that rank is told then. Where every rank sends for itself to every switch, no places are."""
-    told = pb.Ready(hosts=job.hosts, answers=True)
+    told = pb.Ready(hosts=job.hosts, answers=True, report_s=interval(job.world_size))
     shared = len(job.workers) < job.world_size
     if shared:
         told.leaders.extend(job.leaders.values())

@@ -19,7 +19,6 @@ from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.listening import ListenError, ServiceConfig
 from p4reduce_controller.program import Program, load_schema
 from p4reduce_controller.quotas import Tenancy
-from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.service import Service
 from p4reduce_controller.settings import Settings, read
 from p4reduce_controller.specs import SwitchSpec, specs_of
@@ -27,6 +26,7 @@ from p4reduce_controller.startup import LATECOMERS, start_switches
 from p4reduce_controller.state import StateFile
 from p4reduce_controller.store import Store
 from p4reduce_controller.switch import P4RuntimeSwitch
+from p4reduce_controller.tracing import configured
 from p4reduce_controller.users import UsersFile
 
 BIND_AGAIN = 2.0  # seconds, for a port that we have just given back
@@ -82,13 +82,15 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
             tenancy=Tenancy(gate.users.book.policy) if gate is not None else None,
             note=partial(note_job, audit),
         )
-        service = Service(switches, jobs, config, state, gate, audit)
+        traces = configured()
+        ends.push_async_callback(asyncio.to_thread, traces.close)
+        service = Service(switches, jobs, config, state, gate, audit, traces)
         if turn:
             await turn.release()
         await _bind(service, BIND_AGAIN if turn else 0.0)
         ends.push_async_callback(service.fabric.close, lambda: service.has_kept_jobs)
         ends.push_async_callback(service.close)
-        await ends.enter_async_context(_metrics(settings.metrics, service))
+        await ends.enter_async_context(_web(settings, service, gate))
         service.restore()
         latecomers = TURN_LATECOMERS if turn else LATECOMERS
         await start_switches(switches, service, switch_timeout, latecomers)
@@ -155,18 +157,30 @@ async def run(
 
 
 @asynccontextmanager
-async def _metrics(listen: str, service: Service) -> AsyncIterator[None]:
-    if not listen:
+async def _web(settings: Settings, service: Service, gate: Gate | None) -> AsyncIterator[None]:
+    if not settings.metrics and not settings.page:
         yield
         return
     from p4reduce_controller.metrics import Metrics
+    from p4reduce_controller.watch import Watch
+    from p4reduce_controller.web import Web, WebConfig
 
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit():
-        raise SettingsError(f"--metrics {listen}: HOST:PORT is accepted, as 127.0.0.1:9090")
-    metrics = Metrics(service.status)
+    config = WebConfig(
+        page=settings.page,
+        metrics=settings.metrics,
+        token=settings.token(),
+        certificate=settings.tls_cert,
+        key=settings.tls_key,
+        insecure=settings.insecure,
+    )
+    watch = Watch(service.status, service.reports.ports)
+    service.telemetry.registry.register(Metrics(lambda: watch.latest))
+    web = Web(config, watch, service.telemetry.registry, service, gate)
     try:
-        await metrics.start(host, int(port))
+        await web.start()
+        service.page, service.metrics = web.page, web.metrics
+        watch.start()
         yield
     finally:
-        await metrics.close()
+        await watch.close()
+        await web.close()

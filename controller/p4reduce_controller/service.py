@@ -28,8 +28,10 @@ from p4reduce_controller.hosts import problem_of
 from p4reduce_controller.job import Job, State
 from p4reduce_controller.jobs import BROKEN, Jobs
 from p4reduce_controller.listening import ServiceConfig, bound_server
+from p4reduce_controller.logs import about
 from p4reduce_controller.looking import look
 from p4reduce_controller.operations import Operations
+from p4reduce_controller.reports import Reports
 from p4reduce_controller.seen import seen_by
 from p4reduce_controller.settings import Settings
 from p4reduce_controller.specs import SwitchSpec
@@ -40,6 +42,8 @@ from p4reduce_controller.store import Store
 from p4reduce_controller.streams import Context, NotServing, ProtocolError, Stream
 from p4reduce_controller.supervisor import Supervisor
 from p4reduce_controller.tasks import Interrupted, Tasks, apart
+from p4reduce_controller.telemetry import Telemetry
+from p4reduce_controller.tracing import Traces
 
 log = logging.getLogger(__name__)
 
@@ -64,13 +68,17 @@ class Service(Operations, rpc.JobsServicer):
         state: Store | None = None,
         gate: Gate | None = None,
         audit: Audit | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """`gate`: without it, everyone who has the one token is the operator."""
         super().__init__()
         self.keeps_jobs = state is not None
         self.over = asyncio.Event()
         self.failure: BaseException | None = None
-        self.listen = ""
+        self.listen = self.page = self.metrics = ""  # where that is served, once it is
+        self.telemetry = Telemetry()
+        self._traces = traces or Traces()
+        self.reports = Reports()
         self.fabric = Fabric(switches, jobs)
         self._switches: Mapping[int, Aggregator] = self.fabric.switches
         self._jobs = jobs
@@ -81,7 +89,7 @@ class Service(Operations, rpc.JobsServicer):
         self._server: grpc.aio.Server | None = None
         self._serves = False
         self._tasks = Tasks(self._fail)
-        self._supervisor = Supervisor(self._switches, self, self._tasks)
+        self._supervisor = Supervisor(self._switches, self, self._tasks, self._traces)
         self._hellos: dict[int, int] = {}  # nonce -> the switch with a parent that has not been heard yet
         self._clock = Clock()
         self._lost_in_doubt: list[tuple[Stream, str]] = []
@@ -111,8 +119,24 @@ class Service(Operations, rpc.JobsServicer):
 
     def bind(self) -> None:
         """Takes the port, and does not serve there yet. Raises ListenError."""
-        self._server, self.listen = bound_server(self._config, self._gate)
+        self._server, self.listen = bound_server(self._config, self._gate, [self.telemetry])
         rpc.add_JobsServicer_to_server(self, self._server)
+
+    @property
+    def unready(self) -> str:
+        """Why no job can be served now, or ""."""
+        if self.failure is not None:
+            return f"the service has failed: {type(self.failure).__name__}"
+        if self._supervisor.stopping.is_set():
+            return "the controller is being stopped"
+        if not self._serves:
+            return "the controller is being started"
+        if self.doubt:
+            return f"another controller may serve: {self.doubt}"
+        switches = self._switches.values()
+        if all(switch.problem for switch in switches):
+            return "; ".join(f"the switch at {switch.target}: {switch.state}" for switch in switches)
+        return ""
 
     async def start(self) -> None:
         """After `bind`. Each switch must have been started, with `listener` of its index."""
@@ -154,6 +178,7 @@ class Service(Operations, rpc.JobsServicer):
             if ticks % READ_USERS == 0 and self._gate is not None and self._gate.users.refresh():
                 self._jobs.tenancy.policy = self._gate.users.book.policy
                 self._audit.note(ANYONE, "users file read again", "ok")
+            self._traces.keep(self._jobs.live)
             await asyncio.sleep(TICK)
 
     def _fail(self, error: BaseException) -> None:
@@ -264,6 +289,8 @@ class Service(Operations, rpc.JobsServicer):
                 assert isinstance(effect.session, Stream)
                 effect.session.tell(effect.message, last=effect.last)
             elif isinstance(effect, Install):
+                self.telemetry.installing(effect.job, self._clock())
+                self._traces.installing(effect.job)
                 self._supervisor.install(effect.job)
             elif isinstance(effect, Answer):
                 self._tasks.start(self._say_hello(effect.switch, effect.hello), "answer")
@@ -272,7 +299,8 @@ class Service(Operations, rpc.JobsServicer):
             elif isinstance(effect, Remove):
                 self._tasks.start(self._save_what_is_over(), "state")
                 if effect.abort is not None:
-                    log.warning("aborted: %s", effect.abort.message)
+                    log.warning("aborted: %s", effect.abort.message, extra=about(effect.job))
+                    self._traces.settled(effect.job, effect.abort.message)
                 # The ranks are told at once; only the slots have to wait until nothing can reach them.
                 self._supervisor.remove(effect.job, effect.abort)
 
@@ -326,8 +354,11 @@ class Service(Operations, rpc.JobsServicer):
         if job.over:
             return
         self._jobs.installed(job)
+        self.telemetry.installed(job, self._clock())
+        self._traces.settled(job)
         workers = f" as {len(job.workers)} workers" if len(job.workers) < job.world_size else ""
-        log.info("job %r (%d.%d) is ready: %d ranks%s", job.name, job.number, job.generation, job.world_size, workers)
+        text = "job %r (%d.%d) is ready: %d ranks%s"
+        log.info(text, job.name, job.number, job.generation, job.world_size, workers, extra=about(job))
         self._carry_out()
 
     def failed(self, job: Job, why: str) -> None:
@@ -336,6 +367,7 @@ class Service(Operations, rpc.JobsServicer):
 
     def freed(self, job: Job) -> None:
         self._jobs.freed(job)
+        self.telemetry.installed(job, self._clock())
 
     # The service.
 
@@ -368,10 +400,14 @@ class Service(Operations, rpc.JobsServicer):
             if caller.expired:
                 raise ProtocolError("the token has expired; a new one is needed to join")
             self._jobs.join(stream, message.join, now, caller)
+            if seat := self._jobs.member_at(stream):
+                self._traces.joined(seat[0], seat[1].rank)
         elif first and kind == "rejoin":
             self._jobs.rejoin(stream, message.rejoin, now, caller)
         elif first:
             raise ProtocolError("the first message must be Join or Rejoin")
+        elif kind == "report":
+            self._reported(stream, message.report, now)
         elif kind == "leave":
             self._jobs.leave(stream, now)
         elif kind == "failed":
@@ -381,6 +417,13 @@ class Service(Operations, rpc.JobsServicer):
         else:
             raise ProtocolError(f"a {kind or 'message without content'} is not expected after Join")
         self._carry_out()
+        if seat := self._jobs.member_at(stream):
+            seat[1].heard_at = now
+
+    def _reported(self, stream: Stream, report: pb.Report, now: float) -> None:
+        """One that comes when the job is over is nobody's."""
+        if seat := self._jobs.member_at(stream):
+            self.reports.take(*seat, report, now)
 
     def _lost(self, stream: Stream, why: str) -> None:
         if not self._supervisor.stopping.is_set():  # else it was we who ended it

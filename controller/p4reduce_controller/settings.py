@@ -18,6 +18,7 @@ from p4reduce_controller.election import DEFAULT_RANK, HIGHEST_RANK, Election
 from p4reduce_controller.etcd.settings import SHORTEST, parse_store
 from p4reduce_controller.frames import Endpoint, synthetic_mac
 from p4reduce_controller.listening import ServiceConfig, is_loopback
+from p4reduce_controller.logs import FORMATS
 from p4reduce_controller.schema import Range, SettingsError, check, settings_of, spec
 from p4reduce_controller.switch_config import SwitchConfig
 from p4reduce_controller.texts import (
@@ -193,7 +194,15 @@ class Settings:
     tls_cert: str = field(default="", metadata=spec("PEM file with the certificate to serve with."))
     tls_key: str = field(default="", metadata=spec("PEM file with its key."))
     insecure: bool = field(default=False, metadata=spec("Serve other hosts without TLS."))
-    metrics: str = field(default="", metadata=spec("HOST:PORT for Prometheus (default off)."))
+    metrics: str = field(
+        default="", metadata=spec("HOST:PORT for Prometheus and for health checks, without a token (default off).")
+    )
+    page: str = field(
+        default="", metadata=spec("HOST:PORT for the status page, behind the token if there is one (default off).")
+    )
+    log_format: str = field(
+        default="text", metadata=spec(f"Of the log on stderr: {' or '.join(FORMATS)} (default {{default}}).")
+    )
     drop_rate: float = field(
         default=0.0,
         metadata=spec(

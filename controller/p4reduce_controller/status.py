@@ -13,6 +13,7 @@ from p4reduce_controller.deadlines import awaited
 from p4reduce_controller.fabric import Fabric
 from p4reduce_controller.job import Job, Member, State
 from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.reports import stragglers
 from p4reduce_controller.tasks import Interrupted, apart
 
 RECENT = 3.0  # seconds that a look into a job's slots is news
@@ -67,6 +68,8 @@ def _switch(number: int, switch: Aggregator, jobs: Jobs, fabric: Fabric) -> pb.S
     )
     if parent >= 0 and number not in jobs.children and not described.problem:
         described.problem = f"its parent {described.parent} has not heard it"
+    described.rpc_errors.update(switch.counts.rpc_errors)
+    described.cpu_drops.update(switch.counts.cpu_drops)
     return described
 
 
@@ -117,6 +120,7 @@ def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
         awaited=waited_for,
         in_trouble=[f"{_name(job, number)} is {switch.state}: {switch.problem}" for number, switch in trouble],
         left_out=job.left_out,
+        stragglers=stragglers(job, now) if job.state is State.READY else [],
         members=[
             pb.Member(
                 rank=member.rank,
@@ -124,6 +128,10 @@ def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
                 away=member.session is None,
                 leader=leaders.get(member.rank),
                 places=[_place(member, job.site.place_of(number)) for number in switches],
+                report=member.report,
+                rates=member.rates,
+                heard_s=now - member.heard_at if member.heard_at else 0.0,
+                awaiting_s=member.awaiting_s,
             )
             for _, member in sorted(job.members.items())
         ],

@@ -23,6 +23,7 @@ from p4reduce_controller.aggregator import (
     SwitchError,
     SwitchUnavailable,
 )
+from p4reduce_controller.control_counts import ControlCounts
 from p4reduce_controller.cpu_channel import CpuChannel
 from p4reduce_controller.desired import DesiredState
 from p4reduce_controller.election import Election, in_words
@@ -61,7 +62,16 @@ class P4RuntimeSwitch:
         self._election = election or Election()
         self._take_over = self._election.take_over
         self._desired = DesiredState(config, program, self._linked)
-        self._cpu = CpuChannel(config.target, config.address, program.layout, self._linked, self._heard, self._awaits)
+        self.counts = ControlCounts()
+        self._cpu = CpuChannel(
+            config.target,
+            config.address,
+            program.layout,
+            self._linked,
+            self._heard,
+            self._awaits,
+            self.counts.cpu_drops,
+        )
         self._link: Link | None = None
         self._own_id = 0  # the latest that made us primary
         self._is_backup = False
@@ -162,7 +172,8 @@ class P4RuntimeSwitch:
         return self._given_up.is_set()
 
     def _new_link(self) -> Link:
-        return Link(self.target, self._config.device_id, self._program.schema, self._cpu.on_packet, self._tls)
+        schema, errors = self._program.schema, self.counts.rpc_errors
+        return Link(self.target, self._config.device_id, schema, self._cpu.on_packet, self._tls, errors)
 
     async def _keep_connected(self) -> None:
         failures = 0

@@ -22,7 +22,7 @@ def show(status: pb.StatusReply, console: Console | None = None) -> None:
     else:
         console.print("no jobs")
     if status.queue:
-        console.print(_queue(status))
+        console.print(queue(status))
     if any(tenant.name for tenant in status.tenants):
         console.print(_tenants(status))
 

@@ -23,6 +23,7 @@ from p4reduce_controller.listening import ServiceConfig
 from p4reduce_controller.quotas import Tenancy
 from p4reduce_controller.service import Service
 from p4reduce_controller.state import StateFile
+from p4reduce_controller.tracing import Traces
 from p4reduce_controller.users import UsersFile
 
 from ..dataplane.targets import TARGETS, Target, Unavailable
@@ -79,10 +80,12 @@ class Running:
         state: Path | None = None,
         users: Path | None = None,
         audit: Path | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """`state`: a file for `start_again` after `crash`. `users`: whom the service knows; `audit`: what it writes."""
         self._users = users
         self._audit = audit
+        self._traces = traces
         self.loop = loop
         self.mute: set[int] = set()
         self.deaf: set[int] = set()
@@ -114,7 +117,7 @@ class Running:
             tenancy=Tenancy(gate.users.book.policy) if gate else None,
             note=partial(note_job, audit),
         )
-        self.service = Service(self.switches, self.jobs, self._config, self.state, gate, audit)
+        self.service = Service(self.switches, self.jobs, self._config, self.state, gate, audit, self._traces)
         self.service.restore()
         self.service.bind()
         for number, switch in enumerate(self.switches):

@@ -15,6 +15,7 @@ from p4reduce_controller.aggregator import (
     Placement,
     SwitchUnavailable,
 )
+from p4reduce_controller.control_counts import ControlCounts
 from p4reduce_controller.frames import OUTCOMES, Endpoint
 
 
@@ -26,6 +27,7 @@ class FakeSwitch:
         self.address = Endpoint("02:00:7f:00:00:01", "127.0.0.1", 31314 + number)
         self.target = f"fake {number}" if number else "fake"
         self.problem = ""
+        self.counts = ControlCounts()
         self.log: list[str] = []
         self.fail: dict[str, Exception] = {}
         self.resets: list[Placement] = []

@@ -42,6 +42,7 @@ LEAVE_TIMEOUT = 60.0  # more than the controller waits for the other ranks
 _ANSWER_TIMEOUT = 30.0  # for what the controller answers by itself, at once
 _ANSWER_TIMEOUT_OF_SEVERAL = 5.0  # as one of several may stand still, and another serve then
 _RETRY = 0.2
+_MOST_UNSENT = 4  # beyond which reports are left out
 _REMIND_LEAVING = 5.0  # after which who is awaited is told
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class Session:
         self._on_abort = on_abort
         self._on_counted = on_counted
         self._lease = lease
+        self._figures: Callable[[float], pb.Report] | None = None
         self._news = threading.Condition()
         self._line: Line | None = None  # to the controller that serves, as far as is known
         self._asking: dict[str, Line] = {}  # by address, those by which this rank would come back
@@ -253,6 +255,12 @@ class Session:
                 if not self._away:  # else when it is back
                     self._say(pb.ClientMessage(failed=self._failed))
 
+    def report(self, figures: Callable[[float], pb.Report]) -> None:
+        """From now on the controller is told what the rank has done, as often as it asks for that, and once more when
+        the rank leaves. `figures` is given the time (monotonic), and called by a thread that ends with the job."""
+        self._figures = figures
+        threading.Thread(target=self._report, name="p4reduce-report", daemon=True).start()
+
     def leave(self, timeout: float = LEAVE_TIMEOUT, *, on_heard: Callable[[], None] = lambda: None) -> None:
         """Leaves together with all other ranks, and returns when all have, or soon after if some have not.
 
@@ -261,6 +269,7 @@ class Session:
         A job that is dead has nothing to leave, so this does not raise JobAborted.
         """
         deadline = time.monotonic() + timeout
+        self._report_once()
         with self._news:
             if self._line is None or self._over():
                 return
@@ -289,7 +298,7 @@ class Session:
             self._closed = True
             self._news.notify_all()
         self._shut()
-        self._broken = self._on_abort = self._on_counted = None
+        self._broken = self._on_abort = self._on_counted = self._figures = None
 
     # The stream.
 
@@ -447,6 +456,34 @@ class Session:
             self._news.notify_all()
         if on_abort is not None:
             on_abort(aborted)
+
+    # Reports.
+
+    def _report(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._report_interval() > 0 or self._over())
+                if self._news.wait_for(lambda: self._leaving or self._over(), self._report_interval()):
+                    return
+            self._report_once()
+
+    def _report_once(self) -> None:
+        """Unless nobody asks for it or listens."""
+        with self._news:
+            wanted = self._report_interval() > 0 and not (self._away or self._leaving or self._over())
+            figures = self._figures if wanted else None
+        if figures is None:
+            return
+        report = figures(time.monotonic())  # may wait for the engine
+        with self._news:
+            if not (self._away or self._leaving or self._over()) and self._unsent() < _MOST_UNSENT:
+                self._say(pb.ClientMessage(report=report))
+
+    def _unsent(self) -> int:
+        return self._line.unsent if self._line is not None else 0
+
+    def _report_interval(self) -> float:
+        return self._ready.report_s if self._ready is not None else 0.0
 
     # Conditions; all under _news.
 

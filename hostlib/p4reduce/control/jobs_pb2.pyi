@@ -55,18 +55,20 @@ IN: Direction
 OUT: Direction
 
 class ClientMessage(_message.Message):
-    __slots__ = ("join", "leave", "rejoin", "unanswered", "failed")
+    __slots__ = ("join", "leave", "rejoin", "unanswered", "failed", "report")
     JOIN_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     REJOIN_FIELD_NUMBER: _ClassVar[int]
     UNANSWERED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
     join: Join
     leave: Leave
     rejoin: Rejoin
     unanswered: Unanswered
     failed: Failed
-    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ..., unanswered: _Optional[_Union[Unanswered, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ...) -> None: ...
+    report: Report
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ..., unanswered: _Optional[_Union[Unanswered, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
     __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch", "host", "stream", "threads", "queue_s")
@@ -123,6 +125,32 @@ class Unanswered(_message.Message):
     HALF_FIELD_NUMBER: _ClassVar[int]
     half: int
     def __init__(self, half: _Optional[int] = ...) -> None: ...
+
+class Report(_message.Message):
+    __slots__ = ("operations", "rounds", "retransmissions", "slowdowns", "packets_sent", "packets_received", "bytes_sent", "bytes_received", "busy_s", "stuck_s", "awaited")
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    RETRANSMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWNS_FIELD_NUMBER: _ClassVar[int]
+    PACKETS_SENT_FIELD_NUMBER: _ClassVar[int]
+    PACKETS_RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    BUSY_S_FIELD_NUMBER: _ClassVar[int]
+    STUCK_S_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FIELD_NUMBER: _ClassVar[int]
+    operations: int
+    rounds: int
+    retransmissions: int
+    slowdowns: int
+    packets_sent: int
+    packets_received: int
+    bytes_sent: int
+    bytes_received: int
+    busy_s: float
+    stuck_s: float
+    awaited: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, operations: _Optional[int] = ..., rounds: _Optional[int] = ..., retransmissions: _Optional[int] = ..., slowdowns: _Optional[int] = ..., packets_sent: _Optional[int] = ..., packets_received: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., busy_s: _Optional[float] = ..., stuck_s: _Optional[float] = ..., awaited: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ServerMessage(_message.Message):
     __slots__ = ("assigned", "ready", "left", "abort", "waiting", "counted")
@@ -183,18 +211,20 @@ class Assigned(_message.Message):
     def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., worker: _Optional[int] = ..., slots: _Optional[int] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., first_seq: _Optional[int] = ..., hello_nonce: _Optional[int] = ..., aggregators: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., rejoin_key: _Optional[str] = ..., rejoin_s: _Optional[float] = ..., abort_secret: _Optional[int] = ..., more_jobs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("aggregators", "peers", "hosts", "answers", "leaders")
+    __slots__ = ("aggregators", "peers", "hosts", "answers", "leaders", "report_s")
     AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
     PEERS_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     LEADERS_FIELD_NUMBER: _ClassVar[int]
+    REPORT_S_FIELD_NUMBER: _ClassVar[int]
     aggregators: _containers.RepeatedScalarFieldContainer[int]
     peers: _containers.RepeatedScalarFieldContainer[int]
     hosts: _containers.RepeatedScalarFieldContainer[int]
     answers: bool
     leaders: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, aggregators: _Optional[_Iterable[int]] = ..., peers: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[int]] = ..., answers: bool = ..., leaders: _Optional[_Iterable[int]] = ...) -> None: ...
+    report_s: float
+    def __init__(self, aggregators: _Optional[_Iterable[int]] = ..., peers: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[int]] = ..., answers: bool = ..., leaders: _Optional[_Iterable[int]] = ..., report_s: _Optional[float] = ...) -> None: ...
 
 class Left(_message.Message):
     __slots__ = ()
@@ -275,8 +305,22 @@ class StatusReply(_message.Message):
     def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., joins: _Optional[int] = ..., jobs_started: _Optional[int] = ..., jobs_aborted: _Optional[int] = ..., jobs_finished: _Optional[int] = ..., queue: _Optional[_Iterable[_Union[QueuedJob, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., time_s: _Optional[float] = ...) -> None: ...
 
 class Switch(_message.Message):
-    __slots__ = ("address", "connected", "ip", "udp_port", "mac", "lanes", "block_size", "slots", "slots_used", "problem", "outcomes", "losses", "name", "parent", "state", "number", "draining", "leaving", "jobs")
+    __slots__ = ("address", "connected", "ip", "udp_port", "mac", "lanes", "block_size", "slots", "slots_used", "problem", "outcomes", "losses", "name", "parent", "state", "number", "draining", "leaving", "jobs", "rpc_errors", "cpu_drops")
     class OutcomesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class RpcErrorsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class CpuDropsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -302,6 +346,8 @@ class Switch(_message.Message):
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    RPC_ERRORS_FIELD_NUMBER: _ClassVar[int]
+    CPU_DROPS_FIELD_NUMBER: _ClassVar[int]
     address: str
     connected: bool
     ip: str
@@ -321,7 +367,9 @@ class Switch(_message.Message):
     draining: bool
     leaving: bool
     jobs: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, address: _Optional[str] = ..., connected: bool = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., slots: _Optional[int] = ..., slots_used: _Optional[int] = ..., problem: _Optional[str] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., name: _Optional[str] = ..., parent: _Optional[str] = ..., state: _Optional[str] = ..., number: _Optional[int] = ..., draining: bool = ..., leaving: bool = ..., jobs: _Optional[_Iterable[str]] = ...) -> None: ...
+    rpc_errors: _containers.ScalarMap[str, int]
+    cpu_drops: _containers.ScalarMap[str, int]
+    def __init__(self, address: _Optional[str] = ..., connected: bool = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., slots: _Optional[int] = ..., slots_used: _Optional[int] = ..., problem: _Optional[str] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., name: _Optional[str] = ..., parent: _Optional[str] = ..., state: _Optional[str] = ..., number: _Optional[int] = ..., draining: bool = ..., leaving: bool = ..., jobs: _Optional[_Iterable[str]] = ..., rpc_errors: _Optional[_Mapping[str, int]] = ..., cpu_drops: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Pool(_message.Message):
     __slots__ = ("switch", "first", "count")
@@ -334,7 +382,7 @@ class Pool(_message.Message):
     def __init__(self, switch: _Optional[int] = ..., first: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "number", "generation", "state", "world_size", "pools", "slots", "threads", "age_s", "members", "tenant", "user", "awaited", "awaited_for", "left_out", "in_trouble")
+    __slots__ = ("name", "number", "generation", "state", "world_size", "pools", "slots", "threads", "stragglers", "age_s", "members", "tenant", "user", "awaited", "awaited_for", "left_out", "in_trouble")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -343,6 +391,7 @@ class Job(_message.Message):
     POOLS_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
+    STRAGGLERS_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -359,6 +408,7 @@ class Job(_message.Message):
     pools: _containers.RepeatedCompositeFieldContainer[Pool]
     slots: int
     threads: int
+    stragglers: _containers.RepeatedCompositeFieldContainer[Straggler]
     age_s: float
     members: _containers.RepeatedCompositeFieldContainer[Member]
     tenant: str
@@ -367,7 +417,7 @@ class Job(_message.Message):
     awaited_for: str
     left_out: _containers.RepeatedScalarFieldContainer[str]
     in_trouble: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., slots: _Optional[int] = ..., threads: _Optional[int] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tenant: _Optional[str] = ..., user: _Optional[str] = ..., awaited: _Optional[_Iterable[int]] = ..., awaited_for: _Optional[str] = ..., left_out: _Optional[_Iterable[str]] = ..., in_trouble: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., slots: _Optional[int] = ..., threads: _Optional[int] = ..., stragglers: _Optional[_Iterable[_Union[Straggler, _Mapping]]] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tenant: _Optional[str] = ..., user: _Optional[str] = ..., awaited: _Optional[_Iterable[int]] = ..., awaited_for: _Optional[str] = ..., left_out: _Optional[_Iterable[str]] = ..., in_trouble: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class QueuedJob(_message.Message):
     __slots__ = ("tenant", "name", "place", "world_size", "ranks", "slots", "age_s", "why")
@@ -416,18 +466,56 @@ class Tenant(_message.Message):
     def __init__(self, name: _Optional[str] = ..., jobs: _Optional[int] = ..., slots: _Optional[int] = ..., slot_hours: _Optional[float] = ..., most_jobs: _Optional[int] = ..., most_slots: _Optional[int] = ..., most_slot_hours: _Optional[float] = ..., priority: _Optional[int] = ..., reserved_slots: _Optional[int] = ..., reserved_until: _Optional[float] = ..., refusals: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("rank", "leaving", "places", "away", "leader")
+    __slots__ = ("rank", "leaving", "places", "away", "leader", "report", "rates", "heard_s", "awaiting_s")
     RANK_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     PLACES_FIELD_NUMBER: _ClassVar[int]
     AWAY_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    RATES_FIELD_NUMBER: _ClassVar[int]
+    HEARD_S_FIELD_NUMBER: _ClassVar[int]
+    AWAITING_S_FIELD_NUMBER: _ClassVar[int]
     rank: int
     leaving: bool
     places: _containers.RepeatedCompositeFieldContainer[Place]
     away: bool
     leader: int
-    def __init__(self, rank: _Optional[int] = ..., leaving: bool = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., away: bool = ..., leader: _Optional[int] = ...) -> None: ...
+    report: Report
+    rates: Rates
+    heard_s: float
+    awaiting_s: float
+    def __init__(self, rank: _Optional[int] = ..., leaving: bool = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., away: bool = ..., leader: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., rates: _Optional[_Union[Rates, _Mapping]] = ..., heard_s: _Optional[float] = ..., awaiting_s: _Optional[float] = ...) -> None: ...
+
+class Straggler(_message.Message):
+    __slots__ = ("rank", "why")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    why: str
+    def __init__(self, rank: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+
+class Rates(_message.Message):
+    __slots__ = ("operations", "rounds", "retransmissions", "packets_sent", "packets_received", "bytes_sent", "bytes_received", "busy", "awaiting")
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    RETRANSMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    PACKETS_SENT_FIELD_NUMBER: _ClassVar[int]
+    PACKETS_RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    AWAITING_FIELD_NUMBER: _ClassVar[int]
+    operations: float
+    rounds: float
+    retransmissions: float
+    packets_sent: float
+    packets_received: float
+    bytes_sent: float
+    bytes_received: float
+    busy: float
+    awaiting: float
+    def __init__(self, operations: _Optional[float] = ..., rounds: _Optional[float] = ..., retransmissions: _Optional[float] = ..., packets_sent: _Optional[float] = ..., packets_received: _Optional[float] = ..., bytes_sent: _Optional[float] = ..., bytes_received: _Optional[float] = ..., busy: _Optional[float] = ..., awaiting: _Optional[float] = ...) -> None: ...
 
 class Place(_message.Message):
     __slots__ = ("heard", "port", "mac", "ip", "udp_port")

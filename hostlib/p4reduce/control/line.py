@@ -43,6 +43,11 @@ class Line:
         )
         self._reader.start()
 
+    @property
+    def unsent(self) -> int:
+        """Messages that gRPC has not taken yet."""
+        return self._outgoing.qsize()
+
     def say(self, message: pb.ClientMessage) -> None:
         self._outgoing.put(message)
 
