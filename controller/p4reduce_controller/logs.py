@@ -21,8 +21,7 @@ _ABOUT: ContextVar[Mapping[str, str] | None] = ContextVar("about", default=None)
 def about(job: Job) -> dict[str, str]:
     """Of a log record: `extra=about(job)`."""
     told = {"job": job.name, "job_number": f"{job.number}.{job.generation}"}
-    tenant = getattr(job, "tenant", "")
-    return {**told, "tenant": tenant} if tenant else told
+    return {**told, "tenant": job.tenant} if job.tenant else told
 
 
 @contextmanager

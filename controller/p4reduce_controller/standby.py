@@ -10,15 +10,17 @@ import grpc
 import grpc.aio
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.gate import Gate
 from p4reduce_controller.listening import ServiceConfig, bound_server
 
 
 class Standby:
     """A server in the place of the service's, until it stops and gives the port back."""
 
-    def __init__(self, config: ServiceConfig, other: Callable[[], str]) -> None:
-        """`other`: who serves, as far as is known. Raises ListenError."""
-        self._server, self.listen = bound_server(config)
+    def __init__(self, config: ServiceConfig, other: Callable[[], str], gate: Gate | None = None) -> None:
+        """`other`: who serves, as far as is known. `gate`: who lets calls in, instead of one token. Raises
+        ListenError."""
+        self._server, self.listen = bound_server(config, gate)
         self._other = other
         self._server.add_generic_rpc_handlers((_Everything(self._session, self._refuse),))
 

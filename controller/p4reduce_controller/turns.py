@@ -14,12 +14,15 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from p4reduce_controller.aggregator import SwitchUnavailable
+from p4reduce_controller.audit import Audit
 from p4reduce_controller.etcd.client import Etcd, EtcdError, EtcdUnavailable
 from p4reduce_controller.etcd.lease import Lease, holder
 from p4reduce_controller.etcd.settings import credentials, parse_store
 from p4reduce_controller.etcd.state import EtcdState
+from p4reduce_controller.gate import Gate
 from p4reduce_controller.run import Turn, running, service_config
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.service import Service
@@ -28,6 +31,7 @@ from p4reduce_controller.specs import specs_of, with_switches_of
 from p4reduce_controller.standby import Standby
 from p4reduce_controller.state import StateError
 from p4reduce_controller.tasks import ended
+from p4reduce_controller.users import UsersFile
 from p4reduce_controller.watching import until_gone
 
 log = logging.getLogger(__name__)
@@ -120,7 +124,10 @@ class Turns:
 
     async def _wait(self) -> Lease:
         """Until the lease is ours."""
-        server = self._server = Standby(self._config, lambda: self._other)
+        gate = None
+        if self._settings.users:
+            gate = Gate(UsersFile(Path(self._settings.users), self._config.token), Audit())
+        server = self._server = Standby(self._config, lambda: self._other, gate)
         await server.start()
         self._config = replace(self._config, listen=server.listen)  # where it was any port, this one for good
         self._other = ""
@@ -135,6 +142,8 @@ class Turns:
                 if not self._met:
                     raise StateError(f"{self._name}: {error}") from None
                 log.warning("standing by: %s", error)
+            if gate is not None:
+                gate.users.refresh()
             if self._other and time.monotonic() >= deadline:
                 raise StateError(
                     f"{self._name}: another controller serves, {self._other}; give --standby to take over from it when "

@@ -60,15 +60,15 @@ def _rounded(rate: float | None) -> int | None:
 
 def _switch(switch: pb.Switch, view: View) -> dict[str, Any]:
     rates = view.rates.get(switch.address)
+    asked = "leaving" if switch.leaving else "draining" if switch.draining else ""
     return {
         "name": switch.name or switch.address,
         "address": switch.address,
         "aggregator": f"{switch.ip}:{switch.udp_port}",
         "parent": switch.parent,
         "connected": switch.connected,
-        "state": switch.state,
+        "state": f"{asked}, {switch.state}" if asked else switch.state,
         "problem": switch.problem,
-        "draining": switch.draining or switch.leaving,
         "slots": switch.slots,
         "slots_used": switch.slots_used,
         "packets_s": rates.packets if rates else None,

@@ -33,13 +33,13 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-_CALLER = "caller"  # of a request, where it is known
 _STATUS = {
     grpc.StatusCode.UNAUTHENTICATED: 401,
     grpc.StatusCode.PERMISSION_DENIED: 403,
     grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
 }
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_OfCaller = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
 
 
 class Served(Protocol):
@@ -126,15 +126,15 @@ class Web:
         open_to_all = {"/healthz": self._healthz, "/readyz": self._readyz, **files}
         return _application({**{path: self._with_token(handler) for path, handler in behind.items()}, **open_to_all})
 
-    def _with_token(self, handler: _Handler) -> _Handler:
+    def _with_token(self, handler: _OfCaller) -> _Handler:
         async def checked(request: web.Request) -> web.StreamResponse:
             try:
-                request[_CALLER] = self._caller(request.headers.get("Authorization", ""))
+                caller = self._caller(request.headers.get("Authorization", ""))
             except Refused as error:
                 status = _STATUS[error.code]
                 headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
                 return web.json_response({"error": str(error)}, status=status, headers=headers)
-            return await handler(request)
+            return await handler(request, caller)
 
         return checked
 
@@ -156,8 +156,8 @@ class Web:
         text = await asyncio.to_thread(encode, self._registry)
         return web.Response(body=text, headers={"Content-Type": kind})
 
-    async def _metrics_of_all(self, request: web.Request) -> web.Response:
-        if not request[_CALLER].sees_all:
+    async def _metrics_of_all(self, request: web.Request, caller: Caller) -> web.Response:
+        if not caller.sees_all:
             return web.json_response({"error": "metrics are for who sees the jobs of all tenants"}, status=403)
         return await self._metrics(request)
 
@@ -168,15 +168,14 @@ class Web:
     async def _readyz(self, _: web.Request) -> web.Response:
         return _health(self._served.unready)
 
-    async def _status(self, request: web.Request) -> web.Response:
+    async def _status(self, _: web.Request, caller: Caller) -> web.Response:
         view = self._watch.latest
         if view is None:
             return web.json_response({"error": "nothing is known yet"}, status=503)
-        view = replace(view, status=seen_by(request[_CALLER], view.status))
+        view = replace(view, status=seen_by(caller, view.status))
         return web.json_response(view_of(view, self._served.unready))
 
-    async def _history(self, request: web.Request) -> web.Response:
-        caller: Caller = request[_CALLER]
+    async def _history(self, _: web.Request, caller: Caller) -> web.Response:
         view = self._watch.latest
         seen = {titled(job) for job in seen_by(caller, view.status).jobs} if view is not None else set()
         return web.json_response(history_of(self._watch.history, seen.__contains__))

@@ -12,9 +12,11 @@ from p4reduce_controller import logs
 from p4reduce_controller.job import Job
 from p4reduce_controller.logs import about, logging_about, start_logging
 
+from .sites import site_of
+
 
 def job_called(name: str) -> Job:
-    return Job(name, 3, 17, 2, 4, {}, 0, 10.0, 0.0, 60.0, 0)
+    return Job(name, 3, 17, 2, 4, {}, 0, 10.0, 0.0, 60.0, 0, site_of(1))
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ def test_the_job_is_told_that_a_record_or_its_task_is_about(stderr: Callable[[],
 
 def test_a_tenant_is_told_where_there_is_one() -> None:
     job = job_called("a")
-    job.tenant = "blue"  # type: ignore[attr-defined]
+    job.tenant = "blue"
     assert logs.about(job)["tenant"] == "blue"
 
 

@@ -15,10 +15,11 @@ from p4reduce_controller.reports import MOST_AWAITED, Reports, interval, straggl
 
 from .conftest import Running
 from .ranks import ready, wait_until
+from .sites import site_of
 
 
 def job_of(ranks: int) -> Job:
-    job = Job("job", 1, 1, ranks, 4, {}, 0, 10.0, 0.0, 60.0, 0)
+    job = Job("job", 1, 1, ranks, 4, {}, 0, 10.0, 0.0, 60.0, 0, site_of(2))
     for rank in range(ranks):
         member = Member(rank, object(), rank)
         sender = Endpoint("02:00:00:00:00:01", "127.0.0.1", 40000 + rank)
@@ -33,7 +34,7 @@ def told(reports: Reports, job: Job, at: float, *reported: pb.Report) -> None:
 
 
 def test_rates_are_of_the_time_between_two_reports() -> None:
-    reports, job = Reports(2), job_of(1)
+    reports, job = Reports(), job_of(1)
     told(reports, job, 10.0, pb.Report(bytes_sent=1000, rounds=5, busy_s=1.0))
     assert job.members[0].rates is None
     told(reports, job, 14.0, pb.Report(bytes_sent=9000, rounds=25, busy_s=3.0))
@@ -43,7 +44,7 @@ def test_rates_are_of_the_time_between_two_reports() -> None:
 
 
 def test_ports_count_what_ranks_behind_them_sent_dealt_over_their_switches_and_never_less() -> None:
-    reports, job = Reports(2), job_of(2)
+    reports, job = Reports(), job_of(2)
     told(reports, job, 1.0, pb.Report(bytes_sent=100, packets_received=4), pb.Report(bytes_sent=300))
     told(reports, job, 3.0, pb.Report(bytes_sent=50), pb.Report(bytes_sent=400, retransmissions=6))
     for switch in (0, 1):
@@ -53,7 +54,7 @@ def test_ports_count_what_ranks_behind_them_sent_dealt_over_their_switches_and_n
 
 
 def test_who_comes_last_is_who_is_busy_for_the_shortest_time() -> None:
-    reports, job = Reports(2), job_of(3)
+    reports, job = Reports(), job_of(3)
     told(reports, job, 0.0 + 1, *[pb.Report()] * 3)
     told(reports, job, 3.0, pb.Report(busy_s=0.2), pb.Report(busy_s=1.8), pb.Report(busy_s=1.8))
     told(reports, job, 5.0, pb.Report(busy_s=0.4), pb.Report(busy_s=3.6), pb.Report(busy_s=3.6))
@@ -65,7 +66,7 @@ def test_who_comes_last_is_who_is_busy_for_the_shortest_time() -> None:
 
 
 def test_who_is_awaited_is_named_with_whom_waits_and_how_long() -> None:
-    reports, job = Reports(2), job_of(3)
+    reports, job = Reports(), job_of(3)
     told(reports, job, 1.0, *[pb.Report(busy_s=1.0)] * 3)
     stuck = pb.Report(busy_s=3.0, stuck_s=4.0, awaited=[2, 1, 200])
     told(reports, job, 3.0, stuck, stuck, pb.Report(busy_s=3.0))
@@ -76,7 +77,7 @@ def test_who_is_awaited_is_named_with_whom_waits_and_how_long() -> None:
 
 
 def test_a_report_is_bounded() -> None:
-    reports, job = Reports(2), job_of(1)
+    reports, job = Reports(), job_of(1)
     told(reports, job, 1.0, pb.Report(awaited=range(5000)))
     report = job.members[0].report
     assert report is not None

@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.aggregator import Heard, Layout, Placement
+from p4reduce_controller.aggregator import Heard, Placement
 from p4reduce_controller.fabric import Fabric
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, Member
 from p4reduce_controller.looking import look
 from p4reduce_controller.sharing import how_to_be_fewer
-from p4reduce_controller.site import Site
 from p4reduce_controller.status import status_of
 from p4reduce_controller.tables import show
 from p4reduce_controller.trees import Trees
@@ -27,6 +26,7 @@ from p4reduce_controller.trees import Trees
 from .conftest import Running
 from .fake_switch import FakeSwitch
 from .ranks import ready as all_ready
+from .sites import site_of
 from .test_state import Kept
 from .test_trees import LEAF1, LEAF2, SPINE, TreeDesk
 
@@ -228,8 +228,7 @@ def test_threads_that_keep_all_from_sharing_are_named() -> None:
     for rank, member in members.items():
         host = rank % 4
         member.heard[0] = Heard(5 + host, Endpoint("02:00:00:00:00:01", f"10.0.1.{host}", 5000 + rank), 1, 1, rank, 1)
-    site = Site(Layout(4, 64, 512), (Endpoint("02:00:00:00:00:02", "10.0.0.1", 31314),), ONE_SWITCH)
-    job = Job("wide", 1, 1, 40, 32, {}, 2, 10.0, 0.0, 0.0, 1, site, members=members, more_numbers=((2, 1),))
+    job = Job("wide", 1, 1, 40, 32, {}, 2, 10.0, 0.0, 0.0, 1, site_of(1), members=members, more_numbers=((2, 1),))
     assert how_to_be_fewer(job) == (
         "its 40 ranks are on 4 hosts, and those of one host are one worker if all of the job have threads=1, not 2"
     )
