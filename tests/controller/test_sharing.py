@@ -81,12 +81,12 @@ def test_where_each_sends_for_itself_ranks_are_told_what_they_always_were() -> N
     """So are ranks of earlier releases, which say their host, and cannot share a stream."""
     desk = SharingDesk(ONE_SWITCH)
     told = desk.told_ready(desk.job_on(0, 1))
-    assert told == 2 * [pb.Ready(hosts=[0, 1], answers=True)]
+    assert told == 2 * [pb.Ready(hosts=[0, 1], answers=True, report_s=2)]
     old = [desk.come(rank, 3, "h0", stream=pb.UNSAID, name="old") for rank in range(3)]
     for session in old:
         desk.hear_on(session, 0)
     assert ranks_of(desk.installs[0].placements[0]) == [0, 1, 2]
-    assert desk.told_ready(old) == 3 * [pb.Ready(hosts=[0, 0, 0], answers=True)]
+    assert desk.told_ready(old) == 3 * [pb.Ready(hosts=[0, 0, 0], answers=True, report_s=2)]
 
 
 def test_beside_a_rank_of_an_earlier_release_all_send_for_themselves() -> None:
@@ -96,7 +96,7 @@ def test_beside_a_rank_of_an_earlier_release_all_send_for_themselves() -> None:
     sessions = [desk.come(rank, 3, "h0", stream=stream) for rank, stream in enumerate(streams)]
     for session in sessions:
         desk.hear_on(session, 0)
-    assert desk.told_ready(sessions) == 3 * [pb.Ready(hosts=[0, 0, 0], answers=True)]
+    assert desk.told_ready(sessions) == 3 * [pb.Ready(hosts=[0, 0, 0], answers=True, report_s=2)]
 
 
 def test_a_rank_that_keeps_its_stream_is_a_worker_beside_its_host() -> None:
