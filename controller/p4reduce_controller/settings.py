@@ -248,8 +248,9 @@ class Settings:
     store: str = field(
         default="",
         metadata=spec(
-            "etcd://HOST:PORT,HOST:PORT[/PREFIX] for the jobs that run, instead of --state, where there are several "
-            "controllers: one serves, and another goes on where that one ends."
+            "etcd://HOST:PORT,HOST:PORT or, with a prefix of its own, etcd://HOST:PORT/PREFIX, for the jobs that run, "
+            "instead of --state, where there are several controllers: one serves, and another goes on where that one "
+            "ends."
         ),
     )
     standby: bool = field(
