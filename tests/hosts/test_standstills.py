@@ -40,7 +40,9 @@ def test_who_stands_still_while_it_scans_is_awaited(impatient: int) -> None:
 def test_what_is_next_is_not_what_is_awaited() -> None:
     """An operation that waits for another host, while a rank of this one has not called what comes after it."""
     with job((0, 0, 1)) as running:
-        first = [running.begin(rank, Operation(np.ones(100, np.float32)), 1.5) for rank in (0, 1)]
+        first = [
+            running.begin(rank, Operation(np.ones(100, np.float32)), limit) for rank, limit in enumerate((1.5, 60))
+        ]
         running.begin(0, Operation(np.ones(100, np.float32)))
         error = first[0].wait()
     assert isinstance(error, CollectiveTimeout)

@@ -2,52 +2,16 @@
 // Many threads use one engine at once, over a UDP socket whose other end answers as the switch of a job of one rank
 // would; and an engine that has several itself. For ThreadSanitizer, which cannot look into a Python process.
 #include "p4reduce.h"
+#include "switch.h"
 
-#include <arpa/inet.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-enum { THREADS = 4, OPERATIONS = 50, VALUES = 5000, LARGEST_PACKET = 4096, MOST_OWN = 3 };
+enum { THREADS = 4, OPERATIONS = 50, VALUES = 5000, MOST_OWN = 3 };
 
-static atomic_bool stop;
 static atomic_int told;
-
-// The sum over one rank is what it sent; a packet of no other lanes is its own result.
-static void *answer(void *context) {
-    const int socket = *(int *)context;
-    uint8_t packet[LARGEST_PACKET];
-    struct sockaddr_in from;
-    socklen_t size = sizeof from;
-    while (!stop) {
-        const ssize_t length = recvfrom(socket, packet, sizeof packet, 0, (struct sockaddr *)&from, &size);
-        if (length <= 0)
-            continue;
-        packet[0] = 0x12; // RESULT
-        sendto(socket, packet, (size_t)length, 0, (struct sockaddr *)&from, size);
-    }
-    return NULL;
-}
-
-static void require(int condition, const char *what) {
-    if (!condition) {
-        fprintf(stderr, "failed: %s\n", what);
-        exit(1);
-    }
-}
-
 static _Atomic pthread_t caller;
-
-static int bound(void) {
-    const int switch_socket = socket(AF_INET, SOCK_DGRAM, 0);
-    const struct sockaddr_in place = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    require(bind(switch_socket, (const struct sockaddr *)&place, sizeof place) == 0, "bind");
-    return switch_socket;
-}
 
 // An engine with so many threads of its own, and a socket for each.
 static p4reduce_engine *opened(int switch_socket, uint32_t own, int *sockets) {
