@@ -93,7 +93,7 @@ class Job:
     looking: bool = False  # into the switches, for one of these
     left_out: list[str] = field(default_factory=list)
     barred: frozenset[int] = frozenset()
-    stragglers: tuple[list[int], float] = ([], -math.inf)  # not counted where one asked, and when that was
+    uncounted: tuple[list[int], float] = ([], -math.inf)  # ranks, where one asked for itself, and when that was
     tenant: str = ""  # whose it is; among the tenant's jobs alone the name is its own
     user: str = ""  # whose rank came first
     charged: float = 0.0  # until when its slots are in the tenant's slot-hours

@@ -357,7 +357,7 @@ class Jobs:
         job.looking = False
         job.unanswered = {rank: other for rank, other in job.unanswered.items() if other != half}
         if found is not None:
-            job.stragglers = sorted(set(job.workers) - set(found.ranks)), self._now
+            job.uncounted = sorted(set(job.workers) - set(found.ranks)), self._now
         if job.state is State.READY:
             for member in job.members.values() if found is not None else ():
                 self._tell(member.session, pb.ServerMessage(counted=found))

@@ -34,13 +34,33 @@ TURN_LATECOMERS = 0.5  # instead of `LATECOMERS`, as ranks wait
 
 
 @dataclass(frozen=True)
+class Entrance:
+    """Who is let in, and what is written of it. `gate`: None where there are no users."""
+
+    audit: Audit
+    gate: Gate | None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Entrance:
+        """Raises SettingsError."""
+        audit = Audit(Path(settings.audit_log) if settings.audit_log else None)
+        users = UsersFile(Path(settings.users), settings.token()) if settings.users else None
+        return cls(audit, Gate(users, audit) if users is not None else None)
+
+    def close(self) -> None:
+        self.audit.close()
+
+
+@dataclass(frozen=True)
 class Turn:
-    """Of one of several controllers: what an earlier one has kept, where it listens, and why it may not take switches.
+    """Of one of several controllers: what an earlier one has kept, where it listens, why it may not take switches, and
+    who is let in.
 
     `release` gives up the port there.
     """
 
     state: Store
+    entrance: Entrance
     config: ServiceConfig
     term: int
     bar: Callable[[], str]
@@ -68,8 +88,8 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
         state: Store | None = turn.state if turn else None
         if settings.state:
             state = ends.enter_context(closing(StateFile(Path(settings.state))))
-        audit = ends.enter_context(closing(Audit(Path(settings.audit_log) if settings.audit_log else None)))
-        gate = Gate(UsersFile(Path(settings.users), config.token), audit) if settings.users else None
+        entrance = turn.entrance if turn else ends.enter_context(closing(Entrance.of(settings)))
+        audit, gate = entrance.audit, entrance.gate
         jobs = Jobs(
             program.layout,
             [switch.address for switch in switches],

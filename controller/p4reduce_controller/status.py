@@ -146,7 +146,7 @@ def _awaited(job: Job, now: float) -> tuple[str, Sequence[int]]:
     """What others wait for, and for which ranks."""
     if waits := awaited(job, job.site.for_threads(job.threads)):
         return WAITS[waits[0].what], waits[0].ranks
-    ranks, then = job.stragglers
+    ranks, then = job.uncounted
     return ("to send its share", ranks) if ranks and now - then < RECENT else ("", [])
 
 

@@ -14,16 +14,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from p4reduce_controller.aggregator import SwitchUnavailable
-from p4reduce_controller.audit import Audit
 from p4reduce_controller.etcd.client import Etcd, EtcdError, EtcdUnavailable
 from p4reduce_controller.etcd.lease import Lease, holder
 from p4reduce_controller.etcd.settings import credentials, parse_store
 from p4reduce_controller.etcd.state import EtcdState
-from p4reduce_controller.gate import Gate
-from p4reduce_controller.run import Turn, running, service_config
+from p4reduce_controller.presence import until_gone
+from p4reduce_controller.run import Entrance, Turn, running, service_config
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.service import Service
 from p4reduce_controller.settings import Settings, read
@@ -31,8 +29,6 @@ from p4reduce_controller.specs import specs_of, with_switches_of
 from p4reduce_controller.standby import Standby
 from p4reduce_controller.state import StateError
 from p4reduce_controller.tasks import ended
-from p4reduce_controller.users import UsersFile
-from p4reduce_controller.watching import until_gone
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +77,7 @@ class Turns:
         self._switch_timeout = switch_timeout
         self._on_ready = on_ready
         self._on_standby = on_standby
+        self._entrance = Entrance.of(settings)
         self._key = f"{self._prefix}/serving"
         self._config = service_config(settings)
         self._name = f"--store {settings.store}"
@@ -119,14 +116,13 @@ class Turns:
             await self._unwatch()
             await self._release()
             await self._etcd.close()
+            self._entrance.close()
 
     # Standing by.
 
     async def _wait(self) -> Lease:
         """Until the lease is ours."""
-        gate = None
-        if self._settings.users:
-            gate = Gate(UsersFile(Path(self._settings.users), self._config.token), Audit())
+        gate = self._entrance.gate
         server = self._server = Standby(self._config, lambda: self._other, gate)
         await server.start()
         self._config = replace(self._config, listen=server.listen)  # where it was any port, this one for good
@@ -228,7 +224,7 @@ class Turns:
             raise
         except EtcdError as error:
             raise StateError(f"{self._name}: {error}") from None
-        turn = Turn(state, self._config, lease.term, lambda: lease.doubt, self._release)
+        turn = Turn(state, self._entrance, self._config, lease.term, lambda: lease.doubt, self._release)
         async with running(self._settings, self._switch_timeout, turn) as service:
             self._served, self._service = True, service
             try:

@@ -112,7 +112,9 @@ def top(rates: Rates, controller: str) -> RenderableType:
 
 
 def waits(one: pb.Job) -> str:
-    """For whom, by rank and address, and for what."""
+    """For whom, by rank and address, and for what; or who is slow, as ranks report it."""
+    if not one.awaited and one.stragglers:
+        return _some(f"rank {slow.rank}: {slow.why}" for slow in one.stragglers)
     if not one.awaited:
         return one.awaited_for if one.awaited_for == "the switches" else ""
     where = {member.rank: place.ip for member in one.members for place in member.places if place.heard}

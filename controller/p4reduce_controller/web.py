@@ -19,8 +19,8 @@ from prometheus_client.exposition import choose_encoder
 from p4reduce_controller.access import ANYONE, Caller
 from p4reduce_controller.gate import Gate, Refused
 from p4reduce_controller.listening import ListenError, is_loopback
+from p4reduce_controller.page_data import history_of, view_of
 from p4reduce_controller.seen import seen_by
-from p4reduce_controller.view import history_of, view_of
 from p4reduce_controller.watch import Watch, titled
 
 _FILES = ("page.js", "fabric.js", "charts.js", "words.js", "page.css", "icon.svg")

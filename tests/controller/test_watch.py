@@ -7,8 +7,8 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller import watch as module
+from p4reduce_controller.page_data import history_of, view_of
 from p4reduce_controller.reports import Traffic
-from p4reduce_controller.view import history_of, view_of
 from p4reduce_controller.watch import HISTORY_S, POINT_S, Watch
 
 
