@@ -344,6 +344,7 @@ def as_before(root: Any, site: Site, setup: Setup) -> dict[str, Any]:
         {
             **{key: value for key, value in job.items() if key != "site"},
             "first_slots": {at(place): first for place, first in job["first_slots"].items()},
+            "slots_elsewhere": {at(place): count for place, count in job["slots_elsewhere"].items()},
             "members": [
                 {**one, "heard": {at(place): heard for place, heard in one["heard"].items()}} for one in job["members"]
             ],

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from p4reduce_controller.state import StateError
 from p4reduce_controller.trees import Trees
 
 from .fake_switch import FakeSwitch
-from .test_state import Kept, entries
+from .test_state import Kept, as_before, entries
 from .test_trees import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, UP, TreeDesk
 
 ONE = Trees(["one"])
@@ -204,6 +205,10 @@ def test_the_state_file_keeps_them(tmp_path: Path) -> None:
     assert (after.numbers, after.ranges) == (before.numbers, before.ranges)
     assert entries(after.placements) == entries(before.placements)
     text = kept.path.read_text()
+    older = as_before(json.loads(text), kept.desk.jobs.site, kept.setup())
+    assert any(job["slots_elsewhere"] for job in older["jobs"])
+    kept.path.write_text(json.dumps(older))
+    assert {job.name: job for job in kept.restored()}["job"].ranges == before.ranges
     kept.path.write_text(text.replace('"more_numbers": [\n    [', '"more_numbers": [\n    [70000,', 1))
     with pytest.raises(StateError, match=r"more_numbers has \[70000"):
         kept.load()
