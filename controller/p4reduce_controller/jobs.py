@@ -234,6 +234,8 @@ class Jobs:
         if session not in self._seats:
             return
         job, member = self._seats[session]
+        if member.leaving:
+            return
         why = "".join(each if each.isprintable() else " " for each in failed.message[:MOST_SAID])
         if failed.mismatch:
             reason = pb.WORKER_LOST  # as earlier releases know it

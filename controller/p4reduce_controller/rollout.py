@@ -168,9 +168,11 @@ class Rollout:
 
     def _packet(self) -> pb.Abort | None:
         """What the switch shall tell the ranks. An ABORT says only who went. Where that is nobody, ranks that are away
-        shall hear why when they come back."""
+        shall hear why when they come back; and where ranks do not call the same, all shall hear that alone."""
         abort = self._abort
-        return abort if abort is not None and (abort.HasField("rank") or not self.job.away) else None
+        if abort is None or abort.mismatch:
+            return None
+        return abort if abort.HasField("rank") or not self.job.away else None
 
     async def _insist(self, switch: Aggregator, doing: str, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Until it is done: a slot range with entries left must not be given to another job.

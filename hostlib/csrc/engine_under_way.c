@@ -66,7 +66,7 @@ static void finish(p4reduce_operation *operation, const p4reduce_error *error) {
 static bool waits_for_others(p4reduce_operation *operation, const p4reduce_error *error) {
     pthread_mutex_lock(&operation->engine->lock);
     operation->carried = true;
-    if (error != NULL)
+    if (error != NULL && operation->error.status == P4REDUCE_OK)
         operation->error = *error;
     const bool waits = operation->others > 0;
     pthread_mutex_unlock(&operation->engine->lock);
@@ -75,8 +75,12 @@ static bool waits_for_others(p4reduce_operation *operation, const p4reduce_error
 
 void engine_ended(void *context, const p4reduce_error *error) {
     p4reduce_operation *operation = context;
-    if (operation->engine->team == NULL || !waits_for_others(operation, error))
+    if (operation->engine->team == NULL) {
         finish(operation, error);
+    } else if (!waits_for_others(operation, error)) {
+        const p4reduce_error first = operation->error; // maybe another's
+        finish(operation, first.status != P4REDUCE_OK ? &first : NULL);
+    }
 }
 
 void engine_finish_done(p4reduce_engine *engine) {

@@ -62,7 +62,7 @@ static inline bool host_leads(const struct host *host) {
 // Gives large memory back, where all parts have ended, a while after the last operation has.
 void host_spare(struct host *host, double now);
 
-// Returns NULL on error. thread_name as of p4reduce_options.
+// Meets the others of its host, where `meeting` says, within `timeout` seconds. Returns NULL on error.
 struct host *host_make(p4reduce_engine *engine, const char *meeting, double timeout, p4reduce_error *error);
 // Lets the others of the host see that this rank is gone, and gives their memory back; no thread may carry any more.
 void host_leave(struct host *host);

@@ -8,7 +8,7 @@
 
 #include "host.h"
 
-// Whether there are sockets; false where there is no memory.
+// Begins to listen to them. Returns false where the kernel refuses, by errno.
 bool host_bell_open(struct host *host);
 
 // Calls one rank, or all that this one is connected with.

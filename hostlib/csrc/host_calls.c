@@ -82,6 +82,8 @@ static void mismatch(const struct host *host, uint64_t number, p4reduce_error *e
 }
 
 static bool is_gone(const struct host *host, p4reduce_error *error) {
+    if (host->gone_at == 0)
+        return false;
     for (uint32_t index = 0; clock_now() >= host_gone_due(host) && index < host->memory.count; index++)
         if (host->gone[index]) {
             error_fill(error, P4REDUCE_ABORTED, "rank %u of this host has ended", host->memory.ranks[index]);

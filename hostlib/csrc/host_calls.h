@@ -11,7 +11,7 @@ void host_announce(struct host *host, const struct part *part, const struct task
 // Whether all ranks of the host have begun the part of that number.
 bool host_all_have_called(const struct host *host, uint64_t number);
 
-// Those of them that have not.
+// Whether that rank has.
 bool host_has_called(const struct host *host, uint64_t number, uint32_t index);
 
 // Whether the part of that number has no place yet because that rank, a follower, has not taken the sums that are there.

@@ -114,11 +114,14 @@ static bool carry_on(p4reduce_engine *engine, double now, p4reduce_error *error)
     }
     if (host_fails(host, error))
         return false;
-    while (may_submit(host))
+    while (may_submit(host)) {
+        if (host_fails(host, error)) // who calls something else says so before it has called
+            return false;
         if (!submit(host, parts_get(host, host->submitted), now)) {
             error_fill(error, P4REDUCE_NO_MEMORY, "no memory for an operation");
             return false;
         }
+    }
     return true;
 }
 

@@ -194,9 +194,9 @@ class Engine(Carrier):
                 if not self._inbox:
                     return
                 pending = self._inbox.popleft()
-            if not self._pending:
-                self._oldest_since = self._busy_since = now
-            self._pending[id(pending.operation)] = pending
+                if not self._pending:
+                    self._oldest_since = self._busy_since = now
+                self._pending[id(pending.operation)] = pending
             pending.operation.on_done = self._ended
             try:
                 self._worker.submit(pending.operation, now)

@@ -12,7 +12,6 @@ def test_a_turn_is_measured() -> None:
     found = measure(Setup(engine=2, switch=2), 1 << 16, 16, 2)
     assert found.packets_per_s > 0
     assert found.rank_ns > 0
-    assert found.switch_ns >= 0
 
 
 def test_a_row_has_medians_and_what_would_be_the_most() -> None:

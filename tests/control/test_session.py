@@ -135,11 +135,14 @@ def test_a_failure_is_told_once(controller: ScriptedController) -> None:
     assert (told.message, told.HasField("rank")) == ("x" * MOST_SAID, False)
     assert controller.script.next().WhichOneof("message") == "unanswered"
     session.close()
-    other = ready(controller)
-    other.fail("it ended", rank=0)
-    assert controller.script.next().failed == pb.Failed(message="it ended", rank=0)
-    other.close()
-    other.fail("too late")
+
+
+def test_a_failure_of_any_text_is_told_until_the_session_is_closed(controller: ScriptedController) -> None:
+    session = ready(controller)
+    session.fail("it ended \udc80", rank=0)
+    assert controller.script.next().failed == pb.Failed(message="it ended ?", rank=0)
+    session.close()
+    session.fail("too late")
 
 
 def test_an_abort_reaches_callback_and_property(controller: ScriptedController) -> None:

@@ -66,7 +66,7 @@ def test_who_waits_is_told_by_no_thread(pair: list[Communicator], monkeypatch: p
 
     monkeypatch.setattr(NativeEngine, "_complete", noted)
     ours, theirs = np.ones(16, np.float32), np.ones(16, np.float32)
-    late = threading.Timer(0.2, pair[1].allreduce, [theirs])
+    late = threading.Timer(1.0, pair[1].allreduce, [theirs])
     late.start()
     if call == "allreduce":
         pair[0].allreduce(ours)

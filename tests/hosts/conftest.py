@@ -6,20 +6,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
+from ..local.conftest import shares_memory
 
-from p4reduce.fastpath.library import LibraryError, library
-from p4reduce.local.host import digest
+__all__ = ["shares_memory"]
 
 for folder in ("protocol", "hostlib"):  # for the model of the switch
     sys.path.append(str(Path(__file__).parents[1] / folder))
-
-
-@pytest.fixture(autouse=True)
-def _shares_memory() -> None:
-    try:
-        library()
-    except LibraryError as error:
-        pytest.skip(f"needs the C library: {error}")
-    if not digest():
-        pytest.skip("this machine does not let processes share memory")

@@ -13,20 +13,18 @@ from udp_switch import UdpSwitch
 
 from p4reduce.errors import P4ReduceError
 from p4reduce.local.sharing import SharingEngine
-from p4reduce.protocol import Membership, Operation, Worker
+from p4reduce.protocol import Membership, Worker
 from p4reduce.transport import open_transport
 
-from ..local.engines import Ending, NoTransport
+from ..local.engines import NoTransport, Ranks
 
 
-class Job:
+class Job(Ranks):
     def __init__(self, memberships: Sequence[Membership], switch: UdpSwitch) -> None:
         self.memberships = memberships
         self.switch = switch
-        self.operations = 0
-        """That all ranks have begun."""
         with ThreadPoolExecutor(len(memberships)) as pool:
-            self.engines = list(pool.map(self.start, memberships))
+            super().__init__(list(pool.map(self.start, memberships)))
 
     def start(self, membership: Membership) -> SharingEngine:
         leads = membership.leader == membership.rank
@@ -36,19 +34,6 @@ class Job:
         return SharingEngine(
             transport, membership, switch=str(self.switch.place), name=f"rank {membership.rank}", timeout=10
         )
-
-    def begin(self, rank: int, operation: Operation, timeout: float = 60.0) -> Ending:
-        ending = Ending()
-        self.engines[rank].submit(operation, name=f"operation of {rank}", timeout=timeout, on_end=ending)
-        return ending
-
-    def reduce(self, operations: Sequence[Operation]) -> None:
-        """One operation, at every rank."""
-        self.operations += 1
-        for ending in [self.begin(rank, operation) for rank, operation in enumerate(operations)]:
-            error = ending.wait()
-            if error is not None:
-                raise error
 
     @staticmethod
     def _hello(membership: Membership) -> bytes:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +11,7 @@ import pytest
 from udp_switch import udp_switch
 
 from p4reduce.errors import CollectiveTimeout, P4ReduceError
-from p4reduce.local.engine import meeting
-from p4reduce.local.sharing import SharingEngine
+from p4reduce.local.sharing import SharingEngine, host_meeting
 from p4reduce.protocol import Membership
 from p4reduce.transport import open_transport
 
@@ -23,8 +21,7 @@ from .job import memberships
 
 def connect(membership: Membership) -> socket.socket:
     """As a rank does that is stopped before it has said which it is."""
-    text = f"{meeting(membership)} {membership.leader}"
-    name = f"\0p4reduce-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
+    name = f"\0{host_meeting(membership)}"
     silent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     until = time.monotonic() + 10
     while True:
@@ -44,7 +41,9 @@ def test_who_is_stopped_while_it_comes_keeps_no_other_waiting(all_come: bool) ->
 
         def start(membership: Membership) -> SharingEngine:
             transport = open_transport("udp", switch.place) if membership.rank == 0 else NoTransport()
-            return SharingEngine(transport, membership, switch="it", timeout=20 if all_come else 3)
+            # Who leads gives up first, and tells the others why.
+            limit = 3 if membership.rank == 0 else 20
+            return SharingEngine(transport, membership, switch="it", timeout=20 if all_come else limit)
 
         first = pool.submit(start, everyone[0])
         with connect(everyone[0]):
@@ -58,4 +57,4 @@ def test_who_is_stopped_while_it_comes_keeps_no_other_waiting(all_come: bool) ->
             said = [rank.exception() for rank in ranks]
     assert all(isinstance(error, CollectiveTimeout) for error in said)
     assert str(said[0]) == "not all ranks of this host have come to share memory within 3 s: rank 2 has not"
-    assert str(said[1]) == str(said[0])
+    assert str(said[1]) == str(said[0]).replace("3 s", "20 s")

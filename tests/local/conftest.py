@@ -10,7 +10,7 @@ from p4reduce.local.host import digest
 
 
 @pytest.fixture(autouse=True)
-def _shares_memory() -> None:
+def shares_memory() -> None:
     try:
         library()
     except LibraryError as error:

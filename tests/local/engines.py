@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from p4reduce.errors import P4ReduceError
-from p4reduce.local.engine import LocalEngine
+from p4reduce.local.engine import LocalEngine, MeetingEngine
 from p4reduce.protocol import Membership, Operation
 from p4reduce.transport import Transport
 
@@ -38,12 +38,12 @@ class NoTransport(Transport):
 
 
 class Ranks:
-    def __init__(self, engines: list[LocalEngine]) -> None:
+    def __init__(self, engines: Sequence[MeetingEngine]) -> None:
         self.engines = engines
         self.operations = 0
         """That all ranks have begun."""
 
-    def begin(self, rank: int, operation: Operation, timeout: float = 30.0) -> Ending:
+    def begin(self, rank: int, operation: Operation, timeout: float = 60.0) -> Ending:
         ending = Ending()
         self.engines[rank].submit(operation, name=f"operation of {rank}", timeout=timeout, on_end=ending)
         return ending

@@ -7,7 +7,7 @@ import argparse
 import json
 from typing import Any
 
-from p4reduce_bench.parts.stack import start_switch
+from p4reduce_bench.parts.stack import rank_environment, start_switch
 from p4reduce_bench.processes.children import Family
 
 TIMEOUT_S = 280.0
@@ -28,14 +28,7 @@ def measure(mib: int, every: int, backend: str, workers: int = 2) -> list[dict[s
         *_, controller = start_switch(family)
         ranks = []
         for rank in range(workers):
-            environment = {
-                "RANK": str(rank),
-                "WORLD_SIZE": str(workers),
-                "P4REDUCE_CONTROLLER": controller,
-                "P4REDUCE_LOCAL": "off",
-                "P4REDUCE_BACKEND": backend,
-                "OMP_NUM_THREADS": "1",
-            }
+            environment = rank_environment(controller, rank, workers, backend=backend)
             ranks.append(family.start(f"rank {rank}", "p4reduce_bench.parts.memory_rank", str(mib), str(every),
                                       environment=environment))  # fmt: skip
         return [event for _, event in family.events(ranks, TIMEOUT_S)]

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from p4reduce_bench.allreduce.grid import Case
-from p4reduce_bench.parts.stack import start_switch
+from p4reduce_bench.parts.stack import rank_environment, start_switch
 from p4reduce_bench.processes import network
 from p4reduce_bench.processes.children import ChildFailed, Family
 
@@ -75,15 +75,7 @@ def measure(setup: Setup, repeat: int) -> float:
         )
         ranks = []
         for rank in range(WORKERS):
-            environment = {
-                "RANK": str(rank),
-                "WORLD_SIZE": str(WORKERS),
-                "P4REDUCE_CONTROLLER": controller,
-                "P4REDUCE_LOCAL": "off",
-                "P4REDUCE_TRANSPORT": setup.transport,
-                "P4REDUCE_BACKEND": setup.backend,
-                "OMP_NUM_THREADS": "1",
-            }
+            environment = rank_environment(controller, rank, WORKERS, transport=setup.transport, backend=setup.backend)
             wire = ["--interface", f"worker{rank}"] if on_wires else []
             ranks.append(family.start(
                 f"rank {rank}", "p4reduce_bench.allreduce.rank", "--system", "p4reduce",

@@ -22,7 +22,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from p4reduce.errors import P4ReduceError
-from p4reduce_bench.parts.stack import packets_lost_on_purpose, start_switch
+from p4reduce.local.host import digest
+from p4reduce_bench.parts.stack import packets_lost_on_purpose, rank_environment, start_switch
 from p4reduce_bench.processes.children import Child, ChildFailed, Family
 from p4reduce_bench.processes.endings import command
 
@@ -84,14 +85,9 @@ def soak(
         )
         ranks = []
         for rank in range(workers):
-            environment = {
-                "RANK": str(rank),
-                "WORLD_SIZE": str(workers),
-                "P4REDUCE_CONTROLLER": address,
-                "P4REDUCE_LOCAL": "auto" if ranks_per_host > 1 else "off",
-                "P4REDUCE_THREADS": str(rank_threads),
-                "OMP_NUM_THREADS": "1",
-            }
+            environment = rank_environment(
+                address, rank, workers, local="auto" if ranks_per_host > 1 else "off", threads=str(rank_threads)
+            )
             ranks.append(family.start(f"rank {rank}", "p4reduce_bench.parts.soak_rank", str(slots), str(rounds),
                                       str(rank // ranks_per_host), environment=environment))  # fmt: skip
         return _follow(family, [switch, controller, *ranks], ranks, address, seconds, on_progress)
@@ -210,6 +206,11 @@ def main(
             raise P4ReduceError(
                 f"--ranks-per-host {ranks_per_host} of --workers {workers}: accepted are fewer, so that there are hosts"
             )
+        if ranks_per_host > 1 and (rank_threads > 1 or not digest()):
+            why = (
+                f"--rank-threads is {rank_threads}" if rank_threads > 1 else "this machine's processes share no memory"
+            )
+            raise P4ReduceError(f"--ranks-per-host {ranks_per_host}: no streams can be shared where {why}")
         runs = _read(state)
         before = sum(run["rounds"] for run in runs)
         if before < rounds:

@@ -14,6 +14,18 @@ from p4reduce_bench.processes.children import Child, Family
 START_UP_S = 60.0
 
 
+def rank_environment(controller: str, rank: int, workers: int, **more: str) -> dict[str, str]:
+    """Of a rank that sends for itself. more: P4REDUCE_ variables, in lower case."""
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(workers),
+        "P4REDUCE_CONTROLLER": controller,
+        "P4REDUCE_LOCAL": "off",
+        "OMP_NUM_THREADS": "1",
+        **{f"P4REDUCE_{name.upper()}": value for name, value in more.items()},
+    }
+
+
 def start_switch(
     family: Family,
     target: str = "native",

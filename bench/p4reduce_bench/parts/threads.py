@@ -22,7 +22,7 @@ from rich.console import Console
 
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.outputs import machine
-from p4reduce_bench.parts.stack import start_switch
+from p4reduce_bench.parts.stack import rank_environment, start_switch
 from p4reduce_bench.processes.children import Child, ChildFailed, Family
 
 WORKERS = 2
@@ -48,21 +48,13 @@ class Found:
 
 
 def measure(setup: Setup, numel: int, slots: int, repeat: int) -> Found:
-    """Of the median of `repeat` allreduces. Raises ChildFailed, also for a wrong sum."""
+    """The rate of the median of `repeat` allreduces, and mean times. Raises ChildFailed, also for a wrong sum."""
     cases = [asdict(FIRST), asdict(Case(WORKERS, numel, "float32", 1.0, "all", "block"))]
     with Family() as family:
         switch, _, controller = start_switch(family, switch_options=["--threads", str(setup.switch)])
         ranks = []
         for rank in range(WORKERS):
-            environment = {
-                "RANK": str(rank),
-                "WORLD_SIZE": str(WORKERS),
-                "P4REDUCE_CONTROLLER": controller,
-                "P4REDUCE_LOCAL": "off",
-                "P4REDUCE_BACKEND": "c",
-                "P4REDUCE_THREADS": str(setup.engine),
-                "OMP_NUM_THREADS": "1",
-            }
+            environment = rank_environment(controller, rank, WORKERS, backend="c", threads=str(setup.engine))
             ranks.append(family.start(
                 f"rank {rank}", "p4reduce_bench.allreduce.rank", "--system", "p4reduce", "--cases", json.dumps(cases),
                 "--repeat", str(repeat), "--warm-up", "1", "--timeout", "100", "--slots", str(slots),

@@ -41,9 +41,8 @@ def describe(place: Place) -> str:
         raise P4ReduceError("C programs can use the transport 'udp', and with one switch and one thread 'raw'")
     first, *more = link.sockets
     words: dict[str, object] = {
-        **{name: value for name, value in asdict(place.membership).items() if name != "hosts"},
+        **{name: value for name, value in asdict(place.membership).items() if name not in ("hosts", "more_jobs")},
         "peers": ",".join(map(str, place.membership.peers)),
-        "more_jobs": ",".join(map(str, packed(place.membership.more_jobs))),
         "link": link.kind,
         "socket": first,
         "switch": place.switch,
@@ -53,8 +52,8 @@ def describe(place: Place) -> str:
         words["headers"] = link.headers.hex()
     if more:
         words["more_sockets"] = ",".join(map(str, more))
-    if not place.membership.more_jobs:
-        del words["more_jobs"]
+    if more_jobs := packed(place.membership.more_jobs):
+        words["more_jobs"] = ",".join(map(str, more_jobs))
     return " ".join(f"{name}={value}" for name, value in words.items())
 
 

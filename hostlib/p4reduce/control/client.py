@@ -249,9 +249,10 @@ class Session:
         rank: that is the cause, if it is not this one. mismatch: ranks do not call the same. Returns at once;
         `await_abort` waits until the others know.
         """
+        text = why[:MOST_SAID].encode(errors="replace").decode()  # whatever it is
         with self._news:
             if self._failed is None and self._ready is not None and not (self._leaving or self._over()):
-                self._failed = pb.Failed(message=why[:MOST_SAID], rank=rank, mismatch=mismatch)
+                self._failed = pb.Failed(message=text, rank=rank, mismatch=mismatch)
                 if not self._away:  # else when it is back
                     self._say(pb.ClientMessage(failed=self._failed))
 

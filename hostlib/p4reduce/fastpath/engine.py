@@ -187,7 +187,9 @@ class NativeEngine(Carrier):
 
     @property
     def busy(self) -> bool:
-        return not all(operation.ended for operation in list(self._under_way.values()))
+        untold = [number for number, operation in list(self._under_way.items()) if not operation.ended]
+        # One whose wait was interrupted may have ended, though nobody was told.
+        return any(self._library.p4reduce_await(self._handle, number, 0.0, c.Error.make()) == 0 for number in untold)
 
     def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> int | None:
         number, request = self._enter(operation, name, timeout, on_end)

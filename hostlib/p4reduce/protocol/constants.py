@@ -19,8 +19,9 @@ PARENT = 31
 NOBODY = 255
 """The worker that a packet names if it is none of those that read it."""
 MAX_AGGREGATORS = 32
-MAX_THREADS = 16
 """Over which a job's slots may be dealt. No packet says so: controller and hosts agree on it."""
+MAX_THREADS = 16
+"""Of one rank's engine. No packet says so, either."""
 MAX_GROWTH = 512
 """Bytes that the switch's answer may be longer than the packet it is made of."""
 
