@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip install -q --disable-pip-version-check
 TORCH       ?= torch==2.13.0
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Commands and the Debian packages that they come with. On a Debian machine root gets what is missing; others do without.
-TOOLS       := mnexec:mininet ifconfig:net-tools ip:iproute2 ping:iputils-ping iperf3:iperf3 spin:spin
+TOOLS       := mnexec:mininet ifconfig:net-tools ip:iproute2 ping:iputils-ping iperf3:iperf3 spin:spin etcd:etcd-server
 C_SOURCES   := CMakeLists.txt $(wildcard hostlib/csrc/CMakeLists.txt hostlib/csrc/*.[ch] hostlib/csrc/*/*.h \
                targets/csrc/CMakeLists.txt targets/csrc/*.[ch])
 # Options for the demo: make demo ARGS="--workers 2 --drop-rate 0.05"
@@ -107,6 +107,8 @@ p4-tofino: setup  ## compile it for Tofino and show what it takes (needs p4c wit
 
 proto: setup  ## generate the control service's stubs again
 	$(BIN)/python hostlib/p4reduce/control/generate.py
+	$(BIN)/python -m grpc_tools.protoc --proto_path=controller --python_out=controller --pyi_out=controller \
+	    p4reduce_controller/etcd/rpc.proto
 
 clean:  ## remove what was set up and built
 	rm -rf $(VENV) $(VENV)-p4runtime-shell build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis

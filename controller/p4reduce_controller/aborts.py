@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.access import Caller
 from p4reduce_controller.deadlines import LONGEST_REJOIN_TIME
 from p4reduce_controller.job import Job
 
@@ -17,22 +18,22 @@ class Aborts:
     """The latest of each job number."""
 
     def __init__(self) -> None:
-        self._lately: dict[int, tuple[int, pb.Abort]] = {}  # with its generation
-        self._before: dict[int, tuple[int, pb.Abort]] = {}
+        self._lately: dict[int, tuple[int, str, pb.Abort]] = {}  # with its generation and tenant
+        self._before: dict[int, tuple[int, str, pb.Abort]] = {}
         self._ages_at = -math.inf
 
     def add(self, job: Job, abort: pb.Abort) -> None:
         """Why the job has ended."""
         self._lately.pop(job.number, None)
-        self._lately[job.number] = (job.generation, abort)
+        self._lately[job.number] = (job.generation, job.tenant, abort)
         if len(self._lately) > MOST:
             del self._lately[next(iter(self._lately))]
 
-    def of(self, number: int, generation: int) -> pb.Abort | None:
-        """Why this job has ended, if that is still known."""
+    def of(self, number: int, generation: int, caller: Caller) -> pb.Abort | None:
+        """Why this job has ended, if that is still known, and the caller may know it."""
         for aborts in (self._lately, self._before):
-            known, abort = aborts.get(number, (None, None))
-            if known == generation:
+            known, tenant, abort = aborts.get(number, (None, "", None))
+            if known == generation and (not tenant or caller.ends(tenant)):
                 return abort
         return None
 

@@ -8,7 +8,7 @@ import math
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.protocol.constants import MAX_AGGREGATORS, MAX_RANKS, MAX_THREADS
 from p4reduce_controller.job import Job, State, list_ranks
-from p4reduce_controller.placement import Site
+from p4reduce_controller.site import Site
 
 DEFAULT_SLOTS = 32
 DEFAULT_TIMEOUT = 60.0

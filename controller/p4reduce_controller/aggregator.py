@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from p4reduce.protocol.packet import Codec
+from p4reduce_controller.control_counts import ControlCounts
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.pools import SlotRange
 
@@ -149,6 +150,9 @@ class Aggregator(Protocol):
     def absence(self) -> str:
         """Why new jobs cannot count on it, or "". A break of a moment is none."""
 
+    @property
+    def counts(self) -> ControlCounts: ...
+
     def expect(self, job: Placement) -> None:
         """Before `start`: an earlier controller has installed that job, which carries on."""
 
@@ -166,7 +170,14 @@ class Aggregator(Protocol):
     async def close(self, *, keep: bool = False) -> None:
         """Disconnects, after taking every entry off the switch unless they are to stay."""
 
-    async def wait_connected(self) -> None: ...
+    async def wait_connected(self) -> None:
+        """Or given up."""
+
+    def give_up(self) -> None:
+        """It is away, and is not waited for any more: what it holds is nobody's concern."""
+
+    @property
+    def given_up(self) -> bool: ...
 
     async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int) -> None:
         """Sends a full HELLO of the switch's own out of a port, of job 0."""

@@ -6,7 +6,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
@@ -16,11 +18,12 @@ from google.protobuf import json_format
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
-from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, explain, open_channel
+from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, code_of, explain, open_channel
 from p4reduce.errors import JoinError
+from p4reduce_controller.logs import FORMATS, start_logging
 from p4reduce_controller.options import with_options
 from p4reduce_controller.schema import SettingsError
-from p4reduce_controller.settings import SCHEMA, load
+from p4reduce_controller.settings import SCHEMA, check_store, load
 
 if TYPE_CHECKING:
     from p4reduce_controller.service import Service
@@ -28,12 +31,19 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _Metadata = tuple[tuple[str, str], ...]
 _CALL_TIMEOUT = 10.0
+_ELSEWHERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)  # another controller may serve
 
 Controller = Annotated[
-    str, typer.Option("--controller", help="HOST:PORT of the controller.", envvar="P4REDUCE_CONTROLLER")
+    str,
+    typer.Option(
+        "--controller", help="HOST:PORT of the controller, or of several, with commas.", envvar="P4REDUCE_CONTROLLER"
+    ),
 ]
 TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with the controller's token.")]
-TlsCa = Annotated[Path | None, typer.Option("--tls-ca", help="Use TLS, and trust the authorities in this PEM file.")]
+TlsCa = Annotated[
+    Path | None,
+    typer.Option("--tls-ca", help="Use TLS, and trust the authorities in this PEM file.", envvar="P4REDUCE_TLS_CA"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -52,11 +62,22 @@ def controller(
     from p4reduce_controller.program import PipelineError
     from p4reduce_controller.run import run
     from p4reduce_controller.state import StateError
+    from p4reduce_controller.turns import take_turns
 
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(message)s")
     try:
-        settings = load(config, {key: SCHEMA[key].of_option(given) for key, given in options.items()})
-        asyncio.run(run(settings, switch_timeout, lambda service: _say_ready(service, as_json)))
+        given = {key: SCHEMA[key].of_option(one) for key, one in options.items()}
+        settings = load(config, given)
+        check_store(settings)
+        if settings.log_format not in FORMATS:
+            raise SettingsError(f"--log-format {settings.log_format}: {' or '.join(FORMATS)} is accepted")
+        start_logging(settings.log_format, logging.INFO if verbose else logging.WARNING)
+        again = partial(load, config, given) if config is not None else None
+        say = partial(_say_ready, as_json=as_json)
+        if settings.store:
+            say_standby = partial(_say_standby, as_json=as_json)
+            asyncio.run(take_turns(settings, switch_timeout, say, say_standby, again))
+        else:
+            asyncio.run(run(settings, switch_timeout, say, again))
     except (SettingsError, PipelineError, StateError, SwitchError, ListenError, OSError) as error:
         _fail(str(error))
 
@@ -106,8 +127,17 @@ def loss(
 
 
 def _say_ready(service: Service, as_json: bool) -> None:
-    line = json.dumps({"ready": True, "listen": service.listen}) if as_json else f"ready listen={service.listen}"
-    print(line, flush=True)
+    served = {"listen": service.listen, "page": service.page, "metrics": service.metrics}
+    places = {name: place for name, place in served.items() if place}
+    text = " ".join(f"{name}={place}" for name, place in places.items())
+    print(json.dumps({"ready": True, **places}) if as_json else f"ready {text}", flush=True)
+
+
+def _say_standby(listen: str, other: str, as_json: bool) -> None:
+    known = {"standby": True, "listen": listen, "serves": other}
+    print(
+        json.dumps(known) if as_json else f"standby listen={listen}: the controller that serves is {other}", flush=True
+    )
 
 
 def _ask(
@@ -115,11 +145,18 @@ def _ask(
 ) -> _T:
     tls = Tls(tls_ca) if tls_ca is not None else None
     try:
-        token = token_file.read_text().strip() if token_file is not None else None
-        with open_channel(address, tls) as channel:
-            return call(rpc.JobsStub(channel), (("authorization", f"Bearer {token}"),) if token else ())
-    except grpc.RpcError as error:
-        _fail(explain(error, address, tls))
+        token = token_file.read_text().strip() if token_file is not None else os.environ.get("P4REDUCE_TOKEN")
+        metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        troubles = []
+        for one in address.split(","):  # of several, the one that serves answers
+            try:
+                with open_channel(one, tls) as channel:
+                    return call(rpc.JobsStub(channel), metadata)
+            except grpc.RpcError as error:
+                troubles.append(explain(error, one, tls))
+                if code_of(error) not in _ELSEWHERE:
+                    break
+        _fail("; ".join(troubles))
     except (JoinError, OSError) as error:
         _fail(str(error))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -38,7 +39,9 @@ class CpuChannel:
         link: Callable[[], Link],
         heard: Callable[[Heard], None],
         awaits: Callable[[int], bool],
+        drops: Counter[str] | None = None,
     ) -> None:
+        """drops: counts packets that came to nothing, by why."""
         self._target = target
         self._address = address
         self._layout = layout
@@ -46,6 +49,7 @@ class CpuChannel:
         self._link = link
         self._heard = heard
         self._awaits = awaits
+        self._drops = Counter() if drops is None else drops
         self._resetting = asyncio.Lock()
         self._resets: dict[tuple[int, int], Callable[[Aggregation], None]] = {}
         self._queries: dict[int, asyncio.Future[HalfState]] = {}
@@ -96,6 +100,7 @@ class CpuChannel:
                         f"within {limit:g} s"
                     )
                 for packet in batch.to_send(now):
+                    self._drops["reset_unanswered"] += packet.fingerprint > 1  # the number of the attempt
                     await self._send(packet)
                 with contextlib.suppress(asyncio.TimeoutError):
                     wait = min(batch.next_time(), deadline) - clock()
@@ -145,6 +150,7 @@ class CpuChannel:
                 done, _ = await asyncio.wait([answer], timeout=QUERY_RETRY)
                 if done:
                     return answer.result()
+                self._drops["query_unanswered"] += 1
             raise SwitchError(f"the switch at {self._target} did not answer a QUERY for {QUERY_TIMEOUT:g} s")
         finally:
             del self._queries[number]
@@ -153,9 +159,11 @@ class CpuChannel:
         """`metadata`: takes the packet-in's header apart, which takes longer than anything here."""
         nonce = nonce_at_a_glance(frame)
         if nonce is not None and not self._awaits(nonce):
+            self._drops["hello_of_nobody"] += 1
             return
         parsed = parse(frame, self._layout.lanes)
         if parsed is None:
+            self._drops["malformed"] += 1
             return
         sender, packet = parsed
         if packet.op == Op.HELLO:

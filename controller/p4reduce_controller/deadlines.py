@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.job import Job, Member, State, list_ranks
-from p4reduce_controller.placement import Site
+from p4reduce_controller.site import Site
 
 REJOIN_TIME = 10.0  # that ranks have to come back to a controller that was restarted
 LONGEST_REJOIN_TIME = 3600.0

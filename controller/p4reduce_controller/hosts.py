@@ -42,9 +42,14 @@ class Hosts:
     def __init__(self, fixed: Mapping[str, int], switches: Iterable[Endpoint]) -> None:
         self._fixed = dict(fixed)
         self._switches: dict[str, set[str]] = {}
+        self.meet(switches)
+        self._homes: dict[str, _Home] = {}
+
+    def meet(self, switches: Iterable[Endpoint]) -> None:
+        """From now on these are all."""
+        self._switches = {}
         for one in switches:
             self._switches.setdefault(one.mac, set()).add(one.ip)
-        self._homes: dict[str, _Home] = {}
 
     def claim(self, sender: Endpoint, port: int, job: int) -> str:
         """The job has a rank there. Returns why that cannot be; then nothing is claimed."""

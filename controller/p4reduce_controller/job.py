@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from enum import Enum
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Heard, Placement
 from p4reduce_controller.pools import SlotRange
+from p4reduce_controller.site import Site
 
 Session = object  # whatever the caller tells its streams apart by
 
@@ -44,6 +46,11 @@ class Member:
     leaving: bool = False
     away_since: float = 0.0
     told: pb.Waiting | None = None
+    heard_at: float = 0.0  # anything, on its stream
+    report: pb.Report | None = None  # the latest
+    reported_at: float = 0.0
+    rates: pb.Rates | None = None
+    awaiting_s: float = 0.0  # that it has waited so far for ranks that came later
 
     @property
     def link(self) -> object:
@@ -60,8 +67,9 @@ class Job:
 
     Before all ranks have been heard, it only has those of switches that every job needs. `placements`: what each switch
     that takes part is told, by its number, once all ranks have been heard. `more_numbers`: numbers and generations by
-    which switches know the shares of its ranks' threads but the first. What is by switch, here and of members, is by
-    the places of `Site.for_threads` then.
+    which switches know the shares of its ranks' threads but the first. `site`: the switches that there were for it
+    when it began. What is by switch, here and of members, is by the places of `site.for_threads`. `left_out`: what
+    could not be used then, for people; `barred`: the places of those that are in `site` all the same.
     """
 
     name: str
@@ -75,6 +83,7 @@ class Job:
     started: float
     deadline: float  # of the gathering
     abort_secret: int = field(repr=False)  # 64 bits that only its ranks are told, and every ABORT to them has
+    site: Site = field(repr=False)
     state: State = State.GATHERING
     members: dict[int, Member] = field(default_factory=dict)
     placements: dict[int, Placement] = field(default_factory=dict)
@@ -82,6 +91,12 @@ class Job:
     more_numbers: tuple[tuple[int, int], ...] = ()
     unanswered: dict[int, int] = field(default_factory=dict)  # by rank, the half that it asks about
     looking: bool = False  # into the switches, for one of these
+    left_out: list[str] = field(default_factory=list)
+    barred: frozenset[int] = frozenset()
+    uncounted: tuple[list[int], float] = ([], -math.inf)  # ranks, where one asked for itself, and when that was
+    tenant: str = ""  # whose it is; among the tenant's jobs alone the name is its own
+    user: str = ""  # whose rank came first
+    charged: float = 0.0  # until when its slots are in the tenant's slot-hours
 
     @property
     def numbers(self) -> tuple[tuple[int, int], ...]:
@@ -92,6 +107,11 @@ class Job:
     def threads(self) -> int:
         """Of each rank."""
         return len(self.numbers)
+
+    @property
+    def holds(self) -> set[int]:
+        """The switches at which it has slots, by the controller's numbers."""
+        return {self.site.number(at) for at in self.ranges}
 
     @property
     def over(self) -> bool:

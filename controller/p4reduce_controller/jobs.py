@@ -18,17 +18,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.messages import MOST_SAID
 from p4reduce_controller.aborts import Aborts
+from p4reduce_controller.access import ANYONE, Caller
 from p4reduce_controller.admission import DEFAULT_SLOTS, DEFAULT_TIMEOUT, LONGEST_NAME, problem_of, quarrel_with
 from p4reduce_controller.aggregator import Heard, Layout
 from p4reduce_controller.deadlines import LEAVE_GRACE, REJOIN_TIME, awaited, overdue
+from p4reduce_controller.door import Door
 from p4reduce_controller.effects import Answer, Effect, Install, Look, Remove, Tell
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, Member, Session, State
-from p4reduce_controller.numbers import JobNumbers, NumbersExhausted
-from p4reduce_controller.placement import Site, on_the_way, place, told_when_ready
+from p4reduce_controller.numbers import JobNumbers
+from p4reduce_controller.placement import on_the_way, place, told_when_ready
 from p4reduce_controller.pools import PoolFull, SlotPool
+from p4reduce_controller.quotas import Tenancy
 from p4reduce_controller.registry import Registry
+from p4reduce_controller.site import Site
 from p4reduce_controller.trees import Misplaced, Trees
+from p4reduce_controller.waitlist import Entry
 
 SHORT_HELLOS = 20  # of a rank of which no full one comes: so many are not lost by chance
 BROKEN = "was lost: its connection to the controller broke"
@@ -55,29 +60,41 @@ class Jobs:
         nonce: Callable[[], int] = lambda: secrets.randbits(64),
         returns: bool = False,
         absence: Callable[[int], str] = lambda _: "",
+        closed: Callable[[int], str] = lambda _: "",
+        tenancy: Tenancy | None = None,
+        note: Callable[[Job, str], None] = lambda _, __: None,
     ) -> None:
         """`layout`: of every switch. `addresses`: where workers send to, one a switch. `trees`: by default one each.
         `fixed`: of each switch, the ports of MAC addresses that the controller was told.
 
         `returns`: ranks are given a key, with which they can come back to a later controller that restores the jobs,
         within `rejoin_time` seconds. `leave_grace`: seconds from the first rank's leaving until all must have left.
-        `absence`: why the switch of that number cannot be used now, or "".
+        `absence`: why the switch of that number cannot be used now, or "". `closed`: why it takes no jobs that begin.
+        `note`: is told of jobs that begin ("") and end, with what became of them.
         """
         self.started = self.aborted = self.finished = self.joins = 0
         self.site = Site(layout, tuple(addresses), trees or Trees([str(address) for address in addresses]))
+        self._usable: tuple[Site, frozenset[int], Site] | None = None
         self._rejoin_time = rejoin_time
         self._leave_grace = leave_grace
-        self._registry = Registry(self.site, numbers or JobNumbers(), fixed)
-        self._default_slots = min(default_slots, self.site.capacity)
+        self._registry = Registry(numbers or JobNumbers())
+        for number, (address, hosts) in enumerate(zip(addresses, fixed or [{}] * len(addresses), strict=True)):
+            self._registry.switch_comes(number, layout.slots, address, hosts)
+        self._default_slots = default_slots
         self._first_seq = first_seq
         self._nonce = nonce
         self._returns = returns
         self._absence = absence
+        self.closed = closed
         self._seats: dict[Session, tuple[Job, Member]] = {}
         self._awaited: set[int] = set()  # nonces of the ranks of jobs
+        self._now = 0.0  # at the last tick
         self._effects: list[Effect] = []
         self._children: dict[int, Heard] = {}
         self._aborts = Aborts()
+        self._note = note
+        self.tenancy = tenancy or Tenancy()
+        self._door = Door(self._registry, self.tenancy, self._found, self._for_new, default_slots)
 
     def __iter__(self) -> Iterator[Job]:
         """All that hold slots."""
@@ -86,7 +103,11 @@ class Jobs:
     @property
     def pools(self) -> tuple[SlotPool, ...]:
         """One a switch."""
-        return self._registry.pools
+        return tuple(self._registry.pools.values())
+
+    def pool(self, number: int) -> SlotPool:
+        """Of the switch that the controller calls so."""
+        return self._registry.pools[number]
 
     @property
     def live(self) -> list[Job]:
@@ -98,6 +119,10 @@ class Jobs:
         """Where each switch with a parent was heard by it."""
         return self._children
 
+    def member_at(self, session: Session) -> tuple[Job, Member] | None:
+        """Whose stream that is, while its job lives."""
+        return self._seats.get(session)
+
     def take_effects(self) -> list[Effect]:
         """What is to be done now, in this order. Each effect is given once."""
         effects, self._effects = self._effects, []
@@ -105,37 +130,59 @@ class Jobs:
 
     # Events from ranks.
 
-    def join(self, session: Session, join: pb.Join, now: float) -> None:
-        job = self._registry.named(join.job)
-        problem = problem_of(join, self.site, self._default_slots) or self._nobody_at(join.switch)
-        reason = pb.JOIN_REFUSED
+    def join(self, session: Session, join: pb.Join, now: float, caller: Caller = ANYONE) -> None:
+        self._now = now
+        job = self._registry.named(join.job, caller.tenant)
+        site = job.site if job is not None else self._for_new()
+        problem = self._problem_of(join, site, new=job is None)
         if problem is None and job is None:
-            try:
-                job = self._found(join, now)
-            except (PoolFull, NumbersExhausted) as error:
-                problem = f"{error}; ask for fewer slots, or wait until other jobs end"
-                reason = pb.SLOTS_EXHAUSTED
+            problem = self._door.problem_of(join, caller)
         if problem is None and job is not None:
-            problem = quarrel_with(job, join, self._default_slots)
-        if problem is None and job is not None:
+            problem = quarrel_with(job, join, self._slots_at(site))
+        if problem is not None:
+            self._refuse(session, join, problem, caller)
+        elif job is not None:
             self._seat(job, session, join, now)
-            return
+        else:
+            entry = self._door.waitlist.add(session, join, caller, join.slots or self._slots_at(site), now)
+            self._let_in(now)
+            if not join.queue_s and self._door.waitlist.of(session) is not None:
+                self._dismiss(entry, pb.SLOTS_EXHAUSTED, f"rank {join.rank} is refused: {entry.why}")
+
+    def _problem_of(self, join: pb.Join, site: Site, *, new: bool) -> str | None:
+        """Why the rank cannot be served by these switches. `new`: by a job that begins."""
+        problem = self._left_out(site, join) or problem_of(join, site, self._slots_at(site))
+        return problem or self._nobody_at(site, join.switch, new=new)
+
+    def _slots_at(self, site: Site) -> int:
+        """Of jobs that leave it to the controller."""
+        return min(self._default_slots, site.capacity)
+
+    def _refuse(
+        self, session: Session, join: pb.Join, problem: str, caller: Caller, reason: pb.AbortReason = pb.JOIN_REFUSED
+    ) -> None:
         name = join.job[:LONGEST_NAME]
-        refusal = pb.Abort(
-            rank=join.rank, reason=reason, message=f"job {name!r}: rank {join.rank} is refused: {problem}"
-        )
+        message = f"job {name!r}: rank {join.rank} is refused: {problem}"
+        refusal = pb.Abort(rank=join.rank, reason=reason, message=message)
         self._tell(session, pb.ServerMessage(abort=refusal), last=True)
-        # Ranks that still gather would wait in vain. A job that runs is not troubled by a latecomer.
+        # Ranks that still gather, or wait in the queue, would do so in vain. A job that runs is not troubled by a
+        # latecomer.
+        job = self._registry.named(join.job, caller.tenant)
         if job is not None and job.state is State.GATHERING:
             self._abort(job, refusal)
+        if entry := self._door.waitlist.named(caller.tenant, join.job):
+            self._dismiss(entry, pb.JOIN_REFUSED, f"rank {join.rank} is refused: {problem}", join.rank)
 
-    def rejoin(self, session: Session, rejoin: pb.Rejoin, now: float) -> None:
-        """The rank is back, on a new stream."""
+    def rejoin(self, session: Session, rejoin: pb.Rejoin, now: float, caller: Caller = ANYONE) -> None:
+        """The rank is back, on a new stream. Of a job that is another tenant's, the caller hears nothing."""
         job = self._registry.numbered(rejoin.job, rejoin.generation)
+        if job is not None and job.tenant and not caller.ends(job.tenant):
+            job = None
         member = job.members.get(rejoin.rank) if job is not None else None
         known = member is not None and bool(member.key) and hmac.compare_digest(digest(rejoin.key), member.key)
         if job is None or member is None or not known or job.state is not State.READY:
-            self._tell(session, pb.ServerMessage(abort=self._why_not(rejoin, stranger=not known)), last=True)
+            why_not = self._why_not(rejoin, job, caller, stranger=not known)
+            self._tell(session, pb.ServerMessage(abort=why_not), last=True)
             return
         was_away = member.session is None
         if member.session is not None:  # it noticed the break of its stream before we did
@@ -149,7 +196,9 @@ class Jobs:
         self._tell(session, pb.ServerMessage(ready=self._ready(job, member)))
 
     def leave(self, session: Session, now: float) -> None:
+        self._now = now
         if session not in self._seats:
+            self._give_up_queue(session, "left before the job was let in")
             return
         job, member = self._seats[session]
         if job.state is not State.READY:
@@ -174,6 +223,7 @@ class Jobs:
     def lost(self, session: Session, what: str = BROKEN) -> None:
         """The rank's stream has ended. After its Leave that is no news. `what`: what the others are told of it."""
         if session not in self._seats:
+            self._give_up_queue(session, what)
             return
         job, member = self._seats[session]
         if not member.leaving:
@@ -201,6 +251,38 @@ class Jobs:
         """Where a switch is that has a parent, as the parent has heard it."""
         self._children[child] = hello
 
+    def change_site(self, site: Site) -> None:
+        """For jobs that begin from now on. The others keep theirs."""
+        self.site = site
+
+    def switch_comes(self, number: int, address: Endpoint, fixed: Mapping[str, int]) -> None:
+        """Before `change_site` has it. `fixed`: the ports of MAC addresses that do not have to be learned."""
+        self._registry.switch_comes(number, self.site.layout.slots, address, fixed)
+
+    def switch_goes(self, number: int) -> None:
+        """No job holds slots there, and the site has it no more. Jobs that gather may have had it in mind."""
+        self._children.pop(number, None)
+        for job in self.live:
+            if job.state is State.GATHERING and (place := job.site.place_of(number)) is not None:
+                why = f"the switch {job.site.trees.names[place]} was removed while its ranks gathered; join again"
+                self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {why}"))
+        self._registry.switch_goes(number)
+
+    def end_at(self, number: int, why: str) -> None:
+        """Aborts all jobs that have slots there."""
+        for job in [job for job in self.live if number in job.holds]:
+            name = job.site.trees.names[job.site.place_of(number) or 0]
+            text = f"job {job.name!r}: its switch {name} {why}"
+            self._abort(job, pb.Abort(reason=pb.ENDED_BY_OPERATOR, message=text))
+
+    def held_at(self, number: int) -> list[Job]:
+        """All that hold slots there, those that are over too."""
+        return [job for job in self if number in job.holds]
+
+    def forget_child(self, number: int) -> None:
+        """Its parent is another now."""
+        self._children.pop(number, None)
+
     def awaits(self, nonce: int) -> bool:
         """Whether a rank of a job has it."""
         return nonce in self._awaited
@@ -210,13 +292,14 @@ class Jobs:
 
         It is that of a rank that the job still waited for in that switch's tree, or one that is to be answered.
         """
-        if self.site.leads_to_a_switch(switch, hello.port, self._children):
-            return False  # it was meant for another switch, which is nearer to the rank
         known = self._registry.thread(hello.job, hello.generation)
         if known is None:
             return False
         job, thread = known
-        at, site = self.site.switches * thread + switch, self._registry.site_of(job)
+        children, here = self._children_at(job.site), job.site.place_of(switch)
+        if here is None or job.site.leads_to_a_switch(here, hello.port, children):
+            return False  # it was meant for another switch, which is nearer to the rank
+        at, site = job.site.switches * thread + here, self._registry.site_of(job)
         if job.state is State.READY:
             return self._answered(job, at, hello)
         if job.state is not State.GATHERING:
@@ -224,14 +307,14 @@ class Jobs:
         member = job.members.get(hello.worker)
         if member is None or member.nonce != hello.nonce or at not in site.within_reach(member.switch):
             return False
-        if member.switch != self.site.trees.names[switch] and self.site.trees.children(switch) - self._children.keys():
+        if member.switch != job.site.trees.names[here] and job.site.trees.children(here) - children.keys():
             return False  # it may have come by one of those, whose ports are not known
         if site.trees.among(list(member.heard), site.trees.tree(at)):
             return False
         if hello.short:
             return self._too_long(job, member, at)
         if problem := self._registry.claim(job, at, hello):
-            where = f"at the switch {self.site.addresses[switch]}"
+            where = f"at the switch {job.site.addresses[here]}"
             self._abort(job, job.blame([member.rank], pb.JOIN_REFUSED, f"is refused {where}: {problem}"))
             return True
         member.heard[at] = hello
@@ -244,7 +327,7 @@ class Jobs:
         heard = member.heard.get(at) if member is not None and member.nonce == hello.nonce else None
         if not hello.full or heard is None or (heard.port, heard.sender) != (hello.port, hello.sender):
             return False
-        self._effects.append(Answer(at % self.site.switches, hello))
+        self._effects.append(Answer(job.site.number(at), hello))
         return True
 
     def _too_long(self, job: Job, member: Member, at: int) -> bool:
@@ -252,7 +335,7 @@ class Jobs:
         member.short[at] += 1
         if member.short[at] < SHORT_HELLOS:
             return False
-        needed, where = self.site.layout.mtu, self.site.addresses[at % self.site.switches]
+        needed, where = job.site.layout.mtu, job.site.addresses[at % job.site.switches]
         text = (
             f"is refused at the switch {where}: short packets of it come there, and none of "
             f"{needed} bytes, which are the job's longest with their IPv4 headers; every link on the way needs an MTU "
@@ -275,6 +358,8 @@ class Jobs:
         """What the switches hold in that half, if they have said it."""
         job.looking = False
         job.unanswered = {rank: other for rank, other in job.unanswered.items() if other != half}
+        if found is not None:
+            job.uncounted = sorted(set(job.workers) - set(found.ranks)), self._now
         if job.state is State.READY:
             for member in job.members.values() if found is not None else ():
                 self._tell(member.session, pb.ServerMessage(counted=found))
@@ -299,9 +384,9 @@ class Jobs:
         for job in jobs:
             try:
                 request = pb.Join(job=job.name, world_size=job.world_size, slots=job.slots, threads=job.threads)
-                if problem := problem_of(request, self.site, job.slots):
+                if problem := problem_of(request, job.site, job.slots):
                     raise ValueError(problem)
-                self._registry.take_up(job, self._children)
+                self._registry.take_up(job, self._children_at(job.site))
             except (ValueError, Misplaced) as error:
                 raise ValueError(f"job {job.name!r}: {error}") from None
             self.started += 1
@@ -316,15 +401,24 @@ class Jobs:
 
     def tick(self, now: float) -> None:
         """Ends what is over time, and tells ranks whom they wait for. Call it every tenth of a second or so."""
+        self._now = now
         self._aborts.age(now)
+        self._see_to_the_queue(now)
         for job in self.live:
+            self.tenancy.charge(job, now)
+        for job in self.live:
+            if self.tenancy.is_spent(job.tenant):
+                text = f"job {job.name!r}: {self.tenancy.spent_text(job.tenant)}"
+                self._abort(job, pb.Abort(reason=pb.QUOTA_EXCEEDED, message=text))
+                continue
             gathering = job.state is State.GATHERING
             site = self._registry.site_of(job)
             if abort := overdue(job, site, now):
                 if gathering:
-                    abort.message += "".join(f"; {text}" for text in self._unusable(range(len(self.site.addresses))))
+                    unusable = [*job.left_out, *self._unusable(job.site, range(job.site.switches))]
+                    abort.message += "".join(f"; {text}" for text in unusable)
                 self._abort(job, abort)
-            elif why := gathering and self._nobody_at(*{member.switch for member in job.members.values()}):
+            elif why := gathering and self._nobody_at(job.site, *{member.switch for member in job.members.values()}):
                 self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {why}"))
             elif waits := awaited(job, site):
                 notice, waiting = waits
@@ -333,18 +427,126 @@ class Jobs:
                         member.told = notice
                         self._tell(member.session, pb.ServerMessage(waiting=notice))
 
+    def _see_to_the_queue(self, now: float) -> None:
+        self._let_in(now)
+        for entry, why in self._door.overdue(now):
+            self._dismiss(entry, pb.SLOTS_EXHAUSTED, why)
+        for session, notice in self._door.notices():
+            self._tell(session, pb.ServerMessage(waiting=notice))
+
+    def end(self, name: str, caller: Caller, tenant: str, why: str) -> str:
+        """Ends a job, or takes one off the queue, for a person. Returns whose it was. Raises as `owner_of`."""
+        owner = self.owner_of(name, caller, tenant)
+        by = f"was ended by {caller.name}" if caller.name else "was ended"
+        text = f"{by}: {why}" if why else by
+        job, entry = self.named(name, owner), self._door.waitlist.named(owner, name)
+        if job is not None:
+            self._abort(job, pb.Abort(reason=pb.ENDED_BY_USER, message=f"job {job.name!r}: {text}"))
+        if entry is not None:
+            self._dismiss(entry, pb.ENDED_BY_USER, text)
+        return owner
+
+    def owner_of(self, name: str, caller: Caller, tenant: str) -> str:
+        """Whose the job of that name is that the caller means, be it in the queue; `tenant` "" is the caller's, or the
+        only one that has one of that name. Raises LookupError where the caller has no such job."""
+        mine = [one for one in (*self.live, *self._door.waitlist) if caller.ends(one.tenant)]
+        whose = {one.tenant for one in mine if one.name == name and tenant in ("", one.tenant)}
+        if not tenant and caller.tenant in whose:
+            return caller.tenant
+        if len(whose) > 1:
+            raise LookupError(
+                f"job {name[:LONGEST_NAME]!r}: tenants {', '.join(sorted(whose))} have one each; say whose"
+            )
+        if not whose:
+            there = ", ".join(repr(one.name) for one in mine[:8]) or "none"
+            raise LookupError(f"there is no job {name[:LONGEST_NAME]!r}; of jobs there are {there}")
+        return str(*whose)
+
+    def named(self, name: str, tenant: str = "") -> Job | None:
+        """That is not over."""
+        return self._registry.named(name, tenant)
+
+    def queue(self, now: float) -> list[pb.QueuedJob]:
+        """Those that wait for slots, the next first."""
+        return self._door.described(now)
+
+    def tenants(self) -> list[pb.Tenant]:
+        """Those of whom something is known."""
+        held = self._door.held
+        names = {*self.tenancy.known(), *held.jobs, *(entry.tenant for entry in self._door.waitlist)}
+        return [self.tenancy.described(name, held) for name in sorted(names)]
+
     def abort_all(self, reason: pb.AbortReason, why: str, *, but_ready: bool = False) -> None:
+        for entry in self._door.waitlist:
+            self._dismiss(entry, reason, why)
         for job in self.live:
             if not (but_ready and job.state is State.READY):
                 self._abort(job, pb.Abort(reason=reason, message=f"job {job.name!r}: {why}"))
 
     # Joining.
 
-    def _found(self, join: pb.Join, now: float) -> Job:
-        first_seq = self._first_seq() & 0xFFFFFFFE
-        job = self._registry.found(join, join.slots or self._default_slots, first_seq, self._rejoin_time, now)
+    def _found(self, join: pb.Join, caller: Caller, slots: int, now: float) -> Job:
+        first_seq, site = self._first_seq() & 0xFFFFFFFE, self._for_new()
+        kept = self.tenancy.kept_from(caller.tenant, self._door.held)
+        job = self._registry.found(join, site, slots, first_seq, self._rejoin_time, now, caller, kept)
+        there = [at for at in range(self.site.switches) if site.place_of(self.site.number(at)) is None]
+        job.left_out = self._unusable(self.site, there, new=True)
+        job.barred = frozenset(at for at in range(site.switches) if self.closed(site.number(at)))
         self.started += 1
+        self._note(job, "")
         return job
+
+    def _let_in(self, now: float) -> None:
+        """Those in the queue whose turn it is."""
+        for entry, found in self._door.let_in(now):
+            why, reason = None, pb.JOIN_REFUSED
+            if not isinstance(found, Job):
+                why, reason = str(found), pb.QUOTA_EXCEEDED
+            for session, join, caller in entry.ranks.values():
+                if isinstance(found, Job):  # for other switches than there were when it came, perhaps
+                    why = why or self._problem_of(join, found.site, new=True)
+                    why = why or quarrel_with(found, join, found.slots)
+                if isinstance(found, Job) and why is None:
+                    self._seat(found, session, join, now)
+                else:
+                    self._refuse(session, join, str(why), caller, reason)
+
+    def _dismiss(self, entry: Entry, reason: pb.AbortReason, why: str, rank: int | None = None) -> None:
+        """Takes a job off the queue. `rank`: who is to blame."""
+        self._door.waitlist.remove(entry)
+        abort = pb.Abort(rank=rank, reason=reason, message=f"job {entry.name!r}: {why}")
+        for session, _, _ in entry.ranks.values():
+            self._tell(session, pb.ServerMessage(abort=abort), last=True)
+
+    def _give_up_queue(self, session: Session, what: str) -> None:
+        """A rank that may be in the queue is not there any more, and its job cannot come to be."""
+        if queued := self._door.waitlist.of(session):
+            entry, rank = queued
+            self._dismiss(entry, pb.WORKER_LOST, f"rank {rank} {what}", rank)
+
+    def _for_new(self) -> Site:
+        """The switches for a job that begins now: all that it can be placed at."""
+        numbers = [self.site.number(at) for at in range(self.site.switches)]
+        out = frozenset(at for at, number in enumerate(numbers) if self._absence(number) or self.closed(number))
+        if self._usable is None or self._usable[:2] != (self.site, out):
+            self._usable = self.site, out, self.site.without(out) if out else self.site
+        return self._usable[2]
+
+    def _left_out(self, site: Site, join: pb.Join) -> str | None:
+        """Whether the rank needs what there is, but not for its job."""
+        names = self.site.trees.names
+        if join.switch in names and join.switch not in site.trees.names:
+            now = "; ".join(self._unusable(self.site, [names.index(join.switch)], new=True))
+            return now or f"the switch {join.switch} could not be used when the job began, and is not of it"
+        if site.capacity < join.slots <= self.site.capacity:
+            why = "; ".join(self._unusable(self.site, range(self.site.switches), new=True))
+            return f"slots={join.slots}, and there are {site.capacity}: {why}"
+        return None
+
+    def _children_at(self, site: Site) -> dict[int, Heard]:
+        """Where each of its switches with a parent was heard by it, by their places."""
+        heard = {at: self._children.get(site.number(at)) for at in site.trees.uplinks}
+        return {at: one for at, one in heard.items() if one is not None}
 
     def _seat(self, job: Job, session: Session, join: pb.Join, now: float) -> None:
         key = secrets.token_hex(16) if self._returns else ""
@@ -356,7 +558,7 @@ class Jobs:
         self._seats[session] = (job, member)
         self._awaited.add(member.nonce)
         self.joins += 1
-        layout = self.site.layout
+        layout = job.site.layout
         assigned = pb.Assigned(
             job=job.number,
             generation=job.generation,
@@ -369,33 +571,30 @@ class Jobs:
             rejoin_key=key,
             rejoin_s=job.rejoin_time,
             abort_secret=job.abort_secret,
-            aggregators=[self._endpoint(switch) for switch in self.site.within_reach(member.switch)],
+            aggregators=[_endpoint(job.site, switch) for switch in job.site.within_reach(member.switch)],
             more_jobs=[number << 16 | generation for number, generation in job.more_numbers],
         )
         self._tell(session, pb.ServerMessage(assigned=assigned))
 
-    def _endpoint(self, switch: int) -> pb.Endpoint:
-        at = self.site.addresses[switch]
-        return pb.Endpoint(ip=at.ip, udp_port=at.udp_port, mac=at.mac, tree=self.site.trees.tree(switch))
+    def _unusable(self, site: Site, switches: Iterable[int], *, new: bool = False) -> list[str]:
+        """Which of these, and why. `new`: for a job that begins."""
+        numbers = ((switch, site.number(switch)) for switch in switches)
+        whys = ((switch, self._absence(number) or (new and self.closed(number))) for switch, number in numbers)
+        return [f"the switch {site.trees.names[switch]} cannot be used: {why}" for switch, why in whys if why]
 
-    def _unusable(self, switches: Iterable[int]) -> list[str]:
-        absences = ((switch, self._absence(switch)) for switch in switches)
-        return [f"the switch {self.site.trees.names[switch]} cannot be used: {why}" for switch, why in absences if why]
-
-    def _nobody_at(self, *named: str) -> str | None:
+    def _nobody_at(self, site: Site, *named: str, new: bool = False) -> str | None:
         """Why ranks that say that they are there cannot be served: some tree has no switch for them."""
         for name in named:
-            for tree in range(len(self.site.trees.roots)):
-                could = self.site.trees.among(self.site.within_reach(name), tree)
-                if len(unusable := self._unusable(could)) == len(could):
+            for tree in range(len(site.trees.roots)):
+                could = site.trees.among(site.within_reach(name), tree)
+                if len(unusable := self._unusable(site, could, new=new)) == len(could):
                     return "; ".join(unusable)
         return None
 
-    def _why_not(self, rejoin: pb.Rejoin, *, stranger: bool) -> pb.Abort:
-        if abort := self._aborts.of(rejoin.job, rejoin.generation):
+    def _why_not(self, rejoin: pb.Rejoin, job: Job | None, caller: Caller, *, stranger: bool) -> pb.Abort:
+        if abort := self._aborts.of(rejoin.job, rejoin.generation, caller):
             return abort
         what = f"rank {rejoin.rank} cannot come back to job {rejoin.job}, generation {rejoin.generation}"
-        job = self._registry.numbered(rejoin.job, rejoin.generation)
         if job is None:
             why = "the controller that is here now does not know the job"
         else:
@@ -410,10 +609,12 @@ class Jobs:
             return
         try:
             places = on_the_way(site, job)
-            if unusable := self._unusable(sorted({at % site.switches for at in places})):
+            needed = {at % site.switches for at in places}
+            unusable = self._unusable(site, sorted(needed - job.barred))
+            if unusable := unusable + self._unusable(site, sorted(needed & job.barred), new=True):
                 raise Misplaced("; ".join(unusable))
-            self._registry.take_slots(job, places)
-            job.placements = place(site, job, self._children, self._registry.hosts)
+            self._registry.take_slots(job, places, self.tenancy.kept_from(job.tenant, self._door.held))
+            job.placements = place(site, job, self._children_at(job.site), self._registry.hosts)
         except PoolFull as error:
             why = f"all ranks were heard, but {error}; ask for fewer slots, or wait until other jobs end"
             self._abort(job, pb.Abort(reason=pb.SLOTS_EXHAUSTED, message=f"job {job.name!r}: {why}"))
@@ -436,6 +637,7 @@ class Jobs:
         if self._returns:  # else no rank has a key to come back with
             self._aborts.add(job, abort)
         self.aborted += 1
+        self._note(job, abort.message)
         farewell = pb.ServerMessage(left=pb.Left())
         self._end(job, State.ABORTED, lambda member: farewell if member.leaving else pb.ServerMessage(abort=abort))
         if installed:
@@ -445,11 +647,13 @@ class Jobs:
 
     def _finish(self, job: Job) -> None:
         self.finished += 1
+        self._note(job, "finished")
         self._end(job, State.FINISHED, lambda _: pb.ServerMessage(left=pb.Left()))
         self._effects.append(Remove(job, None))
 
     def _end(self, job: Job, state: State, last_words: Callable[[Member], pb.ServerMessage]) -> None:
         job.state = state
+        self.tenancy.charge(job, self._now)
         self._awaited -= {member.nonce for member in job.members.values()}
         self._registry.give_up_name(job)
         for member in job.members.values():
@@ -465,3 +669,8 @@ class Jobs:
 def digest(key: str) -> str:
     """What is kept of a rank's key."""
     return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _endpoint(site: Site, switch: int) -> pb.Endpoint:
+    at = site.addresses[switch]
+    return pb.Endpoint(ip=at.ip, udp_port=at.udp_port, mac=at.mac, tree=site.trees.tree(switch))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -54,8 +55,11 @@ class Link:
         schema: fy.P4Schema,
         on_packet: PacketHandler,
         tls: fy.GRPCCredentialsTLS | None = None,
+        errors: Counter[str] | None = None,
     ) -> None:
+        """errors: counts what failed, by gRPC's code."""
         self.target = target
+        self._errors = Counter() if errors is None else errors
         self._device_id = device_id
         self._election_id = 0
         self._schema = schema
@@ -270,6 +274,7 @@ class Link:
 
     def _explain(self, doing: str, error: BaseException) -> SwitchError:
         where = f"switch at {self.target}: {doing} failed: "
+        self._errors[error.code.name if isinstance(error, fy.P4ClientError) else type(error).__name__] += 1
         if isinstance(error, fy.P4ClientError):
             details = "; ".join(f"{e.message or e.canonical_code.name} (update {i})" for i, e in error.details.items())
             text = f"{where}{error.code.name}: {details or error.message}"

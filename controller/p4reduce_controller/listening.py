@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -49,16 +50,25 @@ def check_listen(config: ServiceConfig) -> None:
         )
 
 
-def bound_server(config: ServiceConfig) -> tuple[grpc.aio.Server, str]:
-    """A server that has its port but no service yet, and where that is. Raises ListenError."""
+def bound_server(
+    config: ServiceConfig,
+    gate: grpc.aio.ServerInterceptor | None = None,
+    observers: Sequence[grpc.aio.ServerInterceptor] = (),
+) -> tuple[grpc.aio.Server, str]:
+    """A server that has its port but no service yet, and where that is. Raises ListenError.
+
+    `gate`: who lets calls in, instead of one token. `observers`: see all calls, also those of callers who are not let
+    in.
+    """
     check_listen(config)
+    gates = [gate] if gate is not None else [_TokenCheck(config.token)] if config.token else []
     # Without the first, a second controller could take the same port.
     options = [
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", LARGEST_REQUEST),
         *keepalive(config.lease),
     ]
-    server = grpc.aio.server(interceptors=[_TokenCheck(config.token)] if config.token else [], options=options)
+    server = grpc.aio.server(interceptors=[*observers, *gates], options=options)
     try:
         if config.certificate and config.key:
             credentials = grpc.ssl_server_credentials([(config.key, config.certificate)])

@@ -4,24 +4,23 @@ tells who it was."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Aggregator
 from p4reduce_controller.job import Job
-from p4reduce_controller.placement import Site
 from p4reduce_controller.tasks import apart
 
 
-async def look(site: Site, job: Job, half: int, switches: Sequence[Aggregator]) -> pb.Counted:
+async def look(job: Job, half: int, switches: Mapping[int, Aggregator]) -> pb.Counted:
     """The latest round of that half where there are ranks, and who of those that send is counted in it. Raises
     SwitchError."""
-    site = site.for_threads(job.threads)
+    site = job.site.for_threads(job.threads)
     tree, there = site.slot_at(half, job.slots)
     rounds: dict[int, list[int]] = {}
     for at, placement in job.placements.items():
         if placement.has_ranks and site.trees.tree(at) == tree:
-            state = await apart(switches[at % site.switches].query(2 * placement.slots.first + there))
+            state = await apart(switches[site.number(at)].query(2 * placement.slots.first + there))
             ranks = job.workers_at(at)
             rounds.setdefault(state.seq, []).extend(rank for bit, rank in enumerate(ranks) if state.bitmap >> bit & 1)
     some = next(iter(rounds))

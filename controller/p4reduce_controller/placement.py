@@ -7,97 +7,20 @@ those of the others on their way, and what each switch and each rank is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.protocol.aggregators import slots_at_each, slots_of, to_aggregator, to_thread
-from p4reduce_controller.aggregator import Heard, Layout, Parent, Placement
-from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.aggregator import Heard, Parent, Placement
 from p4reduce_controller.hosts import Hosts
 from p4reduce_controller.job import Job, Member
 from p4reduce_controller.pools import PoolFull, SlotPool, SlotRange
+from p4reduce_controller.reports import interval
 from p4reduce_controller.sharing import how_to_be_fewer
-from p4reduce_controller.trees import Misplaced, Node, Trees, Uplink
+from p4reduce_controller.site import Site
+from p4reduce_controller.trees import Misplaced, Node
 
 
-@dataclass(frozen=True)
-class Site:
-    """The switches: the layout of every one, where workers send to, and how they hang together."""
-
-    layout: Layout
-    addresses: tuple[Endpoint, ...]
-    trees: Trees
-    threads: int = 1
-
-    def for_threads(self, threads: int) -> Site:
-        """As jobs see it of which each rank has so many: every switch, and every tree, has as many places, one for each
-        thread, and those of the first thread come first."""
-        if threads == self.threads:
-            return self
-        count = len(self.addresses)
-        uplinks = {
-            switch + thread * count: Uplink(up.port, up.parent + thread * count)
-            for thread in range(threads)
-            for switch, up in self.trees.uplinks.items()
-        }
-        return Site(self.layout, self.addresses * threads, Trees([*self.trees.names] * threads, uplinks), threads)
-
-    @property
-    def switches(self) -> int:
-        """How many there are."""
-        return len(self.addresses) // self.threads
-
-    def places(self, switch: int) -> list[int]:
-        """Those of one switch, thread after thread."""
-        return list(range(switch, len(self.addresses), self.switches))
-
-    def slot_at(self, half: int, slots: int) -> tuple[int, int]:
-        """The tree that has this half of a job of so many slots, and which it is there."""
-        thread, own = to_thread(half, slots, self.threads)
-        trees = len(self.trees.roots) // self.threads
-        tree, there = to_aggregator(own, trees)
-        return thread * trees + tree, there
-
-    def pool_at(self, place: int, slots: int) -> int:
-        """How many slots a job of so many has at that place, or would have if it were on the way."""
-        own = slots_of(place // self.switches, slots, self.threads)
-        return slots_at_each(own, len(self.trees.roots) // self.threads)
-
-    def pools_at(self, switch: int, slots: int) -> int:
-        """The same at all places of that switch."""
-        return sum(self.pool_at(place, slots) for place in self.places(switch))
-
-    @property
-    def capacity(self) -> int:
-        """Slots that one job can have at most."""
-        return len(self.trees.roots) // self.threads * self.layout.slots
-
-    @property
-    def always_needed(self) -> list[int]:
-        """Switches that are a whole tree: each has some of the slots of every job."""
-        return [root for root in self.trees.roots if not self.trees.children(root)]
-
-    def within_reach(self, named: str) -> list[int]:
-        """The switches that a rank says HELLO to, tree after tree: all, or of a tree the one that it has named."""
-        switches: list[int] = []
-        for tree in range(len(self.trees.roots)):
-            every = self.trees.among(range(len(self.addresses)), tree)
-            switches += [switch for switch in every if self.trees.names[switch] == named] or every
-        return switches
-
-    def heard_everywhere(self, heard: Mapping[int, Heard]) -> bool:
-        """In every tree."""
-        return len(heard) == len(self.trees.roots)
-
-    def leads_to_a_switch(self, switch: int, port: int, children: Mapping[int, Heard]) -> bool:
-        """`children`: where each switch with a parent was heard by it."""
-        uplinks = self.trees.uplinks
-        below = (children[child] for child, up in uplinks.items() if up.parent == switch and child in children)
-        return (switch in uplinks and uplinks[switch].port == port) or any(child.port == port for child in below)
-
-
-def find_slots(site: Site, slots: int, pools: Sequence[SlotPool], switches: Iterable[int]) -> dict[int, SlotRange]:
+def find_slots(site: Site, slots: int, pools: Mapping[int, SlotPool], switches: Iterable[int]) -> dict[int, SlotRange]:
     """A free range at each of these places for a job of so many slots. Raises PoolFull, which names the switch."""
     wanted: dict[int, list[int]] = {}
     for place in switches:
@@ -106,9 +29,9 @@ def find_slots(site: Site, slots: int, pools: Sequence[SlotPool], switches: Iter
     for switch, places in wanted.items():
         counts = [site.pool_at(place, slots) for place in places]
         try:
-            first = pools[switch].find(sum(counts)).first  # in a row
+            first = pools[site.number(switch)].find(sum(counts)).first  # in a row
         except PoolFull as error:
-            where = f" at the switch {site.addresses[switch]}" if len(pools) > 1 else ""
+            where = f" at the switch {site.addresses[switch]}" if site.switches > 1 else ""
             raise PoolFull(f"{error}{where}") from None
         for place, count in zip(places, counts, strict=True):
             ranges[place] = SlotRange(first, count)
@@ -116,16 +39,23 @@ def find_slots(site: Site, slots: int, pools: Sequence[SlotPool], switches: Iter
     return ranges
 
 
-def check_room(site: Site, slots: int, pools: Sequence[SlotPool]) -> None:
+def check_room(site: Site, slots: int, pools: Mapping[int, SlotPool]) -> None:
     """Raises PoolFull where in some tree no switch has room for a job of so many slots."""
     for tree in range(len(site.trees.roots) // site.threads):
-        roomiest = max(site.trees.among(range(len(pools)), tree), key=lambda switch: pools[switch].longest)
+        among = site.trees.among(range(site.switches), tree)
+        roomiest = max(among, key=lambda switch: pools[site.number(switch)].longest)
         find_slots(site, slots, pools, site.places(roomiest))
 
 
 def on_the_way(site: Site, job: Job) -> list[int]:
     """The switches that take part, when all ranks have been heard. Raises Misplaced."""
     return [node.switch for tree in range(len(site.trees.roots)) for node in _nodes(site, job, tree)]
+
+
+def below(site: Site, job: Job, at: int) -> list[str]:
+    """Names of the switches that send to this one, each in its place after the ranks there."""
+    [node] = [node for node in _nodes(site, job, site.trees.tree(at)) if node.switch == at]
+    return [site.trees.names[child] for child in node.children]
 
 
 def _nodes(site: Site, job: Job, tree: int) -> list[Node]:
@@ -151,11 +81,11 @@ def check_kept(site: Site, job: Job) -> None:
             raise ValueError(f"slots={job.slots}, of which {taken.count} at each switch")
 
 
-def place(site: Site, job: Job, children: Mapping[int, Heard], hosts: Sequence[Hosts]) -> dict[int, Placement]:
-    """What each switch that takes part is told, by its number. Raises Misplaced.
+def place(site: Site, job: Job, children: Mapping[int, Heard], hosts: Mapping[int, Hosts]) -> dict[int, Placement]:
+    """What each switch that takes part is told, by its place. Raises Misplaced.
 
-    `children`: where each switch with a parent was heard by it. `hosts`: of each switch; the job's are claimed,
-    and so are its slots.
+    `children`: where each switch with a parent was heard by it. `hosts`: by the controller's numbers of switches; the
+    job's are claimed, and so are its slots.
     """
     children = {place: heard for switch, heard in children.items() for place in site.places(switch)}
     placements = {}
@@ -183,7 +113,7 @@ def place(site: Site, job: Job, children: Mapping[int, Heard], hosts: Sequence[H
                 (*workers, *below),
                 len(node.children),
                 _parent(site, node, by_switch),
-                (*hosts[switch].learned_for(number), *((child.sender.mac, child.port) for child in below)),
+                (*hosts[site.number(switch)].learned_for(number), *((child.sender.mac, child.port) for child in below)),
                 job.abort_secret,
             )
     if len(groups) > 1:
@@ -201,7 +131,7 @@ def _parent(site: Site, node: Node, by_switch: Mapping[int, Node]) -> Parent | N
 
 def told_when_ready(site: Site, job: Job, member: Member) -> pb.Ready:
     """What that rank is told then. Where every rank sends for itself to every switch, no places are."""
-    told = pb.Ready(hosts=job.hosts, answers=True)
+    told = pb.Ready(hosts=job.hosts, answers=True, report_s=interval(job.world_size))
     shared = len(job.workers) < job.world_size
     if shared:
         told.leaders.extend(job.leaders.values())

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -54,6 +55,21 @@ class SlotPool:
                 return SlotRange(part.first, count)
         in_a_row = "" if self.longest == self.free else f", {self.longest} of them in a row"
         raise PoolFull(f"{count} slots asked, {self.free} of {self.slots} free{in_a_row}")
+
+    def without(self, counts: Iterable[int]) -> SlotPool:
+        """As it looks to who has to leave free ranges of these lengths, which are those at its end; where none is so
+        long, as many slots as there are."""
+        seen = SlotPool(self.slots)
+        seen._free, seen._taken = list(self._free), set(self._taken)
+        for count in counts:
+            fits = [part for part in seen._free if part.count >= count]
+            for part in fits[-1:] or sorted(seen._free, key=lambda part: -part.count):
+                taken = min(count, part.count)
+                seen.take(SlotRange(part.end - taken, taken))
+                count -= taken
+                if not count:
+                    break
+        return seen
 
     def take(self, wanted: SlotRange) -> None:
         """That range and no other. Raises ValueError where some of it is not free."""

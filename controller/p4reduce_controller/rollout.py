@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from enum import Enum
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from p4reduce_controller.clock import in_time
 from p4reduce_controller.job import Job
 from p4reduce_controller.resets import time_for
 from p4reduce_controller.tasks import Interrupted, apart, first_of
+from p4reduce_controller.tracing import Traces
 
 log = logging.getLogger(__name__)
 
@@ -66,14 +67,16 @@ class Rollout:
     def __init__(
         self,
         job: Job,
-        switches: Sequence[Aggregator],
+        switches: Mapping[int, Aggregator],
         progress: Progress,
         stopping: asyncio.Event,
         stage: Stage = Stage.INSTALLING,
+        traces: Traces | None = None,
     ) -> None:
         """`stopping`: once it is set, switches that are away are not waited for."""
+        self._traces = traces or Traces()
         self.stage = stage
-        self._job = job
+        self.job = job
         self._switches = switches
         self._progress = progress
         self._stopping = stopping
@@ -99,18 +102,18 @@ class Rollout:
         gone = await asyncio.gather(*[self._remove_from(*one) for one in self._places()])
         if all(gone):
             self._enter(Stage.REMOVED)
-            self._progress.freed(self._job)
+            self._progress.freed(self.job)
         else:
             self._enter(Stage.ABANDONED)
 
     def _enter(self, stage: Stage) -> None:
         if stage not in NEXT[self.stage]:
-            raise RuntimeError(f"job {self._job.name!r} is {self.stage.value}, and cannot become {stage.value}")
+            raise RuntimeError(f"job {self.job.name!r} is {self.stage.value}, and cannot become {stage.value}")
         self.stage = stage
 
     def _places(self) -> list[tuple[Aggregator, Placement]]:
-        count = len(self._switches)
-        return [(self._switches[at % count], placement) for at, placement in self._job.placements.items()]
+        number = self.job.site.number
+        return [(self._switches[number(at)], placement) for at, placement in self.job.placements.items()]
 
     # On.
 
@@ -121,27 +124,32 @@ class Rollout:
             return
         if why := "; ".join(filter(None, problems)):
             self._enter(Stage.FAILED)
-            self._progress.failed(self._job, why)
+            self._progress.failed(self.job, why)
         else:
             self._enter(Stage.INSTALLED)
-            self._progress.installed(self._job)
+            self._progress.installed(self.job)
 
     async def _install_on(self, switch: Aggregator, placement: Placement) -> str:
         """Returns what went wrong, or ""."""
         try:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await in_time(first_of(switch.wait_connected(), self._ending.wait()), CONNECT_WAIT)
-            if not self.ending:
-                await _in_time(switch, "installing it", switch.install(placement))
-            if not self.ending:  # one job's slots are reset after another's, so all of the switch's at most
-                limit = STEP_TIMEOUT + time_for(switch.layout.slots)
-                await _in_time(switch, "resetting its slots", switch.reset(placement), limit)
+            with self._traces.step(self.job, "switch", switch=switch.target):
+                await self._put_on(switch, placement)
         except SwitchError as error:
             return str(error)
         except Exception as error:  # or its ranks would wait for it
-            log.exception("installing job %r at the switch at %s", self._job.name, switch.target)
+            log.exception("installing job %r at the switch at %s", self.job.name, switch.target)
             return f"the switch at {switch.target} cannot be set up for it: {type(error).__name__}: {error}"
         return ""
+
+    async def _put_on(self, switch: Aggregator, placement: Placement) -> None:
+        with contextlib.suppress(asyncio.TimeoutError):
+            await in_time(first_of(switch.wait_connected(), self._ending.wait()), CONNECT_WAIT)
+        if not self.ending:
+            await _in_time(switch, "installing it", switch.install(placement))
+        if not self.ending:  # one job's slots are reset after another's, so all of the switch's at most
+            limit = STEP_TIMEOUT + time_for(switch.layout.slots)
+            with self._traces.step(self.job, "reset"):
+                await _in_time(switch, "resetting its slots", switch.reset(placement), limit)
 
     # Off.
 
@@ -150,7 +158,7 @@ class Rollout:
         fenced = await self._insist(switch, "fencing it", lambda: switch.fence(placement))
         abort = self._packet()
         # Where a switch is away, ranks shall hear that first, from the service.
-        if abort is not None and placement.has_ranks and not any(one.problem for one in self._switches):
+        if abort is not None and placement.has_ranks and not any(one.problem for one in self._switches.values()):
             worker = abort.rank if abort.HasField("rank") else None
             try:
                 await _in_time(switch, "an ABORT", switch.abort(placement, worker, abort.reason))
@@ -164,7 +172,7 @@ class Rollout:
         abort = self._abort
         if abort is None or abort.mismatch:
             return None
-        return abort if abort.HasField("rank") or not self._job.away else None
+        return abort if abort.HasField("rank") or not self.job.away else None
 
     async def _insist(self, switch: Aggregator, doing: str, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Until it is done: a slot range with entries left must not be given to another job.
@@ -176,14 +184,16 @@ class Rollout:
                 await _in_time(switch, doing, work())
                 return True
             except SwitchUnavailable:
+                if switch.given_up:
+                    return True
                 if self._stopping.is_set():
                     return False
                 await first_of(switch.wait_connected(), self._stopping.wait())
             except (Interrupted, SwitchError) as error:
-                log.warning("taking job %r off the switch at %s: %s", self._job.name, switch.target, error)
+                log.warning("taking job %r off the switch at %s: %s", self.job.name, switch.target, error)
                 await asyncio.sleep(RETRY)
             except Exception:
-                log.exception("taking job %r off the switch at %s", self._job.name, switch.target)
+                log.exception("taking job %r off the switch at %s", self.job.name, switch.target)
                 await asyncio.sleep(RETRY)
 
 

@@ -5,58 +5,134 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from p4reduce_controller.audit import Audit, note_job
+from p4reduce_controller.election import Election
+from p4reduce_controller.gate import Gate
 from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.listening import ServiceConfig
+from p4reduce_controller.listening import ListenError, ServiceConfig
 from p4reduce_controller.program import Program, load_schema
-from p4reduce_controller.schema import SettingsError
+from p4reduce_controller.quotas import Tenancy
 from p4reduce_controller.service import Service
 from p4reduce_controller.settings import Settings, read
+from p4reduce_controller.specs import SwitchSpec, specs_of
 from p4reduce_controller.startup import LATECOMERS, start_switches
 from p4reduce_controller.state import StateFile
+from p4reduce_controller.store import Store
 from p4reduce_controller.switch import P4RuntimeSwitch
+from p4reduce_controller.tracing import configured
+from p4reduce_controller.users import UsersFile
+
+BIND_AGAIN = 2.0  # seconds, for a port that we have just given back
+TURN_LATECOMERS = 0.5  # instead of `LATECOMERS`, as ranks wait
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """Who is let in, and what is written of it. `gate`: None where there are no users."""
+
+    audit: Audit
+    gate: Gate | None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Entrance:
+        """Raises SettingsError."""
+        audit = Audit(Path(settings.audit_log) if settings.audit_log else None)
+        users = UsersFile(Path(settings.users), settings.token()) if settings.users else None
+        return cls(audit, Gate(users, audit) if users is not None else None)
+
+    def close(self) -> None:
+        self.audit.close()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Of one of several controllers: what an earlier one has kept, where it listens, why it may not take switches, and
+    who is let in.
+
+    `release` gives up the port there.
+    """
+
+    state: Store
+    entrance: Entrance
+    config: ServiceConfig
+    term: int
+    bar: Callable[[], str]
+    release: Callable[[], Awaitable[None]]
 
 
 @asynccontextmanager
-async def running(settings: Settings, switch_timeout: float) -> AsyncIterator[Service]:
+async def running(settings: Settings, switch_timeout: float, turn: Turn | None = None) -> AsyncIterator[Service]:
     """A controller that serves. Raises SettingsError, PipelineError, StateError, SwitchError, ListenError or OSError.
 
-    With a state file its jobs outlive it, unless the service is told not to keep them.
+    With a state file its jobs outlive it, unless the service is told not to keep them. With a `turn` they do anyway.
     """
-    config = _service_config(settings)
+    config = turn.config if turn else service_config(settings)
     program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None, settings.mtu))
-    configs, trees = settings.switch_configs(), settings.trees()
-    tls = settings.switch_tls()
-    switches = [P4RuntimeSwitch(one, program, settings.election, tls) for one in configs]
+    specs, trees, tls = specs_of(settings), settings.trees(), settings.switch_tls()
+    election = settings.election
+    if turn:
+        election = Election(election.rank, take_over=True, term=turn.term, bar=turn.bar)
+
+    def make(spec: SwitchSpec, *, first: bool = False) -> P4RuntimeSwitch:
+        return P4RuntimeSwitch(spec.config, program, election if first else replace(election, take_over=False), tls)
+
+    switches = [make(spec, first=True) for spec in specs]
     async with AsyncExitStack() as ends:  # each comes about whatever the others raise, the last one here first
-        state = ends.enter_context(closing(StateFile(Path(settings.state)))) if settings.state else None
+        state: Store | None = turn.state if turn else None
+        if settings.state:
+            state = ends.enter_context(closing(StateFile(Path(settings.state))))
+        entrance = turn.entrance if turn else ends.enter_context(closing(Entrance.of(settings)))
+        audit, gate = entrance.audit, entrance.gate
         jobs = Jobs(
             program.layout,
             [switch.address for switch in switches],
             trees=trees,
-            fixed=[one.fixed for one in configs],
+            fixed=[spec.config.fixed for spec in specs],
             rejoin_time=settings.rejoin_time,
             default_slots=settings.slots,
             returns=state is not None,
-            absence=lambda number: switches[number].absence,
+            absence=lambda number: service.fabric.absence(number),
+            tenancy=Tenancy(gate.users.book.policy) if gate is not None else None,
+            note=partial(note_job, audit),
         )
-        service = Service(switches, jobs, config, state)
-        service.bind()
-        for switch in reversed(switches):
-            ends.push_async_callback(_close, switch, service)
+        traces = configured()
+        ends.push_async_callback(asyncio.to_thread, traces.close)
+        service = Service(switches, jobs, config, state, gate, audit, traces)
+        if turn:
+            await turn.release()
+        await _bind(service, BIND_AGAIN if turn else 0.0)
+        ends.push_async_callback(service.fabric.close, lambda: service.has_kept_jobs)
         ends.push_async_callback(service.close)
-        await ends.enter_async_context(_metrics(settings.metrics, service))
+        await ends.enter_async_context(_web(settings, service, gate))
         service.restore()
-        await start_switches(switches, service, switch_timeout)
-        await service.find_children(min(switch_timeout, LATECOMERS))
+        latecomers = TURN_LATECOMERS if turn else LATECOMERS
+        await start_switches(switches, service, switch_timeout, latecomers)
+        await service.find_children(min(switch_timeout, latecomers))
+        service.open(settings, make, specs)
         await service.start()
         yield service
 
 
-def _service_config(settings: Settings) -> ServiceConfig:
+async def _bind(service: Service, again: float) -> None:
+    deadline = time.monotonic() + again
+    while True:
+        try:
+            service.bind()
+            return
+        except ListenError:
+            if time.monotonic() >= deadline:
+                raise
+            await asyncio.sleep(0.05)
+
+
+def service_config(settings: Settings) -> ServiceConfig:
     return ServiceConfig(
         listen=settings.listen,
         token=settings.token(),
@@ -67,12 +143,13 @@ def _service_config(settings: Settings) -> ServiceConfig:
     )
 
 
-async def _close(switch: P4RuntimeSwitch, service: Service) -> None:
-    await switch.close(keep=service.has_kept_jobs)
-
-
-async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Service], None]) -> None:
-    """Serves until SIGINT or SIGTERM.
+async def run(
+    settings: Settings,
+    switch_timeout: float,
+    on_ready: Callable[[Service], None],
+    again: Callable[[], Settings] | None = None,
+) -> None:
+    """Serves until SIGINT or SIGTERM. At SIGHUP, `again` reads the settings anew, for the switches among them.
 
     Jobs that a state file has carry on after SIGTERM, but not after SIGINT. Raises what the service failed with.
     """
@@ -89,6 +166,8 @@ async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Ser
                 task.cancel()
 
             handle(signal.SIGINT, end_jobs_too)
+            if again is not None:
+                handle(signal.SIGHUP, service.read_again, again)
             on_ready(service)
             await service.over.wait()
             assert service.failure is not None
@@ -98,18 +177,30 @@ async def run(settings: Settings, switch_timeout: float, on_ready: Callable[[Ser
 
 
 @asynccontextmanager
-async def _metrics(listen: str, service: Service) -> AsyncIterator[None]:
-    if not listen:
+async def _web(settings: Settings, service: Service, gate: Gate | None) -> AsyncIterator[None]:
+    if not settings.metrics and not settings.page:
         yield
         return
     from p4reduce_controller.metrics import Metrics
+    from p4reduce_controller.watch import Watch
+    from p4reduce_controller.web import Web, WebConfig
 
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit():
-        raise SettingsError(f"--metrics {listen}: HOST:PORT is accepted, as 127.0.0.1:9090")
-    metrics = Metrics(service.status)
+    config = WebConfig(
+        page=settings.page,
+        metrics=settings.metrics,
+        token=settings.token(),
+        certificate=settings.tls_cert,
+        key=settings.tls_key,
+        insecure=settings.insecure,
+    )
+    watch = Watch(service.status, service.reports.ports)
+    service.telemetry.registry.register(Metrics(lambda: watch.latest))
+    web = Web(config, watch, service.telemetry.registry, service, gate)
     try:
-        await metrics.start(host, int(port))
+        await web.start()
+        service.page, service.metrics = web.page, web.metrics
+        watch.start()
         yield
     finally:
-        await metrics.close()
+        await watch.close()
+        await web.close()

@@ -7,7 +7,8 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import grpc
@@ -15,50 +16,83 @@ import grpc.aio
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce_controller.access import ANYONE, Caller
 from p4reduce_controller.admission import LONGEST_NAME
 from p4reduce_controller.aggregator import Aggregator, Direction, Heard, Listener, SwitchError, SwitchUnavailable
+from p4reduce_controller.audit import Audit
 from p4reduce_controller.clock import Clock
 from p4reduce_controller.effects import Answer, Install, Look, Remove, Tell
+from p4reduce_controller.fabric import Fabric, Means
+from p4reduce_controller.gate import Gate, Refused
 from p4reduce_controller.hosts import problem_of
 from p4reduce_controller.job import Job, State
 from p4reduce_controller.jobs import BROKEN, Jobs
 from p4reduce_controller.listening import ServiceConfig, bound_server
+from p4reduce_controller.logs import about
 from p4reduce_controller.looking import look
-from p4reduce_controller.state import StateError, StateFile
+from p4reduce_controller.operations import Operations
+from p4reduce_controller.reports import Reports
+from p4reduce_controller.seen import seen_by
+from p4reduce_controller.settings import Settings
+from p4reduce_controller.specs import SwitchSpec
+from p4reduce_controller.state import StateError
+from p4reduce_controller.state_names import Setup
 from p4reduce_controller.status import status_of
-from p4reduce_controller.streams import Context, ProtocolError, Stream
+from p4reduce_controller.store import Store
+from p4reduce_controller.streams import Context, NotServing, ProtocolError, Stream
 from p4reduce_controller.supervisor import Supervisor
 from p4reduce_controller.tasks import Interrupted, Tasks, apart
+from p4reduce_controller.telemetry import Telemetry
+from p4reduce_controller.tracing import Traces
 
 log = logging.getLogger(__name__)
 
 TICK = 0.1
+LAST_SAVE = 2.0  # seconds, for a controller that ends
+READ_USERS = 10  # ticks between looks at the users file
+KEEP_USE = 600  # ticks between writings of what tenants have used; jobs that run are charged without these
 LOOK_AFTER = 0.5  # seconds from a rank's question to the look, so that ranks cannot keep the switches busy
 
 
-class Service(rpc.JobsServicer):
+class Service(Operations, rpc.JobsServicer):
     """`over` is set when it cannot go on, for the reason that is in `failure`.
 
-    With a state file, jobs that are ready outlive the service while `keeps_jobs` holds, for the next one to `restore`.
+    With a store, jobs that are ready outlive the service while `keeps_jobs` holds, for the next one to `restore`.
     """
 
     def __init__(
-        self, switches: Sequence[Aggregator], jobs: Jobs, config: ServiceConfig, state: StateFile | None = None
+        self,
+        switches: Sequence[Aggregator],
+        jobs: Jobs,
+        config: ServiceConfig,
+        state: Store | None = None,
+        gate: Gate | None = None,
+        audit: Audit | None = None,
+        traces: Traces | None = None,
     ) -> None:
+        """`gate`: without it, everyone who has the one token is the operator."""
+        super().__init__()
         self.keeps_jobs = state is not None
         self.over = asyncio.Event()
         self.failure: BaseException | None = None
-        self.listen = ""
-        self._switches = tuple(switches)
+        self.listen = self.page = self.metrics = ""  # where that is served, once it is
+        self.telemetry = Telemetry()
+        self._traces = traces or Traces()
+        self.reports = Reports()
+        self.fabric = Fabric(switches, jobs)
+        self._switches: Mapping[int, Aggregator] = self.fabric.switches
         self._jobs = jobs
         self._config = config
         self._state = state
+        self._gate = gate
+        self._audit = audit or Audit()
         self._server: grpc.aio.Server | None = None
         self._serves = False
         self._tasks = Tasks(self._fail)
-        self._supervisor = Supervisor(self._switches, self, self._tasks)
+        self._supervisor = Supervisor(self._switches, self, self._tasks, self._traces)
         self._hellos: dict[int, int] = {}  # nonce -> the switch with a parent that has not been heard yet
         self._clock = Clock()
+        self._lost_in_doubt: list[tuple[Stream, str]] = []
 
     # Its own life.
 
@@ -66,26 +100,43 @@ class Service(rpc.JobsServicer):
         """Takes up the jobs of an earlier service, before the switches are started. Raises StateError."""
         if self._state is None:
             return
-        jobs, children = self._state.load(self._switches, self._jobs.site.trees, self._clock())
+        jobs, children = self._state.load(Setup(self._switches, lambda: self._jobs.site), self._clock())
         try:
             self._jobs.restore(jobs, children)
+            self._jobs.tenancy.take_up(self._state.use, jobs, self._clock())
         except ValueError as error:
             raise self._state.refusal(str(error)) from None
         for job in jobs:
             for at, placement in job.placements.items():
-                self._switches[at % len(self._switches)].expect(placement)
+                self._switches[job.site.number(at)].expect(placement)
             self._supervisor.resume(job)
             log.info("job %r (%d.%d) carries on: %d ranks", job.name, job.number, job.generation, job.world_size)
 
     @property
     def has_kept_jobs(self) -> bool:
         """Once it is closed: jobs carry on, and the switches have to leave them as they are."""
-        return self.keeps_jobs and bool(self._jobs.live)
+        return self.keeps_jobs and (bool(self._jobs.live) or (self._state is not None and self._state.shared))
 
     def bind(self) -> None:
         """Takes the port, and does not serve there yet. Raises ListenError."""
-        self._server, self.listen = bound_server(self._config)
+        self._server, self.listen = bound_server(self._config, self._gate, [self.telemetry])
         rpc.add_JobsServicer_to_server(self, self._server)
+
+    @property
+    def unready(self) -> str:
+        """Why no job can be served now, or ""."""
+        if self.failure is not None:
+            return f"the service has failed: {type(self.failure).__name__}"
+        if self._supervisor.stopping.is_set():
+            return "the controller is being stopped"
+        if not self._serves:
+            return "the controller is being started"
+        if self.doubt:
+            return f"another controller may serve: {self.doubt}"
+        switches = self._switches.values()
+        if all(switch.problem for switch in switches):
+            return "; ".join(f"the switch at {switch.target}: {switch.state}" for switch in switches)
+        return ""
 
     async def start(self) -> None:
         """After `bind`. Each switch must have been started, with `listener` of its index."""
@@ -102,22 +153,43 @@ class Service(rpc.JobsServicer):
         self._jobs.abort_all(pb.CONTROLLER_STOPPED, "the controller was stopped", but_ready=self.keeps_jobs)
         self._carry_out()
         await self._supervisor.settle()
+        if self._serves and self._state is not None and not self.doubt:
+            await self._save_what_is_over(LAST_SAVE)
         if self._server is not None:
             if not self._serves:
                 await self._server.start()  # gRPC gives back no port of a server that was not started
-            await self._server.stop(grace=1.0 if self._serves else None)
+            grace = 0.2 if self._state is not None and self._state.shared else 1.0  # who takes over is not kept waiting
+            await self._server.stop(grace=grace if self._serves else None)
         await self._tasks.close()
 
     async def _tick(self) -> None:
+        ticks = 0
         while not self._supervisor.stopping.is_set():
-            self._jobs.tick(self._clock())
-            self._carry_out()
+            ticks += 1
+            if not self.doubt:
+                for stream, why in self._lost_in_doubt:
+                    self._jobs.lost(stream, why)
+                self._lost_in_doubt.clear()
+                self._jobs.tick(self._clock())
+                self._carry_out()
+                self.fabric.sweep()
+                if ticks % KEEP_USE == 0 and self._gate is not None:
+                    self._tasks.start(self._save_what_is_over(), "state")
+            if ticks % READ_USERS == 0 and self._gate is not None and self._gate.users.refresh():
+                self._jobs.tenancy.policy = self._gate.users.book.policy
+                self._audit.note(ANYONE, "users file read again", "ok")
+            self._traces.keep(self._jobs.live)
             await asyncio.sleep(TICK)
 
     def _fail(self, error: BaseException) -> None:
         """A task has ended that deadlines or a job's slots depend on: without it the service only looks alive."""
         self.failure = self.failure or error
         self.over.set()
+
+    def open(self, settings: Settings, make: Callable[[SwitchSpec], Aggregator], specs: Sequence[SwitchSpec]) -> None:
+        """From now on switches may come and go. `specs`: of those that there are."""
+        self.settings = settings
+        self.fabric.open(Means(make, self.listener, self.find_child, self._tasks), specs)
 
     # What the switches report.
 
@@ -130,51 +202,64 @@ class Service(rpc.JobsServicer):
 
         Those that are not heard in time are logged, and go on with it; jobs that need them are refused meanwhile.
         """
-        trees = self._jobs.site.trees
-        self._hellos = {secrets.randbits(64): child for child in trees.uplinks}
-        self._tasks.start(self._say_hellos(), "uplinks")
+        site = self._jobs.site
+        for child in site.trees.uplinks:
+            self.find_child(site.number(child))
         deadline = self._clock() + timeout
         while any(map(self._can_be_heard, self._hellos.values())) and self._clock() < deadline:
             await asyncio.sleep(TICK)
         for child in filter(self._can_be_heard, self._hellos.values()):
-            uplink = trees.uplinks[child]
+            port, parent = self.fabric.uplink(child)
             log.warning(
                 "no HELLO of the switch %s, sent out of its port %d for %g s, has reached its parent %s at %s",
-                *(trees.names[child], uplink.port, timeout),
-                *(trees.names[uplink.parent], self._switches[uplink.parent].address),
+                *(self.fabric.name(child), port, timeout),
+                *(self.fabric.name(parent), self._switches[parent].address),
             )
+
+    def find_child(self, child: int) -> None:
+        """It has to be heard by its parent from now on, which is another or new."""
+        self._jobs.forget_child(child)
+        self._hellos = {nonce: other for nonce, other in self._hellos.items() if other != child}
+        if not self._hellos:
+            self._tasks.start(self._say_hellos(), "uplinks")
+        self._hellos[secrets.randbits(64)] = child
 
     async def _say_hellos(self) -> None:
         while self._hellos:
             for nonce, child in list(self._hellos.items()):
-                uplink = self._jobs.site.trees.uplinks[child]
-                if self._can_be_heard(child):
+                port, parent = self.fabric.uplink(child)
+                if parent < 0:  # it was removed, or has none any more
+                    self._hellos.pop(nonce, None)
+                elif self._can_be_heard(child):
                     try:
-                        to = self._switches[uplink.parent].address
-                        await apart(self._switches[child].say_hello(uplink.port, to, child % 256, nonce))
+                        to = self._switches[parent].address
+                        await apart(self._switches[child].say_hello(port, to, child % 256, nonce))
                     except (SwitchError, Interrupted) as error:
                         log.info("a HELLO to its parent: %s", error)
             await asyncio.sleep(TICK)
 
     async def _say_hello(self, switch: int, hello: Heard) -> None:
         """In answer to one that was heard there."""
-        with contextlib.suppress(SwitchError, Interrupted):  # the rank asks again
-            await apart(self._switches[switch].say_hello(hello.port, hello.sender, hello.worker, hello.nonce))
+        if (there := self._switches.get(switch)) is not None:
+            with contextlib.suppress(SwitchError, Interrupted):  # the rank asks again
+                await apart(there.say_hello(hello.port, hello.sender, hello.worker, hello.nonce))
 
     def _can_be_heard(self, child: int) -> bool:
         """It and its parent are there."""
-        parent = self._jobs.site.trees.uplinks[child].parent
-        return not self._switches[child].problem and not self._switches[parent].problem
+        _, parent = self.fabric.uplink(child)
+        return parent >= 0 and not self._switches[child].problem and not self._switches[parent].problem
 
     def awaits(self, nonce: int) -> bool:
         """A switch that has not been heard by its parent has it, or a rank of a job."""
         return nonce in self._hellos or self._jobs.awaits(nonce)
 
     def heard(self, switch: int, hello: Heard) -> None:
+        if switch not in self._switches:
+            return  # it was removed meanwhile
         child = self._hellos.get(hello.nonce)
-        if hello.job == 0 and child is not None and self._jobs.site.trees.uplinks[child].parent == switch:
+        if hello.job == 0 and child is not None and self.fabric.uplink(child)[1] == switch:
             if problem := problem_of(hello.sender):
-                log.warning("a HELLO of the switch %s: %s", self._jobs.site.trees.names[child], problem)
+                log.warning("a HELLO of the switch %s: %s", self.fabric.name(child), problem)
                 return
             del self._hellos[hello.nonce]
             self._jobs.child_heard(child, hello)
@@ -183,8 +268,8 @@ class Service(rpc.JobsServicer):
             self._carry_out()
 
     def connected(self, switch: int, lost_jobs: frozenset[int]) -> None:
-        if self._supervisor.stopping.is_set():
-            return  # the next controller will see for itself
+        if self._supervisor.stopping.is_set() or switch not in self._switches:
+            return  # the next controller will see for itself, or nobody needs it any more
         why = f"the switch at {self._switches[switch].target} was restarted and lost the job's state"
         for job in self._jobs.live:
             if any(number in lost_jobs for number, _ in job.numbers):
@@ -193,7 +278,7 @@ class Service(rpc.JobsServicer):
 
     def _switches_away(self) -> str:
         """Said to those who lose a rank, which may have given up because of that."""
-        away = [switch for switch in self._switches if switch.problem]
+        away = [switch for switch in self._switches.values() if switch.problem]
         return "".join(f"; the switch at {switch.address} is away: {switch.problem}" for switch in away)
 
     # Effects.
@@ -204,18 +289,18 @@ class Service(rpc.JobsServicer):
                 assert isinstance(effect.session, Stream)
                 effect.session.tell(effect.message, last=effect.last)
             elif isinstance(effect, Install):
+                self.telemetry.installing(effect.job, self._clock())
+                self._traces.installing(effect.job)
                 self._supervisor.install(effect.job)
             elif isinstance(effect, Answer):
                 self._tasks.start(self._say_hello(effect.switch, effect.hello), "answer")
             elif isinstance(effect, Look):
                 self._tasks.start(self._look(effect.job, effect.half), "look")
             elif isinstance(effect, Remove):
-                try:
-                    self._save()
-                except StateError as error:  # it has a job too many, whose ranks will not come back
-                    log.error("%s", error)
+                self._tasks.start(self._save_what_is_over(), "state")
                 if effect.abort is not None:
-                    log.warning("aborted: %s", effect.abort.message)
+                    log.warning("aborted: %s", effect.abort.message, extra=about(effect.job))
+                    self._traces.settled(effect.job, effect.abort.message)
                 # The ranks are told at once; only the slots have to wait until nothing can reach them.
                 self._supervisor.remove(effect.job, effect.abort)
 
@@ -223,7 +308,7 @@ class Service(rpc.JobsServicer):
         await asyncio.sleep(LOOK_AFTER)
         found = None
         try:
-            found = await look(self._jobs.site, job, half, self._switches)
+            found = await look(job, half, self._switches) if not job.over else None
         except (SwitchError, Interrupted) as error:
             log.info("job %r: what a rank waits for: %s", job.name, error)
         except Exception:  # an answer that cannot be had costs nobody else anything
@@ -231,23 +316,49 @@ class Service(rpc.JobsServicer):
         self._jobs.looked(job, half, found)
         self._carry_out()
 
-    def _save(self, *more: Job) -> None:
-        """Those that are ready, and `more`. Raises StateError."""
+    @property
+    def doubt(self) -> str:
+        """Why another controller may serve by now, or ""."""
+        return self._state.doubt if self._state is not None else ""
+
+    async def _save(self, *more: Job) -> None:
+        """Those that are ready, and those of `more` that are not over meanwhile. Raises StateError."""
         if self._state is not None:
-            ready = [job for job in self._jobs if job.state is State.READY]
-            self._state.save([*ready, *more], self._jobs.children, self._clock())
+
+            def kept() -> list[Job]:
+                return [job for job in self._jobs if job.state is State.READY or (job in more and not job.over)]
+
+            self._state.use = self._jobs.tenancy.to_keep()
+            await self._state.keep(kept, self._jobs.children, self._clock())
+
+    async def _save_what_is_over(self, within: float | None = None) -> None:
+        """Where that fails, a job too many is kept, whose ranks will not come back."""
+        try:
+            await asyncio.wait_for(self._save(), within)
+        except asyncio.TimeoutError:
+            log.error("the jobs that are over may be kept: that took more than %g s", within)
+        except StateError as error:
+            log.error("%s", error)
 
     # How it goes on the switches.
 
     def installed(self, job: Job) -> None:
+        self._tasks.start(self._installed(job), "state")
+
+    async def _installed(self, job: Job) -> None:
         try:
-            self._save(job)  # before any rank knows that it is ready
+            await self._save(job)  # before any rank knows that it is ready
         except StateError as error:
             self.failed(job, str(error))
             return
+        if job.over:
+            return
         self._jobs.installed(job)
+        self.telemetry.installed(job, self._clock())
+        self._traces.settled(job)
         workers = f" as {len(job.workers)} workers" if len(job.workers) < job.world_size else ""
-        log.info("job %r (%d.%d) is ready: %d ranks%s", job.name, job.number, job.generation, job.world_size, workers)
+        text = "job %r (%d.%d) is ready: %d ranks%s"
+        log.info(text, job.name, job.number, job.generation, job.world_size, workers, extra=about(job))
         self._carry_out()
 
     def failed(self, job: Job, why: str) -> None:
@@ -256,21 +367,47 @@ class Service(rpc.JobsServicer):
 
     def freed(self, job: Job) -> None:
         self._jobs.freed(job)
+        self.telemetry.installed(job, self._clock())
 
     # The service.
 
     async def Session(self, _: object, context: Context) -> None:  # type: ignore[override]
-        await Stream(context, self._handle).serve(self._lost)
+        caller = await self._caller(context)
+        try:
+            with self._gate.rank(caller) if self._gate is not None else contextlib.nullcontext():
+                await Stream(context, partial(self._handle, caller)).serve(self._lost)
+        except Refused as error:
+            self._audit.note(caller, "join", str(error), refused=True, peer=context.peer())
+            await context.abort(error.code, str(error))
+        except NotServing as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
-    def _handle(self, stream: Stream, message: pb.ClientMessage, first: bool) -> None:
+    async def _caller(self, context: Any) -> Caller:
+        if self._gate is None:
+            return ANYONE
+        try:
+            return self._gate.caller(context.invocation_metadata())
+        except Refused as error:  # since it was let in
+            await context.abort(error.code, str(error))
+            raise AssertionError from None
+
+    def _handle(self, caller: Caller, stream: Stream, message: pb.ClientMessage, first: bool) -> None:
         now = self._clock()
         kind = message.WhichOneof("message")
+        if first and self.doubt:
+            raise NotServing(f"this controller stands by: {self.doubt}")
         if first and kind == "join":
-            self._jobs.join(stream, message.join, now)
+            if caller.expired:
+                raise ProtocolError("the token has expired; a new one is needed to join")
+            self._jobs.join(stream, message.join, now, caller)
+            if seat := self._jobs.member_at(stream):
+                self._traces.joined(seat[0], seat[1].rank)
         elif first and kind == "rejoin":
-            self._jobs.rejoin(stream, message.rejoin, now)
+            self._jobs.rejoin(stream, message.rejoin, now, caller)
         elif first:
             raise ProtocolError("the first message must be Join or Rejoin")
+        elif kind == "report":
+            self._reported(stream, message.report, now)
         elif kind == "leave":
             self._jobs.leave(stream, now)
         elif kind == "failed":
@@ -280,30 +417,48 @@ class Service(rpc.JobsServicer):
         else:
             raise ProtocolError(f"a {kind or 'message without content'} is not expected after Join")
         self._carry_out()
+        if seat := self._jobs.member_at(stream):
+            seat[1].heard_at = now
+
+    def _reported(self, stream: Stream, report: pb.Report, now: float) -> None:
+        """One that comes when the job is over is nobody's."""
+        if seat := self._jobs.member_at(stream):
+            self.reports.take(*seat, report, now)
 
     def _lost(self, stream: Stream, why: str) -> None:
         if not self._supervisor.stopping.is_set():  # else it was we who ended it
-            self._jobs.lost(stream, (why or BROKEN) + self._switches_away())
+            what = (why or BROKEN) + self._switches_away()
+            if self.doubt:  # it may be with another controller, which is here then
+                self._lost_in_doubt.append((stream, what))
+                return
+            self._jobs.lost(stream, what)
             self._carry_out()
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:  # noqa: ARG002
-        return await self.status()
+        return seen_by(await self._caller(context), await self.status())
 
     async def status(self) -> pb.StatusReply:
         """What there is to know. Counters are missing while their switch is away."""
-        return await status_of(self._jobs, self._switches, self._clock())
+        status = await status_of(self._jobs, self.fabric, self._clock())
+        if self._gate is not None:
+            for tenant in status.tenants:
+                tenant.refusals = self._gate.refusals[tenant.name]
+        return status
 
     async def SetLoss(self, request: pb.SetLossRequest, context: Any) -> pb.SetLossReply:
         if not 0 <= request.rate <= 1:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"rate={request.rate}: 0 to 1 is accepted")
         if not 0 <= request.port < 512:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"port={request.port}: 0 to 511 is accepted")
-        known = [switch.target for switch in self._switches]
+        known = [switch.target for switch in self._switches.values()]
         if request.switch and request.switch not in known:
             reason = f"switch={request.switch[:LONGEST_NAME]!r}: accepted are {', '.join(known)}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         # To its end, even where the caller has gone: what a switch has been told in part nobody knows.
         error = await asyncio.shield(self._tasks.start(self._set_loss(request), "loss"))
+        caller = await self._caller(context)
+        said = {"switch": request.switch, "port": request.port, "rate": request.rate, "peer": context.peer()}
+        self._audit.note(caller, "set loss", str(error or "ok"), **said)
         if error is not None:
             away = isinstance(error, SwitchUnavailable)
             await context.abort(grpc.StatusCode.UNAVAILABLE if away else grpc.StatusCode.INTERNAL, str(error))
@@ -313,7 +468,7 @@ class Service(rpc.JobsServicer):
         directions: tuple[Direction, ...] = ("in", "out")
         excluded = {pb.IN: "out", pb.OUT: "in"}.get(request.direction)
         try:
-            for switch in self._switches:
+            for switch in list(self._switches.values()):
                 if request.switch in ("", switch.target):
                     for direction in directions:
                         if direction != excluded:

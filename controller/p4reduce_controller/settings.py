@@ -15,8 +15,10 @@ from p4reduce_controller.admission import DEFAULT_SLOTS
 from p4reduce_controller.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
 from p4reduce_controller.deadlines import LONGEST_REJOIN_TIME, REJOIN_TIME
 from p4reduce_controller.election import DEFAULT_RANK, HIGHEST_RANK, Election
+from p4reduce_controller.etcd.settings import SHORTEST, parse_store
 from p4reduce_controller.frames import Endpoint, synthetic_mac
 from p4reduce_controller.listening import ServiceConfig, is_loopback
+from p4reduce_controller.logs import FORMATS
 from p4reduce_controller.schema import Range, SettingsError, check, settings_of, spec
 from p4reduce_controller.switch_config import SwitchConfig
 from p4reduce_controller.texts import (
@@ -40,6 +42,7 @@ else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 LONGEST_LEASE = 3600.0
+LONGEST_STORE_LEASE = 60
 MOST_HELLOS = 1_000_000
 
 EXAMPLE = """\
@@ -181,10 +184,25 @@ class Settings:
         ),
     )
     token_file: str = field(default="", metadata=spec("File with a token that callers must show."))
+    users: str = field(
+        default="",
+        metadata=spec("TOML file with users, digests of their tokens, and quotas; read again when it changes."),
+    )
+    audit_log: str = field(
+        default="", metadata=spec("File that says who did what, as JSON lines (default none); with --users.")
+    )
     tls_cert: str = field(default="", metadata=spec("PEM file with the certificate to serve with."))
     tls_key: str = field(default="", metadata=spec("PEM file with its key."))
     insecure: bool = field(default=False, metadata=spec("Serve other hosts without TLS."))
-    metrics: str = field(default="", metadata=spec("HOST:PORT for Prometheus (default off)."))
+    metrics: str = field(
+        default="", metadata=spec("HOST:PORT for Prometheus and for health checks, without a token (default off).")
+    )
+    page: str = field(
+        default="", metadata=spec("HOST:PORT for the status page, behind the token if there is one (default off).")
+    )
+    log_format: str = field(
+        default="text", metadata=spec(f"Of the log on stderr: {' or '.join(FORMATS)} (default {{default}}).")
+    )
     drop_rate: float = field(
         default=0.0,
         metadata=spec(
@@ -226,6 +244,29 @@ class Settings:
             within=Range(0.1, LONGEST_REJOIN_TIME, f"0.1 to {LONGEST_REJOIN_TIME:g} seconds are accepted"),
         ),
     )
+
+    store: str = field(
+        default="",
+        metadata=spec(
+            "etcd://HOST:PORT,HOST:PORT or, with a prefix of its own, etcd://HOST:PORT/PREFIX, for the jobs that run, "
+            "instead of --state, where there are several controllers: one serves, and another goes on where that one "
+            "ends."
+        ),
+    )
+    standby: bool = field(
+        default=False, metadata=spec("With --store: while another controller serves, wait, and take over when it ends.")
+    )
+    store_lease: int = field(
+        default=SHORTEST,
+        metadata=spec(
+            "Seconds after which a controller that etcd does not hear any more is replaced (default {default}).",
+            within=Range(SHORTEST, LONGEST_STORE_LEASE, f"{SHORTEST} to {LONGEST_STORE_LEASE} seconds are accepted"),
+        ),
+    )
+    store_ca: str = field(default="", metadata=spec("Use TLS to etcd, and trust the authorities in this PEM file."))
+    store_cert: str = field(default="", metadata=spec("PEM file with the certificate to show to etcd."))
+    store_key: str = field(default="", metadata=spec("PEM file with its key."))
+    store_insecure: bool = field(default=False, metadata=spec("Use etcd on other hosts without TLS."))
 
     @property
     def names(self) -> list[str]:
@@ -345,14 +386,27 @@ SCHEMA = settings_of(Settings)
 
 def load(file: Path | None, options: Mapping[str, Any]) -> Settings:
     """Settings from the file, where there is one, and the options that are not None. Raises SettingsError."""
-    values: dict[str, Any] = {}
-    if file is not None:
-        try:
-            values = tomllib.loads(read(str(file)).decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SettingsError(f"--config {file}: {error}") from None
+    values = parsed(file, "--config") if file is not None else {}
     values |= {key: value for key, value in options.items() if value is not None}
     return Settings(**check(values, SCHEMA, f"--config {file}"))
+
+
+def parsed(file: Path, option: str) -> dict[str, Any]:
+    """What stands in a TOML file. Raises SettingsError, which names it as the option's."""
+    try:
+        return dict(tomllib.loads(read(str(file)).decode()))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{option} {file}: {error}") from None
+
+
+def check_store(settings: Settings) -> None:
+    """Raises SettingsError."""
+    if settings.standby and not settings.store:
+        raise SettingsError("--standby is accepted with --store, by which it is known who serves")
+    if settings.store and settings.state:
+        raise SettingsError("--state and --store: one of them is accepted")
+    if settings.store:
+        parse_store(settings.store)
 
 
 def read(path: str) -> bytes:

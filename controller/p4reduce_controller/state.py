@@ -13,34 +13,35 @@ import math
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.aggregator import Aggregator, Heard
+from p4reduce_controller.aggregator import Heard
 from p4reduce_controller.deadlines import LONGEST_REJOIN_TIME
 from p4reduce_controller.frames import Endpoint, format_mac, parse_mac
 from p4reduce_controller.job import Job, Member, State
 from p4reduce_controller.numbers import GENERATIONS
 from p4reduce_controller.pools import SlotRange
-from p4reduce_controller.trees import Trees
+from p4reduce_controller.site import GONE, Site
+from p4reduce_controller.state_names import Setup, StateError, of_place, of_site, place_from, site_from, with_names
 
-VERSION = 3
+VERSION = 4
+OLDER = 3  # which is read, too
 
 T = TypeVar("T")
 
 
-class StateError(Exception):
-    """The state file cannot be used; the message says why, and what to do."""
-
-
 class StateFile:
-    """The file of one controller, which has it to itself until it ends, however it ends.
+    """Implements `store.Store`: the file of one controller, which has it to itself until it ends, however it ends.
 
     A file of another version, of other switches or a damaged one is refused, and left as it is.
     """
+
+    shared = False
+    doubt = ""
 
     def __init__(self, path: Path) -> None:
         """Raises StateError: another controller has the file, or there can be none at this place."""
@@ -55,49 +56,40 @@ class StateFile:
         except OSError:
             self._lock.close()
             raise StateError(f"--state {path}: another controller uses it; give each a file of its own") from None
-        self._setup: list[str] = []
+        self._setup: Setup
+        self.use: dict[str, Any] = {}
 
     def close(self) -> None:
         self._lock.close()
 
-    def load(self, switches: Sequence[Aggregator], trees: Trees, now: float) -> tuple[list[Job], dict[int, Heard]]:
+    def load(self, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
         """The jobs, whose ranks have all still to come back, and where switches with a parent were heard by it.
 
-        Raises StateError. `now`: seconds on the clock of the jobs.
+        Raises StateError. `setup`: as it is whenever the file is used. `now`: seconds on the clock of the jobs.
         """
-        self._setup = [_describe(number, switch, trees) for number, switch in enumerate(switches)]
+        self._setup = setup
         try:
             text = self._read()
         except FileNotFoundError:
             self.save([], {}, now)
             return [], {}
         try:
-            root = _Part("the file", json.loads(text))
-            version = root.get("version", int)
-            if version != VERSION:
-                raise StateError(f"it is of version {version}, and this controller reads version {VERSION}")
-            parts = root.parts("jobs")
-            if parts:
-                self._check_setup(root.get("switches", list))
-            heard = root.get("children", dict) if parts else {}
-            children = {
-                _index(number, len(switches)): _heard(_Part(f"child {number}", one)) for number, one in heard.items()
-            }
-            return [_job(part, len(switches), now) for part in parts], children
+            kept = json.loads(text)
+            found = taken_from(kept, self._setup, now)
+            self.use = use_of(kept)
+            return found
         except (StateError, ValueError, RecursionError) as error:
             raise self.refusal(str(error)) from None
 
     def refusal(self, why: str) -> StateError:
         return StateError(f"--state {self.path}: {why}; remove the file to start without its jobs, which then end")
 
+    async def keep(self, jobs: Callable[[], Iterable[Job]], children: Mapping[int, Heard], now: float) -> None:
+        self.save(jobs(), children, now)
+
     def save(self, jobs: Iterable[Job], children: Mapping[int, Heard], now: float) -> None:
         """Replaces the file as a whole, on the disk. Raises StateError; then the file is as it was."""
-        root = {
-            "version": VERSION,
-            "switches": self._setup,
-            "children": {str(number): _of_heard(heard) for number, heard in children.items()},
-            "jobs": [_of_job(job, now) for job in jobs],
-        }
+        root = {**root_of(jobs, children, self._setup, now), "use": self.use}
         new = f"{self.path}.new"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -126,15 +118,42 @@ class StateFile:
         except (OSError, UnicodeDecodeError) as error:
             raise StateError(f"--state {self.path} cannot be read: {error}") from None
 
-    def _check_setup(self, then: list[str]) -> None:
-        if then == self._setup:
-            return
-        gone = [str(one) for one in then if one not in self._setup]
-        new = [one for one in self._setup if one not in then]
-        raise StateError(
-            f"it has jobs that run on other switches than this controller's: it had {'; '.join(gone) or 'no other'}, "
-            f"and now there is {'; '.join(new) or 'no other'}. Start it as it was"
-        )
+
+def root_of(jobs: Iterable[Job], children: Mapping[int, Heard], setup: Setup, now: float) -> dict[str, Any]:
+    """What is kept, as JSON has it. Switches are called by their names."""
+    names = setup.names()
+    return {
+        "version": VERSION,
+        "children": {names[number]: _of_heard(heard) for number, heard in children.items() if number in names},
+        "jobs": [_of_job(job, setup, now) for job in jobs],
+    }
+
+
+def taken_from(kept: object, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
+    """The jobs and children that `root_of` has written. Raises StateError or ValueError."""
+    version = check_version(kept)
+    root = _Part("the state", kept)
+    if not root.parts("jobs"):
+        return [], {}
+    if version == OLDER:
+        root = _Part("the state", with_names(kept, setup))
+    numbers = {name: number for number, name in setup.names().items()}
+    heard = root.get("children", dict)
+    children = {numbers[name]: _heard(_Part(f"child {name}", one)) for name, one in heard.items() if name in numbers}
+    return [_job(part, setup, now) for part in root.parts("jobs")], children
+
+
+def use_of(kept: object) -> dict[str, Any]:
+    """What tenants have used, as `quotas.Tenancy` has written it. Raises StateError."""
+    return _Part("the state", kept).get("use", dict, {})  # which states of earlier releases have not
+
+
+def check_version(kept: object) -> int:
+    """Raises StateError for what `taken_from` cannot read."""
+    version = _Part("the state", kept).get("version", int)
+    if version not in (OLDER, VERSION):
+        raise StateError(f"it is of version {version}, and this controller reads versions {OLDER} and {VERSION}")
+    return version
 
 
 class _Part:
@@ -188,43 +207,38 @@ def _short(value: object) -> str:
     return text if len(text) < 60 else f"{text[:60]}..."
 
 
-def _describe(number: int, switch: Aggregator, trees: Trees) -> str:
-    """All of a switch that must not change while jobs run."""
-    layout, at = switch.layout, switch.address
-    uplink = trees.uplinks.get(number)
-    below = f", below {trees.names[uplink.parent]} by port {uplink.port}" if uplink else ""
-    return (
-        f"{trees.names[number]} at {switch.target}, aggregator {at} ({at.mac}), {layout.lanes} lanes of "
-        f"{layout.block_size} values, {layout.slots} slots{below}"
-    )
-
-
-def _of_job(job: Job, now: float) -> dict[str, Any]:
+def _of_job(job: Job, setup: Setup, now: float) -> dict[str, Any]:
     each = next(iter(job.ranges.values())).count
     return {
+        "site": of_site(job.site, setup, job.holds),
         "name": job.name,
+        "tenant": job.tenant,
+        "user": job.user,
         "number": job.number,
         "generation": job.generation,
         "more_numbers": [list(numbers) for numbers in job.more_numbers],
         "slots": job.slots,
-        "first_slots": {str(switch): taken.first for switch, taken in job.ranges.items()},
+        "first_slots": {of_place(job.site, at): taken.first for at, taken in job.ranges.items()},
         "slots_each": each,
-        "slots_elsewhere": {str(at): taken.count for at, taken in job.ranges.items() if taken.count != each},
+        "slots_elsewhere": {of_place(job.site, at): one.count for at, one in job.ranges.items() if one.count != each},
         "first_seq": job.first_seq,
         "abort_secret": job.abort_secret,
         "rejoin_s": job.rejoin_time,
         "started": time.time() - (now - job.started),
-        "members": [_of_member(member) for _, member in sorted(job.members.items())],
+        "members": [_of_member(member, job.site) for _, member in sorted(job.members.items())],
     }
 
 
-def _job(part: _Part, switches: int, now: float) -> Job:
+def _job(part: _Part, setup: Setup, now: float) -> Job:
+    site = site_from(part.get("site", list), setup)
     more_numbers = tuple(map(_number, part.get("more_numbers", list, [])))  # which files of earlier releases have not
-    places = switches * (1 + len(more_numbers))
-    members = [_member(rank, one, places) for rank, one in enumerate(part.parts("members"))]
+    threads = 1 + len(more_numbers)
+    members = [_member(rank, one, site, threads) for rank, one in enumerate(part.parts("members"))]
     each = part.number("slots_each", 1, 2**16)
-    firsts = _by_place(part, "first_slots", places)
-    counts = dict.fromkeys(firsts, each) | _by_place(part, "slots_elsewhere", places, {})
+    firsts = _by_place(part, "first_slots", site, threads)
+    counts = dict.fromkeys(firsts, each) | _by_place(part, "slots_elsewhere", site, threads, {})
+    if gone := [at for at in [*firsts, *(at for one in members for at in one.heard)] if site.number(at) == GONE]:
+        raise StateError(f"the switch {site.trees.names[gone[0] % site.switches]} is none of this controller's")
     return Job(
         name=part.get("name", str),
         number=part.number("number", 1, 2**16 - 1),
@@ -237,14 +251,18 @@ def _job(part: _Part, switches: int, now: float) -> Job:
         started=now - max(0.0, time.time() - part.seconds("started", 0.0, math.inf)),
         deadline=math.inf,
         abort_secret=part.secret("abort_secret", 2**64 - 1),
+        site=site,
         more_numbers=more_numbers,
+        tenant=part.get("tenant", str, ""),  # which files of earlier releases have not, nor the next
+        user=part.get("user", str, ""),
+        charged=now,
         state=State.READY,
         members={member.rank: member for member in members},
     )
 
 
-def _by_place(part: _Part, key: str, places: int, default: dict[str, int] | None = None) -> dict[int, int]:
-    numbers = {_index(place, places): number for place, number in part.get(key, dict, default).items()}
+def _by_place(part: _Part, key: str, site: Site, threads: int, default: dict[str, int] | None = None) -> dict[int, int]:
+    numbers = {place_from(text, site, threads): number for text, number in part.get(key, dict, default).items()}
     if not all(type(number) is int and number >= 0 for number in numbers.values()):
         raise StateError(f"{key} are {_short(numbers)}, and numbers are accepted")
     return numbers
@@ -259,8 +277,8 @@ def _number(pair: object) -> tuple[int, int]:
     raise StateError(f"more_numbers has {_short(pair)}, and a number and a generation are accepted")
 
 
-def _of_member(member: Member) -> dict[str, Any]:
-    heard = {str(switch): _of_heard(heard) for switch, heard in member.heard.items()}
+def _of_member(member: Member, site: Site) -> dict[str, Any]:
+    heard = {of_place(site, at): _of_heard(heard) for at, heard in member.heard.items()}
     return {
         "switch": member.switch,
         "host": member.host,
@@ -270,7 +288,7 @@ def _of_member(member: Member) -> dict[str, Any]:
     }
 
 
-def _member(rank: int, part: _Part, switches: int) -> Member:
+def _member(rank: int, part: _Part, site: Site, threads: int) -> Member:
     heard = part.get("heard", dict)
     return Member(
         rank=rank,
@@ -280,7 +298,7 @@ def _member(rank: int, part: _Part, switches: int) -> Member:
         switch=part.get("switch", str),
         host=part.get("host", str, ""),  # which files of earlier releases have not, nor the next
         stream=cast("pb.Stream", pb.Stream.Value(part.get("stream", str, "UNSAID"))),
-        heard={_index(number, switches): _heard(_Part("heard", one)) for number, one in heard.items()},
+        heard={place_from(text, site, threads): _heard(_Part("heard", one)) for text, one in heard.items()},
     )
 
 
@@ -298,11 +316,4 @@ def _heard(part: _Part) -> Heard:
     return Heard(part.number("port", 0, 511), sender, job=0, generation=0, worker=0, nonce=0)
 
 
-def _index(text: str, switches: int) -> int:
-    """The number of a switch."""
-    if not (text.isascii() and text.isdigit() and int(text) < switches):
-        raise StateError(f"switch {_short(text)}: 0 to {switches - 1} are accepted")
-    return int(text)
-
-
-__all__ = ["StateError", "StateFile"]
+__all__ = ["StateError", "StateFile", "check_version", "root_of", "taken_from", "use_of"]

@@ -4,36 +4,56 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Aggregator, Direction, SwitchError
+from p4reduce_controller.deadlines import awaited
+from p4reduce_controller.fabric import Fabric
 from p4reduce_controller.job import Job, Member, State
 from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.reports import stragglers
 from p4reduce_controller.tasks import Interrupted, apart
 
+RECENT = 3.0  # seconds that a look into a job's slots is news
+WAITS = {
+    pb.Waiting.JOIN: "to join",
+    pb.Waiting.HELLO: "to be heard by the switches",
+    pb.Waiting.SWITCH: "the switches",
+    pb.Waiting.LEAVE: "to leave",
+}
 PATIENCE = 3.0  # with each switch; who asks waits for 10 s
 
 
-async def status_of(jobs: Jobs, switches: Sequence[Aggregator], now: float) -> pb.StatusReply:
+async def status_of(jobs: Jobs, fabric: Fabric, now: float) -> pb.StatusReply:
     """Counters are missing of a switch that is away or does not answer soon. `now`: on the clock of the jobs."""
-    described = [_switch(number, switch, jobs) for number, switch in enumerate(switches)]
+    switches = dict(fabric.switches)  # others may come and go while these are asked
+    described = [_switch(number, switch, jobs, fabric) for number, switch in switches.items()]
+    running = [_job(job, switches, now) for job in jobs]
+    counted = [_count(switch, one) for switch, one in zip(switches.values(), described, strict=True)]
     return pb.StatusReply(
-        switches=await asyncio.gather(*described),
-        jobs=[_job(job, len(switches), now) for job in jobs],
+        switches=await asyncio.gather(*counted),
+        jobs=running,
         joins=jobs.joins,
         jobs_started=jobs.started,
         jobs_aborted=jobs.aborted,
         jobs_finished=jobs.finished,
+        time_s=time.time(),
+        queue=jobs.queue(now),
+        tenants=jobs.tenants(),
     )
 
 
-async def _switch(number: int, switch: Aggregator, jobs: Jobs) -> pb.Switch:
-    trees = jobs.site.trees
-    uplink = trees.uplinks.get(number)
+def _switch(number: int, switch: Aggregator, jobs: Jobs, fabric: Fabric) -> pb.Switch:
+    _, parent = fabric.uplink(number)
     described = pb.Switch(
-        name=trees.names[number],
-        parent=trees.names[uplink.parent] if uplink else "",
+        number=number,
+        name=fabric.name(number),
+        parent=fabric.name(parent) if parent >= 0 else "",
+        draining=fabric.members[number].draining,
+        leaving=fabric.members[number].leaving,
+        jobs=[job.name for job in jobs.held_at(number)],
         address=switch.target,
         connected=not switch.problem,
         ip=switch.address.ip,
@@ -42,12 +62,19 @@ async def _switch(number: int, switch: Aggregator, jobs: Jobs) -> pb.Switch:
         lanes=switch.layout.lanes,
         block_size=switch.layout.block_size,
         slots=switch.layout.slots,
-        slots_used=jobs.pools[number].used,
+        slots_used=jobs.pool(number).used,
         problem=switch.problem,
         state=switch.state,
     )
-    if uplink and number not in jobs.children and not described.problem:
+    if parent >= 0 and number not in jobs.children and not described.problem:
         described.problem = f"its parent {described.parent} has not heard it"
+    described.rpc_errors.update(switch.counts.rpc_errors)
+    described.cpu_drops.update(switch.counts.cpu_drops)
+    return described
+
+
+async def _count(switch: Aggregator, described: pb.Switch) -> pb.Switch:
+    """With its counters."""
     losses: dict[tuple[int, Direction], int] = {}
     if described.connected:
         try:
@@ -69,36 +96,62 @@ async def _counters(switch: Aggregator) -> tuple[dict[str, int], dict[tuple[int,
     return await switch.outcomes(), await switch.losses()
 
 
-def _job(job: Job, switches: int, now: float) -> pb.Job:
+def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
     leaders = {} if job.state is State.GATHERING else job.leaders
+    places = {number: place for place, number in enumerate(switches)}
+    awaited_for, waited_for = _awaited(job, now)
+    trouble = [(number, switches[number]) for number in sorted(job.holds) if switches[number].problem]
     return pb.Job(
         name=job.name,
+        tenant=job.tenant,
+        user=job.user,
         number=job.number,
         generation=job.generation,
         state=job.state.value,
         world_size=job.world_size,
         pools=[
-            pb.Pool(switch=at % switches, first=taken.first, count=taken.count)
+            pb.Pool(switch=places[job.site.number(at)], first=taken.first, count=taken.count)
             for at, taken in sorted(job.ranges.items())
         ],
         slots=job.slots,
         threads=job.threads,
         age_s=now - job.started,
+        awaited_for=awaited_for,
+        awaited=waited_for,
+        in_trouble=[f"{_name(job, number)} is {switch.state}: {switch.problem}" for number, switch in trouble],
+        left_out=job.left_out,
+        stragglers=stragglers(job, now) if job.state is State.READY else [],
         members=[
             pb.Member(
                 rank=member.rank,
                 leaving=member.leaving,
                 away=member.session is None,
                 leader=leaders.get(member.rank),
-                places=[_place(member, switch) for switch in range(switches)],
+                places=[_place(member, job.site.place_of(number)) for number in switches],
+                report=member.report,
+                rates=member.rates,
+                heard_s=now - member.heard_at if member.heard_at else 0.0,
+                awaiting_s=member.awaiting_s,
             )
             for _, member in sorted(job.members.items())
         ],
     )
 
 
-def _place(member: Member, switch: int) -> pb.Place:
-    heard = member.heard.get(switch)
+def _name(job: Job, number: int) -> str:
+    return job.site.trees.names[job.site.place_of(number) or 0]
+
+
+def _awaited(job: Job, now: float) -> tuple[str, Sequence[int]]:
+    """What others wait for, and for which ranks."""
+    if waits := awaited(job, job.site.for_threads(job.threads)):
+        return WAITS[waits[0].what], waits[0].ranks
+    ranks, then = job.uncounted
+    return ("to send its share", ranks) if ranks and now - then < RECENT else ("", [])
+
+
+def _place(member: Member, switch: int | None) -> pb.Place:
+    heard = member.heard.get(switch) if switch is not None else None
     if heard is None:
         return pb.Place()
     sender = heard.sender

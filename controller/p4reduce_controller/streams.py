@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import grpc.aio
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.limits import Bucket
 
 FIRST_MESSAGE_TIMEOUT = 60.0
+MESSAGES_PER_S = 20.0  # of one rank, which asks every few seconds, where it has reason to
 MOST_UNREAD = 256  # beyond what gRPC takes in advance: whom the job waits for, and little else
 
 Context = grpc.aio.ServicerContext[pb.ClientMessage, pb.ServerMessage]
@@ -18,6 +21,10 @@ Context = grpc.aio.ServicerContext[pb.ClientMessage, pb.ServerMessage]
 
 class ProtocolError(Exception):
     """The client does not speak the service's language; the message says what it hears of that."""
+
+
+class NotServing(Exception):
+    """Another controller may serve now; the message is for the client, which asks again."""
 
 
 class Unread(Exception):
@@ -87,10 +94,13 @@ class Stream:
         try:
             message = await asyncio.wait_for(self._context.read(), FIRST_MESSAGE_TIMEOUT)
             first = True
+            pace = Bucket(MESSAGES_PER_S, time.monotonic())
             # A message may win against the cancellation of the wait for it.
             while not self._over and (first or isinstance(message, pb.ClientMessage)):
                 self._handle(self, message if isinstance(message, pb.ClientMessage) else pb.ClientMessage(), first)
                 first = False
+                while wait := pace.take(time.monotonic()):  # what it sends meanwhile stays with the client
+                    await asyncio.sleep(wait)
                 message = await self._context.read()
         except (ProtocolError, asyncio.TimeoutError) as error:
             text = str(error) or f"no Join came within {FIRST_MESSAGE_TIMEOUT:g} s"

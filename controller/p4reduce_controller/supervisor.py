@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Aggregator
 from p4reduce_controller.job import Job
+from p4reduce_controller.logs import logging_about
 from p4reduce_controller.rollout import Progress, Rollout, Stage
 from p4reduce_controller.tasks import Tasks
+from p4reduce_controller.tracing import Traces
 
 CLOSE_TIMEOUT = 3.0
 
@@ -18,8 +20,9 @@ CLOSE_TIMEOUT = 3.0
 class Supervisor:
     """Nothing that happens to a stream of a rank reaches a rollout: it ends when its job is off the switches."""
 
-    def __init__(self, switches: Sequence[Aggregator], progress: Progress, tasks: Tasks) -> None:
+    def __init__(self, switches: Mapping[int, Aggregator], progress: Progress, tasks: Tasks, traces: Traces) -> None:
         """`tasks`: where the rollouts run."""
+        self._traces = traces
         self.stopping = asyncio.Event()
         self._switches = switches
         self._progress = progress
@@ -50,12 +53,13 @@ class Supervisor:
             await asyncio.wait(ending, timeout=CLOSE_TIMEOUT)
 
     def _start(self, job: Job, stage: Stage) -> None:
-        rollout = Rollout(job, self._switches, self._progress, self.stopping, stage)
+        rollout = Rollout(job, self._switches, self._progress, self.stopping, stage, self._traces)
         task = self._tasks.start(self._run(job.number, rollout), f"job {job.number}.{job.generation}")
         self._rollouts[job.number] = (rollout, task)
 
     async def _run(self, number: int, rollout: Rollout) -> None:
         try:
-            await rollout.run()
+            with logging_about(rollout.job):
+                await rollout.run()
         finally:
             del self._rollouts[number]

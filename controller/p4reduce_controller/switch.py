@@ -23,6 +23,7 @@ from p4reduce_controller.aggregator import (
     SwitchError,
     SwitchUnavailable,
 )
+from p4reduce_controller.control_counts import ControlCounts
 from p4reduce_controller.cpu_channel import CpuChannel
 from p4reduce_controller.desired import DesiredState
 from p4reduce_controller.election import Election, in_words
@@ -30,7 +31,7 @@ from p4reduce_controller.frames import OUTCOMES, Endpoint
 from p4reduce_controller.link import Link, Standing
 from p4reduce_controller.program import Program
 from p4reduce_controller.switch_config import SwitchConfig
-from p4reduce_controller.tasks import Interrupted, Tasks, apart
+from p4reduce_controller.tasks import Interrupted, Tasks, apart, first_of
 
 log = logging.getLogger(__name__)
 
@@ -61,15 +62,25 @@ class P4RuntimeSwitch:
         self._election = election or Election()
         self._take_over = self._election.take_over
         self._desired = DesiredState(config, program, self._linked)
-        self._cpu = CpuChannel(config.target, config.address, program.layout, self._linked, self._heard, self._awaits)
+        self.counts = ControlCounts()
+        self._cpu = CpuChannel(
+            config.target,
+            config.address,
+            program.layout,
+            self._linked,
+            self._heard,
+            self._awaits,
+            self.counts.cpu_drops,
+        )
         self._link: Link | None = None
         self._own_id = 0  # the latest that made us primary
         self._is_backup = False
         self._away_since = time.monotonic()
         self._connected = asyncio.Event()
+        self._given_up = asyncio.Event()
         self._problem = "not connected yet"
         self._listener: Listener | None = None
-        self._tasks = Tasks(self._given_up)
+        self._tasks = Tasks(self._nobody_connects)
 
     @property
     def layout(self) -> Layout:
@@ -151,10 +162,18 @@ class P4RuntimeSwitch:
         await self._tasks.close()
 
     async def wait_connected(self) -> None:
-        await self._connected.wait()
+        await first_of(self._connected.wait(), self._given_up.wait())
+
+    def give_up(self) -> None:
+        self._given_up.set()
+
+    @property
+    def given_up(self) -> bool:
+        return self._given_up.is_set()
 
     def _new_link(self) -> Link:
-        return Link(self.target, self._config.device_id, self._program.schema, self._cpu.on_packet, self._tls)
+        schema, errors = self._program.schema, self.counts.rpc_errors
+        return Link(self.target, self._config.device_id, schema, self._cpu.on_packet, self._tls, errors)
 
     async def _keep_connected(self) -> None:
         failures = 0
@@ -184,6 +203,8 @@ class P4RuntimeSwitch:
             self._is_backup = True
             self._problem = f"another controller, with election id {in_words(standing.election_id)}, is its primary"
             standing = await _vacancy(link, standing)
+        if why := self._election.bar():
+            raise SwitchUnavailable(f"the switch at {self.target} is left to whoever serves: {why}")
         election_id = self._election.id_above(standing.election_id)
         installed = await link.take(election_id)
         self._own_id = election_id
@@ -206,7 +227,7 @@ class P4RuntimeSwitch:
         self._connected.clear()
         return had
 
-    def _given_up(self, error: BaseException) -> None:
+    def _nobody_connects(self, error: BaseException) -> None:
         self._disconnected(f"nobody connects to it any more: {type(error).__name__}: {error}")
 
     def _tell(self, what: Callable[[Listener], None]) -> None:

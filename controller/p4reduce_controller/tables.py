@@ -21,6 +21,10 @@ def show(status: pb.StatusReply, console: Console | None = None) -> None:
         console.print(_jobs(status))
     else:
         console.print("no jobs")
+    if status.queue:
+        console.print(queue(status))
+    if any(tenant.name for tenant in status.tenants):
+        console.print(_tenants(status))
 
 
 def _show_switch(switch: pb.Switch, console: Console) -> None:
@@ -51,7 +55,7 @@ def _jobs(status: pb.StatusReply) -> Table:
     table = Table("job", "number", "state", "slots", "age", "rank", "at", "is")
     for job in status.jobs:
         head = [
-            job.name,
+            f"{job.name}\nof {job.tenant}" if job.tenant else job.name,
             f"{job.number}.{job.generation}",
             _state(job),
             "\n".join(_slots(status, pool) for pool in job.pools),
@@ -70,6 +74,30 @@ def _jobs(status: pb.StatusReply) -> Table:
                 ]
             table.add_row(*head, *row)
             head = [""] * len(head)
+    return table
+
+
+def queue(status: pb.StatusReply) -> Table:
+    """Jobs that have no slots yet."""
+    table = Table("place", "queued job", "tenant", "slots", "ranks", "age", "waits, as")
+    for one in status.queue:
+        ranks = f"{len(one.ranks)} of {one.world_size}"
+        table.add_row(str(one.place), one.name, one.tenant, str(one.slots), ranks, f"{one.age_s:.0f} s", one.why)
+    return table
+
+
+def _tenants(status: pb.StatusReply) -> Table:
+    table = Table("tenant", "jobs", "slots", "slot-hours this month", "priority", "reserved", "refusals")
+    for one in status.tenants:
+        table.add_row(
+            one.name,
+            f"{one.jobs} of {one.most_jobs}" if one.HasField("most_jobs") else str(one.jobs),
+            f"{one.slots} of {one.most_slots}" if one.HasField("most_slots") else str(one.slots),
+            f"{one.slot_hours:.1f}" + (f" of {one.most_slot_hours:g}" if one.HasField("most_slot_hours") else ""),
+            str(one.priority),
+            str(one.reserved_slots or ""),
+            str(one.refusals or ""),
+        )
     return table
 
 

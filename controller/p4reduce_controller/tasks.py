@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
 
+_AGAIN = 15.0  # seconds, longer than what a task does when it is cancelled
+
 T = TypeVar("T")
 
 
@@ -44,6 +46,16 @@ async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def ended(task: asyncio.Future[Any]) -> None:
+    """Cancels it, and returns when it has ended, however it does. Where a cancellation meets the end of what the task
+    waits for, `asyncio.wait_for` forgets it; so it is cancelled until it ends."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=_AGAIN)
+    if not task.cancelled():
+        task.exception()
 
 
 class Tasks:

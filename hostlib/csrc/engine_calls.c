@@ -48,6 +48,11 @@ void p4reduce_progress(p4reduce_engine *engine, char *text, size_t room) {
     snprintf(text, room, "%s", team_look(engine).progress);
 }
 
+void p4reduce_awaited(p4reduce_engine *engine, uint32_t awaited[8]) {
+    const struct snapshot snapshot = team_look(engine);
+    memcpy(awaited, snapshot.awaited, sizeof snapshot.awaited);
+}
+
 void p4reduce_describe(p4reduce_engine *engine, char *text, size_t room) {
     snprintf(text, room, "%s", team_look(engine).link);
 }

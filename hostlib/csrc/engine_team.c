@@ -168,6 +168,7 @@ struct snapshot team_look(p4reduce_engine *engine) {
             all.unanswered = (int32_t)(2 * one->membership.first_slot) + other.unanswered;
         if (other.busy && (!all.busy || (int32_t)(other.oldest - behind) < 0)) {
             memcpy(all.progress, other.progress, sizeof all.progress);
+            memcpy(all.awaited, other.awaited, sizeof all.awaited);
             behind = other.oldest;
             all.busy = true;
         }

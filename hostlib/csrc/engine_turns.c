@@ -90,7 +90,7 @@ static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double
 
 static void take_snapshot(const p4reduce_engine *engine, double now, struct snapshot *snapshot) {
     snapshot->stats = engine->worker->stats;
-    snapshot->stats.seconds = engine->seconds;
+    snapshot->stats.seconds = engine->seconds + (engine->oldest != NULL ? now - engine->busy_since : 0);
     describe_wait(engine, now, snapshot->progress, sizeof snapshot->progress);
     engine->link->describe(engine->link, snapshot->link, sizeof snapshot->link);
     if (engine->host != NULL) {

@@ -60,11 +60,10 @@ static void describe_wait(const p4reduce_engine *engine, char *text, size_t room
 
 void follower_take_snapshot(p4reduce_engine *engine, double now) {
     struct snapshot *snapshot = &engine->snapshot;
-    uint32_t awaited[8];
     snapshot->stats = engine->host->stats;
     snapshot->stats.seconds = engine->seconds + (engine->oldest != NULL ? now - engine->busy_since : 0);
     snapshot->unanswered = -1;
-    describe_wait(engine, snapshot->progress, sizeof snapshot->progress, awaited);
+    describe_wait(engine, snapshot->progress, sizeof snapshot->progress, snapshot->awaited);
     snprintf(snapshot->link, sizeof snapshot->link, "the stream of rank %u, one of its host",
              engine->host->memory.ranks[0]);
 }

@@ -40,8 +40,7 @@ void local_take_snapshot(p4reduce_engine *engine, double now) {
     snapshot->stats = engine->local->stats;
     snapshot->stats.seconds = engine->seconds + (engine->oldest != NULL ? now - engine->busy_since : 0);
     snapshot->unanswered = -1;
-    uint32_t awaited[8];
-    describe_wait(engine, snapshot->progress, sizeof snapshot->progress, awaited);
+    describe_wait(engine, snapshot->progress, sizeof snapshot->progress, snapshot->awaited);
     snprintf(snapshot->link, sizeof snapshot->link, "memory of this host, %s",
              engine->local->segment.readable ? "process_vm_readv" : "copies");
 }

@@ -131,6 +131,10 @@ class Carrier(ABC):
     def progress(self) -> str:
         """What the operations wait for, in words."""
 
+    @abstractmethod
+    def awaited(self) -> tuple[int, ...]:
+        """The ranks that they wait for, as far as known."""
+
     def _remind(self, name: str, since: float, now: float) -> float:
         """Logs what the oldest operation waits for, first after `REMIND_AFTER_S`, then whenever it is twice as old.
 

@@ -73,7 +73,7 @@ class Engine(Carrier):
 
     @property
     def seconds(self) -> float:
-        return self._seconds
+        return self._seconds + (max(0.0, self._clock() - self._busy_since) if self._pending else 0.0)
 
     @property
     def busy(self) -> bool:
@@ -125,6 +125,9 @@ class Engine(Carrier):
 
     def progress(self) -> str:
         return self._describe_wait(self._clock())
+
+    def awaited(self) -> tuple[int, ...]:
+        return self._worker.awaited()
 
     def _wake(self) -> None:
         if self._wake_fd is not None:

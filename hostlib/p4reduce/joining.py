@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from p4reduce import settings
 from p4reduce.backends import (
     check_threads,
     select_backend,
@@ -25,6 +26,7 @@ from p4reduce.local.host import LocalChoice
 from p4reduce.local.host import digest as host_digest
 from p4reduce.protocol import Membership
 from p4reduce.protocol.endings import gone_ahead
+from p4reduce.reporting import Reporter
 from p4reduce.transport import SharedTransport, Switch, Transport
 from p4reduce.transport.rate import rate_toward
 from p4reduce.ways import Ways
@@ -190,6 +192,7 @@ def join_job(
             host=host,
             shares_stream=shares_stream,
             threads=threads,
+            queue=settings.queue(),
         )
         on_admitted()
         ways = Ways(transport, place, membership(place, world_size), interface=interface)
@@ -270,6 +273,7 @@ def take_seat(
         raise
     engine.on_silence = place.session.ask
     engine.on_failure = partial(tell_failure, place.session)
+    place.session.report(Reporter(engine).report)
     if place.session.aborted is not None:  # before there was an engine to tell
         abort(place.session.aborted)
     return Seat(place.session, place.membership, engine, rate_toward(place.switches[0], interface), place.local)

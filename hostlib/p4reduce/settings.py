@@ -18,6 +18,7 @@ from p4reduce.transport import KINDS
 
 TIMEOUT = 1800.0  # seconds; torch.distributed's for Gloo
 MAX_SLOTS = 32768  # the packet's slot field counts 65,536 halves
+LONGEST_QUEUE = 7 * 86400.0  # seconds
 MAX_LINK = 10**18  # bits a second, which ranks tell each other in 64 bits
 _LARGEST_FLOAT32 = 2.0**128 - 2.0**104
 _Choice = TypeVar("_Choice", bound=str)
@@ -79,6 +80,18 @@ def threads(value: int | None) -> int:
     """Of the engine, by default P4REDUCE_THREADS, else 1."""
     called, said = _number_said_by("threads", value, "P4REDUCE_THREADS")
     return integer(called, 1 if said is None else said, 1, MAX_THREADS)
+
+
+def queue() -> float:
+    """Seconds that a rank waits for slots, as P4REDUCE_QUEUE says, else none."""
+    written = os.environ.get("P4REDUCE_QUEUE") or "0"
+    try:
+        said = float(written)
+    except ValueError:
+        said = math.nan
+    if not 0 <= said <= LONGEST_QUEUE:
+        raise ValueError(f"P4REDUCE_QUEUE={written!r}: must be a number of seconds from 0 to {LONGEST_QUEUE:g}")
+    return said
 
 
 def link(value: str | None) -> int:

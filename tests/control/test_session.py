@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from p4reduce.control import client
+from p4reduce.control import client, line
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.client import Session, Tls
@@ -256,7 +256,7 @@ def test_close_ends_stream_and_threads(controller: ScriptedController) -> None:
 def test_close_leaves_no_call_for_the_interpreters_exit(controller: ScriptedController, left: bool) -> None:
     """Where collecting it would wait for ever, if one of gRPC's threads held its lock when all threads were stopped."""
     session = ready(controller)
-    call = weakref.ref(session._call)
+    call = weakref.ref(session._line._call)  # type: ignore[union-attr]
     if left:
         controller.script.send.put(pb.ServerMessage(left=pb.Left()))
         session.leave()
@@ -316,7 +316,7 @@ def test_close_while_the_stream_begins(
         Thread = Slow
         current_thread = staticmethod(threading.current_thread)
 
-    monkeypatch.setattr(client, "threading", Threads)
+    monkeypatch.setattr(line, "threading", Threads)
     waiter = Attempt(lambda: session.join("job", 0, 1))
     assert begun.wait(DEADLINE)
     session.close()

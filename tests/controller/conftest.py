@@ -7,6 +7,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,11 +15,16 @@ import pytest
 
 from p4reduce.control.client import Assigned
 from p4reduce_controller.aggregator import Heard
+from p4reduce_controller.audit import Audit, note_job
 from p4reduce_controller.frames import Endpoint, hello_nonce
+from p4reduce_controller.gate import Gate
 from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.listening import ServiceConfig
+from p4reduce_controller.quotas import Tenancy
 from p4reduce_controller.service import Service
 from p4reduce_controller.state import StateFile
+from p4reduce_controller.tracing import Traces
+from p4reduce_controller.users import UsersFile
 
 from ..dataplane.targets import TARGETS, Target, Unavailable
 from .fake_switch import FakeSwitch
@@ -72,8 +78,14 @@ class Running:
         slots: int = 16,
         switches: int = 1,
         state: Path | None = None,
+        users: Path | None = None,
+        audit: Path | None = None,
+        traces: Traces | None = None,
     ) -> None:
-        """`state`: a file for `start_again` after `crash`."""
+        """`state`: a file for `start_again` after `crash`. `users`: whom the service knows; `audit`: what it writes."""
+        self._users = users
+        self._audit = audit
+        self._traces = traces
         self.loop = loop
         self.mute: set[int] = set()
         self.deaf: set[int] = set()
@@ -93,6 +105,8 @@ class Running:
     async def _start(self, rejoin_time: float) -> None:
         self.state = StateFile(self._path) if self._path else None
         addresses = [switch.address for switch in self.switches]
+        audit = Audit(self._audit)
+        gate = Gate(UsersFile(self._users), audit) if self._users else None
         self.jobs = Jobs(
             self.switch.layout,
             addresses,
@@ -100,8 +114,10 @@ class Running:
             leave_grace=self._leave_grace,
             returns=self._path is not None,
             absence=lambda number: self.switches[number].absence,
+            tenancy=Tenancy(gate.users.book.policy) if gate else None,
+            note=partial(note_job, audit),
         )
-        self.service = Service(self.switches, self.jobs, self._config, self.state)
+        self.service = Service(self.switches, self.jobs, self._config, self.state, gate, audit, self._traces)
         self.service.restore()
         self.service.bind()
         for number, switch in enumerate(self.switches):

@@ -15,6 +15,7 @@ from p4reduce_controller.aggregator import (
     Placement,
     SwitchUnavailable,
 )
+from p4reduce_controller.control_counts import ControlCounts
 from p4reduce_controller.frames import OUTCOMES, Endpoint
 
 
@@ -26,6 +27,7 @@ class FakeSwitch:
         self.address = Endpoint("02:00:7f:00:00:01", "127.0.0.1", 31314 + number)
         self.target = f"fake {number}" if number else "fake"
         self.problem = ""
+        self.counts = ControlCounts()
         self.log: list[str] = []
         self.fail: dict[str, Exception] = {}
         self.resets: list[Placement] = []
@@ -39,6 +41,7 @@ class FakeSwitch:
         self.listener: Listener | None = None
         self.cables: dict[int, list[tuple[FakeSwitch, int]]] = {}  # port -> switches there, and their ports
         self._connected = asyncio.Event()
+        self.given_up = False
         self._expected: dict[int, Placement] = {}
 
     def expect(self, job: Placement) -> None:
@@ -76,7 +79,11 @@ class FakeSwitch:
         self.log.append("keep" if keep else "close")
 
     async def wait_connected(self) -> None:
-        await self._connected.wait()
+        while not (self._connected.is_set() or self.given_up):
+            await asyncio.sleep(0.01)
+
+    def give_up(self) -> None:
+        self.given_up = True
 
     def hear(self, hello: Heard) -> None:
         assert self.listener is not None

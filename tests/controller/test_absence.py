@@ -55,7 +55,7 @@ def test_a_job_over_racks_needs_the_spine() -> None:
 @pytest.mark.parametrize(
     ("trees", "options", "named"),
     [
-        (Trees(["one", "two"]), {}, "two"),  # every job has slots at each
+        (Trees(["one", "two"]), {"switch": "two"}, "two"),
         (TWO_LEAVES, {"switch": "leaf1"}, "leaf1"),
     ],
 )

@@ -37,7 +37,7 @@ async def counted(
             jobs.heard(switch, Heard(1 + rank, sender, told.job, told.generation, rank, told.hello_nonce))
     (install,) = jobs.take_effects()
     assert isinstance(install, Install)
-    return await look(jobs.site, install.job, half, switches)
+    return await look(install.job, half, dict(enumerate(switches)))
 
 
 def test_the_latest_round_of_the_leaves() -> None:

@@ -1,53 +1,96 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from urllib.request import urlopen
-
-import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller import metrics as module
 from p4reduce_controller.metrics import Metrics
+from p4reduce_controller.reports import Traffic
+from p4reduce_controller.watch import Watch
 
-from .conftest import Loop, Running
+from .conftest import Running
 from .ranks import ready, wait_until
+
+
+async def _nothing() -> pb.StatusReply:
+    return pb.StatusReply()
+
+
+def scraped(status: pb.StatusReply, ports: dict[tuple[int, int], Traffic] | None = None) -> set[str]:
+    watch = Watch(_nothing, ports or {})
+    watch.look(status, 1000.0)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Metrics(lambda: watch.latest))
+    return set(generate_latest(registry).decode().splitlines())
+
+
+def job(name: str, ranks: int, state: str = "ready") -> pb.Job:
+    report = pb.Report(bytes_sent=5, packets_sent=4, retransmissions=3, rounds=2, operations=1, busy_s=0.5)
+    members = [pb.Member(rank=rank, report=report, heard_s=1.5, awaiting_s=0.25) for rank in range(ranks)]
+    return pb.Job(name=name, state=state, members=members, slots=8, age_s=9, stragglers=[pb.Straggler(rank=0)])
 
 
 def test_a_scrape_tells_jobs_slots_and_outcomes(running: Running) -> None:
     ready([running.rank(rank, 2) for rank in range(2)])
-    metrics = Metrics(running.service.status)
-    port = running.loop.run(metrics.start("127.0.0.1", 0))
-    try:
-        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-            lines = answer.read().decode().splitlines()
-    finally:
-        running.loop.run(metrics.close())
-    for line in (
+    lines = scraped(running.loop.run(running.service.status()))
+    assert lines >= {
         'p4reduce_switch_connected{switch="fake"} 1.0',
         'p4reduce_slots{switch="fake"} 16.0',
         'p4reduce_slots_used{switch="fake"} 4.0',
         'p4reduce_jobs{state="ready"} 1.0',
+        'p4reduce_queue_length{queue="ranks"} 0.0',
         "p4reduce_ranks 2.0",
         "p4reduce_joins_total 2.0",
         "p4reduce_jobs_aborted_total 0.0",
         'p4reduce_packets_total{outcome="hello",switch="fake"} 7.0',
-    ):
-        assert line in lines
+    }
 
 
-def test_a_status_that_fails_once_is_asked_for_again(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "POLL", 0.02)
-    asked = 0
+def test_jobs_ranks_and_ports_have_series() -> None:
+    switch = pb.Switch(address="s", rpc_errors={"UNAVAILABLE": 2}, cpu_drops={"malformed": 3})
+    lines = scraped(
+        pb.StatusReply(switches=[switch], jobs=[job("a", 2)]), {(0, 7): Traffic(bytes_in=11, packets_out=2)}
+    )
+    assert lines >= {
+        'p4reduce_job_ranks{job_name="a",tenant=""} 2.0',
+        'p4reduce_job_stragglers{job_name="a",tenant=""} 1.0',
+        'p4reduce_rank_bytes_total{direction="sent",job_name="a",rank="1",tenant=""} 5.0',
+        'p4reduce_rank_packets_total{direction="sent",job_name="a",rank="1",tenant=""} 4.0',
+        'p4reduce_rank_retransmissions_total{job_name="a",rank="0",tenant=""} 3.0',
+        'p4reduce_rank_rounds_total{job_name="a",rank="0",tenant=""} 2.0',
+        'p4reduce_rank_awaiting_seconds_total{job_name="a",rank="0",tenant=""} 0.25',
+        'p4reduce_lease_age_seconds{job_name="a",rank="0",tenant=""} 1.5',
+        'p4reduce_port_bytes_total{direction="in",port="7",switch="s"} 11.0',
+        'p4reduce_port_packets_total{direction="out",port="7",switch="s"} 2.0',
+        'p4reduce_switch_rpc_errors_total{code="UNAVAILABLE",switch="s"} 2.0',
+        'p4reduce_cpu_drops_total{reason="malformed",switch="s"} 3.0',
+    }
 
-    async def status() -> pb.StatusReply:
-        nonlocal asked
-        asked += 1
-        if asked == 2:
-            raise ZeroDivisionError("a bug")
-        return pb.StatusReply(joins=asked)
 
-    metrics = Metrics(status)
-    loop.run(metrics.start("127.0.0.1", 0))
-    wait_until(lambda: asked > 3, "the next status")
-    loop.run(metrics.close())
-    assert next(one.samples[0].value for one in metrics.collect() if one.name == "p4reduce_joins") > 2
+def test_what_has_ended_is_dropped_and_no_series_is_there_twice() -> None:
+    """A job that is being taken off its switches may have a successor of its name."""
+    lines = scraped(pb.StatusReply(jobs=[job("a", 2, "aborted"), job("b", 1, "finished"), job("a", 1)]))
+    mine = [line for line in lines if "p4reduce_job_ranks{" in line or 'rank="1"' in line]
+    assert mine == ['p4reduce_job_ranks{job_name="a",tenant=""} 1.0']
+
+
+def test_ranks_beyond_a_number_have_no_series() -> None:
+    assert module.MOST_RANKS * 12 < 30_000
+    lines = scraped(pb.StatusReply(jobs=[job(str(number), 255) for number in range(10)]))
+    assert sum("p4reduce_rank_rounds_total{" in line for line in lines) == module.MOST_RANKS
+    assert f"p4reduce_ranks_left_out {float(2550 - module.MOST_RANKS)}" in lines
+
+
+def test_install_and_join_times_and_calls_are_told(running: Running) -> None:
+    ready([running.rank(rank, 2) for rank in range(2)])
+    assert "p4reduce_install_seconds_count 1.0" in texts(running)
+    assert "p4reduce_join_seconds_count 1.0" in texts(running)
+    for rank in running.ranks:
+        rank.session.close()
+    ended = 'p4reduce_rpcs_total{code="CANCELLED",method="Session"} '
+    wait_until(lambda: any(line.startswith(ended) for line in texts(running)), "a call's end")
+
+
+def texts(running: Running) -> set[str]:
+    return set(generate_latest(running.service.telemetry.registry).decode().splitlines())

@@ -62,6 +62,8 @@ def stable(job: pb.Job) -> pb.Job:
     copy = pb.Job()
     copy.CopyFrom(job)
     copy.ClearField("age_s")
+    for member in copy.members:
+        member.ClearField("heard_s")
     return copy
 
 

@@ -14,13 +14,15 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce_controller import rollout as rollout_module
 from p4reduce_controller import streams
-from p4reduce_controller.aggregator import Heard, Placement, SwitchError
+from p4reduce_controller.aggregator import Heard, Layout, Placement, SwitchError
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job
 from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.listening import ServiceConfig
 from p4reduce_controller.rollout import NEXT, RETRY, Rollout, Stage
 from p4reduce_controller.service import Service
+from p4reduce_controller.site import Site
+from p4reduce_controller.trees import Trees
 
 from .conftest import Loop, Running
 from .fake_switch import FakeSwitch
@@ -254,9 +256,9 @@ def test_a_rank_that_does_not_read_is_ended_by_name(monkeypatch: pytest.MonkeyPa
         told: list[streams.Stream] = []
         said: list[str] = []
 
-        def join(stream: streams.Stream, message: pb.ClientMessage, now: float, join=jobs.join) -> None:  # type: ignore[no-untyped-def]
+        def join(stream: streams.Stream, *what: Any, join=jobs.join) -> None:  # type: ignore[no-untyped-def]
             told.append(stream)
-            join(stream, message, now)
+            join(stream, *what)
 
         monkeypatch.setattr(jobs, "join", join)
         monkeypatch.setattr(jobs, "lost", lambda _, what, lost=jobs.lost: (said.append(what), lost(_, what)))
@@ -288,7 +290,7 @@ def test_every_stage_leads_to_an_end() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(Stage.REMOVED, Stage.REMOVING), (Stage.FAILED, Stage.INSTALLED)])
 def test_a_stage_that_cannot_follow_is_refused(before: Stage, after: Stage) -> None:
-    job = Job("job", 1, 1, 1, 1, {}, 2, 5.0, 0.0, 0.0, 0)
+    job = Job("job", 1, 1, 1, 1, {}, 2, 5.0, 0.0, 0.0, 0, Site(Layout(4, 64, 16), (), Trees([])))
     rollout = Rollout(job, [], Running.__new__(Running), asyncio.Event(), before)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match=f"'job' is {before.value}, and cannot become {after.value}"):
         rollout._enter(after)

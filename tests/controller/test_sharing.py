@@ -14,6 +14,7 @@ from rich.console import Console
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Heard, Placement
+from p4reduce_controller.fabric import Fabric
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, Member
 from p4reduce_controller.looking import look
@@ -25,6 +26,7 @@ from p4reduce_controller.trees import Trees
 from .conftest import Running
 from .fake_switch import FakeSwitch
 from .ranks import ready as all_ready
+from .sites import site_of
 from .test_state import Kept
 from .test_trees import LEAF1, LEAF2, SPINE, TreeDesk
 
@@ -79,12 +81,12 @@ def test_where_each_sends_for_itself_ranks_are_told_what_they_always_were() -> N
     """So are ranks of earlier releases, which say their host, and cannot share a stream."""
     desk = SharingDesk(ONE_SWITCH)
     told = desk.told_ready(desk.job_on(0, 1))
-    assert told == 2 * [pb.Ready(hosts=[0, 1], answers=True)]
+    assert told == 2 * [pb.Ready(hosts=[0, 1], answers=True, report_s=2)]
     old = [desk.come(rank, 3, "h0", stream=pb.UNSAID, name="old") for rank in range(3)]
     for session in old:
         desk.hear_on(session, 0)
     assert ranks_of(desk.installs[0].placements[0]) == [0, 1, 2]
-    assert desk.told_ready(old) == 3 * [pb.Ready(hosts=[0, 0, 0], answers=True)]
+    assert desk.told_ready(old) == 3 * [pb.Ready(hosts=[0, 0, 0], answers=True, report_s=2)]
 
 
 def test_beside_a_rank_of_an_earlier_release_all_send_for_themselves() -> None:
@@ -94,7 +96,7 @@ def test_beside_a_rank_of_an_earlier_release_all_send_for_themselves() -> None:
     sessions = [desk.come(rank, 3, "h0", stream=stream) for rank, stream in enumerate(streams)]
     for session in sessions:
         desk.hear_on(session, 0)
-    assert desk.told_ready(sessions) == 3 * [pb.Ready(hosts=[0, 0, 0], answers=True)]
+    assert desk.told_ready(sessions) == 3 * [pb.Ready(hosts=[0, 0, 0], answers=True, report_s=2)]
 
 
 def test_a_rank_that_keeps_its_stream_is_a_worker_beside_its_host() -> None:
@@ -222,11 +224,11 @@ def test_who_keeps_all_from_sharing_is_named() -> None:
 
 def test_threads_that_keep_all_from_sharing_are_named() -> None:
     """What such ranks say: they would share memory, but no stream."""
-    jobs = {rank: Member(rank, None, 0, host=f"h{rank % 4}", stream=pb.OWN) for rank in range(40)}
-    for rank, member in jobs.items():
+    members = {rank: Member(rank, None, 0, host=f"h{rank % 4}", stream=pb.OWN) for rank in range(40)}
+    for rank, member in members.items():
         host = rank % 4
         member.heard[0] = Heard(5 + host, Endpoint("02:00:00:00:00:01", f"10.0.1.{host}", 5000 + rank), 1, 1, rank, 1)
-    job = Job("wide", 1, 1, 40, 32, {}, 2, 10.0, 0.0, 0.0, 1, members=jobs, more_numbers=((2, 1),))
+    job = Job("wide", 1, 1, 40, 32, {}, 2, 10.0, 0.0, 0.0, 1, site_of(1), members=members, more_numbers=((2, 1),))
     assert how_to_be_fewer(job) == (
         "its 40 ranks are on 4 hosts, and those of one host are one worker if all of the job have threads=1, not 2"
     )
@@ -265,7 +267,7 @@ def test_a_look_finds_the_ranks_that_send() -> None:
 
     async def counted() -> pb.Counted:
         switch._connected.set()
-        return await look(desk.jobs.site, desk.installs[0], 0, [switch])
+        return await look(desk.installs[0], 0, {0: switch})
 
     assert asyncio.run(counted()) == pb.Counted(half=0, seq=6, ranks=[2, 4])
 
@@ -279,7 +281,7 @@ def test_people_see_who_sends_for_whom() -> None:
     async def asked() -> pb.StatusReply:
         switch = FakeSwitch(16)
         switch._connected.set()
-        return await status_of(desk.jobs, [switch], desk.now)
+        return await status_of(desk.jobs, Fabric([switch], desk.jobs), desk.now)
 
     status = asyncio.run(asked())
     gathers, job = sorted(status.jobs, key=lambda one: one.name)

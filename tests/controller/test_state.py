@@ -22,11 +22,13 @@ from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job
 from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.pools import SlotPool, SlotRange
+from p4reduce_controller.site import Site
 from p4reduce_controller.state import StateError, StateFile
+from p4reduce_controller.state_names import Setup
 from p4reduce_controller.trees import Trees, Uplink
 
 from .fake_switch import FakeSwitch, _entries
-from .test_trees import ADDRESSES, LEAF1, LEAF2, TWO_LEAVES, TreeDesk
+from .test_trees import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeDesk
 
 KEY = re.compile(r"^[0-9a-f]{32}$")
 
@@ -55,11 +57,14 @@ class Kept:
         self.file.save(self.desk.jobs, self.desk.jobs.children, self.desk.now)
 
     def load(self) -> list[Job]:
-        return self.file.load(self.switches, self.trees, 1000.0)[0]
+        return self.file.load(self.setup(), 1000.0)[0]
+
+    def setup(self) -> Setup:
+        return Setup(dict(enumerate(self.switches)), lambda: self.desk.jobs.site)
 
     def restored(self) -> Jobs:
         jobs = Jobs(self.desk.jobs.site.layout, ADDRESSES[: len(self.switches)], trees=self.trees, returns=True)
-        jobs.restore(*self.file.load(self.switches, self.trees, 1000.0))
+        jobs.restore(*self.file.load(self.setup(), 1000.0))
         return jobs
 
     def close(self) -> None:
@@ -134,6 +139,10 @@ def test_numbers_and_generations_go_on(kept: Kept) -> None:
     assert numbers.take() == (2, (two.generation + 1) % 65536)
 
 
+def slots(root: dict[str, Any], firsts: dict[str, object]) -> None:
+    root["jobs"][0].update(first_slots=firsts)
+
+
 def replaced(kept: Kept, change: Callable[[dict[str, Any]], object]) -> str:
     """The error of a file that was changed so."""
     kept.job("job", LEAF1, LEAF2)
@@ -153,14 +162,13 @@ def replaced(kept: Kept, change: Callable[[dict[str, Any]], object]) -> str:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda root: root.update(version=1), "it is of version 1, and this controller reads version 3; remove"),
+        (lambda root: root.update(version=1), "it is of version 1, and this controller reads versions 3 and 4; remove"),
         (lambda root: root.pop("version"), "version is None, and int is accepted"),
         (lambda root: root.update(jobs={}), "jobs is {}, and list is accepted"),
         (lambda root: root["jobs"].append(3), "jobs[2] is 3, and an object is accepted"),
-        (lambda root: root["children"].pop("1"), "the switch leaf1 has not been heard by its parent spine"),
-        (lambda root: root["children"].update({"9": {}}), "switch '9': 0 to 2 are accepted"),
-        (lambda root: root["children"]["1"].update(mac="x"), "mac is 'x': MAC address 'x': six"),
-        (lambda root: root["children"]["1"].update(ip="x"), "ip is 'x'"),
+        (lambda root: root["children"].pop("leaf1"), "the switch leaf1 has not been heard by its parent spine"),
+        (lambda root: root["children"]["leaf1"].update(mac="x"), "mac is 'x': MAC address 'x': six"),
+        (lambda root: root["children"]["leaf1"].update(ip="x"), "ip is 'x'"),
         (lambda root: root["jobs"][0].update(number=2), "job number 2: 3 to 4094 are free"),
         (lambda root: root["jobs"][0].update(number=True), "number is True, and int is accepted"),
         (lambda root: root["jobs"][0].update(generation=65536), "generation is 65536, and 0 to 65535 are accepted"),
@@ -168,9 +176,9 @@ def replaced(kept: Kept, change: Callable[[dict[str, Any]], object]) -> str:
         (lambda root: root["jobs"][0].update(name=""), "1 to 200 printable characters"),
         (lambda root: root["jobs"][0].update(members=[]), "world_size=0"),
         (lambda root: root["jobs"][0]["members"][0].update(heard={}), "rank 0 is not at one switch of each of the 1"),
-        (lambda root: root["jobs"][0].update(first_slots={"0": 0, "1": 0, "2": 4}), "slots 4 to 7 are not all free"),
-        (lambda root: root["jobs"][0].update(first_slots={"0": "x"}), "first_slots are {0: 'x'}, and numbers are"),
-        (lambda root: root["jobs"][0].update(first_slots={"2": 0}), "it has slots at other switches than those that"),
+        (lambda root: slots(root, {"0:spine": 0, "0:leaf1": 0, "0:leaf2": 4}), "slots 4 to 7 are not all free"),
+        (lambda root: slots(root, {"0:spine": "x"}), "first_slots are {0: 'x'}, and numbers are"),
+        (lambda root: slots(root, {"0:leaf2": 0}), "it has slots at other switches than those that"),
         (lambda root: root["jobs"][0].update(slots_each=3), "slots=4, of which 3 at each switch"),
         (lambda root: root["jobs"][0].update(slots=99), "slots=99, and the switch has 16"),
         (lambda root: root["jobs"][0].update(rejoin_s=-1.0), "rejoin_s is -1.0, and 0 to 3600 are accepted"),
@@ -181,7 +189,11 @@ def replaced(kept: Kept, change: Callable[[dict[str, Any]], object]) -> str:
             f"jobs[0]: abort_secret is not a number from 0 to {2**64 - 1}; remove",
         ),
         (lambda root: root["jobs"][0].update(abort_secret=2**64), "abort_secret is not a number from 0 to"),
-        (lambda root: root["switches"].pop(), "it has jobs that run on other switches"),
+        (lambda root: slots(root, {"0:leaf9": 0}), "switch '0:leaf9': THREAD:NAME is accepted"),
+        (lambda root: slots(root, {"1:leaf1": 0}), "switch '1:leaf1': THREAD:NAME is accepted"),
+        (lambda root: root["jobs"][0]["site"].pop(), "switch '0:leaf2': THREAD:NAME is accepted"),
+        (lambda root: root["jobs"][0]["site"][1].pop("ip"), "site: KeyError 'ip'"),
+        (lambda root: root["jobs"][0]["site"][1].update(described="old"), "it had old, and now there is leaf1 at fake"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_named(kept: Kept, change: Callable[[dict[str, Any]], object], said: str) -> None:
@@ -319,3 +331,64 @@ def test_hosts_are_kept_and_files_without_them_are_read(kept: Kept) -> None:
     kept.path.write_text(json.dumps(root))
     (job,) = kept.restored()
     assert job.hosts == []
+
+
+def as_before(root: Any, site: Site, setup: Setup) -> dict[str, Any]:
+    """As version 3 had it, which calls switches by their places."""
+
+    def at(place: str) -> str:
+        thread, _, name = place.partition(":")
+        return str(int(thread) * site.switches + list(site.trees.names).index(name))
+
+    jobs = [
+        {
+            **{key: value for key, value in job.items() if key != "site"},
+            "first_slots": {at(place): first for place, first in job["first_slots"].items()},
+            "slots_elsewhere": {at(place): count for place, count in job["slots_elsewhere"].items()},
+            "members": [
+                {**one, "heard": {at(place): heard for place, heard in one["heard"].items()}} for one in job["members"]
+            ],
+        }
+        for job in root["jobs"]
+    ]
+    return {
+        "version": 3,
+        "switches": [setup.described(site, place) for place in range(site.switches)],
+        "children": {at(f"0:{name}"): heard for name, heard in root["children"].items()},
+        "jobs": jobs,
+    }
+
+
+def test_a_file_of_the_release_before_is_read(kept: Kept) -> None:
+    kept.job("wide", LEAF1, LEAF2)
+    kept.job("rack", LEAF2)
+    kept.save()
+    root = as_before(json.loads(kept.path.read_text()), kept.desk.jobs.site, kept.setup())
+    kept.path.write_text(json.dumps(root))
+    for then, now in zip(kept.desk.jobs, kept.restored(), strict=True):
+        assert (now.name, entries(now.placements)) == (then.name, entries(then.placements))
+    root["switches"].reverse()
+    kept.path.write_text(json.dumps(root))
+    with pytest.raises(StateError, match="it has jobs that run on other switches"):
+        kept.restored()
+
+
+def test_switches_of_no_job_may_come_and_go(kept: Kept) -> None:
+    """And stand in another order; what a job has slots at must be as it was."""
+    kept.job("rack", LEAF2)
+    kept.save()
+    fewer = Trees(["new", "leaf2"], {})
+    site = Site(kept.desk.jobs.site.layout, (Endpoint("02:00:00:00:00:09", "10.0.9.9", 1), ADDRESSES[LEAF2]), fewer)
+    setup = Setup({0: FakeSwitch(number=9), 1: kept.switches[LEAF2]}, lambda: site)
+    with pytest.raises(StateError, match="below spine by port 9, and now there is leaf2 at fake 2, aggregator"):
+        kept.file.load(setup, 1000.0)
+    under = Trees(["new", "leaf2", "spine"], {1: Uplink(9, 2)})
+    site = Site(site.layout, (*site.addresses, ADDRESSES[SPINE]), under)
+    setup = Setup({0: FakeSwitch(number=9), 1: kept.switches[LEAF2], 2: kept.switches[SPINE]}, lambda: site)
+    [job], children = kept.file.load(setup, 1000.0)
+    assert job.holds == {1}
+    assert list(children) == [1]
+    assert job.site.numbers == (2, -1, 1)
+    jobs = Jobs(site.layout, site.addresses, trees=under, returns=True)
+    jobs.restore([job], children)
+    assert [pool.used for pool in jobs.pools] == [0, 4, 0]

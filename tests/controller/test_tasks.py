@@ -5,7 +5,8 @@ import asyncio
 
 import pytest
 
-from p4reduce_controller.tasks import Interrupted, Tasks, apart, first_of
+from p4reduce_controller import tasks
+from p4reduce_controller.tasks import Interrupted, Tasks, apart, ended, first_of
 
 
 async def forever(ended: list[str]) -> None:
@@ -74,3 +75,26 @@ def test_an_owner_hears_of_failures_and_of_cancellations_but_its_own(caplog: pyt
     asyncio.run(work())
     assert "the task 'first' failed" in caplog.text
     assert "the task 'second' failed" in caplog.text
+
+
+def test_a_task_that_forgets_a_cancellation_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "_AGAIN", 0.01)
+    forgotten = []
+
+    async def work() -> None:
+        while True:
+            try:
+                await asyncio.sleep(10)
+            except asyncio.CancelledError:
+                if forgotten:
+                    raise
+                forgotten.append(1)
+
+    async def both() -> None:
+        task = asyncio.ensure_future(work())
+        await asyncio.sleep(0)
+        await asyncio.wait_for(ended(task), 5)
+        assert task.cancelled()
+
+    asyncio.run(both())
+    assert forgotten

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,14 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.aggregator import Heard, Layout, Parent, Placement
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.looking import look
-from p4reduce_controller.placement import Site, find_slots
+from p4reduce_controller.placement import find_slots
 from p4reduce_controller.pools import SlotPool, SlotRange
+from p4reduce_controller.site import Site
 from p4reduce_controller.state import StateError
 from p4reduce_controller.trees import Trees
 
 from .fake_switch import FakeSwitch
-from .test_state import Kept, entries
+from .test_state import Kept, as_before, entries
 from .test_trees import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, UP, TreeDesk
 
 ONE = Trees(["one"])
@@ -107,7 +109,7 @@ def test_every_thread_has_a_pool_as_large_as_its_share(threads: int, slots: int,
     assume(threads <= slots)
     names = [str(tree) for tree in range(trees)]
     site = Site(Layout(4, 64, 512), tuple(ADDRESSES[:trees]), Trees(names)).for_threads(threads)
-    pools = [SlotPool(512) for _ in names]
+    pools = {switch: SlotPool(512) for switch in range(trees)}
     ranges = find_slots(site, slots, pools, range(threads * trees))
     for place, taken in sorted(ranges.items()):
         pools[place % trees].take(taken)  # which none of the others has
@@ -183,7 +185,7 @@ def test_a_look_is_at_the_threads_own_slots() -> None:
         switch = FakeSwitch()
         switch._connected.set()
         switch.halves = dict.fromkeys(range(32), (0, 1))
-        return [(await look(desk.jobs.site, job, half, [switch])).half for half in range(14)], switch.log
+        return [(await look(job, half, {0: switch})).half for half in range(14)], switch.log
 
     looked, log = asyncio.run(work())
     assert looked == list(range(14))
@@ -203,6 +205,10 @@ def test_the_state_file_keeps_them(tmp_path: Path) -> None:
     assert (after.numbers, after.ranges) == (before.numbers, before.ranges)
     assert entries(after.placements) == entries(before.placements)
     text = kept.path.read_text()
+    older = as_before(json.loads(text), kept.desk.jobs.site, kept.setup())
+    assert any(job["slots_elsewhere"] for job in older["jobs"])
+    kept.path.write_text(json.dumps(older))
+    assert {job.name: job for job in kept.restored()}["job"].ranges == before.ranges
     kept.path.write_text(text.replace('"more_numbers": [\n    [', '"more_numbers": [\n    [70000,', 1))
     with pytest.raises(StateError, match=r"more_numbers has \[70000"):
         kept.load()

@@ -2,7 +2,8 @@
 """One rank, as a process: makes the calls of its plan and holds each result against the reference, bit for bit.
 
 Prints one JSON object a line: {"joined": true}, {"done": number of calls so far, "foreign": packets that were
-ignored}, at the end {"stats": ...}, or {"error": class, "message": text, ...} of what a call raised.
+ignored, "at": seconds since 1970}, at the end {"stats": ...}, or {"error": class, "message": text, ...} of what a call
+raised.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def main() -> None:
                 for call in calls:
                     check(call, communicator)
                     done += 1
-                    say(done=done, foreign=communicator.stats().foreign)
+                    say(done=done, foreign=communicator.stats().foreign, at=time.time())
                 if not plan["repeat"]:
                     break
             communicator.barrier(timeout=60)

@@ -84,7 +84,8 @@ class Stack(Family):
         """As it was first started, at the same address."""
         options = [*self._controller_options, "--listen", self.controller, "--json"]
         self.controller_process = self.start("controller", "p4reduce", "controller", *options)
-        self.controller = self.controller_process.first(START_UP_S)["listen"]
+        self.served: Event = self.controller_process.first(START_UP_S)
+        self.controller = self.served["listen"]
 
     def stop_controller(self, number: signal.Signals = signal.SIGKILL) -> None:
         """By that signal. `start_controller` starts it again."""

@@ -168,12 +168,13 @@ def test_a_killed_aggregator_is_named_by_every_rank(target: str) -> None:
             for last in lasts:  # the other rank may have given up first
                 what = "has not answered|is away"
                 assert re.search(rf"the switch at {re.escape(stack.addresses[1])} ({what})", last["message"]), last
-        # The one that is left cannot do it alone.
-        with stack.ranks([Call()], job="next", world_size=1, timeout=2.0) as ranks:
-            last = ranks.wait_for_ends()[0]
-            assert last["error"] == "JoinError"
-            unheard = f"no HELLO from there reached the switch at {stack.addresses[1]}"  # its end is not known yet
-            assert unheard in last["message"] or "cannot be used: unreachable" in last["message"]
+        # Jobs that begin do without it, once that is no break of a moment.
+        deadline = time.monotonic() + 20
+        while not re.match(r"unreachable for ([3-9]|\d\d)", status(stack)["switches"][1]["state"]):  # type: ignore[index]
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        with stack.ranks([Call()], job="next", world_size=1) as ranks:
+            assert "stats" in ranks.wait_for_ends()[0]
         first, second = status(stack)["switches"]  # type: ignore[misc]
         assert (first["connected"], second["connected"]) == (True, False)  # type: ignore[index]
         assert first["slots_used"] == 0 or second["problem"]  # type: ignore[index]

@@ -93,6 +93,9 @@ class FakeSession:
             session.aborted = JobAborted(f"rank {rank} went", rank=rank)
             session.on_abort(session.aborted)
 
+    def report(self, figures: object) -> None:
+        """It asks for none."""
+
     def ask(self, half: int) -> None:
         """Nobody answers."""
 

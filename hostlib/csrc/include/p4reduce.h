@@ -246,6 +246,9 @@ P4REDUCE_API p4reduce_status p4reduce_failure(p4reduce_engine *engine, p4reduce_
 /* What operations wait for, in words. */
 P4REDUCE_API void p4reduce_progress(p4reduce_engine *engine, char *text, size_t room);
 
+/* The ranks that operations wait for, as far as known: a bitmap, rank 0 the lowest bit of the first word. */
+P4REDUCE_API void p4reduce_awaited(p4reduce_engine *engine, uint32_t awaited[8]);
+
 /* How packets travel, in words: "UDP, GSO, GRO". */
 P4REDUCE_API void p4reduce_describe(p4reduce_engine *engine, char *text, size_t room);
 

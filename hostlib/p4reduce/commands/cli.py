@@ -21,7 +21,16 @@ COMMANDS = {
     ),
     "switch": Command("p4reduce_targets.cli:switch", "targets", "Run a switch on this machine: sim, native or BMv2."),
     "controller": Command("p4reduce_controller.cli:controller", "controller", "Serve jobs on a P4Runtime switch."),
+    "token": Command("p4reduce_controller.token_cli:token", "controller", "Make a token for a user of a controller."),
     "status": Command("p4reduce_controller.cli:status", "controller", "Show a controller's jobs, slots and counters."),
+    "jobs": Command("p4reduce_controller.operating:jobs", "controller", "Look at a controller's jobs, and end them."),
+    "switches": Command(
+        "p4reduce_controller.operating:switches", "controller", "Look at its switches, and change which there are."
+    ),
+    "top": Command("p4reduce_controller.operating:top", "controller", "Show what goes on at a controller."),
+    "slots": Command("p4reduce_controller.operating:slots", "controller", "Show what switches hold in a job's slots."),
+    "doctor": Command("p4reduce_controller.doctor.cli:doctor", "controller", "Find out what is wrong, from here."),
+    "shell": Command("p4reduce_controller.shell:shell", "controller", "Start p4runtime-shell at a switch."),
     "bench": Command("p4reduce_bench.cli:bench", "bench", "Measure allreduce and training beside Gloo and MPI."),
     "topo": Command(
         "p4reduce_topos.cli:topo", "topos", "Run networks of switches in Mininet, and experiments on them."

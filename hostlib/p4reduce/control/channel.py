@@ -12,6 +12,7 @@ from p4reduce.errors import JoinError
 
 DEFAULT_CONTROLLER = "127.0.0.1:7700"
 LEASE = 60.0  # seconds
+_STANDS_BY = "stands by"  # what a controller says of itself while another serves
 _STANDSTILL = 300.0  # seconds that the other side's process may be stopped
 
 
@@ -67,6 +68,9 @@ def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
     where, text, code = f"controller at {address}: ", details(error), code_of(error)
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return f"{where}{text}; pass the token that the controller was started with (--token-file)"
+    told = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.NOT_FOUND)
+    if code in told or _STANDS_BY in text:
+        return f"{where}{text}"
     if "Connection refused" in text:
         return f"{where}connection refused; start one with `p4reduce controller --listen {address}`"
     if tls is not None and is_tls_trouble(text):
@@ -81,8 +85,9 @@ def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
 
 
 def may_come(error: grpc.RpcError) -> bool:
-    """True for what goes away when the controller has started."""
-    return code_of(error) is grpc.StatusCode.UNAVAILABLE and "Connection refused" in details(error)
+    """True for what goes away when the controller has started, or has its turn to serve."""
+    said = details(error)
+    return code_of(error) is grpc.StatusCode.UNAVAILABLE and ("Connection refused" in said or _STANDS_BY in said)
 
 
 def code_of(error: grpc.RpcError) -> grpc.StatusCode | None:

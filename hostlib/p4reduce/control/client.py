@@ -10,19 +10,17 @@ with Session("127.0.0.1:7700") as session:
 
 from __future__ import annotations
 
+import itertools
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import grpc
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.channel import DEFAULT_CONTROLLER, LEASE, Tls, code_of, details, explain, may_come, open_channel
-from p4reduce.control.forks import end_in_children
+from p4reduce.control.line import Line
 from p4reduce.control.messages import (
     MOST_SAID,
     Assigned,
@@ -42,7 +40,9 @@ JOIN_TIMEOUT = 60.0
 HELLO_INTERVAL = 0.1
 LEAVE_TIMEOUT = 60.0  # more than the controller waits for the other ranks
 _ANSWER_TIMEOUT = 30.0  # for what the controller answers by itself, at once
+_ANSWER_TIMEOUT_OF_SEVERAL = 5.0  # as one of several may stand still, and another serve then
 _RETRY = 0.2
+_MOST_UNSENT = 4  # beyond which reports are left out
 _REMIND_LEAVING = 5.0  # after which who is awaited is told
 
 log = logging.getLogger(__name__)
@@ -69,21 +69,24 @@ class Session:
         on_counted: Callable[[Counted], None] | None = None,
         lease: float = LEASE,
     ) -> None:
-        """Does not connect yet; `join` does. `connect_timeout` bounds how long it waits for the controller to start,
+        """`address`: of the controller, or of those of which one serves, with commas between them.
+
+        Does not connect yet; `join` does. `connect_timeout` bounds how long it waits for the controller to start,
         `lease` how long a controller's host that vanished may go unnoticed (seconds).
         """
-        self.address = address
+        self.addresses = list(dict.fromkeys(one.strip() for one in address.split(",")))
         self._token = token
         self._tls = tls
         self._connect_timeout = connect_timeout
         self._on_abort = on_abort
         self._on_counted = on_counted
         self._lease = lease
+        self._figures: Callable[[float], pb.Report] | None = None
         self._news = threading.Condition()
-        self._outgoing: queue.SimpleQueue[pb.ClientMessage | None] = queue.SimpleQueue()
-        self._channel: grpc.Channel | None = None
-        self._call: Any = None
-        self._reader: threading.Thread | None = None
+        self._line: Line | None = None  # to the controller that serves, as far as is known
+        self._asking: dict[str, Line] = {}  # by address, those by which this rank would come back
+        self._channels: dict[str, grpc.Channel] = {}
+        self._refusals: dict[str, str] = {}  # by address, for good
         # Guarded by _news, as is what is above.
         self._assigned: Assigned | None = None
         self._ready: Ready | None = None
@@ -103,6 +106,12 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def address(self) -> str:
+        """Of the controller that serves, as far as is known; else of all."""
+        line = self._line
+        return line.address if line is not None else ",".join(self.addresses)
 
     @property
     def aborted(self) -> JobAborted | None:
@@ -127,17 +136,19 @@ class Session:
         host: str = "",
         shares_stream: bool | None = None,
         threads: int = 1,
+        queue: float = 0.0,
     ) -> Assigned:
         """Takes the rank's seat. `slots` 0 leaves their number to the controller. `switch`: the name of the one that
         the rank is at, where several could hear it. `host`: what only the ranks have in common with which it can share
         memory; "" for none. `shares_stream`: whether one of those may send to the switches for all of them; None where
         this rank cannot reduce beside others that share streams, so that none may. `threads`: how many of the rank
-        share the slots.
+        share the slots. `queue`: seconds that the rank would wait for slots, where there are none for the job now; 0
+        for being refused. Its place is logged.
 
         `timeout` (seconds) is how long the controller may wait for the other ranks before the job is given up. Raises
         JoinError: nobody listens there, TLS or the token are not accepted, or the controller refuses the join.
         """
-        if self._call is not None or self._closed:
+        if self._line is not None or self._closed:
             raise JoinError("this session has joined already; a session is for one job")
         for name, value in (("rank", rank), ("world_size", world_size), ("slots", slots)):
             if not 0 <= value < 2**32:
@@ -152,13 +163,19 @@ class Session:
             host=host,
             stream=pb.UNSAID if shares_stream is None else pb.SHARED if shares_stream else pb.OWN,
             threads=threads if threads > 1 else 0,
+            queue_s=queue,
         )
         self._join_timeout = timeout
-        deadline = time.monotonic() + self._connect_timeout
-        while True:
-            self._open(pb.ClientMessage(join=join))
+        return self._first_that_serves(pb.ClientMessage(join=join), time.monotonic() + self._connect_timeout, queue)
+
+    def _first_that_serves(self, first: pb.ClientMessage, deadline: float, queue: float) -> Assigned:
+        troubles: dict[str, str] = {}
+        for address in itertools.cycle(self.addresses):
+            limit = _ANSWER_TIMEOUT if len(self.addresses) == 1 else _ANSWER_TIMEOUT_OF_SEVERAL
+            self._begin(Line(address, first))
             with self._news:
-                self._news.wait_for(self._answered, _ANSWER_TIMEOUT)
+                if self._await_answer(limit, queue):  # so there was time enough to reach it: what comes now is new
+                    troubles, deadline = {}, time.monotonic() + self._connect_timeout
                 assigned, aborted, broken, closed = self._assigned, self._aborted, self._broken, self._closed
             if assigned is not None:
                 return assigned
@@ -166,11 +183,38 @@ class Session:
                 raise refusal(aborted)
             if closed:
                 raise JoinError("the session was closed before the controller answered")
-            if broken is None or not may_come(broken) or time.monotonic() + _RETRY >= deadline:
-                self.close()
-                raise JoinError(self._no_answer() if broken is None else explain(broken, self.address, self._tls))
             self._shut()
-            time.sleep(_RETRY)
+            no_answer = f"controller at {address}: no answer within {limit:g} s; check address and network"
+            troubles[address] = no_answer if broken is None else explain(broken, address, self._tls)
+            hopeless = len(self.addresses) == 1 and (broken is None or not may_come(broken))
+            if hopeless or (time.monotonic() + _RETRY >= deadline and len(troubles) == len(self.addresses)):
+                self.close()
+                raise JoinError("; ".join(troubles.values()))
+            if address == self.addresses[-1]:
+                time.sleep(_RETRY)
+        raise AssertionError
+
+    def _await_answer(self, limit: float, queue: float) -> bool:
+        """To a join, and while the controller says that it stands in the queue, for so many seconds more; returns
+        whether it has said so. Under _news."""
+        deadline = time.monotonic() + limit
+        told = ""
+
+        def news() -> bool:
+            return self._answered() or self._queued() != told
+
+        while not self._answered() and time.monotonic() < deadline:
+            if self._queued() != told:
+                deadline += queue if not told else 0.0
+                told = self._queued()
+                log.warning("this rank waits for %s", told)
+            self._news.wait_for(news, max(0.0, deadline - time.monotonic()))
+        return bool(told)
+
+    def _queued(self) -> str:
+        """What is known of its place in the queue."""
+        in_queue = self._waiting is not None and self._waiting.what == pb.Waiting.QUEUE
+        return awaited_text(self._waiting) if in_queue and self._waiting is not None else ""
 
     def wait_ready(self, hello: Callable[[], None], timeout: float | None = None) -> Ready:
         """Waits until all ranks are there, calling `hello` at once and every 100 ms, for the switch to hear us.
@@ -197,7 +241,7 @@ class Session:
         """Asks who is counted in a half of the job in which this rank's packet has no answer."""
         with self._news:
             if self._ready is not None and not (self._away or self._leaving or self._over()):
-                self._send(pb.ClientMessage(unanswered=pb.Unanswered(half=half)))
+                self._say(pb.ClientMessage(unanswered=pb.Unanswered(half=half)))
 
     def fail(self, why: str, rank: int | None = None, *, mismatch: bool = False) -> None:
         """Says, once, that this rank cannot go on, which ends the job for all.
@@ -210,7 +254,13 @@ class Session:
             if self._failed is None and self._ready is not None and not (self._leaving or self._over()):
                 self._failed = pb.Failed(message=text, rank=rank, mismatch=mismatch)
                 if not self._away:  # else when it is back
-                    self._send(pb.ClientMessage(failed=self._failed))
+                    self._say(pb.ClientMessage(failed=self._failed))
+
+    def report(self, figures: Callable[[float], pb.Report]) -> None:
+        """From now on the controller is told what the rank has done, as often as it asks for that, and once more when
+        the rank leaves. `figures` is given the time (monotonic), and called by a thread that ends with the job."""
+        self._figures = figures
+        threading.Thread(target=self._report, name="p4reduce-report", daemon=True).start()
 
     def leave(self, timeout: float = LEAVE_TIMEOUT, *, on_heard: Callable[[], None] = lambda: None) -> None:
         """Leaves together with all other ranks, and returns when all have, or soon after if some have not.
@@ -220,12 +270,13 @@ class Session:
         A job that is dead has nothing to leave, so this does not raise JobAborted.
         """
         deadline = time.monotonic() + timeout
+        self._report_once()
         with self._news:
-            if self._call is None or self._over():
+            if self._line is None or self._over():
                 return
             self._leaving = True
             if not self._away:  # else when it is back
-                self._send(pb.ClientMessage(leave=pb.Leave()))
+                self._say(pb.ClientMessage(leave=pb.Leave()))
             if self._news.wait_for(self._heard_leaving, timeout):
                 on_heard()
             patience = min(_REMIND_LEAVING, deadline - time.monotonic())
@@ -248,68 +299,53 @@ class Session:
             self._closed = True
             self._news.notify_all()
         self._shut()
-        self._broken = self._on_abort = self._on_counted = None
+        self._broken = self._on_abort = self._on_counted = self._figures = None
 
     # The stream.
 
-    def _open(self, first: pb.ClientMessage, *, patient: bool = False) -> None:
-        """Begins a stream, unless the session was closed. `patient`: waits for a controller to listen."""
+    def _begin(self, line: Line, *, asks: bool = False) -> None:
+        """Begins a stream, unless the session was closed. `asks`: to come back, as soon as somebody listens there."""
         with self._news:
             if self._closed:
                 return
-            self._outgoing.put(None)
-            self._outgoing = queue.SimpleQueue()
-            self._ended, self._broken = False, None
-            self._send(first)
-            self._channel = self._channel or open_channel(self.address, self._tls, self._lease)
-            metadata = (("authorization", f"Bearer {self._token}"),) if self._token else ()
-            requests = iter(self._outgoing.get, None)
-            self._call = rpc.JobsStub(self._channel).Session(requests, metadata=metadata, wait_for_ready=patient)
-            self._reader = threading.Thread(target=self._read, args=(self._call,), name="p4reduce-session", daemon=True)
-            self._reader.start()
+            if asks:
+                self._asking[line.address] = line
+            else:
+                self._line, self._ended, self._broken, self._waiting = line, False, None, None
+            if line.address not in self._channels:
+                self._channels[line.address] = open_channel(line.address, self._tls, self._lease)
+            line.begin(self._channels[line.address], self._token, self._heard, self._line_ended, patient=asks)
 
     def _shut(self) -> None:
         with self._news:
-            call, channel, reader = self._call, self._channel, self._reader
-            self._call = self._channel = self._reader = None
-            self._outgoing.put(None)
-        if call is not None:
-            call.cancel()
-        if reader is not None and reader is not threading.current_thread():
-            reader.join(_ANSWER_TIMEOUT)
-        if channel is not None:
+            lines = [*([self._line] if self._line else []), *self._asking.values()]
+            channels = list(self._channels.values())
+            self._line = None
+            self._asking, self._channels = {}, {}
+        for line in lines:
+            line.cancel()
+        for line in lines:
+            line.wait(_ANSWER_TIMEOUT)
+        for channel in channels:
             channel.close()
 
-    def _send(self, message: pb.ClientMessage) -> None:
-        self._outgoing.put(message)
+    def _say(self, message: pb.ClientMessage) -> None:
+        if self._line is not None:
+            self._line.say(message)
 
-    def _read(self, call: Any) -> None:
-        end_in_children(self.address)
-        broken: grpc.RpcError | None = None
-        try:
-            for message in call:
-                self._handle(message)
-        except grpc.RpcError as error:
-            # The error is the call itself, and its traceback refers to it. A call must be gone after `close`: if only
-            # the interpreter's exit collects it, it waits for a lock that a daemon thread may have taken to its grave.
-            broken = error.with_traceback(None)
-        self._end(broken)
-
-    def _handle(self, message: pb.ServerMessage) -> None:
+    def _heard(self, line: Line, message: pb.ServerMessage) -> None:
+        """What a controller says, in the line's thread. One that another line leads to has its say when it serves."""
         kind = message.WhichOneof("message")
-        newly_aborted = None
+        newly_aborted, left_behind = None, None
         with self._news:
+            if line is not self._line and (self._over() or kind not in ("ready", "abort")):
+                return
             if kind == "assigned":
                 self._assigned = take_assigned(message.assigned)
             elif kind == "ready":
                 self._ready = take_ready(message.ready, self._assigned)
-                if self._away:
-                    self._away = False
-                    self._returns += 1
-                    if self._leaving:
-                        self._send(pb.ClientMessage(leave=pb.Leave()))
-                    elif self._failed is not None:
-                        self._send(pb.ClientMessage(failed=self._failed))
+                if line is not self._line:
+                    left_behind = self._come_back(line)
             elif kind == "left":
                 self._left = True
             elif kind == "waiting":
@@ -317,53 +353,99 @@ class Session:
             elif kind == "abort":
                 newly_aborted = take_abort(message.abort)
             self._news.notify_all()
+        if left_behind is not None:
+            left_behind.cancel()
+        elif kind == "ready" and line is self._line:
+            self._ask_others()
         on_counted = self._on_counted
         if kind == "counted" and on_counted is not None:
             on_counted(take_counted(message.counted))
         if newly_aborted is not None:
             self._abort(newly_aborted)
 
-    def _end(self, error: grpc.RpcError | None) -> None:
+    def _come_back(self, line: Line) -> Line | None:
+        """That controller serves. Returns the line that there was, which may lead to one that stands still."""
+        before, self._line = self._line, line
+        self._asking.pop(line.address, None)
+        self._ended, self._broken, self._away = False, None, False
+        self._returns += 1
+        if self._leaving:
+            self._say(pb.ClientMessage(leave=pb.Leave()))
+        elif self._failed is not None:
+            self._say(pb.ClientMessage(failed=self._failed))
+        return before
+
+    def _line_ended(self, line: Line, error: grpc.RpcError | None) -> None:
+        """In its thread, which ends then."""
         with self._news:
-            self._ended, self._broken = True, error
-            unexpected = not (self._over() or self._away or self._assigned is None)
-            self._away = self._away or unexpected
+            if line is self._line:
+                self._ended, self._broken = True, error
+                unexpected = not (self._over() or self._away or self._assigned is None)
+                self._away = self._away or unexpected
+            else:
+                unexpected = False
+                if error is not None and code_of(error) is grpc.StatusCode.UNAUTHENTICATED:
+                    self._refusals[line.address] = explain(error, line.address, self._tls)
             returns = self._returns
             self._news.notify_all()
         if unexpected:
             why = f": {details(error)}" if error is not None else ""
-            self._rejoin(f"the connection to the controller at {self.address} broke{why}", returns)
+            self._return(line, f"the connection to the controller at {line.address} broke{why}", returns)
+        elif line is not self._line:
+            self._ask_again(line)
 
-    def _rejoin(self, trouble: str, returns: int) -> None:
-        """After the stream broke: until a controller lets us in again or refuses to, or time is up."""
+    # Coming back.
 
-        def settled() -> bool:
-            return self._returns > returns or self._over()
+    def _ask_others(self) -> None:
+        """The others answer when they serve. They may before we notice that this one does not any more."""
+        for address in self.addresses:
+            if self._line is not None and address != self._line.address and address not in self._asking:
+                self._ask_to_return(address)
 
+    def _ask_to_return(self, address: str) -> None:
         assigned = self._assigned
-        assert assigned is not None
-        limit = assigned.rejoin_s if assigned.rejoin_key else 0.0
-        deadline = time.monotonic() + limit
+        if assigned is None or not assigned.rejoin_key:
+            return
         rejoin = pb.Rejoin(
             job=assigned.job, generation=assigned.generation, rank=assigned.worker, key=assigned.rejoin_key
         )
-        while (left := deadline - time.monotonic()) > 0:
-            self._open(pb.ClientMessage(rejoin=rejoin), patient=True)
-            with self._news:
-                self._news.wait_for(lambda: self._ended or settled(), left)
-                broken = self._broken
-                if self._news.wait_for(settled, max(0.0, min(_RETRY, deadline - time.monotonic()))):
-                    return
-            if broken is not None and code_of(broken) is grpc.StatusCode.UNAUTHENTICATED:
-                trouble += f"; {explain(broken, self.address, self._tls)}"
-                break
-        else:
-            if limit:
-                trouble += f", and none has let this rank in again for {limit:g} s"
+        self._begin(Line(address, pb.ClientMessage(rejoin=rejoin)), asks=True)
+
+    def _ask_again(self, line: Line) -> None:
+        """That controller has ended the line: it begins to serve, or does not listen any more, or we have left it."""
+        with self._news:
+            if self._assigned is None or self._asking.get(line.address) not in (line, None):
+                return
+            self._news.wait_for(self._over, _RETRY)
+            if self._over() or line.address in self._refusals:
+                self._asking.pop(line.address, None)
+                return
+        self._ask_to_return(line.address)
+
+    def _return(self, line: Line, trouble: str, returns: int) -> None:
+        """After the stream broke: until a controller lets us in again or refuses to, or time is up."""
+        assigned = self._assigned
+        assert assigned is not None
+        limit = assigned.rejoin_s if assigned.rejoin_key else 0.0
+
+        def settled() -> bool:
+            return self._returns > returns or self._over() or len(self._refusals) == len(self.addresses)
+
+        if limit:
+            for address in dict.fromkeys([line.address, *self.addresses]):
+                if address not in self._asking:
+                    self._ask_to_return(address)
+        with self._news:
+            in_time = self._news.wait_for(settled, limit)
+            if self._returns > returns or self._over():
+                return
+        if self._refusals:
+            trouble += f"; {'; '.join(self._refusals.values())}"
+        if limit and not in_time:
+            trouble += f", and none has let this rank in again for {limit:g} s"
         self._abort(JobAborted(trouble, reason="CONTROLLER_LOST"))
-        call = self._call
-        if call is not None:
-            call.cancel()
+        for asking in list(self._asking.values()):
+            asking.cancel()
 
     def _abort(self, aborted: JobAborted) -> None:
         with self._news:
@@ -375,6 +457,34 @@ class Session:
             self._news.notify_all()
         if on_abort is not None:
             on_abort(aborted)
+
+    # Reports.
+
+    def _report(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._report_interval() > 0 or self._over())
+                if self._news.wait_for(lambda: self._leaving or self._over(), self._report_interval()):
+                    return
+            self._report_once()
+
+    def _report_once(self) -> None:
+        """Unless nobody asks for it or listens."""
+        with self._news:
+            wanted = self._report_interval() > 0 and not (self._away or self._leaving or self._over())
+            figures = self._figures if wanted else None
+        if figures is None:
+            return
+        report = figures(time.monotonic())  # may wait for the engine
+        with self._news:
+            if not (self._away or self._leaving or self._over()) and self._unsent() < _MOST_UNSENT:
+                self._say(pb.ClientMessage(report=report))
+
+    def _unsent(self) -> int:
+        return self._line.unsent if self._line is not None else 0
+
+    def _report_interval(self) -> float:
+        return self._ready.report_s if self._ready is not None else 0.0
 
     # Conditions; all under _news.
 
@@ -397,9 +507,6 @@ class Session:
         if self._waiting is None:
             return f"no word from the controller at {self.address}"
         return awaited_text(self._waiting)
-
-    def _no_answer(self) -> str:
-        return f"controller at {self.address}: no answer within {_ANSWER_TIMEOUT:g} s; check address and network"
 
 
 __all__ = ["DEFAULT_CONTROLLER", "Assigned", "Endpoint", "Ready", "Session", "Tls"]

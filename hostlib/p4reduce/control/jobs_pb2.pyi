@@ -25,6 +25,9 @@ class AbortReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     JOIN_TIMEOUT: _ClassVar[AbortReason]
     SWITCH_FAILED: _ClassVar[AbortReason]
     SLOTS_EXHAUSTED: _ClassVar[AbortReason]
+    QUOTA_EXCEEDED: _ClassVar[AbortReason]
+    ENDED_BY_USER: _ClassVar[AbortReason]
+    ENDED_BY_OPERATOR: _ClassVar[AbortReason]
 
 class Direction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -44,26 +47,31 @@ JOIN_REFUSED: AbortReason
 JOIN_TIMEOUT: AbortReason
 SWITCH_FAILED: AbortReason
 SLOTS_EXHAUSTED: AbortReason
+QUOTA_EXCEEDED: AbortReason
+ENDED_BY_USER: AbortReason
+ENDED_BY_OPERATOR: AbortReason
 BOTH: Direction
 IN: Direction
 OUT: Direction
 
 class ClientMessage(_message.Message):
-    __slots__ = ("join", "leave", "rejoin", "unanswered", "failed")
+    __slots__ = ("join", "leave", "rejoin", "unanswered", "failed", "report")
     JOIN_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     REJOIN_FIELD_NUMBER: _ClassVar[int]
     UNANSWERED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
     join: Join
     leave: Leave
     rejoin: Rejoin
     unanswered: Unanswered
     failed: Failed
-    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ..., unanswered: _Optional[_Union[Unanswered, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ...) -> None: ...
+    report: Report
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ..., unanswered: _Optional[_Union[Unanswered, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
-    __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch", "host", "stream", "threads")
+    __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch", "host", "stream", "threads", "queue_s")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +81,7 @@ class Join(_message.Message):
     HOST_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_S_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     world_size: int
@@ -82,7 +91,8 @@ class Join(_message.Message):
     host: str
     stream: Stream
     threads: int
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., threads: _Optional[int] = ...) -> None: ...
+    queue_s: float
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., threads: _Optional[int] = ..., queue_s: _Optional[float] = ...) -> None: ...
 
 class Rejoin(_message.Message):
     __slots__ = ("job", "generation", "rank", "key")
@@ -115,6 +125,32 @@ class Unanswered(_message.Message):
     HALF_FIELD_NUMBER: _ClassVar[int]
     half: int
     def __init__(self, half: _Optional[int] = ...) -> None: ...
+
+class Report(_message.Message):
+    __slots__ = ("operations", "rounds", "retransmissions", "slowdowns", "packets_sent", "packets_received", "bytes_sent", "bytes_received", "busy_s", "stuck_s", "awaited")
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    RETRANSMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWNS_FIELD_NUMBER: _ClassVar[int]
+    PACKETS_SENT_FIELD_NUMBER: _ClassVar[int]
+    PACKETS_RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    BUSY_S_FIELD_NUMBER: _ClassVar[int]
+    STUCK_S_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FIELD_NUMBER: _ClassVar[int]
+    operations: int
+    rounds: int
+    retransmissions: int
+    slowdowns: int
+    packets_sent: int
+    packets_received: int
+    bytes_sent: int
+    bytes_received: int
+    busy_s: float
+    stuck_s: float
+    awaited: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, operations: _Optional[int] = ..., rounds: _Optional[int] = ..., retransmissions: _Optional[int] = ..., slowdowns: _Optional[int] = ..., packets_sent: _Optional[int] = ..., packets_received: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., busy_s: _Optional[float] = ..., stuck_s: _Optional[float] = ..., awaited: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ServerMessage(_message.Message):
     __slots__ = ("assigned", "ready", "left", "abort", "waiting", "counted")
@@ -175,18 +211,20 @@ class Assigned(_message.Message):
     def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., worker: _Optional[int] = ..., slots: _Optional[int] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., first_seq: _Optional[int] = ..., hello_nonce: _Optional[int] = ..., aggregators: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., rejoin_key: _Optional[str] = ..., rejoin_s: _Optional[float] = ..., abort_secret: _Optional[int] = ..., more_jobs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("aggregators", "peers", "hosts", "answers", "leaders")
+    __slots__ = ("aggregators", "peers", "hosts", "answers", "leaders", "report_s")
     AGGREGATORS_FIELD_NUMBER: _ClassVar[int]
     PEERS_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     LEADERS_FIELD_NUMBER: _ClassVar[int]
+    REPORT_S_FIELD_NUMBER: _ClassVar[int]
     aggregators: _containers.RepeatedScalarFieldContainer[int]
     peers: _containers.RepeatedScalarFieldContainer[int]
     hosts: _containers.RepeatedScalarFieldContainer[int]
     answers: bool
     leaders: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, aggregators: _Optional[_Iterable[int]] = ..., peers: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[int]] = ..., answers: bool = ..., leaders: _Optional[_Iterable[int]] = ...) -> None: ...
+    report_s: float
+    def __init__(self, aggregators: _Optional[_Iterable[int]] = ..., peers: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[int]] = ..., answers: bool = ..., leaders: _Optional[_Iterable[int]] = ..., report_s: _Optional[float] = ...) -> None: ...
 
 class Left(_message.Message):
     __slots__ = ()
@@ -205,22 +243,30 @@ class Abort(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., reason: _Optional[_Union[AbortReason, str]] = ..., message: _Optional[str] = ..., mismatch: bool = ...) -> None: ...
 
 class Waiting(_message.Message):
-    __slots__ = ("what", "ranks")
+    __slots__ = ("what", "ranks", "place", "queued", "why")
     class For(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         JOIN: _ClassVar[Waiting.For]
         HELLO: _ClassVar[Waiting.For]
         SWITCH: _ClassVar[Waiting.For]
         LEAVE: _ClassVar[Waiting.For]
+        QUEUE: _ClassVar[Waiting.For]
     JOIN: Waiting.For
     HELLO: Waiting.For
     SWITCH: Waiting.For
     LEAVE: Waiting.For
+    QUEUE: Waiting.For
     WHAT_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
     what: Waiting.For
     ranks: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, what: _Optional[_Union[Waiting.For, str]] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
+    place: int
+    queued: int
+    why: str
+    def __init__(self, what: _Optional[_Union[Waiting.For, str]] = ..., ranks: _Optional[_Iterable[int]] = ..., place: _Optional[int] = ..., queued: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
 
 class Counted(_message.Message):
     __slots__ = ("half", "seq", "ranks")
@@ -237,24 +283,44 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("switches", "jobs", "joins", "jobs_started", "jobs_aborted", "jobs_finished")
+    __slots__ = ("switches", "jobs", "joins", "jobs_started", "jobs_aborted", "jobs_finished", "queue", "tenants", "time_s")
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     JOINS_FIELD_NUMBER: _ClassVar[int]
     JOBS_STARTED_FIELD_NUMBER: _ClassVar[int]
     JOBS_ABORTED_FIELD_NUMBER: _ClassVar[int]
     JOBS_FINISHED_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
     switches: _containers.RepeatedCompositeFieldContainer[Switch]
     jobs: _containers.RepeatedCompositeFieldContainer[Job]
     joins: int
     jobs_started: int
     jobs_aborted: int
     jobs_finished: int
-    def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., joins: _Optional[int] = ..., jobs_started: _Optional[int] = ..., jobs_aborted: _Optional[int] = ..., jobs_finished: _Optional[int] = ...) -> None: ...
+    queue: _containers.RepeatedCompositeFieldContainer[QueuedJob]
+    tenants: _containers.RepeatedCompositeFieldContainer[Tenant]
+    time_s: float
+    def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., joins: _Optional[int] = ..., jobs_started: _Optional[int] = ..., jobs_aborted: _Optional[int] = ..., jobs_finished: _Optional[int] = ..., queue: _Optional[_Iterable[_Union[QueuedJob, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., time_s: _Optional[float] = ...) -> None: ...
 
 class Switch(_message.Message):
-    __slots__ = ("address", "connected", "ip", "udp_port", "mac", "lanes", "block_size", "slots", "slots_used", "problem", "outcomes", "losses", "name", "parent", "state")
+    __slots__ = ("address", "connected", "ip", "udp_port", "mac", "lanes", "block_size", "slots", "slots_used", "problem", "outcomes", "losses", "name", "parent", "state", "number", "draining", "leaving", "jobs", "rpc_errors", "cpu_drops")
     class OutcomesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class RpcErrorsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class CpuDropsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -276,6 +342,12 @@ class Switch(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    RPC_ERRORS_FIELD_NUMBER: _ClassVar[int]
+    CPU_DROPS_FIELD_NUMBER: _ClassVar[int]
     address: str
     connected: bool
     ip: str
@@ -291,7 +363,13 @@ class Switch(_message.Message):
     name: str
     parent: str
     state: str
-    def __init__(self, address: _Optional[str] = ..., connected: bool = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., slots: _Optional[int] = ..., slots_used: _Optional[int] = ..., problem: _Optional[str] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., name: _Optional[str] = ..., parent: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
+    number: int
+    draining: bool
+    leaving: bool
+    jobs: _containers.RepeatedScalarFieldContainer[str]
+    rpc_errors: _containers.ScalarMap[str, int]
+    cpu_drops: _containers.ScalarMap[str, int]
+    def __init__(self, address: _Optional[str] = ..., connected: bool = ..., ip: _Optional[str] = ..., udp_port: _Optional[int] = ..., mac: _Optional[str] = ..., lanes: _Optional[int] = ..., block_size: _Optional[int] = ..., slots: _Optional[int] = ..., slots_used: _Optional[int] = ..., problem: _Optional[str] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ..., name: _Optional[str] = ..., parent: _Optional[str] = ..., state: _Optional[str] = ..., number: _Optional[int] = ..., draining: bool = ..., leaving: bool = ..., jobs: _Optional[_Iterable[str]] = ..., rpc_errors: _Optional[_Mapping[str, int]] = ..., cpu_drops: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Pool(_message.Message):
     __slots__ = ("switch", "first", "count")
@@ -304,7 +382,7 @@ class Pool(_message.Message):
     def __init__(self, switch: _Optional[int] = ..., first: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "number", "generation", "state", "world_size", "pools", "slots", "threads", "age_s", "members")
+    __slots__ = ("name", "number", "generation", "state", "world_size", "pools", "slots", "threads", "stragglers", "age_s", "members", "tenant", "user", "awaited", "awaited_for", "left_out", "in_trouble")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -313,8 +391,15 @@ class Job(_message.Message):
     POOLS_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
+    STRAGGLERS_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FOR_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    IN_TROUBLE_FIELD_NUMBER: _ClassVar[int]
     name: str
     number: int
     generation: int
@@ -323,23 +408,114 @@ class Job(_message.Message):
     pools: _containers.RepeatedCompositeFieldContainer[Pool]
     slots: int
     threads: int
+    stragglers: _containers.RepeatedCompositeFieldContainer[Straggler]
     age_s: float
     members: _containers.RepeatedCompositeFieldContainer[Member]
-    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., slots: _Optional[int] = ..., threads: _Optional[int] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
+    tenant: str
+    user: str
+    awaited: _containers.RepeatedScalarFieldContainer[int]
+    awaited_for: str
+    left_out: _containers.RepeatedScalarFieldContainer[str]
+    in_trouble: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., slots: _Optional[int] = ..., threads: _Optional[int] = ..., stragglers: _Optional[_Iterable[_Union[Straggler, _Mapping]]] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tenant: _Optional[str] = ..., user: _Optional[str] = ..., awaited: _Optional[_Iterable[int]] = ..., awaited_for: _Optional[str] = ..., left_out: _Optional[_Iterable[str]] = ..., in_trouble: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class QueuedJob(_message.Message):
+    __slots__ = ("tenant", "name", "place", "world_size", "ranks", "slots", "age_s", "why")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    name: str
+    place: int
+    world_size: int
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    slots: int
+    age_s: float
+    why: str
+    def __init__(self, tenant: _Optional[str] = ..., name: _Optional[str] = ..., place: _Optional[int] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slots: _Optional[int] = ..., age_s: _Optional[float] = ..., why: _Optional[str] = ...) -> None: ...
+
+class Tenant(_message.Message):
+    __slots__ = ("name", "jobs", "slots", "slot_hours", "most_jobs", "most_slots", "most_slot_hours", "priority", "reserved_slots", "reserved_until", "refusals")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SLOT_HOURS_FIELD_NUMBER: _ClassVar[int]
+    MOST_JOBS_FIELD_NUMBER: _ClassVar[int]
+    MOST_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    MOST_SLOT_HOURS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    REFUSALS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    jobs: int
+    slots: int
+    slot_hours: float
+    most_jobs: int
+    most_slots: int
+    most_slot_hours: float
+    priority: int
+    reserved_slots: int
+    reserved_until: float
+    refusals: int
+    def __init__(self, name: _Optional[str] = ..., jobs: _Optional[int] = ..., slots: _Optional[int] = ..., slot_hours: _Optional[float] = ..., most_jobs: _Optional[int] = ..., most_slots: _Optional[int] = ..., most_slot_hours: _Optional[float] = ..., priority: _Optional[int] = ..., reserved_slots: _Optional[int] = ..., reserved_until: _Optional[float] = ..., refusals: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("rank", "leaving", "places", "away", "leader")
+    __slots__ = ("rank", "leaving", "places", "away", "leader", "report", "rates", "heard_s", "awaiting_s")
     RANK_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     PLACES_FIELD_NUMBER: _ClassVar[int]
     AWAY_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    RATES_FIELD_NUMBER: _ClassVar[int]
+    HEARD_S_FIELD_NUMBER: _ClassVar[int]
+    AWAITING_S_FIELD_NUMBER: _ClassVar[int]
     rank: int
     leaving: bool
     places: _containers.RepeatedCompositeFieldContainer[Place]
     away: bool
     leader: int
-    def __init__(self, rank: _Optional[int] = ..., leaving: bool = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., away: bool = ..., leader: _Optional[int] = ...) -> None: ...
+    report: Report
+    rates: Rates
+    heard_s: float
+    awaiting_s: float
+    def __init__(self, rank: _Optional[int] = ..., leaving: bool = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., away: bool = ..., leader: _Optional[int] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., rates: _Optional[_Union[Rates, _Mapping]] = ..., heard_s: _Optional[float] = ..., awaiting_s: _Optional[float] = ...) -> None: ...
+
+class Straggler(_message.Message):
+    __slots__ = ("rank", "why")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    why: str
+    def __init__(self, rank: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+
+class Rates(_message.Message):
+    __slots__ = ("operations", "rounds", "retransmissions", "packets_sent", "packets_received", "bytes_sent", "bytes_received", "busy", "awaiting")
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    RETRANSMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    PACKETS_SENT_FIELD_NUMBER: _ClassVar[int]
+    PACKETS_RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    AWAITING_FIELD_NUMBER: _ClassVar[int]
+    operations: float
+    rounds: float
+    retransmissions: float
+    packets_sent: float
+    packets_received: float
+    bytes_sent: float
+    bytes_received: float
+    busy: float
+    awaiting: float
+    def __init__(self, operations: _Optional[float] = ..., rounds: _Optional[float] = ..., retransmissions: _Optional[float] = ..., packets_sent: _Optional[float] = ..., packets_received: _Optional[float] = ..., bytes_sent: _Optional[float] = ..., bytes_received: _Optional[float] = ..., busy: _Optional[float] = ..., awaiting: _Optional[float] = ...) -> None: ...
 
 class Place(_message.Message):
     __slots__ = ("heard", "port", "mac", "ip", "udp_port")
@@ -382,3 +558,91 @@ class PortLoss(_message.Message):
     rate: float
     lost: int
     def __init__(self, port: _Optional[int] = ..., direction: _Optional[_Union[Direction, str]] = ..., rate: _Optional[float] = ..., lost: _Optional[int] = ...) -> None: ...
+
+class AbortJobRequest(_message.Message):
+    __slots__ = ("job", "tenant", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    tenant: str
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., tenant: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class AbortJobReply(_message.Message):
+    __slots__ = ("tenant",)
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    def __init__(self, tenant: _Optional[str] = ...) -> None: ...
+
+class SlotsRequest(_message.Message):
+    __slots__ = ("job", "first", "count", "tenant")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    first: int
+    count: int
+    tenant: str
+    def __init__(self, job: _Optional[str] = ..., first: _Optional[int] = ..., count: _Optional[int] = ..., tenant: _Optional[str] = ...) -> None: ...
+
+class SlotsReply(_message.Message):
+    __slots__ = ("slots", "halves")
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    HALVES_FIELD_NUMBER: _ClassVar[int]
+    slots: int
+    halves: _containers.RepeatedCompositeFieldContainer[SlotHalf]
+    def __init__(self, slots: _Optional[int] = ..., halves: _Optional[_Iterable[_Union[SlotHalf, _Mapping]]] = ...) -> None: ...
+
+class SlotHalf(_message.Message):
+    __slots__ = ("slot", "half", "switch", "at", "seq", "round", "ranks", "switches", "missing", "fingerprint")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    HALF_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    half: int
+    switch: str
+    at: int
+    seq: int
+    round: int
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    switches: _containers.RepeatedScalarFieldContainer[str]
+    missing: _containers.RepeatedScalarFieldContainer[int]
+    fingerprint: int
+    def __init__(self, slot: _Optional[int] = ..., half: _Optional[int] = ..., switch: _Optional[str] = ..., at: _Optional[int] = ..., seq: _Optional[int] = ..., round: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., switches: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[int]] = ..., fingerprint: _Optional[int] = ...) -> None: ...
+
+class AddSwitchRequest(_message.Message):
+    __slots__ = ("settings",)
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    settings: str
+    def __init__(self, settings: _Optional[str] = ...) -> None: ...
+
+class DrainSwitchRequest(_message.Message):
+    __slots__ = ("name", "undo")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UNDO_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    undo: bool
+    def __init__(self, name: _Optional[str] = ..., undo: bool = ...) -> None: ...
+
+class RemoveSwitchRequest(_message.Message):
+    __slots__ = ("name", "now")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    now: bool
+    def __init__(self, name: _Optional[str] = ..., now: bool = ...) -> None: ...
+
+class SwitchesReply(_message.Message):
+    __slots__ = ("said",)
+    SAID_FIELD_NUMBER: _ClassVar[int]
+    said: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, said: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -50,6 +50,31 @@ class JobsStub(object):
                 request_serializer=p4reduce_dot_control_dot_jobs__pb2.SetLossRequest.SerializeToString,
                 response_deserializer=p4reduce_dot_control_dot_jobs__pb2.SetLossReply.FromString,
                 _registered_method=True)
+        self.AbortJob = channel.unary_unary(
+                '/p4reduce.jobs.v1.Jobs/AbortJob',
+                request_serializer=p4reduce_dot_control_dot_jobs__pb2.AbortJobRequest.SerializeToString,
+                response_deserializer=p4reduce_dot_control_dot_jobs__pb2.AbortJobReply.FromString,
+                _registered_method=True)
+        self.Slots = channel.unary_unary(
+                '/p4reduce.jobs.v1.Jobs/Slots',
+                request_serializer=p4reduce_dot_control_dot_jobs__pb2.SlotsRequest.SerializeToString,
+                response_deserializer=p4reduce_dot_control_dot_jobs__pb2.SlotsReply.FromString,
+                _registered_method=True)
+        self.AddSwitch = channel.unary_unary(
+                '/p4reduce.jobs.v1.Jobs/AddSwitch',
+                request_serializer=p4reduce_dot_control_dot_jobs__pb2.AddSwitchRequest.SerializeToString,
+                response_deserializer=p4reduce_dot_control_dot_jobs__pb2.SwitchesReply.FromString,
+                _registered_method=True)
+        self.DrainSwitch = channel.unary_unary(
+                '/p4reduce.jobs.v1.Jobs/DrainSwitch',
+                request_serializer=p4reduce_dot_control_dot_jobs__pb2.DrainSwitchRequest.SerializeToString,
+                response_deserializer=p4reduce_dot_control_dot_jobs__pb2.SwitchesReply.FromString,
+                _registered_method=True)
+        self.RemoveSwitch = channel.unary_unary(
+                '/p4reduce.jobs.v1.Jobs/RemoveSwitch',
+                request_serializer=p4reduce_dot_control_dot_jobs__pb2.RemoveSwitchRequest.SerializeToString,
+                response_deserializer=p4reduce_dot_control_dot_jobs__pb2.SwitchesReply.FromString,
+                _registered_method=True)
 
 
 class JobsServicer(object):
@@ -77,6 +102,38 @@ class JobsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AbortJob(self, request, context):
+        """Ends a job for all its ranks, or one that waits in the queue: its tenant's right, and the operator's.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Slots(self, request, context):
+        """likewise
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddSwitch(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainSwitch(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveSwitch(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JobsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +151,31 @@ def add_JobsServicer_to_server(servicer, server):
                     servicer.SetLoss,
                     request_deserializer=p4reduce_dot_control_dot_jobs__pb2.SetLossRequest.FromString,
                     response_serializer=p4reduce_dot_control_dot_jobs__pb2.SetLossReply.SerializeToString,
+            ),
+            'AbortJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.AbortJob,
+                    request_deserializer=p4reduce_dot_control_dot_jobs__pb2.AbortJobRequest.FromString,
+                    response_serializer=p4reduce_dot_control_dot_jobs__pb2.AbortJobReply.SerializeToString,
+            ),
+            'Slots': grpc.unary_unary_rpc_method_handler(
+                    servicer.Slots,
+                    request_deserializer=p4reduce_dot_control_dot_jobs__pb2.SlotsRequest.FromString,
+                    response_serializer=p4reduce_dot_control_dot_jobs__pb2.SlotsReply.SerializeToString,
+            ),
+            'AddSwitch': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddSwitch,
+                    request_deserializer=p4reduce_dot_control_dot_jobs__pb2.AddSwitchRequest.FromString,
+                    response_serializer=p4reduce_dot_control_dot_jobs__pb2.SwitchesReply.SerializeToString,
+            ),
+            'DrainSwitch': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainSwitch,
+                    request_deserializer=p4reduce_dot_control_dot_jobs__pb2.DrainSwitchRequest.FromString,
+                    response_serializer=p4reduce_dot_control_dot_jobs__pb2.SwitchesReply.SerializeToString,
+            ),
+            'RemoveSwitch': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveSwitch,
+                    request_deserializer=p4reduce_dot_control_dot_jobs__pb2.RemoveSwitchRequest.FromString,
+                    response_serializer=p4reduce_dot_control_dot_jobs__pb2.SwitchesReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +260,141 @@ class Jobs(object):
             '/p4reduce.jobs.v1.Jobs/SetLoss',
             p4reduce_dot_control_dot_jobs__pb2.SetLossRequest.SerializeToString,
             p4reduce_dot_control_dot_jobs__pb2.SetLossReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AbortJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/p4reduce.jobs.v1.Jobs/AbortJob',
+            p4reduce_dot_control_dot_jobs__pb2.AbortJobRequest.SerializeToString,
+            p4reduce_dot_control_dot_jobs__pb2.AbortJobReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Slots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/p4reduce.jobs.v1.Jobs/Slots',
+            p4reduce_dot_control_dot_jobs__pb2.SlotsRequest.SerializeToString,
+            p4reduce_dot_control_dot_jobs__pb2.SlotsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddSwitch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/p4reduce.jobs.v1.Jobs/AddSwitch',
+            p4reduce_dot_control_dot_jobs__pb2.AddSwitchRequest.SerializeToString,
+            p4reduce_dot_control_dot_jobs__pb2.SwitchesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainSwitch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/p4reduce.jobs.v1.Jobs/DrainSwitch',
+            p4reduce_dot_control_dot_jobs__pb2.DrainSwitchRequest.SerializeToString,
+            p4reduce_dot_control_dot_jobs__pb2.SwitchesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveSwitch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/p4reduce.jobs.v1.Jobs/RemoveSwitch',
+            p4reduce_dot_control_dot_jobs__pb2.RemoveSwitchRequest.SerializeToString,
+            p4reduce_dot_control_dot_jobs__pb2.SwitchesReply.FromString,
             options,
             channel_credentials,
             insecure,

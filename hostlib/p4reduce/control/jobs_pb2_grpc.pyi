@@ -12,6 +12,11 @@ class JobsStub:
     Session: grpc.StreamStreamMultiCallable[pb.ClientMessage, pb.ServerMessage]
     Status: grpc.UnaryUnaryMultiCallable[pb.StatusRequest, pb.StatusReply]
     SetLoss: grpc.UnaryUnaryMultiCallable[pb.SetLossRequest, pb.SetLossReply]
+    AbortJob: grpc.UnaryUnaryMultiCallable[pb.AbortJobRequest, pb.AbortJobReply]
+    Slots: grpc.UnaryUnaryMultiCallable[pb.SlotsRequest, pb.SlotsReply]
+    AddSwitch: grpc.UnaryUnaryMultiCallable[pb.AddSwitchRequest, pb.SwitchesReply]
+    DrainSwitch: grpc.UnaryUnaryMultiCallable[pb.DrainSwitchRequest, pb.SwitchesReply]
+    RemoveSwitch: grpc.UnaryUnaryMultiCallable[pb.RemoveSwitchRequest, pb.SwitchesReply]
 
 class JobsServicer:
     def Session(
@@ -29,5 +34,30 @@ class JobsServicer:
         request: pb.SetLossRequest,
         context: grpc.aio.ServicerContext[pb.SetLossRequest, pb.SetLossReply],
     ) -> pb.SetLossReply: ...
+    async def AbortJob(
+        self,
+        request: pb.AbortJobRequest,
+        context: grpc.aio.ServicerContext[pb.AbortJobRequest, pb.AbortJobReply],
+    ) -> pb.AbortJobReply: ...
+    async def Slots(
+        self,
+        request: pb.SlotsRequest,
+        context: grpc.aio.ServicerContext[pb.SlotsRequest, pb.SlotsReply],
+    ) -> pb.SlotsReply: ...
+    async def AddSwitch(
+        self,
+        request: pb.AddSwitchRequest,
+        context: grpc.aio.ServicerContext[pb.AddSwitchRequest, pb.SwitchesReply],
+    ) -> pb.SwitchesReply: ...
+    async def DrainSwitch(
+        self,
+        request: pb.DrainSwitchRequest,
+        context: grpc.aio.ServicerContext[pb.DrainSwitchRequest, pb.SwitchesReply],
+    ) -> pb.SwitchesReply: ...
+    async def RemoveSwitch(
+        self,
+        request: pb.RemoveSwitchRequest,
+        context: grpc.aio.ServicerContext[pb.RemoveSwitchRequest, pb.SwitchesReply],
+    ) -> pb.SwitchesReply: ...
 
 def add_JobsServicer_to_server(servicer: JobsServicer, server: grpc.Server | grpc.aio.Server) -> None: ...

@@ -58,7 +58,7 @@ class Ready:
     often again. peers: the ranks that send to its switches, each in its place as a worker there; () stands for all
     ranks of the job. hosts: a number for each rank of the job, the same for those that can share memory; () where none
     has said that it can. answers: whether the controller answers full HELLOs. leaders: of each rank, the one that sends
-    for it; () where each does for itself.
+    for it; () where each does for itself. report_s: seconds between reports of what this rank has done; 0 for none.
     """
 
     aggregators: tuple[int, ...]
@@ -66,6 +66,7 @@ class Ready:
     hosts: tuple[int, ...] = ()
     answers: bool = False
     leaders: tuple[int, ...] = ()
+    report_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def take_ready(message: pb.Ready, assigned: Assigned | None) -> Ready:
     everything = range(len(assigned.aggregators) * (1 + len(assigned.more_jobs))) if assigned else ()
     aggregators = tuple(message.aggregators or everything)
     peers, hosts, leaders = tuple(message.peers), tuple(message.hosts), tuple(message.leaders)
-    return Ready(aggregators, peers, hosts, message.answers, leaders)
+    return Ready(aggregators, peers, hosts, message.answers, leaders, message.report_s)
 
 
 def take_counted(message: pb.Counted) -> Counted:
@@ -98,7 +99,9 @@ def take_counted(message: pb.Counted) -> Counted:
 
 def take_abort(message: pb.Abort) -> JobAborted:
     rank = message.rank if message.HasField("rank") else None
-    reason = MISMATCH if message.mismatch else pb.AbortReason.Name(message.reason)
+    known = message.reason in pb.AbortReason.values()  # later controllers may have others
+    name = pb.AbortReason.Name(message.reason) if known else f"REASON_{message.reason}"
+    reason = MISMATCH if message.mismatch else name
     return JobAborted(message.message, rank=rank, reason=reason)
 
 
@@ -118,4 +121,5 @@ def awaited_text(waiting: pb.Waiting) -> str:
         pb.Waiting.HELLO: f"ranks that the switch has not heard: {ranks}",
         pb.Waiting.SWITCH: "the switch is still being set up",
         pb.Waiting.LEAVE: f"ranks that have not left: {ranks}",
+        pb.Waiting.QUEUE: f"its turn in the queue, at place {waiting.place} of {waiting.queued}: {waiting.why}",
     }[waiting.what]

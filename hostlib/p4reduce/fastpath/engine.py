@@ -21,7 +21,7 @@ from p4reduce import carrier
 from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd, Prepared
 from p4reduce.errors import JobAborted, MismatchError, P4ReduceError
 from p4reduce.fastpath import structures as c
-from p4reduce.fastpath.library import address, library, numbers_of, to_exception
+from p4reduce.fastpath.library import address, library, numbers_of, ranks, to_exception
 from p4reduce.fastpath.worker import to_c, to_stats
 from p4reduce.protocol import Membership, Operation, Stats, float_mode
 from p4reduce.transport import DealtTransport, SharedTransport, Transport
@@ -328,6 +328,12 @@ class NativeEngine(Carrier):
 
     def progress(self) -> str:
         return self._text(self._library.p4reduce_progress)
+
+    def awaited(self) -> tuple[int, ...]:
+        self._check_process()
+        awaited = c.Ranks()
+        self._library.p4reduce_awaited(self._handle, awaited)
+        return ranks(list(awaited))
 
     def _unanswered(self) -> int | None:
         half: int = self._library.p4reduce_unanswered(self._handle)

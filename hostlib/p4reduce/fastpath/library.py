@@ -50,6 +50,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "p4reduce_counted": (None, [c_void_p, c_uint32, c_uint32, c_char_p]),
     "p4reduce_failure": (c_int, [c_void_p, _ERROR]),
     "p4reduce_progress": (None, [c_void_p, c_char_p, c_size_t]),
+    "p4reduce_awaited": (None, [c_void_p, c.Ranks]),
     "p4reduce_describe": (None, [c_void_p, c_char_p, c_size_t]),
     "p4reduce_get_stats": (None, [c_void_p, POINTER(c.Stats)]),
     "p4reduce_close": (None, [c_void_p]),

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who calls, and what that caller may see and end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Role(IntEnum):
+    """Each may what those before it may."""
+
+    VIEWER = 0  # look
+    USER = 1  # have jobs, and end those of its tenant
+    OPERATOR = 2  # everything, with everybody's jobs
+
+    @classmethod
+    def named(cls, name: object) -> Role:
+        """Raises ValueError."""
+        for role in cls:
+            if role.name.lower() == name:
+                return role
+        raise ValueError(f"role {name!r}: {', '.join(role.name.lower() for role in cls)} are accepted")
+
+
+# By the name of a service's method. What is not here is the operator's.
+METHODS = {"Session": Role.USER, "Status": Role.VIEWER, "AbortJob": Role.USER, "Slots": Role.USER}
+
+
+@dataclass(frozen=True)
+class Caller:
+    """`tenant`: whose its jobs are; several callers may have one. A viewer without a tenant sees those of all.
+
+    `expired`: its token was valid and is no longer, which is enough to come back to a seat, and for nothing else.
+    """
+
+    name: str
+    role: Role
+    tenant: str
+    expired: bool = False
+
+    @property
+    def sees_all(self) -> bool:
+        return self.role is Role.OPERATOR or (self.role is Role.VIEWER and not self.tenant)
+
+    def sees(self, tenant: str) -> bool:
+        return self.sees_all or tenant == self.tenant
+
+    def ends(self, tenant: str) -> bool:
+        return self.role is Role.OPERATOR or (self.role is Role.USER and tenant == self.tenant)
+
+
+ANYONE = Caller("", Role.OPERATOR, "")  # where the controller has no users
+
+
+class Unauthenticated(Exception):
+    """The caller is nobody that is known; the message says why, and has nothing of the token."""

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `doctor`."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import grpc
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, explain, open_channel
+from p4reduce.errors import JoinError
+from p4reduce_controller.aggregator import Layout
+from p4reduce_controller.cli import AsJson, Controller, TlsCa, TokenFile
+from p4reduce_controller.doctor import host, job, switches
+from p4reduce_controller.doctor.finding import Finding
+
+_TIMEOUT = 10.0
+_COLOURS = {"ok": "green", "warning": "yellow", "problem": "red", "skipped": "dim"}
+
+
+def doctor(
+    switch: Annotated[str, typer.Option(help="The switch that this host is at, where it has to be named.")] = "",
+    device_id: Annotated[int, typer.Option(help="P4Runtime device of the switches.")] = 1,
+    mtu: Annotated[int, typer.Option(help="As the controller has it; by default what fits its program.")] = 0,
+    pipeline: Annotated[Path | None, typer.Option(help="As the controller has it.")] = None,
+    switch_ca: Annotated[Path | None, typer.Option(help="Authorities by which switches are known, as PEM.")] = None,
+    join: Annotated[bool, typer.Option(help="Try a job of one rank from here.")] = True,
+    controller: Controller = DEFAULT_CONTROLLER,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find out what is wrong, from this host, and what to do about it.
+
+    It asks the controller and the switches, tries a job of one rank, and looks at this host's kernel, clocks, buffers
+    and interfaces. It changes nothing. The exit status is 1 where something does not work.
+    """
+    console = Console()
+    table = Table("looked at", "", "found", "what to do")
+    findings = []
+    try:
+        token = token_file.read_text().strip() if token_file is not None else os.environ.get("P4REDUCE_TOKEN")
+        ca = switch_ca.read_bytes() if switch_ca is not None else None
+    except OSError as error:
+        typer.echo(f"p4reduce: {error}", err=True)
+        raise typer.Exit(1) from None
+    tls = Tls(tls_ca) if tls_ca is not None else None
+    for finding in _look(controller, token, tls, switch, device_id, mtu, pipeline, ca, join=join):
+        findings.append(finding)
+        colour = _COLOURS[finding.verdict]
+        table.add_row(finding.subject, f"[{colour}]{finding.verdict}[/]", Text(finding.found), Text(finding.advice))
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        if not console.is_terminal:
+            console.width = 200
+        console.print(table)
+    if any(finding.verdict == "problem" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _look(
+    address: str,
+    token: str | None,
+    tls: Tls | None,
+    at: str,
+    device_id: int,
+    mtu: int,
+    pipeline: Path | None,
+    ca: bytes | None,
+    *,
+    join: bool,
+) -> Iterator[Finding]:
+    try:
+        status, ours = _status(address, token, tls)
+        yield Finding("controller", "ok", f"{address}: {len(status.switches)} switches, {len(status.jobs)} jobs")
+    except grpc.RpcError as error:
+        status, ours = pb.StatusReply(), 0.0
+        yield Finding(
+            "controller", "problem", explain(error, address, tls), "all else is looked at as far as it can be"
+        )
+    except (JoinError, OSError) as error:
+        status, ours = pb.StatusReply(), 0.0
+        yield Finding("controller", "problem", str(error))
+    cookie = _cookie(pipeline, mtu, status)
+    for switch in status.switches:
+        yield switches.in_hand(switch)
+        yield from switches.p4runtime(switch.address, switch.name, device_id, cookie, ca)
+    for switch in status.switches:
+        needed = Layout(switch.lanes, switch.block_size, switch.slots).mtu
+        yield from host.way(switch.ip, switch.udp_port, needed, switch.name)
+    if join and status.switches:
+        yield from job.joined(address, token, tls, at)
+    yield from host.clock(status.time_s, ours)
+    yield from host.kernel()
+    yield from host.buffers()
+
+
+def _status(address: str, token: str | None, tls: Tls | None) -> tuple[pb.StatusReply, float]:
+    """And our time in the middle of the call."""
+    with open_channel(address, tls) as channel:
+        metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        before = time.time()
+        status = rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=_TIMEOUT, metadata=metadata)
+        return status, (before + time.time()) / 2
+
+
+def _cookie(pipeline: Path | None, mtu: int, status: pb.StatusReply) -> int | None:
+    """Of the program that the controller gives to its switches, as far as that is known here."""
+    from p4reduce_controller.program import PipelineError, load_schema
+
+    if not mtu and status.switches:
+        one = status.switches[0]
+        mtu = Layout(one.lanes, one.block_size, one.slots).mtu
+    try:
+        return load_schema(pipeline, mtu).p4cookie if mtu or pipeline else None
+    except (PipelineError, StopIteration, OSError):
+        return None

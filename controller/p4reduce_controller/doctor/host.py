@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This host: its kernel, its buffers, its clocks and its interfaces."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import platform
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from p4reduce.transport.base import SOCKET_BUFFER_BYTES
+from p4reduce_controller.doctor.finding import Finding
+
+_SIOCGIFMTU, _SIOCGIFADDR, _SIOCETHTOOL = 0x8921, 0x8915, 0x8946
+# From <linux/ethtool.h>.
+_OFFLOADS = {"TSO": 0x1E, "GSO": 0x23, "GRO": 0x2B}
+_UDP_SEGMENT, _UDP_GRO = 103, 104
+_SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies"}
+_PROC = Path("/proc/sys")
+_CLOCKSOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+
+
+def kernel() -> Iterator[Finding]:
+    """Features that make packets cheap, tried by using them."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for name, option, what in (
+            ("UDP GSO", _UDP_SEGMENT, "several packets are sent by one call"),
+            ("UDP GRO", _UDP_GRO, "several packets are received by one call"),
+        ):
+            try:
+                probe.setsockopt(socket.SOL_UDP, option, 1)
+                yield Finding(name, "ok", what)
+            except OSError as error:
+                yield Finding(
+                    name,
+                    "warning",
+                    f"Linux {platform.release()} refuses it: {error.strerror}",
+                    "use Linux 5.0 or later; without it, everything works at perhaps half the speed",
+                )
+    scope = _number(_PROC / "kernel/yama/ptrace_scope")
+    if scope is not None and scope > 1:
+        yield Finding(
+            "memory of other ranks",
+            "warning",
+            f"kernel.yama.ptrace_scope is {scope}: ranks of one host cannot read each other's memory",
+            "sysctl kernel.yama.ptrace_scope=1; without it, ranks of one host copy values for each other",
+        )
+    else:
+        yield Finding("memory of other ranks", "ok", "ranks of one host may read each other's tensors")
+
+
+def buffers() -> Iterator[Finding]:
+    """Of sockets: as large as a worker asks for, which with CAP_NET_ADMIN it has in any case."""
+    for name in ("rmem_max", "wmem_max"):
+        limit = _number(_PROC / "net/core" / name)
+        if limit is None:
+            yield Finding(f"net.core.{name}", "skipped", "not to be read here")
+        elif limit < SOCKET_BUFFER_BYTES:
+            yield Finding(
+                f"net.core.{name}",
+                "warning",
+                f"{limit} bytes, and workers ask for {SOCKET_BUFFER_BYTES}; bursts may be lost and sent again",
+                f"sysctl net.core.{name}={SOCKET_BUFFER_BYTES}, or run ranks with CAP_NET_ADMIN",
+            )
+        else:
+            yield Finding(f"net.core.{name}", "ok", f"{limit} bytes")
+
+
+def clock(controllers_time: float, ours: float) -> Iterator[Finding]:
+    """controllers_time: seconds since 1970 in the middle of a call, when ours were `ours`; 0: not known."""
+    source = _CLOCKSOURCE.read_text().strip() if _CLOCKSOURCE.exists() else ""
+    if source in _SLOW_CLOCKS:
+        yield Finding(
+            "clock source",
+            "warning",
+            f"{source}, which takes a microsecond or more to read",
+            "boot with tsc=reliable, or choose a virtual machine with a TSC or kvm-clock",
+        )
+    elif source:
+        yield Finding("clock source", "ok", source)
+    if not controllers_time:
+        return
+    apart = abs(controllers_time - ours)
+    if apart > 5:
+        yield Finding(
+            "clock",
+            "warning",
+            f"{apart:.0f} s from the controller's; certificates and election ids go by it",
+            "let both follow a time server (chrony, systemd-timesyncd)",
+        )
+    else:
+        yield Finding("clock", "ok", f"{apart:.1f} s from the controller's")
+
+
+def way(ip: str, udp_port: int, needed: int, name: str) -> Iterator[Finding]:
+    """The interface toward an aggregator: its MTU, and offloads that matter to frames."""
+    subject = f"way to {name}"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((ip, udp_port))
+        except OSError as error:
+            yield Finding(
+                subject, "problem", f"no route to {ip}: {error.strerror}", "give this host a route to the aggregator"
+            )
+            return
+        ours = probe.getsockname()[0]
+        interface = _interface_of(ours)
+        if not interface:
+            yield Finding(subject, "skipped", f"no interface has {ours}")
+            return
+        mtu = struct.unpack("16xi", fcntl.ioctl(probe, _SIOCGIFMTU, struct.pack("16sxxxx", interface.encode())))[0]
+        if mtu < needed:
+            yield Finding(
+                f"MTU to {name}",
+                "problem",
+                f"{interface} has {mtu}, and packets with their IPv4 headers are up to {needed} bytes",
+                f"ip link set {interface} mtu {needed}, or start the controller with the links' MTU as --mtu",
+            )
+        else:
+            yield Finding(f"MTU to {name}", "ok", f"{interface} has {mtu}, {needed} are needed")
+        on = [which for which, command in _OFFLOADS.items() if _offload(probe, interface, command)]
+        if Path(f"/sys/class/net/{interface}/iflink").exists() and on and _is_veth(interface):
+            yield Finding(
+                f"offloads to {name}",
+                "warning",
+                f"{', '.join(on)} of the veth interface {interface}: a switch behind it may get several packets as one",
+                f"ethtool -K {interface} tso off gso off gro off tx off",
+            )
+        else:
+            yield Finding(f"offloads to {name}", "ok", f"{interface}: {', '.join(on) or 'none'}")
+
+
+def _interface_of(ip: str) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        for _, name in socket.if_nameindex():
+            try:
+                reply = fcntl.ioctl(control, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+            except OSError:
+                continue
+            if socket.inet_ntoa(reply[20:24]) == ip or (name == "lo" and ip.startswith("127.")):
+                return name
+    return ""
+
+
+def _offload(control: socket.socket, interface: str, command: int) -> bool:
+    value = array.array("I", [command, 0])
+    try:
+        fcntl.ioctl(control, _SIOCETHTOOL, struct.pack("16sP", interface.encode(), value.buffer_info()[0]))
+    except OSError:
+        return False
+    return bool(value[1])
+
+
+def _is_veth(interface: str) -> bool:
+    driver = struct.pack("I32s", 0x3, b"").ljust(196, b"\0")  # ETHTOOL_GDRVINFO
+    value = array.array("B", driver)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        try:
+            fcntl.ioctl(control, _SIOCETHTOOL, struct.pack("16sP", interface.encode(), value.buffer_info()[0]))
+        except OSError:
+            return False
+    return value.tobytes()[4:36].rstrip(b"\0") == b"veth"
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None

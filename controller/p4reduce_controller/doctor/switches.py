@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The switches: what the controller says of them, and their P4Runtime servers as they are seen from here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import grpc
+from finsy.proto import p4r, p4r_grpc
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.channel import code_of, details
+from p4reduce_controller.doctor.finding import Finding
+
+_TIMEOUT = 3.0
+
+
+def in_hand(switch: pb.Switch) -> Finding:
+    """As the controller has it."""
+    subject = f"switch {switch.name}"
+    if switch.problem or not switch.connected:
+        advice = "look whether its process and its host are there"
+        if switch.state == "not primary":
+            advice = "end the other controller, or start this one with --take-over"
+        elif "heard it" in switch.problem:
+            advice = "check the cable of its uplink, and that its port is up on both sides"
+        return Finding(subject, "problem", f"{switch.state}: {switch.problem}", advice)
+    if switch.draining or switch.leaving:
+        return Finding(subject, "warning", "it takes no new jobs, as an operator has asked")
+    return Finding(subject, "ok", f"{switch.state}, {switch.slots_used} of {switch.slots} slots in use")
+
+
+def p4runtime(address: str, name: str, device_id: int, cookie: int | None, ca: bytes | None) -> Iterator[Finding]:
+    """Its server, asked from here. `cookie`: of the program that it should run, if that is known."""
+    subject = f"P4Runtime of {name}"
+    options = [("grpc.enable_http_proxy", 0)]
+    channel = (
+        grpc.secure_channel(address, grpc.ssl_channel_credentials(ca), options)
+        if ca is not None
+        else grpc.insecure_channel(address, options)
+    )
+    with channel:
+        stub = p4r_grpc.P4RuntimeStub(channel)
+        only = p4r.GetForwardingPipelineConfigRequest.COOKIE_ONLY
+        try:
+            reply = stub.GetForwardingPipelineConfig(
+                p4r.GetForwardingPipelineConfigRequest(device_id=device_id, response_type=only), timeout=_TIMEOUT
+            )
+        except grpc.RpcError as error:
+            yield _refused(error, subject, address, ca is not None)
+            return
+    yield Finding(subject, "ok", f"{address} answers")
+    there = reply.config.cookie.cookie
+    if cookie is None:
+        yield Finding(f"program of {name}", "skipped", f"its cookie is {there:#x}, and which it should be is not known")
+    elif there != cookie:
+        yield Finding(
+            f"program of {name}",
+            "problem",
+            f"its cookie is {there:#x}, and that of the program here is {cookie:#x}",
+            "start the controller again, which installs its program; or give --pipeline and --mtu as it has them",
+        )
+    else:
+        yield Finding(f"program of {name}", "ok", f"its cookie is {there:#x}, as that of the program here")
+
+
+def _refused(error: grpc.RpcError, subject: str, address: str, tls: bool) -> Finding:
+    code, text = code_of(error), details(error)
+    if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND):
+        return Finding(
+            subject, "problem", f"{address} has no program, or another device: {text}", "is its controller there?"
+        )
+    if code is grpc.StatusCode.UNAVAILABLE and not tls and ("reset" in text or "losed" in text):
+        return Finding(subject, "problem", f"{address}: {text}", "if the switch uses TLS, give --switch-ca")
+    advice = "is it reachable from here? Where only the controller's host may reach it, ask there"
+    return Finding(subject, "warning", f"{address}: {code.name if code else 'error'}: {text}", advice)

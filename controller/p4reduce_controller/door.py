@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose turn it is to have a job, by quotas, reservations and the queue, without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.access import Caller
+from p4reduce_controller.job import Job, Session
+from p4reduce_controller.numbers import NumbersExhausted
+from p4reduce_controller.pools import PoolFull
+from p4reduce_controller.quotas import Denied, Held, MustWait, Tenancy
+from p4reduce_controller.registry import Registry
+from p4reduce_controller.site import Site
+from p4reduce_controller.waitlist import LONGEST_QUEUE, Entry, Waitlist
+
+Found = Callable[[pb.Join, Caller, int, float], Job]
+
+
+class Door:
+    def __init__(
+        self, registry: Registry, tenancy: Tenancy, found: Found, site: Callable[[], Site], default_slots: int
+    ) -> None:
+        """`found`: makes the job of so many slots for its first rank at that time, and raises PoolFull or
+        NumbersExhausted. `site`: of the switches that there are now for a job that begins. `default_slots`: of jobs
+        that leave it to the controller, where the switches have as many."""
+        self.waitlist = Waitlist()
+        self.tenancy = tenancy
+        self._registry = registry
+        self._found = found
+        self._site = site
+        self._default_slots = default_slots
+
+    @property
+    def held(self) -> Held:
+        return Held(self._registry)
+
+    def problem_of(self, join: pb.Join, caller: Caller) -> str | None:
+        """Why the rank cannot wait here."""
+        if not 0 <= join.queue_s <= LONGEST_QUEUE:
+            return f"queue_s={join.queue_s}, and 0 to {LONGEST_QUEUE:g} are accepted"
+        entry = self.waitlist.named(caller.tenant, join.job)
+        if entry is not None:
+            return entry.quarrel_with(join)
+        most = self.tenancy.policy.quota(caller.tenant).queued
+        if join.queue_s and self.waitlist.count(caller.tenant) >= most:
+            return f"tenant {caller.tenant!r} has {most:g} jobs in the queue, and may have no more there"
+        return None
+
+    def let_in(self, now: float) -> Iterator[tuple[Entry, Job | Denied]]:
+        """Takes those off the queue whose turn it is, with their job, or with why they shall never have one."""
+        while (turn := self._next(now)) is not None:
+            self.waitlist.remove(turn[0])
+            yield turn
+
+    def _next(self, now: float) -> tuple[Entry, Job | Denied] | None:
+        held = self.held
+        held_back = False
+        for entry in self.waitlist.in_order(self.tenancy.policy, held.slots):
+            _, join, caller = entry.first
+            if not join.slots:  # switches may have come or gone meanwhile
+                entry.slots = min(self._default_slots, self._site().capacity)
+            try:
+                self.tenancy.check(entry.tenant, entry.slots, held)
+                if held_back and held.slots[entry.tenant] + entry.slots > self.tenancy.reserved(entry.tenant):
+                    entry.why = "jobs that wait before it have no room yet"
+                    continue
+                return entry, self._found(join, caller, entry.slots, now)
+            except Denied as error:
+                return entry, error
+            except MustWait as error:
+                entry.why = str(error)
+            except (PoolFull, NumbersExhausted) as error:
+                entry.why = f"{error}; ask for fewer slots, or wait until other jobs end"
+                capacity = self._site().capacity
+                held_back = held_back or self.waitlist.holds_back(entry, held.slots, capacity, now)
+        return None
+
+    def overdue(self, now: float) -> list[tuple[Entry, str]]:
+        """Those that have waited as long as they would, and why they were not let in."""
+        order = self._places()
+        return [
+            (one, f"after {now - one.since:.0f} s in the queue, at place {order[id(one)]} of {len(order)}: {one.why}")
+            for one in self.waitlist
+            if now >= one.deadline
+        ]
+
+    def notices(self) -> Iterator[tuple[Session, pb.Waiting]]:
+        """What ranks in the queue have not been told yet."""
+        order = self._places()
+        for entry in self.waitlist:
+            notice = pb.Waiting(what=pb.Waiting.QUEUE, place=order[id(entry)], queued=len(order), why=entry.why)
+            for rank, (session, _, _) in entry.ranks.items():
+                if entry.told.get(rank) != notice:
+                    entry.told[rank] = notice
+                    yield session, notice
+
+    def described(self, now: float) -> list[pb.QueuedJob]:
+        order = self._places()
+        entries = sorted(self.waitlist, key=lambda one: order[id(one)])
+        return [
+            pb.QueuedJob(
+                tenant=one.tenant,
+                name=one.name,
+                place=order[id(one)],
+                world_size=one.world_size,
+                ranks=sorted(one.ranks),
+                slots=one.slots,
+                age_s=now - one.since,
+                why=one.why,
+            )
+            for one in entries
+        ]
+
+    def _places(self) -> dict[int, int]:
+        """From 1 on, by the identity of the entry."""
+        order = self.waitlist.in_order(self.tenancy.policy, self.held.slots)
+        return {id(entry): place for place, entry in enumerate(order, 1)}

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a controller asks of etcd, by its v3 gRPC API. Every call has a deadline, and goes to the next member where one
+does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from p4reduce.control.channel import is_tls_trouble
+from p4reduce_controller.etcd import rpc_pb2 as rpc
+from p4reduce_controller.tasks import Interrupted, apart
+
+ATTEMPT = 0.7  # seconds for one member to answer; less than a lease lasts
+PATIENCE = 5.0  # for any of them
+_PAUSE = 0.05
+_OPTIONS = [
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.max_receive_message_length", -1),  # of a store that the operator chose
+]
+_REFUSALS = (  # which no other member would answer otherwise
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.OUT_OF_RANGE,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+)
+
+_Reply = TypeVar("_Reply")
+
+
+class EtcdError(Exception):
+    """etcd has refused what was asked."""
+
+
+class EtcdUnavailable(EtcdError):
+    """No member has answered in time. Whether it was done is not known."""
+
+
+class NoSuchLease(EtcdUnavailable):
+    """It has run out meanwhile."""
+
+
+class Etcd:
+    """A cluster, by the addresses of its members. Make it, and close it, on one event loop."""
+
+    def __init__(self, members: Sequence[str], credentials: grpc.ChannelCredentials | None = None) -> None:
+        """`members`: HOST:PORT of each. Does not connect yet."""
+        self.members = tuple(members)
+        self._credentials = credentials
+        self._channels = [self._channel(member) for member in self.members]
+        self._preferred = 0
+
+    def __str__(self) -> str:
+        return f"etcd at {', '.join(self.members)}"
+
+    async def close(self) -> None:
+        await asyncio.gather(*[channel.close() for channel in self._channels])
+
+    async def range(self, key: str, end: str = "", *, within: float = PATIENCE) -> rpc.RangeResponse:
+        """The key, or all keys from it up to `end`, as all members agree on them."""
+        request = rpc.RangeRequest(key=key.encode(), range_end=end.encode())
+        return await self._ask("KV/Range", request, rpc.RangeResponse, within)
+
+    async def transact(self, request: rpc.TxnRequest, *, within: float = PATIENCE) -> rpc.TxnResponse:
+        """May be done more than once: where a member has done it and its answer is lost."""
+        return await self._ask("KV/Txn", request, rpc.TxnResponse, within)
+
+    async def grant(self, seconds: int, *, within: float = PATIENCE) -> rpc.LeaseGrantResponse:
+        return await self._ask("Lease/LeaseGrant", rpc.LeaseGrantRequest(TTL=seconds), rpc.LeaseGrantResponse, within)
+
+    async def revoke(self, lease: int, *, within: float = PATIENCE) -> None:
+        """And deletes what is kept by it."""
+        with suppress(NoSuchLease):
+            await self._ask("Lease/LeaseRevoke", rpc.LeaseRevokeRequest(ID=lease), rpc.LeaseRevokeResponse, within)
+
+    async def keep_alive(self, lease: int, *, within: float = PATIENCE) -> int:
+        """Seconds that the lease lasts from now on; 0 where there is none any more."""
+        request = rpc.LeaseKeepAliveRequest(ID=lease)
+
+        async def once() -> AsyncIterator[rpc.LeaseKeepAliveRequest]:
+            yield request
+            await asyncio.sleep(2 * ATTEMPT)  # the answer comes before the end of what is asked
+
+        async def one(channel: grpc.aio.Channel) -> rpc.LeaseKeepAliveResponse:
+            method = channel.stream_stream(
+                "/etcdserverpb.Lease/LeaseKeepAlive",
+                request_serializer=rpc.LeaseKeepAliveRequest.SerializeToString,
+                response_deserializer=rpc.LeaseKeepAliveResponse.FromString,
+            )
+            call = method(once(), timeout=ATTEMPT)
+            try:
+                async for reply in call:
+                    assert isinstance(reply, rpc.LeaseKeepAliveResponse)
+                    return reply
+                raise Interrupted("it ended without an answer")
+            finally:
+                call.cancel()
+
+        return int((await self._try_each(one, "Lease/LeaseKeepAlive", within)).TTL)
+
+    async def _ask(self, method: str, request: Any, reply: type[_Reply], within: float) -> _Reply:
+        async def one(channel: grpc.aio.Channel) -> _Reply:
+            call = channel.unary_unary(
+                f"/etcdserverpb.{method}",
+                request_serializer=type(request).SerializeToString,
+                response_deserializer=reply.FromString,  # type: ignore[attr-defined]
+            )
+            said: _Reply = await call(request, timeout=ATTEMPT)
+            return said
+
+        answer: _Reply = await self._try_each(one, method, within)
+        return answer
+
+    async def _try_each(self, ask: Callable[[grpc.aio.Channel], Any], method: str, within: float) -> Any:
+        """One member after the other, beginning with the one that answered last."""
+        deadline = time.monotonic() + within
+        troubles: dict[str, str] = {}
+        while True:
+            for _ in self.members:
+                at = self._preferred
+                try:
+                    return await apart(ask(self._channels[at]))
+                except grpc.aio.AioRpcError as error:
+                    text = " ".join((error.details() or error.code().name).split())
+                    if error.code() is grpc.StatusCode.NOT_FOUND:
+                        raise NoSuchLease(f"{self}: {method}: {text}") from None
+                    if error.code() in _REFUSALS:
+                        raise EtcdError(f"{self}: {method} is refused: {error.code().name}: {text}") from None
+                    troubles[self.members[at]] = f"no answer within {ATTEMPT:g} s" if "Deadline" in text else text
+                except Interrupted as error:
+                    troubles[self.members[at]] = str(error)
+                self._preferred = (at + 1) % len(self.members)
+                if time.monotonic() >= deadline:
+                    raise EtcdUnavailable(self._explain(troubles))
+            await asyncio.sleep(_PAUSE)
+
+    def _explain(self, troubles: dict[str, str]) -> str:
+        said = "; ".join(f"{member}: {text}" for member, text in troubles.items())
+        advice = ""
+        if self._credentials is not None and any("TSI_" in one or is_tls_trouble(one) for one in troubles.values()):
+            advice = "; check that etcd uses TLS, its name, --store-ca, and whether it wants --store-cert"
+        elif self._credentials is None and any("reset" in one or "losed" in one for one in troubles.values()):
+            advice = "; if etcd uses TLS, give --store-ca"
+        return f"etcd does not answer ({said}){advice}"
+
+    def _channel(self, member: str) -> grpc.aio.Channel:
+        if self._credentials is None:
+            return grpc.aio.insecure_channel(member, _OPTIONS)
+        return grpc.aio.secure_channel(member, self._credentials, _OPTIONS)

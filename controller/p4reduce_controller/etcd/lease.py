@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who of several controllers serves: the one whose key in etcd is there, kept by a lease that only it renews."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from p4reduce_controller.etcd import rpc_pb2 as rpc
+from p4reduce_controller.etcd.client import ATTEMPT, EtcdError, EtcdUnavailable
+
+log = logging.getLogger(__name__)
+
+_RENEWALS = 4  # a lease's time, in each of which it is renewed
+
+
+class Cluster(Protocol):
+    """What of `Etcd` is used here."""
+
+    async def range(self, key: str, end: str = "", *, within: float = ...) -> rpc.RangeResponse: ...
+    async def transact(self, request: rpc.TxnRequest, *, within: float = ...) -> rpc.TxnResponse: ...
+    async def grant(self, seconds: int, *, within: float = ...) -> rpc.LeaseGrantResponse: ...
+    async def revoke(self, lease: int, *, within: float = ...) -> None: ...
+    async def keep_alive(self, lease: int, *, within: float = ...) -> int: ...
+
+
+class Lease:
+    """Ours, for one turn of serving. `term` rises from holder to holder: the revision that made its key.
+
+    `lost` is set once it is known that it is over. While etcd does not answer for longer than the lease lasts, that is
+    not known: nobody else can have taken it, unless etcd answers others. `doubt` says so meanwhile.
+    """
+
+    def __init__(self, etcd: Cluster, key: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.term = 0
+        self.lost = asyncio.Event()
+        self.why = ""
+        self._etcd = etcd
+        self._key = key
+        self._clock = clock
+        self._id = 0
+        self._seconds = 0.0
+        self._sure_until = 0.0
+        self._trouble = ""
+
+    async def take(self, said: str, seconds: int) -> bool:
+        """Whether it is ours now. `said`: what others read of the holder. Raises EtcdError."""
+        asked = self._clock()
+        granted = await self._etcd.grant(seconds)
+        if granted.error:
+            raise EtcdError(f"etcd grants no lease of {seconds} s: {granted.error}")
+        self._id, self._seconds = granted.ID, float(granted.TTL)
+        vacant = rpc.Compare(target=rpc.Compare.CREATE, key=self._key.encode(), create_revision=0)
+        put = rpc.RequestOp(request_put=rpc.PutRequest(key=self._key.encode(), value=said.encode(), lease=self._id))
+        look = rpc.RequestOp(request_range=rpc.RangeRequest(key=self._key.encode()))
+        reply = await self._etcd.transact(rpc.TxnRequest(compare=[vacant], success=[put], failure=[look]))
+        if reply.succeeded:
+            self.term = reply.header.revision
+        else:  # or it was ours already, and the first answer was lost
+            found = reply.responses[0].response_range.kvs
+            self.term = found[0].create_revision if found and found[0].lease == self._id else 0
+        if not self.term:
+            with contextlib.suppress(EtcdError):
+                await self._etcd.revoke(self._id, within=ATTEMPT)
+            return False
+        self._sure_until = asked + self._seconds
+        return True
+
+    @property
+    def doubt(self) -> str:
+        """Why it may be another's by now, or ""."""
+        if self.lost.is_set():
+            return self.why
+        late = self._clock() - self._sure_until
+        if late < 0:
+            return ""
+        return f"the lease in etcd has not been renewed for {late + self._seconds:.1f} s" + (
+            f": {self._trouble}" if self._trouble else ""
+        )
+
+    @property
+    def fence(self) -> rpc.Compare:
+        """Holds while the key is ours. What is written under it nobody writes whose lease is over."""
+        return rpc.Compare(target=rpc.Compare.CREATE, key=self._key.encode(), create_revision=self.term)
+
+    def lose(self, why: str) -> None:
+        if not self.lost.is_set():
+            self.why = why
+            self.lost.set()
+
+    async def keep(self) -> None:
+        """Renews it, until it is lost."""
+        every = self._seconds / _RENEWALS
+        while not self.lost.is_set():
+            asked = self._clock()
+            try:
+                left = await self._etcd.keep_alive(self._id, within=every)
+            except EtcdUnavailable as error:
+                self._trouble = str(error)
+            except EtcdError as error:
+                self._trouble = str(error)
+                log.warning("the lease in etcd: %s", error)
+            else:
+                if left <= 0:
+                    self.lose("the lease in etcd ran out before it was renewed")
+                    return
+                self._sure_until, self._trouble = asked + left, ""
+            await asyncio.sleep(max(0.0, min(every, asked + every - self._clock())))
+
+    async def give_back(self) -> None:
+        """So that another need not wait until it runs out."""
+        if self.term and not self.lost.is_set():
+            self.lose("it was given back")
+            try:
+                await self._etcd.revoke(self._id, within=2 * ATTEMPT)
+            except EtcdError as error:
+                log.warning("the lease in etcd is not given back, and runs out: %s", error)
+
+
+async def holder(etcd: Cluster, key: str, within: float) -> tuple[str, int] | None:
+    """What the holder says of itself, and its lease; None where there is none. Raises EtcdError."""
+    found = (await etcd.range(key, within=within)).kvs
+    return (found[0].value.decode(errors="replace"), found[0].lease) if found else None
+
+
+__all__ = ["Cluster", "Lease", "holder"]

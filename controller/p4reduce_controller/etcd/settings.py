@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the store is, and how it is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import grpc
+
+from p4reduce_controller.listening import is_loopback
+from p4reduce_controller.schema import SettingsError
+
+SCHEME = "etcd://"
+PREFIX = "/p4reduce"
+PORT = 2379
+SHORTEST = 2  # seconds of a lease: etcd's own least, as it is by default
+
+
+def parse_store(text: str) -> tuple[list[str], str]:
+    """Of etcd://HOST:PORT,HOST:PORT[/PREFIX]: the members, and what all keys begin with. Raises SettingsError."""
+    refused = SettingsError(f"--store {text}: etcd://HOST:PORT,HOST:PORT or etcd://HOST:PORT/PREFIX is accepted")
+    if not text.startswith(SCHEME):
+        raise refused
+    places, _, prefix = text.removeprefix(SCHEME).partition("/")
+    members = [place if ":" in place.rpartition("]")[2] else f"{place}:{PORT}" for place in places.split(",")]
+    for member in members:
+        host, _, port = member.rpartition(":")
+        if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16) or "@" in host:
+            raise refused
+    if len(set(members)) != len(members):
+        raise SettingsError(f"--store {text}: members that differ are accepted")
+    return members, f"/{prefix.strip('/')}" if prefix.strip("/") else PREFIX
+
+
+def credentials(
+    members: list[str], ca: str, cert: str, key: str, read: Callable[[str], bytes], *, insecure: bool
+) -> grpc.ChannelCredentials | None:
+    """None is in the clear. `ca`, `cert`, `key`: PEM files, or "". Raises SettingsError."""
+    if bool(cert) != bool(key):
+        raise SettingsError("--store-cert and --store-key: both are accepted, or none")
+    if ca:
+        pair = (read(key), read(cert)) if cert else (None, None)
+        return grpc.ssl_channel_credentials(read(ca), *pair)
+    if cert:
+        raise SettingsError("--store-cert is accepted with --store-ca, by which etcd is known")
+    for member in members:
+        if not (insecure or is_loopback(member.rpartition(":")[0])):
+            raise SettingsError(
+                f"--store {member} is on another host, and whoever is on the way there without TLS can read and change "
+                "the jobs' secrets; give --store-ca, or --store-insecure if the network is trusted"
+            )
+    return None

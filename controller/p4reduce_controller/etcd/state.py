@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The jobs that run, in etcd: a key for each and one for the rest, written only by who holds the lease."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from p4reduce_controller.aggregator import Heard
+from p4reduce_controller.etcd import rpc_pb2 as rpc
+from p4reduce_controller.etcd.client import PATIENCE, EtcdError
+from p4reduce_controller.etcd.lease import Cluster, Lease
+from p4reduce_controller.job import Job
+from p4reduce_controller.state import StateError, check_version, root_of, taken_from, use_of
+from p4reduce_controller.state_names import Setup
+
+_MOST_CHANGES = 100  # a transaction: etcd takes 128 by default
+_UNKNOWN: dict[str, Any] = {}  # what a key has after a write of which the outcome is not known
+
+
+class EtcdState:
+    """Implements `store.Store`, for as long as the lease is ours."""
+
+    shared = True
+
+    def __init__(self, etcd: Cluster, lease: Lease, prefix: str, name: str) -> None:
+        """`prefix`: of all its keys, with a / at the end. `name`: of the store, in errors."""
+        self._etcd = etcd
+        self._lease = lease
+        self._prefix = prefix
+        self._name = name
+        self._setup: Setup
+        self.use: dict[str, Any] = {}
+        self._there: dict[str, dict[str, Any]] = {}  # by key, without the prefix
+        self._broken = ""
+        self._writing = asyncio.Lock()
+
+    @property
+    def doubt(self) -> str:
+        return self._lease.doubt
+
+    async def fetch(self) -> None:
+        """What is kept, for `load`. Raises EtcdError."""
+        found = await self._etcd.range(self._prefix, _after(self._prefix))
+        for one in found.kvs:
+            key = one.key.decode(errors="replace").removeprefix(self._prefix)
+            try:
+                value = json.loads(one.value)
+                if not isinstance(value, dict):
+                    raise ValueError("no object")
+                self._there[key] = value
+            except (ValueError, RecursionError) as error:
+                self._broken = f"{key}: {error}"
+
+    def check(self) -> None:
+        """After `fetch`, by one that stands by: whether it could go on with it. Raises StateError."""
+        try:
+            if self._broken:
+                raise StateError(self._broken)
+            if self._there:
+                check_version(self._there.get("site", {}))
+        except StateError as error:
+            raise self.refusal(str(error)) from None
+
+    def load(self, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
+        self._setup = setup
+        self.check()
+        try:
+            if not self._there:
+                return [], {}
+            jobs = [one for key, one in sorted(self._there.items()) if key.startswith("jobs/")]
+            found = taken_from({**self._there.get("site", {}), "jobs": jobs}, self._setup, now)
+            self.use = use_of(self._there.get("site", {}))
+            return found
+        except (StateError, ValueError, RecursionError) as error:
+            raise self.refusal(str(error)) from None
+
+    def refusal(self, why: str) -> StateError:
+        return StateError(
+            f"{self._name}: {why}; delete the keys below {self._prefix} to start without its jobs, which then end"
+        )
+
+    async def keep(self, jobs: Callable[[], Iterable[Job]], children: Mapping[int, Heard], now: float) -> None:
+        try:
+            await asyncio.wait_for(self._keep(jobs, children, now), 2 * PATIENCE)
+        except asyncio.TimeoutError:
+            raise StateError(f"{self._name}: nothing can be kept there for {2 * PATIENCE:g} s") from None
+        except EtcdError as error:
+            raise StateError(f"{self._name}: {error}") from None
+
+    async def _keep(self, jobs: Callable[[], Iterable[Job]], children: Mapping[int, Heard], now: float) -> None:
+        async with self._writing:  # so one transaction is after the other in etcd, too
+            root = root_of(jobs(), children, self._setup, now)
+            wanted = {f"jobs/{job['number']}": job for job in root.pop("jobs")}
+            wanted["site"] = {**root, "use": self.use}
+            changes = [key for key in [*wanted, *self._there] if not _same(wanted.get(key), self._there.get(key))]
+            changes = sorted(dict.fromkeys(changes), key=lambda key: key != "site")
+            for start in range(0, len(changes), _MOST_CHANGES):
+                await self._write({key: wanted.get(key) for key in changes[start : start + _MOST_CHANGES]})
+
+    async def _write(self, changes: Mapping[str, dict[str, Any] | None]) -> None:
+        if self._lease.lost.is_set():
+            raise StateError(f"{self._name}: this controller does not serve any more: {self._lease.why}")
+        operations = [self._operation(f"{self._prefix}{key}".encode(), value) for key, value in changes.items()]
+        self._there |= dict.fromkeys(changes, _UNKNOWN)
+        reply = await self._etcd.transact(rpc.TxnRequest(compare=[self._lease.fence], success=operations))
+        if not reply.succeeded:
+            self._lease.lose("another controller has it, or nobody")
+            raise StateError(f"{self._name}: this controller does not serve any more: {self._lease.why}")
+        for key, value in changes.items():
+            if value is None:
+                del self._there[key]
+            else:
+                self._there[key] = value
+
+    def _operation(self, key: bytes, value: dict[str, Any] | None) -> rpc.RequestOp:
+        if value is None:
+            return rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=key))
+        return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=json.dumps(value).encode()))
+
+
+def _same(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
+    """But for the time since when a job runs, which is reckoned anew each time."""
+    if not one or not other:
+        return one is other
+    return {**one, "started": 0} == {**other, "started": 0}
+
+
+def _after(prefix: str) -> str:
+    """The first key after all that begin with it."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which switches there are now. They come and go while jobs run: what is gone is a hole in the numbers, and no number
+is given twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from p4reduce.protocol.constants import MAX_AGGREGATORS
+from p4reduce_controller.aggregator import Aggregator, Listener, SwitchError, SwitchUnavailable
+from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.schema import SettingsError
+from p4reduce_controller.site import Site
+from p4reduce_controller.specs import SwitchSpec
+from p4reduce_controller.tasks import Tasks
+from p4reduce_controller.trees import Trees, Uplink
+
+log = logging.getLogger(__name__)
+
+ADD_TIMEOUT = 3.0  # for a switch that is new; later it is taken in when it comes
+_NO_UPLINK = (0, -1)
+
+
+@dataclass
+class Member:
+    """`parent`: its port toward it, and its name. `leaving`: it is removed as soon as no job has slots there; `now`:
+    and jobs do not hold that up. `replaced`: another has its name."""
+
+    name: str
+    address: Endpoint
+    parent: tuple[int, str] | None
+    fixed: Mapping[str, int]
+    spec: SwitchSpec | None = None
+    draining: bool = False
+    leaving: bool = False
+    now: bool = False
+    replaced: bool = False
+
+
+@dataclass(frozen=True)
+class Means:
+    """What it takes to change which there are: how a switch is reached, who hears of it, and its children's HELLOs."""
+
+    make: Callable[[SwitchSpec], Aggregator]
+    listener: Callable[[int], Listener]
+    find_child: Callable[[int], None]
+    tasks: Tasks
+
+
+class Fabric:
+    """`switches` and `members` are by number. The jobs have its site."""
+
+    def __init__(self, switches: Sequence[Aggregator], jobs: Jobs) -> None:
+        """`switches`: as the jobs have them, in this order."""
+        self.switches: dict[int, Aggregator] = dict(enumerate(switches))
+        self._jobs = jobs
+        trees = jobs.site.trees
+        ways = {at: (up.port, trees.names[up.parent]) for at, up in trees.uplinks.items()}
+        self.members = {
+            number: Member(name, switch.address, ways.get(number), {})
+            for (number, switch), name in zip(self.switches.items(), trees.names, strict=True)
+        }
+        self._next = len(self.members)
+        self._means: Means | None = None
+        self._filed: dict[str, SwitchSpec] = {}
+        self._waiting: list[SwitchSpec] = []  # for another at the same P4Runtime server to be gone
+        jobs.closed = self.closed
+
+    def open(self, means: Means, specs: Iterable[SwitchSpec]) -> None:
+        """From now on it can be changed. `specs`: of all, as a file has them."""
+        self._means = means
+        self._filed = {spec.name: spec for spec in specs}
+        for member in self.members.values():
+            member.spec = self._filed.get(member.name)
+
+    # What there is.
+
+    def name(self, number: int) -> str:
+        return self.members[number].name
+
+    def uplink(self, number: int) -> tuple[int, int]:
+        """The port toward its parent, and the parent's number; a number below 0: it has none, or is gone itself."""
+        site = self._jobs.site
+        at = site.place_of(number)
+        found = site.trees.uplinks.get(at) if at is not None else None
+        return (found.port, site.number(found.parent)) if found else _NO_UPLINK
+
+    def absence(self, number: int) -> str:
+        """Why a switch cannot be used now, or ""."""
+        return self.switches[number].absence if number in self.switches else "it was removed"
+
+    def closed(self, number: int) -> str:
+        """Why it takes no jobs that begin, or ""."""
+        member = self.members.get(number)
+        if member is None:
+            return "it was removed"
+        return "it is being removed" if member.leaving else "it is being drained" if member.draining else ""
+
+    # Changes. They say in words what was done, and raise SettingsError.
+
+    async def add(self, spec: SwitchSpec) -> list[str]:
+        """Raises Superseded too, where the switch is another controller's; then nothing has changed."""
+        means = self._open()
+        if (before := self._in_the_way(spec)) is not None:
+            self._waiting.append(spec)
+            return [f"the switch {spec.name} comes when {self.name(before)} is gone from its address"]
+        switch = means.make(spec)
+        away = ""
+        try:
+            await switch.look(ADD_TIMEOUT)
+        except SwitchUnavailable as error:
+            away = str(error)
+        if self._in_the_way(spec) is not None:  # others may have come or gone meanwhile
+            raise SettingsError(f"the switch {spec.name}: another has come meanwhile; try again")
+        number = self._enter(spec, switch)
+        self._change_site()
+        try:
+            await switch.start(means.listener(number), 0.0 if away else ADD_TIMEOUT)
+        except SwitchUnavailable as error:
+            away = away or str(error)
+        return [f"the switch {spec.name} is added" + (f", and taken in when it comes: {away}" if away else "")]
+
+    def drain(self, name: str, *, undo: bool = False) -> list[str]:
+        number = self._must(name)
+        member = self.members[number]
+        if member.leaving:
+            raise SettingsError(f"the switch {name} is being removed")
+        member.draining = not undo
+        if undo:
+            return [f"the switch {name} takes new jobs again"]
+        return [f"the switch {name} takes no new jobs; {self._who_is_there(number)}"]
+
+    def remove(self, name: str, *, now: bool = False) -> list[str]:
+        number = self._must(name)
+        if below := [one.name for one in self._staying() if one.parent and one.parent[1] == name]:
+            raise SettingsError(f"the switch {name} has {', '.join(sorted(below))} below it; remove those first")
+        if not [one for one in self._staying() if not one.parent and one.name != name]:
+            raise SettingsError(f"the switch {name} is the last without a parent, and no job can be without one")
+        return self._leave(number, now=now)
+
+    async def reload(self, specs: Sequence[SwitchSpec]) -> list[str]:
+        """A file has changed: what is new in it comes, what it has no more goes, and what has changed is replaced.
+        Switches that were in no file stay."""
+        self._open()
+        said: list[str] = []
+        wanted = {spec.name: spec for spec in specs}
+        for name, spec in list(self._filed.items()):
+            if wanted.get(name) != spec:
+                del self._filed[name]
+                self._waiting = [one for one in self._waiting if one.name != name]
+                number = self._named(name)
+                if number is not None and not self.members[number].leaving:
+                    said += self._leave(number, now=False)
+        for spec in sorted(specs, key=lambda spec: _depth(spec, wanted)):  # parents first
+            if spec.name not in self._filed:
+                try:
+                    said += await self.add(spec)
+                    self._filed[spec.name] = spec
+                except (SettingsError, SwitchError) as error:
+                    said.append(f"the switch {spec.name} is not added: {error}")
+        return said
+
+    def sweep(self) -> None:
+        """Removes what shall leave and is free of jobs. Call it every tenth of a second or so."""
+        for number, member in list(self.members.items()):
+            if not member.leaving:
+                continue
+            held = self._jobs.held_at(number)
+            if not held:
+                with contextlib.suppress(SettingsError):  # the last root, or others are below it: it waits for others
+                    self._site(self._heirs(number), less=number)
+                    self._remove(number)
+            elif member.now and self.switches[number].problem and all(job.over for job in held):
+                self.switches[number].give_up()
+
+    async def close(self, keep: Callable[[], bool]) -> None:
+        """All of them."""
+        ends = [switch.close(keep=keep()) for switch in reversed(self.switches.values())]
+        for error in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(error, BaseException):
+                raise error
+
+    # Parts.
+
+    def _leave(self, number: int, *, now: bool) -> list[str]:
+        member = self.members[number]
+        member.leaving = True
+        member.now = member.now or now
+        there = self._who_is_there(number)
+        if now:
+            self._jobs.end_at(number, "is taken away by an operator")
+            there = there.replace("run there", "ended")
+        return [f"the switch {member.name} is removed when it is free; {there}"]
+
+    def _in_the_way(self, spec: SwitchSpec) -> int | None:
+        """The one that leaves and has its address as yet. Raises SettingsError where it cannot come at all."""
+        if spec.name in {one.name for one in self._waiting}:
+            raise SettingsError(f"the switch {spec.name}: it waits already to take the place of another")
+        there = self._named(spec.name)
+        if there is not None and not self.members[there].leaving:
+            raise SettingsError(f"the switch {spec.name} is there already; remove it first, or give another name")
+        same = [number for number in self.members if self._shares(number, spec)]
+        if staying := [self.name(number) for number in same if not self.members[number].leaving]:
+            raise SettingsError(f"the switch {spec.name} has an address in common with {staying[0]}")
+        self._site([spec])
+        return same[0] if same else None
+
+    def _shares(self, number: int, spec: SwitchSpec) -> bool:
+        """Its P4Runtime server, or where workers send to."""
+        return self.switches[number].target == spec.config.target or self.members[number].address == spec.config.address
+
+    def _enter(self, spec: SwitchSpec, switch: Aggregator) -> int:
+        """Returns its number. `_change_site` has to follow."""
+        number, self._next = self._next, self._next + 1
+        there = self._named(spec.name)
+        if there is not None:
+            self.members[there].replaced = True
+        self.members[number] = Member(spec.name, spec.config.address, spec.uplink, spec.config.fixed, spec)
+        self.switches[number] = switch
+        self._jobs.switch_comes(number, spec.config.address, spec.config.fixed)
+        return number
+
+    def _heirs(self, number: int) -> list[SwitchSpec]:
+        """Who waits for that one alone."""
+        others = self.members.keys() - {number}
+        return [
+            spec
+            for spec in self._waiting
+            if self._shares(number, spec) and not any(self._shares(other, spec) for other in others)
+        ]
+
+    def _remove(self, number: int) -> None:
+        """With who has waited for that in its place."""
+        assert self._means is not None
+        heirs = {}
+        for spec in self._heirs(number):
+            self._waiting.remove(spec)
+            switch = self._means.make(spec)
+            heirs[self._enter(spec, switch)] = switch
+        member, switch = self.members.pop(number), self.switches.pop(number)
+        self._change_site()
+        self._jobs.switch_goes(number)
+        self._means.tasks.start(self._hand_over(member.name, switch, heirs), f"the end of the switch {member.name}")
+
+    async def _hand_over(self, name: str, switch: Aggregator, heirs: Mapping[int, Aggregator]) -> None:
+        assert self._means is not None
+        try:
+            await switch.close()
+        except Exception:
+            log.exception("closing the connection to the switch %s", name)
+        log.warning("the switch %s at %s is removed", name, switch.target)
+        for number, heir in heirs.items():
+            log.warning("the switch %s at %s comes in its place", self.name(number), heir.target)
+            with contextlib.suppress(SwitchUnavailable):
+                await heir.start(self._means.listener(number), ADD_TIMEOUT)
+
+    def _change_site(self) -> None:
+        """After members have changed."""
+        before = {number: self.uplink(number) for number in self.members}
+        self._jobs.change_site(self._site())
+        assert self._means is not None
+        for number in self.members:
+            now = self.uplink(number)
+            if now != before[number] and now != _NO_UPLINK:
+                self._means.find_child(number)
+
+    def _site(self, more: Sequence[SwitchSpec] = (), less: int | None = None) -> Site:
+        """Of all that are not replaced; of those that leave, only such as still have a parent. `more`: that may come,
+        and `less`: that may go. Raises SettingsError."""
+        names_of_more = [spec.name for spec in more]
+        every = {
+            number: one
+            for number, one in self.members.items()
+            if not one.replaced and number != less and one.name not in names_of_more
+        }
+        for number, spec in enumerate(more, self._next):
+            every[number] = Member(spec.name, spec.config.address, spec.uplink, {})
+        while orphans := {
+            number
+            for number, one in every.items()
+            if one.parent and one.parent[1] not in {other.name for other in every.values()}
+        }:
+            for number in orphans:
+                one = every.pop(number)
+                if not one.leaving:
+                    raise SettingsError(f"the switch {one.name}: {one.parent and one.parent[1]} above it is no switch")
+        order = sorted(every)
+        names = [every[number].name for number in order]
+        ways = {at: way for at, number in enumerate(order) if (way := every[number].parent)}
+        try:
+            trees = Trees(names, {at: Uplink(port, names.index(parent)) for at, (port, parent) in ways.items()})
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+        if not names:
+            raise SettingsError("no switch would be left, and no job can be without one")
+        if len(trees.roots) > MAX_AGGREGATORS:
+            raise SettingsError(f"{len(trees.roots)} switches without a parent: up to {MAX_AGGREGATORS} are accepted")
+        addresses = tuple(every[number].address for number in order)
+        return Site(self._jobs.site.layout, addresses, trees, numbers=tuple(order))
+
+    def _open(self) -> Means:
+        if self._means is None:
+            raise SettingsError("the controller has not begun yet")
+        return self._means
+
+    def _staying(self) -> list[Member]:
+        return [one for one in self.members.values() if not one.leaving]
+
+    def _named(self, name: str) -> int | None:
+        return next((number for number, one in self.members.items() if one.name == name and not one.replaced), None)
+
+    def _must(self, name: str) -> int:
+        number = self._named(name)
+        if number is None:
+            there = ", ".join(one.name for one in self.members.values() if not one.replaced)
+            raise SettingsError(f"there is no switch {name[:200]!r}; there are {there}")
+        return number
+
+    def _who_is_there(self, number: int) -> str:
+        names = [job.name for job in self._jobs.held_at(number) if not job.over]
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        return f"{', '.join(names[:8])}{more} run there" if names else "no jobs run there"
+
+
+def _depth(spec: SwitchSpec, every: Mapping[str, SwitchSpec]) -> int:
+    """How many are above it. There is no circle in settings."""
+    return 1 + _depth(every[spec.uplink[1]], every) if spec.uplink else 0

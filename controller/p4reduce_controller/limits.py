@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast somebody may go: a bucket of tokens, without a clock of its own."""
+
+from __future__ import annotations
+
+BURST_S = 10.0  # whose requests may come at once, for all ranks of a job come together
+
+
+class Bucket:
+    """`rate` a second in the long run, and those of `burst_s` seconds at once."""
+
+    def __init__(self, rate: float, now: float, burst_s: float = BURST_S) -> None:
+        self._rate = rate
+        self._burst = max(1.0, rate * burst_s)
+        self._left = self._burst
+        self._at = now
+
+    def take(self, now: float) -> float:
+        """Takes one and returns 0.0; or none, and returns the seconds until there will be one."""
+        self._left = min(self._burst, self._left + max(0.0, now - self._at) * self._rate)
+        self._at = max(now, self._at)
+        if self._left >= 1.0:
+            self._left -= 1.0
+            return 0.0
+        return (1.0 - self._left) / self._rate

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session that knows several controllers, of which one serves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+
+from p4reduce.control import client
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.client import Session
+from p4reduce.errors import JobAborted, JoinError
+
+from .conftest import DEADLINE, ScriptedController
+from .test_session import Attempt, abort, wait_until
+
+REJOIN = pb.ClientMessage(rejoin=pb.Rejoin(job=3, generation=9, rank=1, key="secret"))
+
+
+@pytest.fixture
+def other() -> Iterator[ScriptedController]:
+    controller = ScriptedController()
+    yield controller
+    controller.stop()
+
+
+@pytest.fixture
+def standby() -> Iterator[str]:
+    """The address of one that stands by."""
+
+    class StandsBy(rpc.JobsServicer):
+        def Session(self, _: Any, context: grpc.ServicerContext) -> Iterator[pb.ServerMessage]:  # type: ignore[override]
+            context.abort(grpc.StatusCode.UNAVAILABLE, "this controller stands by; the one that serves is elsewhere")
+            yield pb.ServerMessage()
+
+    server = grpc.server(ThreadPoolExecutor(4))
+    rpc.add_JobsServicer_to_server(StandsBy(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}"
+    server.stop(None).wait(DEADLINE)
+
+
+def in_job(controller: ScriptedController, *others: str, heard: list[JobAborted] | None = None) -> Session:
+    """Ready at that controller, which is the first of several."""
+    session = Session(",".join([controller.address, *others]), on_abort=(heard if heard is not None else []).append)
+    controller.script.assign(10.0, "secret")
+    session.join("job", 1, 2)
+    assert controller.script.next().WhichOneof("message") == "join"
+    controller.script.ready()
+    session.wait_ready(lambda: None)
+    return session
+
+
+def test_who_serves_is_found(controller: ScriptedController, standby: str) -> None:
+    controller.script.assign(10.0, "secret")
+    with Session(f"127.0.0.1:9, {standby},{controller.address}") as session:
+        session.join("job", 1, 2)
+        assert session.address == controller.address
+
+
+def test_where_none_serves_the_error_has_all(standby: str) -> None:
+    error = Attempt(lambda: Session(f"127.0.0.1:9,{standby}", connect_timeout=0.5).join("job", 1, 2)).error()
+    assert isinstance(error, JoinError)
+    assert "127.0.0.1:9: connection refused" in str(error)
+    assert f"{standby}: this controller stands by; the one that serves is elsewhere" in str(error)
+
+
+def test_one_that_stands_still_is_passed_over(
+    controller: ScriptedController, other: ScriptedController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_ANSWER_TIMEOUT_OF_SEVERAL", 0.3)
+    other.script.assign(10.0, "secret")
+    with Session(f"{controller.address},{other.address}") as session:
+        session.join("job", 1, 2)
+        assert session.address == other.address
+
+
+def test_the_rank_goes_to_the_one_that_takes_over(controller: ScriptedController, other: ScriptedController) -> None:
+    heard: list[JobAborted] = []
+    with in_job(controller, other.address, heard=heard) as session:
+        assert other.script.next() == REJOIN  # which waits there
+        controller.stop()
+        other.script.ready()
+        wait_until(lambda: session._returns)
+        assert session.address == other.address
+        other.script.send.put(abort(rank=0))
+        wait_until(lambda: heard)
+        assert heard[0].rank == 0
+
+
+def test_it_goes_there_while_the_first_stands_still(controller: ScriptedController, other: ScriptedController) -> None:
+    """And asks that one again, for when it is its turn."""
+    with in_job(controller, other.address) as session:
+        assert other.script.next() == REJOIN
+        other.script.ready()
+        wait_until(lambda: session._returns)
+        assert controller.script.gone.wait(DEADLINE)
+        assert controller.script.next() == REJOIN  # for when it is its turn again
+        leaving = Attempt(session.leave)
+        assert other.script.next().WhichOneof("message") == "leave"
+        other.script.send.put(pb.ServerMessage(left=pb.Left()))
+        assert leaving.error() is None
+        assert session.aborted is None
+
+
+def test_time_is_up_where_none_takes_over(controller: ScriptedController, standby: str) -> None:
+    heard: list[JobAborted] = []
+    session = Session(f"{controller.address},{standby}", on_abort=heard.append)
+    controller.script.assign(0.5, "secret")
+    session.join("job", 1, 2)
+    controller.script.ready()
+    session.wait_ready(lambda: None)
+    controller.stop()
+    wait_until(lambda: heard)
+    assert "none has let this rank in again for 0.5 s" in str(heard[0])
+    session.close()
+    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name == "p4reduce-session"])

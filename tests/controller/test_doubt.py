@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A service whose store cannot say whether another controller serves by now: it blames nobody, and admits nobody."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
+
+from .conftest import Loop, Running
+from .ranks import Rank, ready, wait_until
+
+
+@pytest.fixture
+def running(loop: Loop, tmp_path: Path) -> Iterator[Running]:
+    running = Running(loop, state=tmp_path / "state")
+    yield running
+    assert running.state is not None
+    running.state.doubt = ""
+    running.close()
+
+
+def in_doubt(running: Running, why: str) -> None:
+    assert running.state is not None
+    running.loop.call(setattr, running.state, "doubt", why)
+
+
+def job(running: Running) -> list[Rank]:
+    ranks = [running.rank(rank, 2) for rank in range(2)]
+    ready(ranks)
+    return ranks
+
+
+def test_a_rank_that_is_lost_meanwhile_is_named_later(running: Running) -> None:
+    ranks = job(running)
+    in_doubt(running, "etcd is away")
+    ranks[1].session.close()
+    end = time.monotonic() + 0.5
+    wait_until(lambda: time.monotonic() > end, "time to pass")
+    assert ranks[0].session.aborted is None
+    in_doubt(running, "")
+    wait_until(lambda: ranks[0].aborted_at, "the abort")
+    assert ranks[0].session.aborted is not None
+    assert ranks[0].session.aborted.rank == 1
+
+
+@pytest.mark.parametrize("first", [pb.ClientMessage(join=pb.Join(job="j", world_size=1)), pb.ClientMessage(rejoin={})])
+def test_nobody_is_let_in_meanwhile(running: Running, first: pb.ClientMessage) -> None:
+    """Neither a rank of this one's jobs, which may be back with another controller."""
+    in_doubt(running, "etcd is away")
+    with grpc.insecure_channel(running.address) as channel, pytest.raises(grpc.RpcError) as error:
+        list(rpc.JobsStub(channel).Session(iter([first]), timeout=10))
+    assert isinstance(error.value, grpc.Call)
+    assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert error.value.details() == "this controller stands by: etcd is away"

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lease and the state in etcd: one controller at a time writes, and the next one finds what was written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from p4reduce_controller.etcd.lease import Lease, holder
+from p4reduce_controller.etcd.settings import credentials, parse_store
+from p4reduce_controller.etcd.state import EtcdState
+from p4reduce_controller.job import Job
+from p4reduce_controller.schema import SettingsError
+from p4reduce_controller.settings import Settings, check_store
+from p4reduce_controller.state import StateError
+
+from .fake_etcd import FakeEtcd
+from .test_state import Kept
+from .test_trees import LEAF1, LEAF2
+
+T = TypeVar("T")
+KEY = "/p4reduce/serving"
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(work, 20))
+
+
+@pytest.fixture
+def etcd() -> FakeEtcd:
+    return FakeEtcd()
+
+
+def taken(etcd: FakeEtcd, said: str = "me") -> Lease:
+    lease = Lease(etcd, KEY, etcd.clock)
+    assert run(lease.take(said, 2))
+    return lease
+
+
+def beat(lease: Lease) -> None:
+    """One renewal, or the news that there is nothing to renew."""
+
+    async def once() -> None:
+        keeping = asyncio.ensure_future(lease.keep())
+        await asyncio.wait([keeping], timeout=0.05)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+    run(once())
+
+
+class TestLease:
+    def test_one_at_a_time_has_it(self, etcd: FakeEtcd) -> None:
+        first = taken(etcd, "first")
+        assert run(holder(etcd, KEY, 1.0)) == ("first", 1)
+        second = Lease(etcd, KEY, etcd.clock)
+        assert not run(second.take("second", 2))
+        etcd.now += 1.9
+        beat(first)
+        etcd.now += 1.9
+        assert not run(second.take("second", 2))
+        assert not first.doubt
+        etcd.now += 0.2
+        assert run(second.take("second", 2))
+        assert second.term > first.term
+        assert first.doubt
+        assert not first.lost.is_set()  # it has not heard yet
+        beat(first)
+        assert first.lost.is_set()
+        assert "ran out" in first.why
+
+    def test_who_is_in_doubt_knows_it_before_another_can_have_it(self, etcd: FakeEtcd) -> None:
+        lease = taken(etcd)
+        etcd.away = True
+        etcd.now += 1.9
+        beat(lease)
+        assert not lease.doubt
+        etcd.now += 0.2
+        beat(lease)
+        assert "has not been renewed for 2.1 s: it is away" in lease.doubt
+        assert not lease.lost.is_set()
+
+    def test_given_back_it_is_free(self, etcd: FakeEtcd) -> None:
+        lease = taken(etcd)
+        run(lease.give_back())
+        assert lease.lost.is_set()
+        assert run(holder(etcd, KEY, 1.0)) is None
+
+    def test_an_answer_that_was_lost(self, etcd: FakeEtcd) -> None:
+        """The call is made again, and finds that it was done."""
+        ask = etcd.transact
+
+        async def twice(request: Any, *, within: float = 5.0) -> Any:
+            await ask(request, within=within)
+            return await ask(request, within=within)
+
+        etcd.transact = twice  # type: ignore[method-assign]
+        lease = taken(etcd)
+        assert lease.term == etcd.keys[KEY].create_revision
+
+
+class Controller:
+    """One that has a desk of jobs, and keeps them in etcd."""
+
+    def __init__(self, etcd: FakeEtcd, folder: Path) -> None:
+        folder.mkdir()
+        self.kept = Kept(folder)
+        self.lease = taken(etcd)
+        self.state = EtcdState(etcd, self.lease, "/p4reduce/state/", "--store etcd://x")
+
+    def load(self) -> list[Job]:
+        run(self.state.fetch())
+        return self.state.load(self.kept.setup(), 1000.0)[0]
+
+    def keep(self) -> None:
+        desk = self.kept.desk
+        run(self.state.keep(lambda: list(desk.jobs), desk.jobs.children, desk.now))
+
+
+@pytest.fixture
+def one(etcd: FakeEtcd, tmp_path: Path) -> Controller:
+    controller = Controller(etcd, tmp_path / "one")
+    assert controller.load() == []
+    controller.kept.job("a", LEAF1, LEAF2)
+    controller.kept.job("b", LEAF1)
+    controller.keep()
+    return controller
+
+
+def after(etcd: FakeEtcd, tmp_path: Path, name: str = "two") -> Controller:
+    """The one that takes over when the lease has run out."""
+    etcd.now += 3
+    return Controller(etcd, tmp_path / name)
+
+
+class TestState:
+    def test_the_next_one_finds_the_jobs(self, etcd: FakeEtcd, tmp_path: Path, one: Controller) -> None:
+        found = after(etcd, tmp_path).load()
+        assert [job.name for job in found] == ["a", "b"]
+        mine = {job.name: job for job in one.kept.desk.jobs}
+        for job in found:
+            assert (job.number, job.generation, job.ranges) == (
+                mine[job.name].number,
+                mine[job.name].generation,
+                mine[job.name].ranges,
+            )
+            assert all(member.session is None for member in job.members.values())
+
+    def test_only_what_has_changed_is_written(self, etcd: FakeEtcd, one: Controller) -> None:
+        written = len(etcd.transactions)
+        one.keep()
+        assert len(etcd.transactions) == written
+        one.kept.job("c", LEAF2)
+        one.keep()
+        (last,) = etcd.transactions[written:]
+        assert [operation.request_put.key for operation in last.success] == [b"/p4reduce/state/jobs/3"]
+
+    def test_what_is_over_is_not_found(self, etcd: FakeEtcd, tmp_path: Path, one: Controller) -> None:
+        desk = one.kept.desk
+        run(one.state.keep(lambda: [job for job in desk.jobs if job.name == "b"], desk.jobs.children, desk.now))
+        assert [job.name for job in after(etcd, tmp_path).load()] == ["b"]
+
+    def test_who_has_lost_the_lease_writes_nothing(self, etcd: FakeEtcd, tmp_path: Path, one: Controller) -> None:
+        two = after(etcd, tmp_path)
+        two.load()
+        before = dict(etcd.keys)
+        one.kept.job("late", LEAF1)
+        with pytest.raises(StateError, match="does not serve any more: another controller has it"):
+            one.keep()
+        assert etcd.keys == before
+        assert one.lease.lost.is_set()
+        with pytest.raises(StateError, match="does not serve any more"):
+            one.keep()
+
+    def test_a_write_whose_outcome_is_not_known_is_made_again(
+        self, etcd: FakeEtcd, tmp_path: Path, one: Controller
+    ) -> None:
+        one.kept.job("c", LEAF2)
+        etcd.deaf = True
+        with pytest.raises(StateError, match="its answer was lost"):
+            one.keep()
+        etcd.deaf = False
+        desk = one.kept.desk
+        run(one.state.keep(lambda: [job for job in desk.jobs if job.name != "c"], desk.jobs.children, desk.now))
+        assert [job.name for job in after(etcd, tmp_path).load()] == ["a", "b"]
+
+    @pytest.mark.parametrize(
+        ("key", "value", "said"),
+        [
+            ("site", {"version": 2}, "it is of version 2, and this controller reads versions 3 and 4"),
+            ("site", {"version": 5}, "it is of version 5, and this controller reads versions 3 and 4"),
+            ("jobs/1", {"name": 7}, "jobs\\[0\\]: "),
+            ("jobs/1", [], "jobs/1: no object"),
+        ],
+    )
+    def test_what_cannot_be_is_named(
+        self, etcd: FakeEtcd, tmp_path: Path, one: Controller, key: str, value: object, said: str
+    ) -> None:
+        del one
+        kept = etcd.keys[f"/p4reduce/state/{key}"]
+        new = {**json.loads(kept.value), **value} if isinstance(value, dict) else value
+        kept.value = json.dumps(new).encode()
+        with pytest.raises(StateError, match=said) as error:
+            after(etcd, tmp_path).load()
+        assert "delete the keys below /p4reduce/state/ to start without its jobs" in str(error.value)
+
+
+class TestSettings:
+    def test_places(self) -> None:
+        assert parse_store("etcd://a:1,b") == (["a:1", "b:2379"], "/p4reduce")
+        assert parse_store("etcd://[::1]:7/lab/one/") == (["[::1]:7"], "/lab/one")
+
+    @pytest.mark.parametrize(
+        "text", ["", "etcd:", "etcd://", "http://a:1", "etcd://a:x", "etcd://u:p@a:1", "etcd://a,a"]
+    )
+    def test_what_is_no_place(self, text: str) -> None:
+        with pytest.raises(SettingsError, match="accepted"):
+            parse_store(text)
+
+    def test_other_hosts_are_reached_by_tls(self) -> None:
+        def nothing(_: str) -> bytes:
+            return b""
+
+        assert credentials(["127.0.0.1:1"], "", "", "", nothing, insecure=False) is None
+        assert credentials(["10.0.0.1:1"], "", "", "", nothing, insecure=True) is None
+        with pytest.raises(SettingsError, match="give --store-ca, or --store-insecure"):
+            credentials(["127.0.0.1:1", "10.0.0.1:1"], "", "", "", nothing, insecure=False)
+        for cert, key in (("c", ""), ("", "k"), ("c", "k")):
+            with pytest.raises(SettingsError, match="--store-cert"):
+                credentials(["127.0.0.1:1"], "", cert, key, nothing, insecure=False)
+
+    @pytest.mark.parametrize(
+        ("settings", "said"),
+        [
+            ({"standby": True}, "--standby is accepted with --store"),
+            ({"store": "etcd://a", "state": "file"}, "one of them is accepted"),
+            ({"store": "file"}, "is accepted"),
+        ],
+    )
+    def test_what_does_not_go_together(self, settings: dict[str, Any], said: str) -> None:
+        with pytest.raises(SettingsError, match=said):
+            check_store(Settings(**settings))

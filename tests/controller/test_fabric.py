@@ -1,0 +1,485 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Switches come and go while jobs run: on switches in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce_controller.aggregator import Layout, Superseded
+from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.schema import SettingsError
+from p4reduce_controller.settings import load
+from p4reduce_controller.site import Site
+from p4reduce_controller.specs import SwitchSpec, other_changes, spec_of, specs_of
+from p4reduce_controller.trees import Trees, Uplink
+
+from .conftest import Loop, Running
+from .fake_switch import FakeSwitch
+from .ranks import Rank, ready, wait_until
+from .test_trees import LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeDesk
+
+GONE = "unreachable for 12 s: pulled"
+TWO = Trees(["one", "two"])
+
+
+# --- sites -----------------------------------------------------------------------------------------------------------
+
+
+def site(trees: Trees) -> Site:
+    addresses = tuple(Endpoint(f"02:00:00:00:00:{at:02x}", f"10.0.0.{at}", 31314) for at in range(len(trees.names)))
+    return Site(Layout(4, 64, 16), addresses, trees, numbers=tuple(range(10, 10 + len(addresses))))
+
+
+@pytest.mark.parametrize(
+    ("names", "uplinks", "out", "left"),
+    [
+        ("ab", {}, {0}, "b"),
+        ("ab", {}, {0, 1}, "ab"),  # there is nothing else, and errors name them
+        ("abc", {1: 0, 2: 0}, {2}, "ab"),
+        ("abc", {1: 0, 2: 0}, {0}, "abc"),  # racks by themselves need no spine
+        ("abcd", {1: 0, 3: 2}, {0}, "cd"),  # a whole tree goes, as there is another
+        ("abc", {1: 0, 2: 1}, {1}, "abc"),  # what is below it needs a way up
+        ("abc", {1: 0, 2: 1}, {1, 2}, "a"),
+    ],
+)
+def test_what_is_left_out_of_a_site(names: str, uplinks: dict[int, int], out: set[int], left: str) -> None:
+    every = site(Trees(list(names), {child: Uplink(9, parent) for child, parent in uplinks.items()}))
+    rest = every.without(out)
+    assert "".join(rest.trees.names) == left
+    for at, name in enumerate(left):
+        assert rest.number(at) == 10 + names.index(name)
+        assert rest.place_of(rest.number(at)) == at
+        assert rest.addresses[at] == every.addresses[names.index(name)]
+        up = rest.trees.uplinks.get(at)
+        assert (left[up.parent] if up else None) == (
+            names[uplinks[names.index(name)]] if names.index(name) in uplinks else None
+        )
+
+
+def test_threads_have_the_same_numbers() -> None:
+    both = site(TWO).for_threads(3)
+    assert [both.number(at) for at in range(6)] == [10, 11] * 3
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def ready_at_all(desk: TreeDesk, name: str, *switches: int) -> object:
+    """A job of one rank, which each of these switches hears."""
+    session = desk.join(0, 1, name)
+    assert [desk.hear_at(session, switch) for switch in switches] == [True] * len(switches)
+    desk.installed()
+    assert desk.kinds(session)[-1] == "ready"
+    return session
+
+
+def test_a_dead_root_is_left_out_of_jobs_that_begin() -> None:
+    desk = TreeDesk(TWO)
+    ready_at_all(desk, "before", 0, 1)
+    assert [pool.used for pool in desk.jobs.pools] == [2, 2]
+    desk.absent = {1: GONE}
+    session = ready_at_all(desk, "after", 0)
+    assert [one.ip for one in desk.told[session][0].assigned.aggregators] == ["10.0.255.0"]
+    assert [pool.used for pool in desk.jobs.pools] == [6, 2]
+    after = desk.jobs.named("after")
+    assert after is not None
+    assert after.left_out == [f"the switch two cannot be used: {GONE}"]
+    assert after.holds == {0}
+    desk.absent.clear()
+    ready_at_all(desk, "later", 0, 1)
+    assert [pool.used for pool in desk.jobs.pools] == [8, 4]
+
+
+def test_the_second_root_alone_is_the_first_of_a_job() -> None:
+    desk = TreeDesk(TWO)
+    desk.absent = {0: GONE}
+    session = desk.join(0, 1, slots=4)
+    assert not desk.hear_at(session, 0)
+    assert desk.hear_at(session, 1)
+    assert {number: job.holds for job in desk.jobs for number in [job.number]} == {1: {1}}
+    desk.installed()
+    desk.jobs.lost(session)
+    desk.carry_out()
+    desk.removed()
+    assert [pool.used for pool in desk.jobs.pools] == [0, 0]
+
+
+def test_who_asks_for_more_than_is_left_hears_what_is_away() -> None:
+    desk = TreeDesk(TWO)
+    desk.absent = {1: GONE}
+    refused = desk.join(0, 1, slots=20)
+    assert f"slots=20, and there are 16: the switch two cannot be used: {GONE}" in desk.last(refused).message
+
+
+def test_a_dead_leaf_is_left_out_and_who_is_there_is_told() -> None:
+    desk = TreeDesk(TWO_LEAVES)
+    desk.absent = {LEAF2: GONE}
+    session = desk.join(0, 2, name="wide")
+    assert len(desk.told[session][0].assigned.aggregators) == 2
+    desk.absent.clear()  # it is back, but not of this job
+    assert (
+        "leaf2 could not be used when the job began" in desk.last(desk.join(1, 2, name="wide", switch="leaf2")).message
+    )
+
+
+def test_a_switch_that_is_drained_takes_no_job_that_begins() -> None:
+    desk = TreeDesk(TWO_LEAVES)
+    gathering = [desk.join(rank, 2, name="gathering") for rank in range(2)]
+    desk.jobs.closed = lambda number: "it is being drained" if number == SPINE else ""
+    desk.hear_at(gathering[0], LEAF1)
+    desk.hear_at(gathering[1], LEAF2)
+    desk.installed()
+    assert [desk.kinds(session)[-1] for session in gathering] == ["ready", "ready"]
+    one, two = desk.join(0, 2, name="wide"), desk.join(1, 2, name="wide")
+    desk.hear_at(one, LEAF1)
+    desk.hear_at(two, LEAF2)
+    assert "the switch spine cannot be used: it is being drained" in desk.last(two).message
+    desk.ready_at(LEAF1, LEAF1, name="a rack")
+
+
+# --- a service -------------------------------------------------------------------------------------------------------
+
+
+class Changing(Running):
+    """One of two switches, to which others may come. `made`: those that did, by their targets."""
+
+    def __init__(self, loop: Loop, **options: Any) -> None:
+        self.made: dict[str, FakeSwitch] = {}
+        super().__init__(loop, switches=2, **options)
+
+    async def _start(self, rejoin_time: float) -> None:
+        await super()._start(rejoin_time)
+        one = [{"switch": switch.target, "address": [str(switch.address)]} for switch in self.switches]
+        for part, switch in zip(one, self.switches, strict=True):
+            part["name"] = str(switch.address)
+        self.settings = load(None, {"switches": one, "switch_insecure": True})
+        self.jobs._absence = self.service.fabric.absence
+        self.service.open(self.settings, self._make, specs_of(self.settings))
+
+    def _make(self, spec: SwitchSpec) -> FakeSwitch:
+        switch = FakeSwitch(16)
+        switch.target, switch.address = spec.config.target, spec.config.address
+        self.made[spec.config.target] = switch
+        self.switches.append(switch)
+        return switch
+
+    def ask(self, method: str, request: Any) -> list[str]:
+        with grpc.insecure_channel(self.address) as channel:
+            return list(getattr(rpc.JobsStub(channel), method)(request, timeout=10.0).said)
+
+    def done(self, switch: FakeSwitch) -> list[str]:
+        """But for looking at counters."""
+        return [what for what in switch.log if what != "outcomes"]
+
+    def add(self, called: str, **more: Any) -> list[str]:
+        one = {"name": called, "switch": f"{called}:1", "address": ["127.0.0.1:40100"], **more}
+        return self.ask("AddSwitch", pb.AddSwitchRequest(settings=json.dumps(one)))
+
+    def refused(self, work: Callable[[], Any]) -> str:
+        with pytest.raises(grpc.RpcError) as caught:
+            work()
+        assert isinstance(caught.value, grpc.Call)
+        assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        return caught.value.details() or ""
+
+    def status(self) -> dict[str, pb.Switch]:
+        return {one.name: one for one in self.loop.run(self.service.status()).switches}
+
+
+@pytest.fixture
+def changing(loop: Loop) -> Iterator[Changing]:
+    changing = Changing(loop)
+    yield changing
+    changing.close()
+
+
+def leave(changing: Changing, *ranks: Rank) -> None:
+    for rank in ranks:
+        changing.loop.loop.run_in_executor(None, rank.session.leave)
+
+
+FIRST, SECOND = "127.0.0.1:31314", "127.0.0.1:31315"
+
+
+def test_a_switch_is_added_and_jobs_that_begin_use_it(changing: Changing) -> None:
+    before = changing.rank(0, 1, job="before", slots=6)
+    ready([before])
+    assert changing.add("third") == ["the switch third is added"]
+    assigned = ready([changing.rank(0, 1, job="after", slots=6)])
+    assert [one.udp_port for one in assigned[0].aggregators] == [31314, 31315, 40100]
+    assert {name: one.slots_used for name, one in changing.status().items()} == {FIRST: 5, SECOND: 5, "third": 2}
+    assert changing.done(changing.made["third:1"]) == ["install", "reset"]
+    leave(changing, before)
+    wait_until(lambda: changing.status()[FIRST].slots_used == 2, "the first job to be taken off")
+    assert changing.done(changing.made["third:1"]) == ["install", "reset"]
+
+
+def test_a_switch_is_drained_and_then_removed(changing: Changing) -> None:
+    running = changing.rank(0, 1, job="running")
+    ready([running])
+    assert changing.ask("DrainSwitch", pb.DrainSwitchRequest(name=SECOND)) == [
+        f"the switch {SECOND} takes no new jobs; running run there"
+    ]
+    ready([changing.rank(0, 1, job="next")])
+    there = changing.status()
+    assert (there[SECOND].draining, list(there[SECOND].jobs), there[SECOND].slots_used) == (True, ["running"], 2)
+    changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
+    assert changing.status()[SECOND].leaving
+    assert running.session.aborted is None
+    leave(changing, running)
+    wait_until(lambda: SECOND not in changing.status(), "it to be gone")
+    wait_until(lambda: changing.done(changing.switches[1])[-1] == "close", "the connection to end")
+    assert changing.done(changing.switches[1]) == ["install", "reset", "fence", "forget", "close"]
+    job = changing.loop.run(changing.service.status()).jobs[0]
+    assert (job.name, len(job.pools), len(job.members[0].places)) == ("next", 1, 1)
+    leave(changing, changing.ranks[1])
+    wait_until(lambda: changing.used() == 0, "the slots to be freed")
+
+
+def test_draining_is_taken_back(changing: Changing) -> None:
+    changing.ask("DrainSwitch", pb.DrainSwitchRequest(name=SECOND))
+    changing.ask("DrainSwitch", pb.DrainSwitchRequest(name=SECOND, undo=True))
+    assert len(ready([changing.rank(0, 1)])[0].aggregators) == 2
+
+
+@pytest.mark.parametrize("dead", [False, True])
+def test_a_switch_is_removed_at_once_and_its_jobs_are_told_which(changing: Changing, dead: bool) -> None:
+    ranks = [changing.rank(rank, 2) for rank in range(2)]
+    ready(ranks)
+    if dead:
+        changing.loop.call(changing.switches[1].disconnect)
+    changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND, now=True))
+    wait_until(lambda: all(rank.session.aborted for rank in ranks), "the ranks to hear of it")
+    error = ranks[0].session.aborted
+    assert error is not None
+    assert f"its switch {SECOND} is taken away by an operator" in str(error)
+    assert error.reason == "ENDED_BY_OPERATOR"
+    wait_until(lambda: list(changing.status()) == [FIRST], "it to be gone")
+    wait_until(lambda: changing.used() == 0, "the slots to be freed")
+    assert ("fence" in changing.switches[1].log) is not dead
+    ready([changing.rank(0, 1, job="next")])
+
+
+def test_a_switch_is_replaced_while_its_jobs_run(changing: Changing) -> None:
+    running = changing.rank(0, 1, job="running")
+    ready([running])
+    changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
+    changing.add(SECOND, switch="elsewhere:1")
+    assigned = ready([changing.rank(0, 1, job="next")])
+    assert [one.udp_port for one in assigned[0].aggregators] == [31314, 40100]
+    assert len(changing.loop.run(changing.service.status()).switches) == 3
+    leave(changing, running)
+    wait_until(lambda: len(changing.loop.run(changing.service.status()).switches) == 2, "the old one to be gone")
+    assert changing.status()[SECOND].address == "elsewhere:1"
+
+
+def test_a_switch_is_replaced_at_its_address_when_its_jobs_are_over(changing: Changing) -> None:
+    running = changing.rank(0, 1, job="running")
+    ready([running])
+    changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
+    same = {"switch": "fake 1", "address": [SECOND]}
+    assert changing.add(SECOND, **same) == [f"the switch {SECOND} comes when {SECOND} is gone from its address"]
+    leave(changing, running)
+    wait_until(lambda: "fake 1" in changing.made, "the new one to come")
+    wait_until(lambda: len(changing.loop.run(changing.service.status()).switches) == 2, "the old one to be gone")
+    wait_until(lambda: changing.made["fake 1"].listener is not None, "it to be started")
+    assert len(ready([changing.rank(0, 1, job="next")])[0].aggregators) == 2
+
+
+def test_a_leaf_comes_and_finds_its_parent(changing: Changing) -> None:
+    original = changing._make
+
+    def make(spec: SwitchSpec) -> FakeSwitch:
+        switch = original(spec)
+        switch.cables[UP] = [(changing.switches[0], 7)]
+        return switch
+
+    changing._make = make  # type: ignore[method-assign]
+    changing.loop.call(changing.service.open, changing.settings, make, specs_of(changing.settings))
+    changing.add("leaf", uplink={"port": UP, "to": FIRST})
+    wait_until(lambda: not changing.status()["leaf"].problem, "it to be heard")
+    assert changing.status()["leaf"].parent == FIRST
+    assert f"the switch {FIRST} has leaf below it; remove those first" in changing.refused(
+        lambda: changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=FIRST))
+    )
+
+
+UP = 9
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"name": FIRST}, f"the switch {FIRST} is there already"),
+        ({"switch": "fake"}, f"has an address in common with {FIRST}"),
+        ({"address": [SECOND]}, f"has an address in common with {SECOND}"),
+        ({"uplink": {"port": 3, "to": "nowhere"}}, "the switch third: nowhere above it is no switch"),
+        ({"uplink": {"port": 3}}, "accepted is as { port = 3, to = 'spine' }"),
+        ({"uplink": {"port": 3, "to": "third"}}, "circle"),
+        ({"colour": "red"}, "unknown colour"),
+        ({"address": ["x"]}, "an IPv4 address is accepted"),
+        ({"ports": [1000]}, "1 to 509 is accepted"),
+    ],
+)
+def test_what_cannot_be_added_is_refused(changing: Changing, more: dict[str, Any], said: str) -> None:
+    assert said in changing.refused(lambda: changing.add("third", **more))
+    assert list(changing.status()) == [FIRST, SECOND]
+    assert not changing.made
+
+
+def test_a_switch_of_another_controller_is_not_taken(changing: Changing, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look(*_: object) -> None:
+        raise Superseded("another controller is its primary")
+
+    monkeypatch.setattr(FakeSwitch, "look", look)
+    with pytest.raises(grpc.RpcError, match="another controller is its primary"):
+        changing.add("third")
+    assert list(changing.status()) == [FIRST, SECOND]
+
+
+def test_the_last_root_stays(changing: Changing) -> None:
+    changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
+    assert "the last without a parent" in changing.refused(
+        lambda: changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=FIRST))
+    )
+    for method, request in (("DrainSwitch", pb.DrainSwitchRequest), ("RemoveSwitch", pb.RemoveSwitchRequest)):
+        assert "there is no switch 'x'; there are" in changing.refused(
+            lambda m=method, r=request: changing.ask(m, r(name="x"))
+        )
+
+
+def test_ranks_that_gather_at_a_switch_that_goes_hear_of_it(changing: Changing) -> None:
+    changing.mute.add(0)
+    waiting = changing.rank(0, 1)
+    wait_until(lambda: waiting.assigned, "it to be assigned")
+    changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND, now=True))
+    assert f"its switch {SECOND} is taken away by an operator" in str(waiting.outcome())
+
+
+# --- a file ----------------------------------------------------------------------------------------------------------
+
+
+def one(name: str, address: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "switch": f"{name}:1", "address": [address], **more}
+
+
+def test_a_file_that_is_read_again(changing: Changing) -> None:
+    """What is new comes, in whatever order it stands; what is gone goes, and what has changed is replaced."""
+    first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
+    leaf = one("leaf", "10.0.0.2", uplink={"port": 3, "to": "spine"})
+    after = load(None, {"switches": [first, leaf, one("spine", "10.0.0.1")], "switch_insecure": True, "slots": 7})
+    said = changing.loop.run(changing.service.reload(after))
+    assert said[0] == "slots has changed, which takes a restart"
+    assert "the switch spine is added" in said
+    wait_until(lambda: sorted(changing.status()) == sorted([FIRST, "leaf", "spine"]), "the second to go")
+    assert changing.status()["leaf"].parent == "spine"
+    changed = load(
+        None, {"switches": [first, one("spine", "10.0.0.3", switch="new:1"), leaf], "switch_insecure": True, "slots": 7}
+    )
+    changing.loop.run(changing.service.reload(changed))
+    wait_until(lambda: changing.status()["spine"].address == "new:1", "the spine to be replaced")
+    wait_until(lambda: len(changing.loop.run(changing.service.status()).switches) == 3, "the old one to be gone")
+    assert changing.status()["leaf"].parent == "spine"
+    assert changing.loop.run(changing.service.reload(changed)) == ["slots has changed, which takes a restart"]
+
+
+def test_the_only_switch_is_replaced_at_its_address(changing: Changing) -> None:
+    """As when the file has other ports for it; it never is without a switch."""
+    running = changing.rank(0, 1, job="running")
+    ready([running])
+    alone = {"name": FIRST, "switch": "fake", "address": [FIRST], "ports": [1, 2]}
+    after = load(None, {"switches": [alone], "switch_insecure": True})
+    changing.loop.run(changing.service.reload(after))
+    refused = changing.rank(0, 1, job="next")
+    assert f"the switch {FIRST} cannot be used: it is being removed" in str(refused.outcome())
+    leave(changing, running)
+    wait_until(lambda: list(changing.status()) == [FIRST] and not changing.status()[FIRST].leaving, "the new one")
+    wait_until(lambda: changing.made["fake"].listener is not None, "it to be started")
+    ready([changing.rank(0, 1, job="later")])
+    assert changing.done(changing.made["fake"]) == ["install", "reset"]
+
+
+def test_the_last_stays_where_nothing_else_comes(changing: Changing, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look(*_: object) -> None:
+        raise Superseded("another controller is its primary")
+
+    monkeypatch.setattr(FakeSwitch, "look", look)
+    after = load(None, {"switches": [one("other", "10.0.0.1")], "switch_insecure": True})
+    said = changing.loop.run(changing.service.reload(after))
+    assert "the switch other is not added: another controller is its primary" in said
+    wait_until(lambda: len(changing.status()) == 1, "one to go")
+    refused = changing.rank(0, 1)
+    assert "cannot be used: it is being removed" in str(refused.outcome())
+    monkeypatch.undo()
+    changing.loop.run(changing.service.reload(after))
+    wait_until(lambda: list(changing.status()) == ["other"], "the other to be there alone")
+
+
+def test_who_has_others_below_it_stays_until_they_go(changing: Changing) -> None:
+    changing.add("leaf", uplink={"port": UP, "to": SECOND})
+    first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
+    changing.loop.run(changing.service.reload(load(None, {"switches": [first], "switch_insecure": True})))
+    ready([changing.rank(0, 1)])  # ticks have gone by
+    assert changing.status()[SECOND].leaving
+    changing.ask("RemoveSwitch", pb.RemoveSwitchRequest(name="leaf"))
+    wait_until(lambda: list(changing.status()) == [FIRST], "both to go")
+
+
+def test_what_people_added_stays_when_the_file_is_read_again(changing: Changing) -> None:
+    changing.add("third")
+    assert changing.loop.run(changing.service.reload(changing.settings)) == []
+    assert "third" in changing.status()
+
+
+def test_a_file_that_is_wrong_changes_nothing(changing: Changing, caplog: pytest.LogCaptureFixture) -> None:
+    def wrong() -> Any:
+        raise SettingsError("--config x: it is not")
+
+    changing.loop.call(changing.service.read_again, wrong)
+    wait_until(lambda: "the settings stay as they are: --config x: it is not" in caplog.text, "the log")
+    assert list(changing.status()) == [FIRST, SECOND]
+
+
+def test_settings_of_one_switch_are_those_of_a_file() -> None:
+    common = load(None, {"switch": ["a:1", "b:1"], "address": ["10.0.0.1", "10.0.0.2"], "switch_insecure": True})
+    text = json.dumps(one("third", "10.0.0.3", ports=[1, 2], uplink={"port": 2, "to": "a:1"}))
+    spec = spec_of(text, common)
+    assert (spec.name, spec.uplink, spec.config.ports) == ("third", (2, "a:1"), [1, 2])
+    with pytest.raises(SettingsError, match="third:1 is on another host"):
+        spec_of(text, load(None, {}))
+    for bad in ("[]", "{", "3"):
+        with pytest.raises(SettingsError, match="the switch's settings"):
+            spec_of(bad, common)
+    assert other_changes(common, common) == []
+
+
+# --- the state -------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_are_taken_up_by_a_controller_with_more_switches_in_another_order(loop: Loop, tmp_path: Path) -> None:
+    running = Running(loop, switches=2, state=tmp_path / "state")
+    try:
+        ready([running.rank(rank, 2, slots=6) for rank in range(2)])
+        running.crash()
+
+        async def another() -> FakeSwitch:
+            return FakeSwitch(16, 7)
+
+        running.switches.insert(0, loop.run(another()))
+        running.switches.reverse()
+        running.start_again()
+        [job] = running.jobs
+        assert [job.site.number(at) for at in sorted(job.ranges)] == [1, 0]
+        assert [pool.used for pool in running.jobs.pools] == [3, 3, 0]
+        wait_until(lambda: not job.away, "the ranks to come back")
+        assert [rank.session.aborted for rank in running.ranks] == [None, None]
+    finally:
+        running.close()

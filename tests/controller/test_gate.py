@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users of a service: what each may, how fast, and what is written of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from rich.console import Console
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.channel import code_of
+from p4reduce.control.client import Session
+from p4reduce.errors import JoinError, SlotsExhausted
+from p4reduce_controller.access import ANYONE, METHODS
+from p4reduce_controller.audit import REFUSALS_PER_S, Audit
+from p4reduce_controller.limits import BURST_S, Bucket
+from p4reduce_controller.listening import ServiceConfig
+from p4reduce_controller.tables import show
+from p4reduce_controller.users import digest
+
+from .conftest import Loop, Running
+from .ranks import ready, wait_until
+from .test_service import leave
+from .test_users import Provider
+
+USERS = f"""
+[tenants.alice]
+jobs = 2
+ranks = 5
+calls_per_s = 0.2
+
+[tenants.carol]
+joins_per_s = 0.2
+
+[users.alice]
+token_sha256 = "{digest("a")}"
+[users.bob]
+token_sha256 = "{digest("b")}"
+[users.carol]
+token_sha256 = "{digest("c")}"
+[users.olga]
+token_sha256 = "{digest("o")}"
+role = "operator"
+[users.vera]
+token_sha256 = "{digest("v")}"
+role = "viewer"
+tenant = "alice"
+"""
+
+
+class House(Running):
+    """A service with users; `audit` has what was written."""
+
+    def __init__(self, loop: Loop, folder: Path, text: str = USERS, **options: Any) -> None:
+        self.users = folder / "users.toml"
+        self.users.write_text(text)
+        self.log = folder / "audit.jsonl"
+        super().__init__(loop, ServiceConfig(listen="127.0.0.1:0"), users=self.users, audit=self.log, **options)
+
+    @property
+    def audit(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def as_user(self, token: str | None, call: Callable[[rpc.JobsStub, Any], Any]) -> Any:
+        metadata = (("authorization", f"Bearer {token}"),) if token is not None else ()
+        with grpc.insecure_channel(self.address) as channel:
+            return call(rpc.JobsStub(channel), metadata)
+
+    def status(self, token: str | None) -> pb.StatusReply:
+        reply: pb.StatusReply = self.as_user(
+            token, lambda stub, metadata: stub.Status(pb.StatusRequest(), timeout=10, metadata=metadata)
+        )
+        return reply
+
+    def end(self, token: str, job: str, tenant: str = "") -> str:
+        request = pb.AbortJobRequest(job=job, tenant=tenant, reason="enough")
+        reply = self.as_user(token, lambda stub, metadata: stub.AbortJob(request, timeout=10, metadata=metadata))
+        return str(reply.tenant)
+
+    def lose(self, token: str) -> None:
+        request = pb.SetLossRequest(port=1, rate=0.5)
+        self.as_user(token, lambda stub, metadata: stub.SetLoss(request, timeout=10, metadata=metadata))
+
+
+@pytest.fixture
+def house(loop: Loop, tmp_path: Path) -> Iterator[House]:
+    house = House(loop, tmp_path)
+    yield house
+    house.close()
+
+
+@pytest.fixture
+def roomy(loop: Loop, tmp_path: Path) -> Iterator[House]:
+    house = House(loop, tmp_path, slots=64)
+    yield house
+    house.close()
+
+
+def refused(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as error:
+        call()
+    assert isinstance(error.value, grpc.Call)
+    return error.value.code(), str(error.value.details())
+
+
+def test_each_tenants_jobs_are_its_own(house: House) -> None:
+    alices = [house.rank(rank, 2, token="a") for rank in range(2)]
+    bobs = [house.rank(rank, 2, token="b") for rank in range(2)]
+    ready([*alices, *bobs])
+    assert {(job.tenant, job.name) for job in house.status("o").jobs} == {("alice", "job"), ("bob", "job")}
+    assert {job.tenant for job in house.status("b").jobs} == {"bob"}
+    assert {job.tenant for job in house.status("v").jobs} == {"alice"}
+    assert refused(lambda: house.end("b", "job", "alice"))[0] is grpc.StatusCode.NOT_FOUND
+    assert house.end("b", "job") == "bob"
+    wait_until(lambda: all(rank.aborted_at for rank in bobs), "bob's ranks to hear of it")
+    ended = bobs[0].session.aborted
+    assert ended is not None
+    assert (ended.reason, str(ended)) == ("ENDED_BY_USER", "job 'job': was ended by bob: enough")
+    assert [rank.session.aborted for rank in alices] == [None, None]
+    leave(house, alices)
+
+
+def test_what_a_role_may_not(house: House) -> None:
+    unauthenticated, denied = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
+    assert refused(lambda: house.status(None)) == (unauthenticated, "a token is needed")
+    assert refused(lambda: house.status("x")) == (unauthenticated, "the token is wrong")
+    said = "SetLoss is for the role operator, and 'alice' is a user"
+    assert refused(lambda: house.lose("a")) == (denied, said)
+    assert refused(lambda: house.end("v", "job"))[0] is denied
+    error = house.rank(0, 1, token="v").outcome()
+    assert isinstance(error, JoinError)
+    assert "Session is for the role user, and 'vera' is a viewer" in str(error)
+    assert house.switch.loss_rates == {}
+    house.lose("o")
+    assert house.switch.loss_rates
+
+
+def test_a_method_that_nobody_has_thought_of_is_the_operators(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(METHODS, "Status")
+    assert refused(lambda: house.status("b"))[0] is grpc.StatusCode.PERMISSION_DENIED
+    assert house.status("o").switches
+
+
+def test_floods_are_the_floods_own_trouble(roomy: House) -> None:
+    """Of statuses, of joins, of messages and of ranks that are connected: others go on at their pace."""
+    house = roomy
+    exhausted = grpc.StatusCode.RESOURCE_EXHAUSTED
+    bobs = [house.rank(rank, 2, token="b") for rank in range(2)]
+    ready(bobs)
+    codes = [refused_or_none(lambda: house.status("a")) for _ in range(20)]
+    assert codes.count(exhausted) >= 10
+    assert "bob" in str(house.status("b").jobs)
+    flood = [house.rank(0, 1, token="c", job=str(number), slots=1) for number in range(40)]
+    limited = [one for one in flood if "begins ranks more than 0.2 times a second" in str(one.outcome())]
+    assert 20 <= len(limited) <= 38
+    held = [house.rank(rank, 99, token="a", slots=1) for rank in range(9)]
+    wait_until(lambda: all(rank.assigned or rank.error for rank in held), "answers to all")
+    full = [rank for rank in held if rank.error]
+    assert len(full) == 4
+    assert "'alice' has 5 ranks connected, and may have no more" in str(full[0].error)
+    tenants = {tenant.name: tenant for tenant in house.status("o").tenants}
+    assert tenants["alice"].refusals >= 8
+    assert tenants["bob"].refusals == 0
+    assert [rank.session.aborted for rank in bobs] == [None, None]
+    began = time.monotonic()
+    ready([house.rank(0, 1, token="b", job="another")])
+    assert time.monotonic() - began < 5
+
+
+def refused_or_none(call: Callable[[], object]) -> grpc.StatusCode | None:
+    try:
+        call()
+    except grpc.RpcError as error:
+        return code_of(error)
+    return None
+
+
+def test_messages_that_nobody_needs_wait_at_the_rank_that_sends_them(house: House) -> None:
+    handled = 0
+    unanswered = house.jobs.unanswered
+
+    def count(session: object, half: int) -> None:
+        nonlocal handled
+        handled += 1
+        unanswered(session, half)
+
+    house.jobs.unanswered = count  # type: ignore[method-assign]
+    rank = house.rank(0, 1, token="b")
+    ready([rank])
+    for _ in range(5000):
+        rank.session.ask(0)
+    time.sleep(0.5)
+    assert 0 < handled < 400
+    leave_late = house.rank(0, 1, token="a")
+    ready([leave_late])
+
+
+def test_ranks_in_the_queue_are_told_their_place(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    running = house.rank(0, 1, token="b", slots=16)
+    ready([running])
+    with Session(house.address, token="a") as session, pytest.raises(SlotsExhausted) as error:
+        session.join("next", 0, 1, slots=4, queue=0.6)
+    assert "in the queue, at place 1 of 1: 4 slots asked, 0 of 16 free" in str(error.value)
+    assert "this rank waits for its turn in the queue, at place 1 of 1: 4 slots asked, 0 of 16 free" in caplog.text
+    waiting = house.loop.loop.run_in_executor(None, lambda: joined(house, 30))
+    wait_until(lambda: house.status("o").queue, "the queue")
+    [queued] = house.status("o").queue
+    assert (queued.tenant, queued.name, queued.place, queued.slots) == ("alice", "next", 1, 4)
+    assert not house.status("b").queue
+    shown = Console(record=True, width=160, file=io.StringIO())
+    show(house.status("o"), shown)
+    text = shown.export_text()
+    for part in ("4 slots asked, 0 of 16 free", "0 of 2", "of bob"):
+        assert part in text
+    leave(house, [running])
+    wait_until(waiting.done, "the job to be let in")
+    assert waiting.result() == 4
+
+
+def joined(house: House, queue: float) -> int:
+    with Session(house.address, token="a") as session:
+        return session.join("next", 0, 1, slots=4, queue=queue).slots
+
+
+def test_what_is_written_of_it(house: House) -> None:
+    rank = house.rank(0, 1, token="a")
+    ready([rank])
+    refused(lambda: house.lose("a"))
+    refused(lambda: house.status("a secret that is wrong"))
+    refused(lambda: house.end("b", "job", "alice"))
+    house.end("o", "job", "alice")
+    house.lose("o")
+    wait_until(lambda: rank.aborted_at, "the end")
+    said = [(one["who"], one["tenant"], one["what"], one["outcome"]) for one in house.audit]
+    assert said == [
+        ("alice", "alice", "job begun", "ok"),
+        ("alice", "alice", "SetLoss", "SetLoss is for the role operator, and 'alice' is a user"),
+        ("", "", "Status", "the token is wrong"),
+        ("bob", "bob", "abort", "there is no job 'job'; of jobs there are none"),
+        ("alice", "alice", "job ended", "job 'job': was ended by olga: enough"),
+        ("olga", "olga", "abort", "ok"),
+        ("olga", "olga", "set loss", "ok"),
+    ]
+    assert all(one["time"].endswith("+00:00") for one in house.audit)
+    text = house.log.read_text()
+    assert "secret" not in text
+    assert rank.assigned is not None
+    assert str(rank.assigned.abort_secret) not in text
+    assert str(rank.assigned.hello_nonce) not in text
+    assert stat.S_IMODE(house.log.stat().st_mode) == 0o600
+
+
+def test_the_log_is_bounded_and_may_be_moved_away(tmp_path: Path) -> None:
+    log = tmp_path / "other.jsonl"
+    audit = Audit(log)
+    for _ in range(1000):
+        audit.note(ANYONE, "Status", "x" * 10_000, refused=True)
+    lines = log.read_text().splitlines()
+    assert len(lines) <= REFUSALS_PER_S * BURST_S + 5
+    assert all(len(line) < 1000 for line in lines)
+    log.rename(tmp_path / "other.jsonl.1")
+    audit.note(ANYONE, "abort", "ok")
+    [line] = log.read_text().splitlines()
+    assert json.loads(line)["left_out_before"] > 800
+    audit.close()
+
+
+def test_a_user_who_is_taken_out_is_let_in_no_more(house: House) -> None:
+    ready([house.rank(0, 1, token="b")])
+    house.users.write_text(USERS.replace(digest("b"), digest("new")))
+
+    def is_out() -> bool:
+        time.sleep(0.2)  # less often than bob's tenant may ask
+        return refused_or_none(lambda: house.status("b")) is grpc.StatusCode.UNAUTHENTICATED
+
+    wait_until(is_out, "the change")
+    assert [job.tenant for job in house.status("new").jobs] == ["bob"]  # which runs on
+
+
+def test_a_token_that_expires_lets_a_rank_come_back_and_no_one_join(loop: Loop, tmp_path: Path) -> None:
+    provider = Provider(tmp_path)
+    issuer = '[jwt]\nissuer = "https://login.example"\naudience = "p4reduce"\nleeway_s = 0\nalgorithms = ["ES256"]\n'
+    house = House(loop, tmp_path, f'{issuer}jwks = "jwks.json"', state=tmp_path / "state")
+    try:
+        token = provider.token(exp=time.time() + 2)
+        rank = house.rank(0, 1, token=token)
+        ready([rank])
+        house.crash()
+        time.sleep(2.1)
+        house.start_again()
+        wait_until(lambda: not any(m.away for j in house.status(provider.token()).jobs for m in j.members), "it back")
+        assert rank.session.aborted is None
+        error = house.rank(0, 1, token=token, job="another").outcome()
+        assert "the token has expired" in str(error)
+        assert refused(lambda: house.status(token)) == (grpc.StatusCode.UNAUTHENTICATED, "the token has expired")
+        leave(house, [rank])
+    finally:
+        house.close()
+
+
+def test_whose_jobs_are_and_what_was_used_survives_a_restart(loop: Loop, tmp_path: Path) -> None:
+    house = House(loop, tmp_path, state=tmp_path / "state")
+    try:
+        ranks = [house.rank(rank, 2, token="b") for rank in range(2)]
+        ready(ranks)
+        time.sleep(0.5)
+        [before] = [one for one in house.status("o").tenants if one.name == "bob"]
+        house.crash()
+        house.start_again()
+        [after] = [one for one in house.status("b").tenants if one.name == "bob"]
+        assert (after.jobs, after.slots) == (1, 4)
+        assert after.slot_hours >= before.slot_hours > 0
+        assert [(job.tenant, job.user) for job in house.status("b").jobs] == [("bob", "bob")]
+        wait_until(lambda: not any(m.away for job in house.status("b").jobs for m in job.members), "all back")
+        assert refused(lambda: house.end("a", "job", "bob"))[0] is grpc.StatusCode.NOT_FOUND
+        leave(house, ranks)
+    finally:
+        house.close()
+
+
+def test_without_users_everyone_is_the_operator(running: Running) -> None:
+    rank = running.rank(0, 1)
+    ready([rank])
+    with grpc.insecure_channel(running.address) as channel:
+        stub = rpc.JobsStub(channel)
+        assert stub.AbortJob(pb.AbortJobRequest(job="job"), timeout=5).tenant == ""
+        assert stub.Status(pb.StatusRequest(), timeout=5).joins == 1
+    wait_until(lambda: rank.aborted_at, "the end")
+    assert str(rank.session.aborted) == "job 'job': was ended"
+
+
+def test_a_bucket_gives_its_rate() -> None:
+    bucket = Bucket(2.0, 100.0, burst_s=2.0)
+    assert [bucket.take(100.0) for _ in range(5)] == [0, 0, 0, 0, 0.5]
+    assert bucket.take(100.4) == pytest.approx(0.1)
+    assert bucket.take(100.5) == 0
+    assert [bucket.take(1000.0) > 0 for _ in range(5)] == [False] * 4 + [True]
+    assert bucket.take(999.0) > 0

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from p4reduce_controller import logs
+from p4reduce_controller.job import Job
+from p4reduce_controller.logs import about, logging_about, start_logging
+
+from .sites import site_of
+
+
+def job_called(name: str) -> Job:
+    return Job(name, 3, 17, 2, 4, {}, 0, 10.0, 0.0, 60.0, 0, site_of(1))
+
+
+@pytest.fixture
+def stderr(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
+    """What was written there. The handlers that there were come back in the end."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    for handler in before:  # force=True would close them
+        root.removeHandler(handler)
+    yield lambda: capsys.readouterr().err
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+    for handler in before:
+        root.addHandler(handler)
+    root.setLevel(level)
+
+
+def test_json_has_an_object_a_line_whatever_is_logged(stderr: Callable[[], str]) -> None:
+    start_logging("json", logging.INFO)
+    log = logging.getLogger("p4reduce_controller.some")
+    log.warning("a job named %r\nwith two lines", 'x"y')
+    try:
+        1 / 0  # noqa: B018
+    except ZeroDivisionError:
+        log.exception("it failed")
+    first, second = map(json.loads, stderr().splitlines())
+    assert first["message"] == "a job named 'x\"y'\nwith two lines"
+    assert (first["level"], first["logger"]) == ("WARNING", "p4reduce_controller.some")
+    assert first["time"].endswith("+00:00")
+    assert "ZeroDivisionError: division by zero" in second["error"]
+    assert "job" not in first
+
+
+def test_the_job_is_told_that_a_record_or_its_task_is_about(stderr: Callable[[], str]) -> None:
+    start_logging("json", logging.INFO)
+    log = logging.getLogger("some")
+
+    async def work() -> None:
+        with logging_about(job_called("a")):
+            task = asyncio.create_task(asyncio.to_thread(log.info, "of its task"))
+        log.info("of nobody")
+        log.info("of b", extra=about(job_called("b")))
+        await task
+
+    asyncio.run(work())
+    told = {line["message"]: line.get("job") for line in map(json.loads, stderr().splitlines())}
+    assert told == {"of its task": "a", "of nobody": None, "of b": "b"}
+    assert about(job_called("b"))["job_number"] == "3.17"
+
+
+def test_a_tenant_is_told_where_there_is_one() -> None:
+    job = job_called("a")
+    job.tenant = "blue"
+    assert logs.about(job)["tenant"] == "blue"
+
+
+def test_text_is_as_ever(stderr: Callable[[], str]) -> None:
+    start_logging("text", logging.WARNING)
+    logging.getLogger("some").info("not told")
+    logging.getLogger("some").warning("told")
+    assert stderr() == "WARNING told\n"

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands for who operates a controller, and what they are made of."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import messages
+from p4reduce_controller import operating, shell, views
+from p4reduce_controller.doctor import host, switches
+from p4reduce_controller.rates import Rates
+
+from .conftest import Running
+from .ranks import ready, wait_until
+
+app = typer.Typer()
+app.add_typer(operating.jobs, name="jobs")
+app.add_typer(operating.switches, name="switches")
+for command in (operating.top, operating.slots, shell.shell):
+    app.command()(command)
+
+
+def run(running: Running, *arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [*arguments, "--controller", running.address])
+    assert result.exit_code == code, (result.exit_code, result.output)
+    return " ".join(result.output.split())
+
+
+def text(what: object) -> str:
+    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(what)
+    return console.export_text()
+
+
+def test_whom_a_job_waits_for_is_named(running: Running) -> None:
+    running.mute.add(0)
+    running.rank(0, 3, job="gathering")
+    wait_until(lambda: running.jobs.joins, "the rank to join")
+    listed = run(running, "jobs", "list")
+    assert "gathering" in listed
+    assert "rank 1, rank 2 to join" in listed
+    assert "not joined" in run(running, "jobs", "show", "gathering")
+    [job] = json.loads(run(running, "jobs", "list", "--json"))
+    assert (job["awaited"], job["awaited_for"]) == ([1, 2], "to join")
+    assert "there is no job 'other'; there is gathering" in run(running, "jobs", "show", "other", code=1)
+
+
+def test_who_has_not_sent_is_named_by_where_it_is(running: Running) -> None:
+    ready([running.rank(rank, 2) for rank in range(2)])
+    [job] = running.jobs
+    running.loop.call(running.jobs.looked, job, 0, pb.Counted(half=0, seq=2, ranks=[0]))
+    assert "rank 1 (127.0.0.1) to send its share" in run(running, "jobs", "list")
+    running.loop.call(running.jobs.looked, job, 0, pb.Counted(half=0, seq=2, ranks=[0, 1]))
+    assert "to send its share" not in run(running, "jobs", "list")
+
+
+def test_a_job_is_ended(running: Running) -> None:
+    ranks = [running.rank(rank, 2) for rank in range(2)]
+    ready(ranks)
+    assert "up to 500 printable characters" in run(running, "jobs", "abort", "job", "--reason", "x" * 501, code=1)
+    run(running, "jobs", "abort", "job", "--reason", "it is\nlate")
+    wait_until(lambda: all(rank.session.aborted for rank in ranks), "the ranks to hear of it")
+    error = ranks[0].session.aborted
+    assert error is not None
+    assert (error.reason, error.rank) == ("ENDED_BY_USER", None)
+    assert str(error).endswith("job 'job': was ended: it is late")
+    wait_until(lambda: running.used() == 0, "the slots to be freed")
+
+
+def test_slots_of_a_job(running: Running) -> None:
+    ready([running.rank(rank, 2, slots=2) for rank in range(2)])
+    [job] = running.jobs
+    first = job.first_seq
+    running.switch.halves = {0: (first + 4, 0b11), 1: (first + 1, 0b01), 2: (first - 2, 0), 3: (first - 1, 0)}
+    halves = json.loads(run(running, "slots", "job", "--json"))["halves"]
+    assert [half["round"] for half in halves] == [4, 1, -1, -1]
+    assert [half["ranks"] for half in halves] == [[0, 1], [0], [], []]
+    assert halves[1]["missing"] == [1]
+    shown = run(running, "slots", "job")
+    assert "rank 0, rank 1" in shown
+    assert "none yet" in shown
+    assert "the job has slots 0 to 1" in run(running, "slots", "job", "--first", "2", code=1)
+
+
+def test_slots_of_a_job_that_is_on_no_switch(running: Running) -> None:
+    running.rank(0, 2)
+    wait_until(lambda: running.jobs.joins, "the rank to join")
+    assert "is gathering, and on no switch yet" in run(running, "slots", "job", code=1)
+
+
+def test_rates_are_of_counters_that_may_start_again() -> None:
+    def status(**counts: int) -> pb.StatusReply:
+        return pb.StatusReply(switches=[pb.Switch(name="one", outcomes=counts)])
+
+    rates = Rates(status(added=100, dropped=50), 10.0)
+    rates.update(status(added=300, dropped=8), 12.0)
+    assert rates.by_switch == {"one": {"added": 100.0, "dropped": 4.0}}
+    assert "added 100" in text(views.top(rates, "here"))
+    rates.update(pb.StatusReply(switches=[pb.Switch(name="two", outcomes={"added": 6})]), 14.0)
+    assert rates.by_switch == {"two": {"added": 3.0}}
+
+
+def test_a_switch_that_drains_is_seen() -> None:
+    status = pb.StatusReply(switches=[pb.Switch(name="a", state="ready", draining=True, jobs=["x", "y"])])
+    shown = text(views.switches(status))
+    assert "draining, ready" in shown
+    assert "x, y" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["drain", "none"], "there is no switch 'none'; there are 127.0.0.1:31314"),
+        (["remove", "127.0.0.1:31314"], "is the last without a parent"),
+        (["add", "x", "--switch", "10.0.0.1:9559", "--address", "10.0.0.1"], "the controller has no settings"),
+        (["add", "x", "--uplink", "3"], "LEAF:PORT=SPINE is accepted"),
+        (["add", "x", "--ports", "a"], "numbers with commas between"),
+        (["add", "--file", "/nowhere.toml"], "cannot read /nowhere.toml"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(running: Running, arguments: list[str], said: str) -> None:
+    assert said in run(running, "switches", *arguments, code=1)
+
+
+def test_a_file_with_one_switch_is_read(running: Running, tmp_path: Path) -> None:
+    file = tmp_path / "one.toml"
+    file.write_text('[[switches]]\nname = "x"\n')
+    assert "the controller has no settings" in run(running, "switches", "add", "--file", str(file), code=1)
+    file.write_text("listen = 'x'\n")
+    assert "exactly one of [[switches]]" in run(running, "switches", "add", "--file", str(file), code=1)
+
+
+def test_reasons_of_later_controllers_are_read() -> None:
+    assert messages.take_abort(pb.Abort(reason=999, message="x")).reason == "REASON_999"  # type: ignore[arg-type]
+
+
+# --- the shell -------------------------------------------------------------------------------------------------------
+
+
+def test_a_shell_that_is_not_there_is_told_how_to_install(
+    running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(shell.VARIABLE, str(tmp_path / "it"))
+    said = run(running, "shell", code=1)
+    assert f"python3 -m venv {tmp_path}/it && {tmp_path}/it/bin/pip install p4runtime-shell==0.0.6" in said
+
+
+def test_a_shell_is_started_at_the_switch(running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "lib" / "python3.11" / "site-packages" / "p4runtime_sh"
+    package.mkdir(parents=True)
+    (package / "__main__.py").write_text("")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    monkeypatch.setenv(shell.VARIABLE, str(tmp_path))
+    started: list[list[str]] = []
+    monkeypatch.setattr(shell.os, "execv", lambda _, arguments: started.append(arguments))
+    run(running, "shell")
+    run(running, "shell", "127.0.0.1:31314")
+    run(running, "shell", "10.0.0.1:9559", "--device-id", "7")
+    assert [one[1:] for one in started] == [
+        ["-m", "p4runtime_sh", "--grpc-addr", "fake", "--device-id", "1"],
+        ["-m", "p4runtime_sh", "--grpc-addr", "127.0.0.1:31314", "--device-id", "1"],
+        ["-m", "p4runtime_sh", "--grpc-addr", "10.0.0.1:9559", "--device-id", "7"],
+    ]
+    assert "there is no switch 'other'" in run(running, "shell", "other", code=1)
+
+
+# --- the doctor ------------------------------------------------------------------------------------------------------
+
+
+def test_a_narrow_way_is_found() -> None:
+    found = {one.subject: one for one in host.way("127.0.0.1", 31314, 100_000, "one")}
+    assert found["MTU to one"].verdict == "problem"
+    assert "ip link set lo mtu 100000" in found["MTU to one"].advice
+    assert {one.verdict for one in host.way("127.0.0.1", 31314, 1086, "one")} == {"ok"}
+
+
+def test_a_clock_that_is_wrong_is_found() -> None:
+    assert [one.verdict for one in host.clock(1000.0, 1060.0) if one.subject == "clock"] == ["warning"]
+    assert [one.verdict for one in host.clock(1000.0, 1000.2) if one.subject == "clock"] == ["ok"]
+    assert [one for one in host.clock(0.0, 1000.0) if one.subject == "clock"] == []
+
+
+def test_small_buffers_and_closed_memory_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_PROC", tmp_path)
+    for path, value in (("net/core/rmem_max", 212992), ("net/core/wmem_max", 1 << 26), ("kernel/yama/ptrace_scope", 2)):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(f"{value}\n")
+    found = {one.subject: one for one in [*host.buffers(), *host.kernel()]}
+    assert found["net.core.rmem_max"].verdict == "warning"
+    assert "sysctl net.core.rmem_max=4194304" in found["net.core.rmem_max"].advice
+    assert found["net.core.wmem_max"].verdict == "ok"
+    assert found["memory of other ranks"].verdict == "warning"
+
+
+@pytest.mark.parametrize(
+    ("switch", "verdict"),
+    [
+        (pb.Switch(connected=True, state="ready"), "ok"),
+        (pb.Switch(connected=True, state="ready", draining=True), "warning"),
+        (pb.Switch(state="unreachable for 7 s", problem="pulled"), "problem"),
+        (pb.Switch(connected=True, state="ready", problem="its parent spine has not heard it"), "problem"),
+    ],
+)
+def test_what_the_controller_says_of_a_switch(switch: pb.Switch, verdict: str) -> None:
+    assert switches.in_hand(switch).verdict == verdict
+
+
+def test_no_p4runtime_is_found() -> None:
+    [found] = switches.p4runtime("127.0.0.1:1", "one", 1, None, None)
+    assert (found.verdict, "127.0.0.1:1" in found.found) == ("warning", True)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Switches that run the program come to a controller, and leave it as if it had never been there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.client import Assigned
+from p4reduce_controller.frames import Endpoint, build
+from p4reduce_controller.run import running as a_controller
+from p4reduce_controller.settings import load
+
+from ..dataplane.targets import PORTS, TARGETS, Target, Unavailable
+from .conftest import Loop
+from .ranks import Rank, hello_packet, ready, wait_until
+from .test_switch import SWITCH, host
+
+OTHER = Endpoint("02:00:0a:00:00:fd", "10.0.0.253", 31314)
+
+
+@pytest.fixture(
+    params=["sim", "native", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root, pytest.mark.slow])]
+)
+def targets(request: pytest.FixtureRequest) -> Iterator[list[Target]]:
+    with contextlib.ExitStack() as stack:
+        try:
+            made = [stack.enter_context(TARGETS[request.param]()) for _ in range(2)]
+        except Unavailable as missing:
+            pytest.skip(str(missing))
+        yield made
+
+
+def test_a_switch_comes_and_goes(loop: Loop, targets: list[Target]) -> None:
+    options = {"switch": [targets[0].grpc_address], "address": [SWITCH.ip], "listen": "127.0.0.1:0"}
+    options |= {"ports": list(range(1, PORTS + 1)), "mac": [SWITCH.mac]}
+    controller = a_controller(load(None, options), 20.0)
+    service = loop.run(controller.__aenter__())
+    stub = rpc.JobsStub(grpc.insecure_channel(service.listen))
+    ranks: list[Rank] = []
+    addresses = dict(zip([SWITCH.ip, OTHER.ip], zip(targets, [SWITCH, OTHER], strict=True), strict=True))
+
+    def hello(assigned: Assigned) -> None:
+        for aggregator in assigned.aggregators:
+            target, address = addresses[aggregator.ip]
+            frame = build(hello_packet(assigned), host(1 + assigned.worker), address)
+            target.sockets[1 + assigned.worker].send(frame)
+
+    def job(name: str) -> list[Rank]:
+        ranks.extend(Rank(service.listen, rank, 2, send_hello=hello, job=name) for rank in range(2))
+        ready(ranks[-2:])
+        return ranks[-2:]
+
+    def used() -> list[int]:
+        return [one.slots_used for one in loop.run(service.status()).switches]
+
+    try:
+        first = job("first")
+        one = {"name": "other", "switch": targets[1].grpc_address, "address": [OTHER.ip], "mac": [OTHER.mac]}
+        one["ports"] = list(range(1, PORTS + 1))
+        assert list(stub.AddSwitch(pb.AddSwitchRequest(settings=json.dumps(one)), timeout=20).said) == [
+            "the switch other is added"
+        ]
+        second = job("second")
+        assert used() == [6, 2]
+        halves = stub.Slots(pb.SlotsRequest(job="second"), timeout=20).halves
+        assert [(half.slot, half.half, half.switch, half.at, half.round) for half in halves if half.half] == [
+            (0, 1, targets[0].grpc_address, 4, -1),
+            (1, 1, "other", 0, -1),
+            (2, 1, targets[0].grpc_address, 5, -1),
+            (3, 1, "other", 1, -1),
+        ]
+        stub.DrainSwitch(pb.DrainSwitchRequest(name="other"), timeout=20)
+        third = job("third")
+        assert used() == [10, 2]
+        stub.RemoveSwitch(pb.RemoveSwitchRequest(name="other", now=True), timeout=20)
+        wait_until(lambda: all(rank.session.aborted for rank in second), "the ranks to hear of it")
+        assert "its switch other is taken away by an operator" in str(second[0].session.aborted)
+        wait_until(lambda: used() == [8], "it to be gone")
+        assert [rank.session.aborted for rank in [*first, *third]] == [None] * 4
+        # Another controller finds it free, and of nobody.
+        options |= {"switch": [targets[1].grpc_address], "address": [OTHER.ip], "mac": [OTHER.mac]}
+        next_one = a_controller(load(None, options), 20.0)
+        service_there = loop.run(next_one.__aenter__())
+        try:
+            [there] = loop.run(service_there.status()).switches
+            assert (there.state, there.slots_used) == ("ready", 0)
+        finally:
+            loop.run(next_one.__aexit__(None, None, None))
+    finally:
+        for rank in ranks:
+            rank.session.close()
+        loop.run(controller.__aexit__(None, None, None))

@@ -1,0 +1,473 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tenants beside each other, on a clock of the test's own: quotas, the queue, reservations, and who sees what."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.access import Caller, Role
+from p4reduce_controller.aggregator import Heard, Layout
+from p4reduce_controller.frames import Endpoint
+from p4reduce_controller.job import State
+from p4reduce_controller.jobs import Jobs, digest
+from p4reduce_controller.pools import PoolFull, SlotPool, SlotRange
+from p4reduce_controller.quotas import Policy, Quota, Reservation, Tenancy
+from p4reduce_controller.seen import seen_by
+from p4reduce_controller.waitlist import HOLD_BACK
+
+from .test_jobs import ADDRESS, Desk
+
+ALICE, BOB, CAROL = (Caller(name, Role.USER, name) for name in ("alice", "bob", "carol"))
+OPERATOR = Caller("olga", Role.OPERATOR, "olga")
+VIEWER = Caller("vera", Role.VIEWER, "alice")
+MONTH = 1_800_000_000.0  # in the middle of January 2027
+
+
+class Hall(Desk):
+    """A desk where callers have quotas. A session is (tenant, job's name, rank, which attempt)."""
+
+    def __init__(self, policy: Policy | None = None, slots: int = 16, returns: bool = False) -> None:
+        super().__init__(slots)
+        self.tenancy = Tenancy(policy, lambda: MONTH + self.now)
+        self.come_so_far = 0
+        self.noted: list[tuple[str, str]] = []
+        self.jobs = Jobs(
+            Layout(4, 64, slots),
+            [ADDRESS],
+            default_slots=4,
+            returns=returns,
+            tenancy=self.tenancy,
+            note=lambda job, outcome: self.noted.append((job.name, outcome)),
+        )
+
+    def come(self, caller: Caller, name: str = "job", rank: int = 0, world_size: int = 1, **options: Any) -> object:
+        self.come_so_far += 1
+        session = (caller.tenant, name, rank, self.come_so_far)
+        join = pb.Join(job=name, rank=rank, world_size=world_size, **options)
+        self.jobs.join(session, join, self.now, caller)
+        self.carry_out()
+        return session
+
+    def begin(self, caller: Caller, name: str = "job", **options: Any) -> object:
+        """A job of one rank that is ready."""
+        session = self.come(caller, name, **options)
+        self.hear(session)
+        self.installed()
+        assert self.kinds(session)[-1] == "ready", self.told[session]
+        return session
+
+    def leave(self, session: object) -> None:
+        self.jobs.leave(session, self.now)
+        self.carry_out()
+        self.removed()
+
+    def place(self, session: object) -> int:
+        """In the queue, as it was told last."""
+        waiting = self.told[session][-1].waiting
+        assert waiting.what == pb.Waiting.QUEUE
+        return waiting.place
+
+    def status(self) -> pb.StatusReply:
+        jobs = [pb.Job(name=job.name, tenant=job.tenant) for job in self.jobs]
+        return pb.StatusReply(jobs=jobs, queue=self.jobs.queue(self.now), tenants=self.jobs.tenants(), joins=9)
+
+
+def test_names_of_jobs_are_each_tenants_own() -> None:
+    hall = Hall()
+    mine, other = hall.begin(ALICE), hall.begin(BOB)
+    assert [hall.kinds(one) for one in (mine, other)] == [["assigned", "ready"]] * 2
+    assert [(job.tenant, job.user) for job in hall.jobs] == [("alice", "alice"), ("bob", "bob")]
+    hall.come(BOB, rank=1, world_size=2)  # quarrels with his own
+    assert hall.kinds(mine)[-1] == "ready"
+
+
+def test_more_slots_than_the_quota_are_refused_for_good() -> None:
+    hall = Hall(Policy(Quota(slots=8)))
+    refused = hall.last(hall.come(ALICE, slots=9, queue_s=60))
+    assert refused.reason == pb.QUOTA_EXCEEDED
+    assert "rank 0 is refused: slots=9, and tenant 'alice' may have 8" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("quota", "text"),
+    [
+        (Quota(jobs=2), "tenant 'alice' has 2 jobs, and may have 2"),
+        (Quota(slots=10), "4 slots asked, and tenant 'alice' has 8 of the 10 it may"),
+    ],
+)
+def test_who_does_not_wait_is_refused_and_who_waits_is_let_in(quota: Quota, text: str) -> None:
+    hall = Hall(Policy(quota))
+    first, _ = hall.begin(ALICE, "one"), hall.begin(ALICE, "two")
+    refused = hall.last(hall.come(ALICE, "three"))
+    assert (refused.reason, text in refused.message) == (pb.SLOTS_EXHAUSTED, True)
+    hall.begin(BOB, "one")
+    waits = hall.come(ALICE, "four", queue_s=60)
+    hall.tick()
+    assert (hall.place(waits), hall.told[waits][-1].waiting.why) == (1, text)
+    hall.leave(first)
+    hall.tick(0.1)
+    assert "assigned" in hall.kinds(waits)
+
+
+def test_a_place_is_told_whenever_it_changes_and_the_wait_has_an_end() -> None:
+    hall = Hall(slots=4)
+    running = hall.begin(ALICE)
+    waits = [hall.come(who, "next", queue_s=seconds) for who, seconds in ((BOB, 30), (CAROL, 40))]
+    hall.tick(0.1)
+    assert [hall.place(one) for one in waits] == [1, 2]
+    hall.tick(1)
+    assert [len(hall.told[one]) for one in waits] == [1, 1]
+    hall.tick(29)
+    refused = hall.last(waits[0])
+    assert refused.reason == pb.SLOTS_EXHAUSTED
+    assert "after 30 s in the queue, at place 1 of 2: 4 slots asked, 0 of 4 free" in refused.message
+    hall.tick(0.1)
+    assert hall.place(waits[1]) == 1
+    hall.leave(running)
+    hall.tick(0.1)
+    assert "assigned" in hall.kinds(waits[1])
+
+
+def test_all_ranks_of_a_job_wait_and_one_that_goes_ends_it() -> None:
+    hall = Hall(slots=4)
+    running = hall.begin(ALICE)
+    waits = [hall.come(BOB, rank=rank, world_size=2, queue_s=99) for rank in range(2)]
+    again = hall.come(BOB, rank=1, world_size=2, queue_s=99)
+    for one in (*waits, again):
+        assert "rank 1 is refused: this rank has joined already" in hall.last(one).message
+    waits = [hall.come(BOB, rank=rank, world_size=2, queue_s=99) for rank in range(2)]
+    hall.jobs.lost(waits[1])
+    hall.carry_out()
+    assert "rank 1 was lost" in hall.last(waits[0]).message
+    waits = [hall.come(BOB, rank=rank, world_size=2, queue_s=99) for rank in range(2)]
+    hall.leave(running)
+    hall.tick()
+    assert all("assigned" in hall.kinds(one) for one in waits)
+
+
+def test_who_holds_nothing_is_behind_no_one_who_does() -> None:
+    hall = Hall(slots=8)
+    running = [hall.begin(ALICE, "one"), hall.begin(ALICE, "two")]
+    flood = [hall.come(ALICE, f"more {number}", queue_s=99) for number in range(20)]
+    waits = hall.come(BOB, queue_s=99)
+    hall.tick()
+    assert hall.place(waits) == 1
+    hall.leave(running[0])
+    hall.tick()
+    assert "assigned" in hall.kinds(waits)
+    assert {hall.kinds(one)[-1] for one in flood} == {"waiting"}
+
+
+def test_a_higher_priority_goes_first() -> None:
+    hall = Hall(Policy(quotas={"carol": Quota(priority=1)}), slots=4)
+    running = hall.begin(ALICE)
+    bob, carol = hall.come(BOB, queue_s=99), hall.come(CAROL, queue_s=99)
+    hall.tick()
+    assert (hall.place(bob), hall.place(carol)) == (2, 1)
+    hall.leave(running)
+    hall.tick()
+    assert "assigned" in hall.kinds(carol)
+
+
+def test_a_job_without_room_holds_others_back_for_a_while_within_its_share() -> None:
+    hall = Hall(slots=12)
+    hall.begin(ALICE, slots=10)
+    waits = hall.come(BOB, slots=4, queue_s=1000)
+    small = hall.come(CAROL, slots=1, queue_s=1000)
+    hall.tick()
+    assert hall.told[small][-1].waiting.why == "jobs that wait before it have no room yet"
+    hall.tick(HOLD_BACK)
+    assert "assigned" in hall.kinds(small)
+    assert "assigned" not in hall.kinds(waits)
+
+
+def test_who_asks_for_more_than_its_share_holds_nobody_back() -> None:
+    hall = Hall(slots=12)
+    hall.begin(ALICE, slots=2)
+    hall.come(BOB, slots=12, queue_s=1000)
+    assert hall.kinds(hall.come(CAROL, slots=2, queue_s=1000)) == ["assigned"]
+
+
+def test_what_is_reserved_is_there_until_its_end() -> None:
+    reserved = Reservation("carol", 8, MONTH + 50, MONTH + 200)
+    hall = Hall(Policy(reservations=(reserved,)))
+    hall.begin(ALICE, slots=4)
+    assert "12 slots asked, 4 of 16 free" in hall.last(hall.come(BOB, slots=12)).message
+    waits = hall.come(BOB, slots=5, queue_s=1000)
+    hall.tick()
+    assert hall.place(waits) == 1
+    carols = hall.begin(CAROL, slots=6)  # though another waits before
+    assert "jobs that wait before it" in hall.last(hall.come(CAROL, "more", slots=3)).message
+    hall.begin(CAROL, "more", slots=2)
+    hall.tick(90)
+    assert hall.place(waits) == 1
+    hall.tick(20)  # the reservation has ended, and its jobs run on
+    assert hall.kinds(carols)[-1] == "ready"
+    assert "assigned" not in hall.kinds(waits)
+    hall.leave(carols)
+    hall.tick()
+    assert "assigned" in hall.kinds(waits)
+
+
+def test_room_that_is_left_is_in_a_row() -> None:
+    pool = SlotPool(16)
+    for first in (0, 6):
+        pool.take(SlotRange(first, 2))
+    seen = pool.without([4, 4])
+    with pytest.raises(PoolFull, match="4 of 16 free"):
+        seen.find(5)
+    assert seen.find(4) == SlotRange(2, 4)
+    assert pool.free == 12
+    assert pool.without([9]).free == 3  # though no range is so long
+    assert pool.without([99]).free == 0
+
+
+def test_slot_hours_end_what_runs_and_refuse_what_comes_until_the_next_month() -> None:
+    hall = Hall(Policy(quotas={"alice": Quota(slot_hours=1.0)}))
+    mine, other = hall.begin(ALICE), hall.begin(BOB)
+    for _ in range(9):
+        hall.tick(100)
+    ended = hall.last(mine)
+    assert (ended.reason, "has used up the 1 slot-hours of 2027-01" in ended.message) == (pb.QUOTA_EXCEEDED, True)
+    assert hall.kinds(other)[-1] == "ready"
+    hall.removed()
+    assert hall.last(hall.come(ALICE, queue_s=99)).reason == pb.QUOTA_EXCEEDED
+    assert hall.tenancy.hours("alice") == pytest.approx(1.0)
+    hall.tick(31 * 86400.0)
+    assert hall.kinds(hall.come(ALICE)) == ["assigned"]
+
+
+def test_use_survives_a_restart_with_what_ran_meanwhile() -> None:
+    hall = Hall(returns=True)
+    hall.begin(ALICE, slots=2)
+    hall.begin(BOB, slots=2)
+    hall.tick(1800)
+    hall.jobs.failed(next(job for job in hall.jobs if job.tenant == "bob"), "it ends")
+    kept = hall.tenancy.to_keep()
+    hall.now += 900  # nobody charges
+    [job] = hall.jobs.live
+    after = Tenancy(None, lambda: MONTH + hall.now)
+    after.take_up(kept, [job], 5.0)
+    after.charge(job, 5.0)
+    assert (after.hours("alice"), after.hours("bob")) == (pytest.approx(1.5), pytest.approx(1.0))
+    for wrong in ({"at": "x"}, {"slot_seconds": {"a": -1.0}}, {"month": 3}, {"slot_seconds": {"a": math.nan}}):
+        with pytest.raises(ValueError):
+            Tenancy().take_up({**kept, **wrong}, [], 0.0)
+
+
+def test_who_sees_what() -> None:
+    hall = Hall(slots=8)
+    for who in (ALICE, BOB):
+        hall.begin(who)
+    for who in (ALICE, BOB):
+        hall.come(who, "next", queue_s=99)
+    everything = hall.status()
+    for who in (ALICE, VIEWER):
+        seen = seen_by(who, everything)
+        assert {job.tenant for job in (*seen.jobs, *seen.queue)} == {one.name for one in seen.tenants} == {"alice"}
+        assert seen.joins == 0
+        assert "bob" not in str(seen)
+    for who in (OPERATOR, Caller("page", Role.VIEWER, "")):
+        assert seen_by(who, everything) == everything
+
+
+def test_who_ends_what() -> None:
+    hall = Hall(slots=8)
+    alices, bobs = hall.begin(ALICE), hall.begin(BOB)
+    queued = hall.come(BOB, "next", queue_s=99)
+    for who, tenant in ((CAROL, ""), (CAROL, "alice"), (ALICE, "bob"), (VIEWER, ""), (VIEWER, "alice")):
+        with pytest.raises(LookupError) as refused:
+            hall.jobs.end("job", who, tenant, "")
+        mine = "'job'" if who is ALICE else "none"
+        assert str(refused.value) == f"there is no job 'job'; of jobs there are {mine}"
+    with pytest.raises(LookupError, match="tenants alice, bob have one each; say whose"):
+        hall.jobs.end("job", OPERATOR, "", "")
+    hall.carry_out()
+    assert [hall.kinds(one)[-1] for one in (alices, bobs)] == ["ready"] * 2
+    assert hall.jobs.end("job", ALICE, "", "a mistake") == "alice"
+    hall.carry_out()
+    ended = hall.last(alices)
+    assert (ended.reason, ended.message) == (pb.ENDED_BY_USER, "job 'job': was ended by alice: a mistake")
+    assert hall.jobs.end("job", OPERATOR, "", "") == "bob"
+    assert hall.jobs.end("next", OPERATOR, "", "") == "bob"
+    hall.carry_out()
+    assert hall.last(queued).reason == hall.last(bobs).reason == pb.ENDED_BY_USER
+
+
+def test_coming_back_to_a_job_of_another_tenant_is_as_to_none() -> None:
+    hall = Hall(returns=True)
+    session = hall.begin(ALICE)
+    assigned = hall.told[session][0].assigned
+
+    def back(caller: Caller, key: str, generation: int = assigned.generation) -> str:
+        attempt = ("back", len(hall.told))
+        rejoin = pb.Rejoin(job=assigned.job, generation=generation, rank=0, key=key)
+        hall.jobs.rejoin(attempt, rejoin, hall.now, caller)
+        hall.carry_out()
+        return hall.last(attempt).message.partition(": ")[2]
+
+    unknown = back(BOB, "", generation=assigned.generation ^ 1)
+    assert back(BOB, assigned.rejoin_key) == back(BOB, "") == unknown
+    assert hall.kinds(session)[-1] == "ready"
+    hall.jobs.lost(session)
+    hall.carry_out()
+    assert back(BOB, assigned.rejoin_key) == unknown
+    assert "was lost" in back(ALICE, assigned.rejoin_key)
+    assert digest(assigned.rejoin_key)
+
+
+def test_what_begins_and_ends_is_noted() -> None:
+    hall = Hall()
+    hall.leave(hall.begin(ALICE, "one"))
+    hall.jobs.lost(hall.begin(ALICE, "two"))
+    assert [name for name, _ in hall.noted] == ["one", "one", "two", "two"]
+    assert [outcome for _, outcome in hall.noted][:3] == ["", "finished", ""]
+    assert "was lost" in hall.noted[-1][1]
+
+
+TENANTS = {
+    "alice": Quota(slots=6, jobs=2, queued=1),
+    "bob": Quota(slots=6, jobs=8, priority=1, slot_hours=0.01),
+    "carol": Quota(slot_hours=0.02, queued=1),
+}
+NAMES = "vwxyz"
+CALLERS = {caller.tenant: caller for caller in (ALICE, BOB, CAROL)}
+RESERVED = Reservation("carol", 5, MONTH, MONTH + 10**6)
+
+
+class AnySchedule(RuleBasedStateMachine):
+    """Tenants that join, wait, leave, are lost, are ended and run out of hours, while switches forget jobs late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hall = Hall(Policy(Quota(), TENANTS, (RESERVED,)), slots=16)
+        self.sessions: list[object] = []
+        self.carol_came = False
+        self.spent: Counter[str] = Counter()
+        self.ended_by: dict[object, str] = {}
+
+    @property
+    def open(self) -> list[object]:
+        return [one for one in self.sessions if one not in self.hall.ended]
+
+    @rule(
+        tenant=st.sampled_from(sorted(TENANTS)),
+        name=st.sampled_from(NAMES),
+        rank=st.integers(0, 1),
+        size=st.integers(1, 2),
+        slots=st.sampled_from([1, 1, 2, 3, 5, 17]),
+        queue=st.sampled_from([0, 30, 90]),
+        patience=st.sampled_from([1, 60]),
+    )
+    def joins(self, tenant: str, name: str, rank: int, size: int, slots: int, queue: float, patience: float) -> None:
+        self.carol_came = self.carol_came or tenant == "carol"
+        self.sessions.append(
+            self.hall.come(CALLERS[tenant], name, rank, size, slots=slots, queue_s=queue, timeout_s=patience)
+        )
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), how=st.sampled_from(["hear", "hear", "leave", "lost"]))
+    def something_of_a_rank(self, data: st.DataObject, how: str) -> None:
+        session = data.draw(st.sampled_from(self.open))
+        if how == "hear":
+            if "assigned" in self.hall.kinds(session):
+                self.heard(session)
+            return
+        others = self.states(but=session[0])  # type: ignore[index]
+        if how == "leave":
+            self.hall.jobs.leave(session, self.hall.now)
+        else:
+            self.hall.jobs.lost(session)
+        self.hall.carry_out()
+        assert self.states(but=session[0]) == others, "another tenant's job has felt that"  # type: ignore[index]
+
+    def heard(self, session: object) -> None:
+        [assigned] = [one.assigned for one in self.hall.told[session] if one.WhichOneof("message") == "assigned"]
+        sender = Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000)
+        claims = (assigned.job, assigned.generation, assigned.worker, assigned.hello_nonce)
+        self.hall.jobs.heard(0, Heard(1, sender, *claims))
+        self.hall.carry_out()
+
+    @rule(tenant=st.sampled_from(sorted(TENANTS)), name=st.sampled_from(NAMES), of=st.sampled_from(["", *TENANTS]))
+    def ends(self, tenant: str, name: str, of: str) -> None:
+        others = self.states(but=tenant)
+        try:
+            assert self.hall.jobs.end(name, CALLERS[tenant], of, "") == tenant
+            assert of in ("", tenant)
+        except LookupError:
+            pass
+        self.hall.carry_out()
+        assert self.states(but=tenant) == others
+
+    def states(self, but: object) -> list[tuple[int, State, int]]:
+        return [(job.number, job.state, len(job.members)) for job in self.hall.jobs if job.tenant != but]
+
+    @rule()
+    def switches_set_up(self) -> None:
+        self.hall.installed()
+
+    @rule()
+    def switches_forget(self) -> None:
+        self.hall.removed()
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 6.0]))
+    def time_passes(self, seconds: float) -> None:
+        for job in self.hall.jobs.live:
+            self.spent[job.tenant] += job.slots * seconds  # type: ignore[assignment]
+        self.hall.tick(seconds)
+
+    @invariant()
+    def no_quota_is_broken(self) -> None:
+        slots: Counter[str] = Counter()
+        jobs: Counter[str] = Counter()
+        for job in self.hall.jobs:
+            slots[job.tenant] += job.slots
+            jobs[job.tenant] += 1
+        for tenant, quota in TENANTS.items():
+            assert slots[tenant] <= quota.slots
+            assert jobs[tenant] <= quota.jobs
+            assert self.hall.tenancy.hours(tenant) * 3600 == pytest.approx(self.spent[tenant])
+            queued = [one for one in self.hall.jobs.queue(self.hall.now) if one.tenant == tenant]
+            assert len(queued) <= quota.queued
+        for job in self.hall.jobs.live:
+            assert self.hall.tenancy.hours(job.tenant) < TENANTS[job.tenant].slot_hours
+        # What carol has reserved and does not use is there for her, and in a row unless it was in use in between.
+        unused = max(0, RESERVED.slots - slots["carol"])
+        assert self.hall.jobs.pools[0].free >= unused
+        assert self.carol_came or self.hall.jobs.pools[0].longest >= unused
+
+    @invariant()
+    def no_slot_leaks(self) -> None:
+        jobs = list(self.hall.jobs)
+        assert self.hall.jobs.pools[0].used == sum(job.slots for job in jobs)
+        over = [job for job in jobs if job.over]
+        assert {id(job) for job in over} == {id(removal.job) for removal in self.hall.removals}
+
+    @invariant()
+    def everyone_is_somewhere(self) -> None:
+        """In the queue, in a job, or told that it is over; and nobody is told of another tenant's job."""
+        queued = {(one.tenant, one.name) for one in self.hall.jobs.queue(self.hall.now)}
+        live = {(job.tenant, job.name) for job in self.hall.jobs.live}
+        assert not queued & live
+        for session in self.open:
+            assert session[:2] in (live if "assigned" in self.hall.kinds(session) else queued)  # type: ignore[index]
+
+    def teardown(self) -> None:
+        self.hall.jobs.abort_all(pb.CONTROLLER_STOPPED, "the end")
+        self.hall.carry_out()
+        self.hall.removed()
+        assert self.hall.jobs.pools[0].used == 0
+        assert not self.open
+        assert not self.hall.jobs.queue(self.hall.now)
+
+
+AnySchedule.TestCase.settings = settings(deadline=None, max_examples=80, stateful_step_count=50)
+TestAnySchedule = AnySchedule.TestCase

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users, switches that come and go, what is kept for the next controller, and what is shown, each beside the others."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce_controller.access import METHODS, Caller, Role
+from p4reduce_controller.aggregator import Layout
+from p4reduce_controller.audit import Audit
+from p4reduce_controller.effects import Install
+from p4reduce_controller.gate import Gate
+from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.listening import ServiceConfig
+from p4reduce_controller.metrics import Metrics
+from p4reduce_controller.settings import Settings
+from p4reduce_controller.specs import with_switches_of
+from p4reduce_controller.standby import Standby
+from p4reduce_controller.status import status_of
+from p4reduce_controller.trees import Trees
+from p4reduce_controller.users import UsersFile
+from p4reduce_controller.watch import Watch
+from p4reduce_controller.web import Web, WebConfig
+
+from .conftest import Loop, Running
+from .fake_etcd import FakeEtcd
+from .ranks import ready, wait_until
+from .test_etcd import Controller, after
+from .test_gate import USERS, House, refused
+from .test_state import Kept
+from .test_trees import ADDRESSES, LEAF1
+
+ALICE = Caller("alice", Role.USER, "alice")
+DENIED, MISSING = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND
+
+
+@pytest.fixture
+def house(loop: Loop, tmp_path: Path) -> Iterator[House]:
+    house = House(loop, tmp_path, text=USERS.replace("calls_per_s = 0.2", ""))
+    yield house
+    house.close()
+
+
+def ask(house: House, token: str, method: str, request: Any) -> Any:
+    return house.as_user(token, lambda stub, meta: getattr(stub, method)(request, timeout=10, metadata=meta))
+
+
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [
+        ("AddSwitch", pb.AddSwitchRequest(settings="{}")),
+        ("DrainSwitch", pb.DrainSwitchRequest(name="s")),
+        ("RemoveSwitch", pb.RemoveSwitchRequest(name="s")),
+    ],
+)
+def test_switches_are_the_operators(house: House, method: str, request_: Any) -> None:
+    assert method not in METHODS
+    for token in ("a", "v"):
+        assert refused(lambda token=token: ask(house, token, method, request_))[0] is DENIED
+    assert refused(lambda: ask(house, "o", method, request_))[0] is grpc.StatusCode.FAILED_PRECONDITION
+    assert house.audit[-1]["who"] == "olga"
+    assert "switch" in house.audit[-1]["what"]
+
+
+def test_slots_are_shown_to_the_jobs_tenant(house: House) -> None:
+    ready([house.rank(0, 1, token="a", slots=2)])
+    [job] = house.jobs
+    house.switch.halves = dict.fromkeys(range(4), (job.first_seq, 0))
+    assert len(ask(house, "a", "Slots", pb.SlotsRequest(job="job")).halves) == 4
+    assert len(ask(house, "o", "Slots", pb.SlotsRequest(job="job", tenant="alice")).halves) == 4
+    code, text = refused(lambda: ask(house, "b", "Slots", pb.SlotsRequest(job="job", tenant="alice")))
+    assert (code, text) == (MISSING, "there is no job 'job'; of jobs there are none")
+    assert refused(lambda: ask(house, "v", "Slots", pb.SlotsRequest(job="job")))[0] is DENIED
+
+
+def test_whose_jobs_are_at_a_switch_others_do_not_see(house: House) -> None:
+    ready([house.rank(0, 1, token="a", job="mine"), house.rank(0, 1, token="b", job="his")])
+    assert [sorted(house.status(who).switches[0].jobs) for who in "abo"] == [["mine"], ["his"], ["his", "mine"]]
+
+
+class Page:
+    """Of a house."""
+
+    def __init__(self, house: House) -> None:
+        service, gate = house.service, house.service._gate
+        self.house = house
+        self.watch = Watch(service.status, service.reports.ports)
+        registry = service.telemetry.registry
+        registry.register(Metrics(lambda: self.watch.latest))
+        config = WebConfig(page="127.0.0.1:0", token="")
+        self.web = Web(config, self.watch, registry, service, gate)
+        house.loop.run(self.web.start())
+
+    def look(self) -> None:
+        status = self.house.loop.run(self.house.service.status())
+        self.house.loop.call(self.watch.look, status, 1000.0)
+
+    def get(self, path: str, token: str = "") -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(self.web.page, timeout=10)
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+        return answer.status, body
+
+
+@pytest.fixture
+def page(house: House) -> Iterator[Page]:
+    page = Page(house)
+    yield page
+    house.loop.run(page.web.close())
+
+
+def test_the_page_shows_each_what_it_may_see(page: Page) -> None:
+    ready([page.house.rank(0, 1, token="a", job="j"), page.house.rank(0, 1, token="b", job="j")])
+    page.look()
+    seen = {who: sorted(job["name"] for job in json.loads(page.get("/api/status", who)[1])["jobs"]) for who in "abvo"}
+    assert seen == {"a": ["alice/j"], "b": ["bob/j"], "v": ["alice/j"], "o": ["alice/j", "bob/j"]}
+    assert sorted(json.loads(page.get("/api/history", "b")[1])["jobs"]) == ["bob/j"]
+    for path, code in (("/api/status", 401), ("/api/history", 401), ("/metrics", 401), ("/healthz", 200)):
+        assert page.get(path)[0] == code
+    assert page.get("/api/status", "wrong")[0] == 401
+    assert page.get("/metrics", "a")[0] == 403
+
+
+def test_tenants_have_series_of_their_own(page: Page) -> None:
+    ready([page.house.rank(0, 1, token="a", job="j"), page.house.rank(0, 1, token="b", job="j")])
+    page.look()
+    code, body = page.get("/metrics", "o")
+    assert code == 200
+    lines = body.decode().splitlines()
+    assert {line for line in lines if line.startswith("p4reduce_job_ranks{")} == {
+        'p4reduce_job_ranks{job_name="j",tenant="alice"} 1.0',
+        'p4reduce_job_ranks{job_name="j",tenant="bob"} 1.0',
+    }
+    assert 'p4reduce_tenant_jobs{tenant="bob"} 1.0' in lines
+    assert 'p4reduce_queue_length{queue="slots"} 0.0' in lines
+    series = [line.rpartition(" ")[0] for line in lines if not line.startswith("#")]
+    assert len(series) == len(set(series))
+
+
+def queued(jobs: Jobs, name: str, **options: Any) -> object:
+    session = object()
+    jobs.join(session, pb.Join(job=name, rank=0, world_size=1, queue_s=600, **options), 1.0, ALICE)
+    return session
+
+
+@pytest.fixture
+def two() -> tuple[Jobs, set[int]]:
+    """Of two switches with 8 slots each; those in the set are closed."""
+    shut: set[int] = set()
+    jobs = Jobs(Layout(4, 64, 8), ADDRESSES[:2], trees=Trees(["s0", "s1"]), default_slots=16)
+    jobs.closed = lambda number: "it is being drained" if number in shut else ""
+    return jobs, shut
+
+
+def told(jobs: Jobs, session: object) -> list[Any]:
+    effects = [one for one in jobs.take_effects() if not isinstance(one, Install)]
+    return [one.message for one in effects if getattr(one, "session", None) is session]
+
+
+def test_who_comes_from_the_queue_has_the_switches_that_there_are_then(two: tuple[Jobs, set[int]]) -> None:
+    jobs, shut = two
+    first = object()
+    jobs.join(first, pb.Join(job="first", rank=0, world_size=1, slots=16), 1.0, ALICE)
+    waits = queued(jobs, "next")
+    shut.add(1)
+    jobs.lost(first)
+    jobs.tick(2.0)
+    kinds = [message.WhichOneof("message") for message in told(jobs, waits)]
+    assert "assigned" in kinds
+    job = jobs.named("next", "alice")
+    assert job is not None
+    assert (job.site.numbers, job.slots) == ((0,), 8)
+    assert job.left_out == ["the switch s1 cannot be used: it is being drained"]
+
+
+def test_who_waits_for_a_switch_that_goes_is_told_so(two: tuple[Jobs, set[int]]) -> None:
+    jobs, shut = two
+    first = object()
+    jobs.join(first, pb.Join(job="first", rank=0, world_size=1, slots=16), 1.0, ALICE)
+    waits = queued(jobs, "next", switch="s1", slots=2)
+    shut.add(1)
+    jobs.lost(first)
+    jobs.tick(2.0)
+    last = told(jobs, waits)[-1].abort
+    assert (last.reason, last.rank) == (pb.JOIN_REFUSED, 0)
+    assert last.message == "job 'next': rank 0 is refused: the switch s1 cannot be used: it is being drained"
+    assert [pool.used for pool in jobs.pools] == [0, 0]
+
+
+def test_whose_a_job_is_and_what_was_used_is_in_etcd(tmp_path: Path) -> None:
+    etcd = FakeEtcd()
+    one = Controller(etcd, tmp_path / "one")
+    assert one.load() == []
+    one.kept.job("a", LEAF1)
+    [job] = one.kept.desk.jobs
+    job.tenant, job.user = "vision", "alice"
+    one.state.use = {"month": "2030-01", "slot_seconds": {"vision": 7.0}}
+    one.keep()
+    two = after(etcd, tmp_path)
+    [found] = two.load()
+    assert (found.tenant, found.user) == ("vision", "alice")
+    assert two.state.use == one.state.use
+
+
+def test_use_is_kept_where_no_job_is(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.file.use = {"slot_seconds": {"vision": 7.0}}
+    kept.save()
+    kept.file.use = {}
+    assert kept.load() == []
+    assert kept.file.use == {"slot_seconds": {"vision": 7.0}}
+    kept.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [
+        ("AbortJob", pb.AbortJobRequest(job="job")),
+        ("Slots", pb.SlotsRequest(job="job")),
+        ("DrainSwitch", pb.DrainSwitchRequest(name="s")),
+    ],
+)
+def test_who_may_not_serve_any_more_changes_nothing(loop: Loop, tmp_path: Path, method: str, request_: Any) -> None:
+    running = Running(loop, state=tmp_path / "state")
+    ranks = [running.rank(0, 1)]
+    ready(ranks)
+    assert running.state is not None
+    running.loop.call(setattr, running.state, "doubt", "etcd is away")
+    assert running.service.unready == "another controller may serve: etcd is away"
+
+    def call() -> None:
+        with grpc.insecure_channel(running.address) as channel:
+            getattr(rpc.JobsStub(channel), method)(request_, timeout=10)
+
+    assert refused(call) == (grpc.StatusCode.UNAVAILABLE, "this controller stands by: etcd is away")
+    assert ranks[0].session.aborted is None
+    running.loop.call(setattr, running.state, "doubt", "")
+    running.close()
+
+
+def test_who_stands_by_says_so_to_users_alone(loop: Loop, tmp_path: Path) -> None:
+    users = tmp_path / "users.toml"
+    users.write_text(USERS)
+
+    async def begin() -> Standby:
+        standby = Standby(ServiceConfig(listen="127.0.0.1:0"), lambda: "at b:1", Gate(UsersFile(users), Audit()))
+        await standby.start()
+        return standby
+
+    standby = loop.run(begin())
+
+    def call(token: str) -> Callable[[], None]:
+        def asked() -> None:
+            with grpc.insecure_channel(standby.listen) as channel:
+                metadata = (("authorization", f"Bearer {token}"),)
+                rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=10, metadata=metadata)
+
+        return asked
+
+    assert refused(call("x")) == (grpc.StatusCode.UNAUTHENTICATED, "the token is wrong")
+    code, text = refused(call("b"))
+    assert (code, text) == (grpc.StatusCode.UNAVAILABLE, "this controller stands by; the one that serves is at b:1")
+    loop.run(standby.stop())
+
+
+def test_a_standby_takes_switches_alone_from_a_file_that_is_read_again() -> None:
+    before = Settings(switches=[{"switch": "a:1", "address": "10.0.0.1"}], listen="127.0.0.1:7700")
+    now = Settings(switches=[{"switch": "b:1", "address": "10.0.0.2"}], listen="127.0.0.1:7701")
+    both = with_switches_of(now, before)
+    assert (both.switches, both.listen) == (now.switches, before.listen)
+
+
+def test_what_ports_carry_is_by_number_where_a_switch_has_gone(running: Running) -> None:
+    """Numbers of switches have holes then."""
+    ready([running.rank(0, 1)])
+    running.loop.call(running.service.reports.ports.__getitem__, (7, 3))
+    status = running.loop.run(status_of(running.jobs, running.service.fabric, 1.0))
+    watch = Watch(running.service.status, running.service.reports.ports)
+    watch.look(status, 1000.0)
+    lines = [sample.labels for one in Metrics(lambda: watch.latest).collect() for sample in one.samples]
+    assert all(labels.get("port") != "3" for labels in lines)
+    wait_until(lambda: running.used() == 4, "slots")

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.listening import ListenError
+from p4reduce_controller.metrics import Metrics
+from p4reduce_controller.watch import Watch
+from p4reduce_controller.web import Web, WebConfig
+
+from ..certificates import self_signed
+from .conftest import Running
+from .ranks import ready
+
+TOKEN = "swordfish"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+class Site:
+    """A service's page and metrics."""
+
+    def __init__(self, running: Running, **config: Any) -> None:
+        self.running = running
+        service = running.service
+        self.watch = Watch(service.status, service.reports.ports)
+        registry = service.telemetry.registry
+        registry.register(Metrics(lambda: self.watch.latest))
+        self.web = Web(WebConfig(**config), self.watch, registry, service)
+
+    def look(self) -> None:
+        status = self.running.loop.run(self.running.service.status())
+        self.running.loop.call(self.watch.look, status, 1000.0)
+
+    def get(self, path: str, headers: dict[str, str] | None = None, at: str = "") -> tuple[int, dict[str, str], bytes]:
+        connection = http.client.HTTPConnection(at or self.web.page, timeout=10)
+        connection.request("GET", path, headers=headers or {})
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, body
+
+
+@pytest.fixture
+def site(running: Running) -> Iterator[Site]:
+    site = Site(running, page="127.0.0.1:0", metrics="127.0.0.1:0", token=TOKEN)
+    running.loop.run(site.web.start())
+    yield site
+    running.loop.run(site.web.close())
+
+
+def test_the_page_is_whole_and_may_load_nothing_from_elsewhere(site: Site) -> None:
+    for path, kind in (
+        ("/", "text/html"),
+        ("/page.js", "text/javascript"),
+        ("/fabric.js", "text/javascript"),
+        ("/charts.js", "text/javascript"),
+        ("/words.js", "text/javascript"),
+        ("/page.css", "text/css"),
+        ("/icon.svg", "image/svg+xml"),
+    ):
+        code, headers, body = site.get(path)
+        assert (code, headers["content-type"]) == (200, f"{kind}; charset=utf-8")
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        text = body.decode().replace("http://www.w3.org/2000/svg", "")
+        assert "http" not in text.replace("https", "http")
+        assert "innerHTML" not in text
+
+
+@pytest.mark.parametrize("path", ["/api/status", "/api/history", "/metrics"])
+def test_what_is_known_is_told_with_the_token_alone(site: Site, path: str) -> None:
+    site.look()
+    code, headers, body = site.get(path)
+    assert (code, headers["www-authenticate"]) == (401, "Bearer")
+    assert json.loads(body) == {"error": "a token is needed"}
+    assert site.get(path, {"Authorization": "Bearer wrong"})[0] == 401
+    assert site.get(f"{path}?token={TOKEN}")[0] == 401
+    assert site.get(path, BEARER)[0] == 200
+
+
+def test_the_status_tells_jobs_ranks_and_switches(site: Site) -> None:
+    assert site.get("/api/status", BEARER)[0] == 503
+    ready([site.running.rank(rank, 2, job="<b>") for rank in range(2)])
+    site.running.loop.call(report, site.running)
+    site.look()
+    told = json.loads(site.get("/api/status", BEARER)[2])
+    [job], [switch] = told["jobs"], told["switches"]
+    assert (job["name"], job["state"], job["world_size"]) == ("<b>", "ready", 2)
+    assert [rank["operations"] for rank in job["ranks"]] == [7, 7]
+    assert job["ranks"][0]["at"] == [[0, 1]]
+    assert (switch["slots_used"], switch["connected"]) == (4, True)
+    assert len(json.loads(site.get("/api/history", BEARER)[2])["at"]) == 1
+
+
+def report(running: Running) -> None:
+    [job] = running.jobs
+    for member in job.members.values():
+        running.service.reports.take(job, member, pb.Report(operations=7), 1.0)
+
+
+def test_health_and_readiness_need_no_token_and_tell_why_not(site: Site) -> None:
+    for at in (site.web.page, site.web.metrics):
+        assert site.get("/healthz", at=at)[0] == 200
+        assert site.get("/readyz", at=at)[0] == 200
+    site.running.switch.problem = "unplugged"
+    code, _, body = site.get("/readyz")
+    assert (code, json.loads(body)["problem"]) == (503, "the switch at fake: unreachable for 7 s")
+    site.running.switch.problem = ""
+    site.running.service.failure = ZeroDivisionError("a bug")
+    code, _, body = site.get("/healthz")
+    assert (code, json.loads(body)["problem"]) == (503, "the service has failed: ZeroDivisionError")
+
+
+def test_metrics_have_a_place_without_a_token_that_tells_nothing_else(site: Site) -> None:
+    site.look()
+    code, headers, body = site.get("/metrics", at=site.web.metrics)
+    assert code == 200
+    assert headers["content-type"].startswith("text/plain")
+    assert b"p4reduce_slots{" in body
+    assert site.get("/api/status", BEARER, at=site.web.metrics)[0] == 404
+
+
+def test_nothing_can_be_changed(site: Site) -> None:
+    connection = http.client.HTTPConnection(site.web.page, timeout=10)
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        connection.request(method, "/api/status", headers=BEARER)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == 405
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"page": "0.0.0.0:0"}, "--page 0.0.0.0:0 is open to other hosts without TLS"),
+        ({"page": "here"}, "--page here: HOST:PORT is accepted"),
+        ({"metrics": "127.0.0.1:99999"}, "--metrics 127.0.0.1:99999: HOST:PORT is accepted"),
+    ],
+)
+def test_addresses_that_are_not_accepted(running: Running, config: dict[str, str], said: str) -> None:
+    web = Site(running, **config).web
+    with pytest.raises(ListenError, match=said):
+        running.loop.run(web.start())
+
+
+def test_a_port_that_is_taken_is_named(running: Running, site: Site) -> None:
+    other = Web(WebConfig(page=site.web.page), site.watch, running.service.telemetry.registry, running.service)
+    with pytest.raises(ListenError, match=f"cannot serve on --page {site.web.page}"):
+        running.loop.run(other.start())
+    running.loop.run(other.close())
+
+
+def test_the_page_over_tls(running: Running, tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path, "controller", "IP:127.0.0.1")
+    site = Site(running, page="127.0.0.1:0", certificate=str(certificate), key=str(key))
+    running.loop.run(site.web.start())
+    try:
+        context = ssl.create_default_context(cafile=str(certificate))
+        connection = http.client.HTTPSConnection(site.web.page, timeout=10, context=context)
+        connection.request("GET", "/readyz")
+        assert connection.getresponse().status == 200
+        connection.close()
+    finally:
+        running.loop.run(site.web.close())

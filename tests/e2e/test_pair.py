@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two controllers with their state in etcd: whichever ends, or stands still, jobs carry on with the other."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.etcd import Members
+
+from .pair import Pair, longest_pause
+from .rank import Call
+from .stack import Ranks
+from .test_controller_restart import go_on, wait_until
+
+pytestmark = [pytest.mark.serial, pytest.mark.slow]
+
+TAKE_OVER_S = 3.0
+PAUSE_S = 1.0
+STEPS = [Call((20_000,), seed=seed) for seed in range(5)]
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Members]:
+    with closing(Members(tmp_path_factory.mktemp("etcd"))) as members:
+        yield members
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=lambda one: str(one.name))
+def test_jobs_carry_on_with_the_other(etcd: Members, how: signal.Signals, report: list[str]) -> None:
+    with Pair(f"{etcd.url}/{how.name}") as pair, pair.ranks(STEPS, world_size=4, repeat=True, local="off") as ranks:
+        go_on(ranks)
+        for _ in range(2):  # the second time, back
+            first = pair.serving()
+            other = 1 - first
+            pair.wait_until_all_are_back(first, 4)
+            since = time.time()
+            pair.signal_one(first, how)
+            _, took = pair.wait_until_serves(other)
+            back = pair.wait_until_all_are_back(other, 4)
+            pair.end_one(first)
+            go_on(ranks)
+            pause = longest_pause(ranks, since)
+            report.append(
+                f"{how.name}: serves after {took:.2f} s, ranks are back {back:.2f} s later, pause {pause:.2f} s"
+            )
+            assert took < TAKE_OVER_S, report
+            assert pause < PAUSE_S, report
+            assert pair.start_one(first)["standby"]
+        ends_as_one(pair, ranks, pair.serving())
+
+
+def ends_as_one(pair: Pair, ranks: Ranks, serving: int) -> None:
+    """A rank that dies is named, and nothing is left."""
+    ranks.kill(1)
+    lasts = ranks.wait_for_ends()
+    for last in (lasts[rank] for rank in ranks.children):
+        assert (last.get("error"), last.get("rank")) == ("JobAborted", 1), last
+
+    def nothing() -> bool:
+        reply = pair.status(serving)
+        return reply is not None and not reply.jobs and not any(switch.slots_used for switch in reply.switches)
+
+    wait_until(nothing, "the slots to be free")
+
+
+@pytest.fixture
+def report() -> Iterator[list[str]]:
+    lines: list[str] = []
+    yield lines
+    print(*lines, sep="\n")
+
+
+def test_a_controller_that_stands_still_is_replaced_and_does_no_harm_when_it_goes_on(
+    etcd: Members, report: list[str]
+) -> None:
+    with Pair(f"{etcd.url}/stopped") as pair, pair.ranks(STEPS, world_size=4, repeat=True, local="off") as ranks:
+        go_on(ranks)
+        first = pair.serving()
+        other = 1 - first
+        since = time.time()
+        pair.signal_one(first, signal.SIGSTOP)
+        _, took = pair.wait_until_serves(other)
+        back = pair.wait_until_all_are_back(other, 4)
+        go_on(ranks)
+        pair.signal_one(first, signal.SIGCONT)
+        wait_until(lambda: "standby" in str(pair.controllers[first].read()), "the first to stand by", 10)
+        go_on(ranks)
+        pause = longest_pause(ranks, since)
+        report.append(f"SIGSTOP: serves after {took:.2f} s, ranks are back {back:.2f} s later, pause {pause:.2f} s")
+        assert took < TAKE_OVER_S, report
+        assert pause < PAUSE_S, report
+        assert pair.serving() == other
+        ends_as_one(pair, ranks, other)
+
+
+def test_an_outage_of_etcd_ends_no_job(tmp_path: Path) -> None:
+    with (
+        closing(Members(tmp_path)) as etcd,
+        Pair(etcd.url) as pair,
+        pair.ranks(STEPS, world_size=2, repeat=True, local="off") as ranks,
+    ):
+        go_on(ranks)
+        since = time.time()
+        first = pair.serving()
+        etcd.signal(0, signal.SIGKILL)
+        time.sleep(5)
+        go_on(ranks)
+        assert pair.status(first) is not None
+        etcd.start(0)
+        etcd.wait()
+        time.sleep(3)  # for leases
+        go_on(ranks)
+        assert longest_pause(ranks, since) < PAUSE_S
+        pair.end_one(pair.serving())
+        other = pair.serving()
+        pair.wait_until_all_are_back(other, 2)
+        go_on(ranks)
+        ends_as_one(pair, ranks, other)
+
+
+def test_members_of_etcd_come_and_go(tmp_path: Path, report: list[str]) -> None:
+    with (
+        closing(Members(tmp_path, 3)) as etcd,
+        Pair(etcd.url) as pair,
+        pair.ranks(STEPS, world_size=2, repeat=True, local="off") as ranks,
+    ):
+        go_on(ranks)
+        for number, what in enumerate((signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL)):
+            since = time.time()
+            etcd.signal(number, what)
+            time.sleep(2)
+            first = pair.serving()
+            other = 1 - first
+            pair.end_one(first)
+            _, took = pair.wait_until_serves(other)
+            pair.wait_until_all_are_back(other, 2)
+            go_on(ranks)
+            pause = longest_pause(ranks, since)
+            report.append(f"member {number} has {what.name}, controller SIGKILL: {took:.2f} s, pause {pause:.2f} s")
+            assert pause < PAUSE_S, report
+            pair.start_one(first)
+            if what == signal.SIGKILL:
+                etcd.start(number)
+            else:
+                etcd.signal(number, signal.SIGCONT)
+            etcd.wait()
+            time.sleep(1)
+        ends_as_one(pair, ranks, pair.serving())

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two controllers with users and switches that come and go: what one knows the other goes on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from p4reduce import Communicator
+from p4reduce_controller.users import digest
+from tests.etcd import Members
+
+from .test_switches import Site
+
+pytestmark = [pytest.mark.serial, pytest.mark.slow]
+
+USERS = f"""
+[users.alice]
+token_sha256 = "{digest("a")}"
+[users.bob]
+token_sha256 = "{digest("b")}"
+[users.olga]
+token_sha256 = "{digest("o")}"
+role = "operator"
+"""
+WITHIN = 30.0
+
+
+class Two(Site):
+    """The first serves, until it is killed."""
+
+    def begin(self, store: str, users: Path) -> None:
+        self.switch("one")
+        self.write()
+        self.both: list[tuple[subprocess.Popen[str], str]] = []
+        for _ in range(2):
+            options = ["--store", store, "--standby", "--users", str(users), "--json"]
+            process, said = self._begin("controller", "--config", str(self._file), "--listen", "127.0.0.1:0", *options)
+            self.both.append((process, json.loads(said)["listen"]))
+        self.address = ",".join(place for _, place in self.both)
+
+    def read_again(self) -> None:
+        self.write()
+        for process, _ in self.both:
+            process.send_signal(signal.SIGHUP)
+
+    def asked(self, token: str, *command: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "p4reduce", *command, "--controller", self.address],
+            env={**os.environ, "P4REDUCE_TOKEN": token},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.stdout + done.stderr
+
+    def wait_until(self, what: str, token: str, *command: str) -> None:
+        deadline = time.monotonic() + WITHIN
+        while what not in (said := self.asked(token, *command)):
+            assert time.monotonic() < deadline, (what, said)
+
+
+def test_users_jobs_and_switches_outlive_a_controller(tmp_path: Path) -> None:
+    users = tmp_path / "users.toml"
+    users.write_text(USERS)
+    with closing(Members(tmp_path)) as etcd, Two(tmp_path, "native") as two:
+        two.begin(f"{etcd.url}/many", users)
+        two.switch("two")
+        two.read_again()
+        two.wait_until('"two"', "o", "switches", "list", "--json")
+        with Communicator(
+            job="mine", rank=0, world_size=1, slots=8, controller=two.address, token="a", local="off"
+        ) as communicator:
+            tensor = np.ones(10_000, np.float32)
+            communicator.allreduce(tensor)
+            two.both[0][0].kill()
+            two.wait_until('"two"', "o", "switches", "list", "--json")
+            listed = json.loads(two.asked("o", "jobs", "list", "--json"))
+            assert [(job["tenant"], job["user"], job["name"], len(job["pools"])) for job in listed] == [
+                ("alice", "alice", "mine", 2)
+            ]
+            assert json.loads(two.asked("b", "jobs", "list", "--json")) == []
+            assert "is for the role operator" in two.asked("a", "switches", "drain", "two")
+            assert "there is no job 'mine'" in two.asked("b", "jobs", "abort", "mine")
+            communicator.allreduce(tensor)
+            np.testing.assert_array_equal(tensor, 1)
+            assert "takes no new jobs; mine run there" in two.asked("o", "switches", "drain", "two")
+            status = json.loads(two.asked("o", "status", "--json"))
+            [hours] = [one["slot_hours"] for one in status["tenants"] if one["name"] == "alice"]
+            assert hours > 0
+        two.wait_until("[]", "o", "jobs", "list", "--json")

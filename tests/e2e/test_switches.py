@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Switches that come and go beside a controller that runs, while ranks add up; and the commands that show it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from p4reduce import Communicator
+from p4reduce.errors import P4ReduceError
+
+DEADLINE = 60.0
+
+
+class Site:
+    """A controller by a file of switches, in processes of their own."""
+
+    def __init__(self, folder: Path, target: str) -> None:
+        self._undo = contextlib.ExitStack()
+        self._target = target
+        self._file = folder / "controller.toml"
+        self.switches: list[dict[str, Any]] = []
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+
+    def __enter__(self) -> Site:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._undo.close()
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            self.switch(name)
+        self.write()
+        self.controller, said = self._begin("controller", "--config", str(self._file), "--listen", "127.0.0.1:0")
+        self.address = said.split("listen=")[1].strip()
+
+    def switch(self, name: str) -> dict[str, Any]:
+        """A new one, which nobody knows yet but the next `write`."""
+        process, said = self._begin(
+            *("switch", "--target", self._target, "--port", "1=udp:127.0.0.1:0", "--grpc", "127.0.0.1:0")
+        )
+        found = re.search(r"grpc=(\S+) port=1=udp:(\S+)", said)
+        assert found is not None, said
+        self.processes[name] = process
+        one = {"name": name, "switch": found[1], "address": [found[2]]}
+        self.switches.append(one)
+        return one
+
+    def write(self) -> None:
+        parts = [
+            "[[switches]]\n" + "".join(f"{key} = {json.dumps(one[key])}\n" for key in one) for one in self.switches
+        ]
+        self._file.write_text("\n".join(parts))
+
+    def read_again(self) -> None:
+        self.write()
+        self.controller.send_signal(signal.SIGHUP)
+
+    def run(self, *command: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "p4reduce", *command, "--controller", self.address],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    def json(self, *command: str) -> Any:
+        return json.loads(self.run(*command, "--json"))
+
+    def names(self) -> list[str]:
+        return [one["name"] for one in self.json("switches", "list")]
+
+    def _begin(self, *command: str) -> tuple[subprocess.Popen[str], str]:
+        """A process that says one line when it is ready."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "p4reduce", *command],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        self._undo.callback(_end, process)
+        assert process.stdout is not None
+        assert select.select([process.stdout], [], [], DEADLINE)[0], f"{command[0]} is not ready"
+        return process, process.stdout.readline()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+class Job:
+    """Two ranks that add up until they are told to leave. `sums`: how many of each."""
+
+    def __init__(self, site: Site, name: str, slots: int = 8) -> None:
+        self.sums = [0, 0]
+        self.errors: list[P4ReduceError] = []
+        self._leave = threading.Event()
+        self._name, self._site, self._slots = name, site, slots
+        self._rounds = 0
+        self._threads = [threading.Thread(target=self._rank, args=(rank,), daemon=True) for rank in range(2)]
+        for thread in self._threads:
+            thread.start()
+
+    def _rank(self, rank: int) -> None:
+        try:
+            with Communicator(
+                self._site.address,
+                job=self._name,
+                rank=rank,
+                world_size=2,
+                slots=self._slots,
+                local="off",
+                timeout=DEADLINE,
+            ) as communicator:
+                goes_on = 1
+                while goes_on:
+                    tensor = np.full(1000, rank + 1, np.int32)
+                    communicator.allreduce(tensor)
+                    assert (tensor == 3).all()
+                    vote = np.array([0 if self._leave.is_set() else 1], np.int32)
+                    communicator.allreduce(vote)
+                    goes_on = vote[0]  # the same at both
+                    self.sums[rank] += 1
+        except P4ReduceError as error:
+            self.errors.append(error)
+
+    def goes_on(self) -> None:
+        """Adds up now."""
+        then = min(self.sums)
+        wait_until(lambda: min(self.sums) > then or self.errors, f"the job {self._name} to go on")
+        assert self.errors == []
+
+    def leave(self) -> None:
+        self._leave.set()
+        for thread in self._threads:
+            thread.join(DEADLINE)
+            assert not thread.is_alive()
+
+
+def wait_until(condition: Any, what: str) -> None:
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, f"not within {DEADLINE:g} s: {what}"
+        time.sleep(0.05)
+
+
+@pytest.fixture(params=[pytest.param("sim", marks=pytest.mark.slow), "native"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path, request.param) as site:
+        yield site
+
+
+def test_switches_come_and_go_while_jobs_add_up(site: Site) -> None:
+    site.start("one")
+    first = Job(site, "first")
+    first.goes_on()
+    site.switch("two")
+    site.read_again()
+    wait_until(lambda: site.names() == ["one", "two"], "the second switch")
+    second = Job(site, "second")
+    second.goes_on()
+    first.goes_on()
+    listed = {one["name"]: one for one in site.json("switches", "list")}
+    assert {name: one["slots_used"] for name, one in listed.items()} == {"one": 8 + 4, "two": 4}
+    assert listed["two"]["jobs"] == ["second"]
+
+    # Who is dead is left out.
+    site.processes["two"].kill()
+    wait_until(lambda: "unreachable" in site.run("switches", "list"), "the switch to be away")
+    time.sleep(2.5)  # a break of a moment is none
+    third = Job(site, "third")
+    third.goes_on()
+    shown = site.run("jobs", "show", "third")
+    assert "begun without the switch two cannot be used: unreachable" in " ".join(shown.split())
+    assert "two is unreachable" in " ".join(site.run("jobs", "show", "second").split())
+
+    # Nobody waits for what is taken away, and who had it is told.
+    site.run("switches", "remove", "two", "--now")
+    wait_until(lambda: len(second.errors) == 2, "the ranks to hear of it")
+    assert "its switch two is taken away by an operator" in str(second.errors[0])
+    wait_until(lambda: site.names() == ["one"], "the switch to be gone")
+    first.goes_on()
+    first.leave()
+    third.leave()
+
+
+def test_a_switch_is_drained_and_replaced(site: Site) -> None:
+    site.start("one")
+    before = Job(site, "before")
+    before.goes_on()
+    replacement = site.switch("new")
+    said = site.run(
+        *("switches", "add", "new", "--switch", replacement["switch"], "--address", replacement["address"][0])
+    )
+    assert said == "the switch new is added\n"
+    assert site.run("switches", "drain", "one") == "the switch one takes no new jobs; before run there\n"
+    after = Job(site, "after")
+    after.goes_on()
+    before.goes_on()
+    assert {one["name"]: one["jobs"] for one in site.json("switches", "list")} == {"one": ["before"], "new": ["after"]}
+    site.run("switches", "remove", "one")
+    before.goes_on()
+    before.leave()
+    wait_until(lambda: site.names() == ["new"], "the old one to be gone")
+    site.processes["one"].kill()
+    after.goes_on()
+    after.leave()
+
+
+def test_jobs_are_looked_at_and_ended(site: Site) -> None:
+    site.start("one")
+    job = Job(site, "it", slots=4)
+    job.goes_on()
+    [listed] = site.json("jobs", "list")
+    assert (listed["name"], listed["state"], listed["slots"]) == ("it", "ready", 4)
+    assert "it" in site.run("jobs", "list")
+    halves = site.json("slots", "it")["halves"]
+    assert [(half["slot"], half["half"], half["switch"]) for half in halves] == [
+        (slot, half, "one") for slot in range(4) for half in (0, 1)
+    ]
+    assert max(half["round"] for half in halves) > 0
+    assert all(sorted([*half["ranks"], *half["missing"]]) == [0, 1] for half in halves)
+    assert len(site.json("slots", "it", "--first", "3", "--count", "5")["halves"]) == 2
+    assert "the job has slots 0 to 3" in site.run("slots", "it", "--first", "4", code=1)
+    rates = json.loads(site.run("top", "--once", "--json", "--interval", "1"))
+    assert rates["packets_per_s"]["one"]["completed"] > 0
+    assert "one" in site.run("top", "--once")
+    findings = {one["subject"]: one for one in site.json("doctor")}
+    for subject in ("controller", "switch one", "P4Runtime of one", "program of one", "HELLO way", "sum"):
+        assert findings[subject]["verdict"] == "ok", findings[subject]
+    assert "there is no job 'nothing'; of jobs there are 'it'" in site.run("jobs", "abort", "nothing", code=1)
+    site.run("jobs", "abort", "it", "--reason", "the rack is moved")
+    wait_until(lambda: len(job.errors) == 2, "the ranks to hear of it")
+    assert {"was ended: the rack is moved" in str(error) for error in job.errors} == {True}
+
+
+def test_the_doctor_says_what_is_wrong(site: Site) -> None:
+    site.start("one")
+    site.processes["one"].kill()
+    wait_until(lambda: "unreachable" in site.run("switches", "list"), "the switch to be away")
+    findings = {one["subject"]: one for one in json.loads(site.run("doctor", "--json", "--no-join", code=1))}
+    assert findings["controller"]["verdict"] == "ok"
+    assert findings["switch one"]["verdict"] == "problem"
+    assert findings["P4Runtime of one"]["advice"]
+    assert "HELLO way" not in findings
