@@ -183,10 +183,8 @@ p4reduce_engine *engine_prepare(const p4reduce_membership *membership, const p4r
 p4reduce_engine *p4reduce_open(const p4reduce_membership *membership, const p4reduce_options *theirs,
                                p4reduce_error *error) {
     p4reduce_options options;
-    if (!structure_in(&options, sizeof options, theirs)) {
-        error_tell(error, P4REDUCE_INVALID, "options are not ones that this version of the library understands");
+    if (!structure_in(&options, sizeof options, theirs, "options", error))
         return NULL;
-    }
     if (options.threads > 1)
         return team_open(membership, &options, error);
     p4reduce_engine *engine = engine_prepare(membership, &options, error);

@@ -260,11 +260,8 @@ static bool start_all(struct team *team, const char *name, p4reduce_error *error
 p4reduce_engine *team_open(const p4reduce_membership *theirs, const p4reduce_options *options,
                            p4reduce_error *error) {
     p4reduce_membership membership;
-    if (!structure_in(&membership, sizeof membership, theirs)) {
-        error_tell(error, P4REDUCE_INVALID, "membership is not one that this version of the library understands");
-        return NULL;
-    }
-    if (membership_check(&membership, error) != P4REDUCE_OK || !check(&membership, options, error))
+    if (!structure_in(&membership, sizeof membership, theirs, "membership", error) ||
+        membership_check(&membership, error) != P4REDUCE_OK || !check(&membership, options, error))
         return NULL;
     struct team *team = calloc(1, sizeof *team + options->threads * sizeof *team->engines);
     if (team == NULL) {

@@ -77,10 +77,8 @@ static bool leads(const p4reduce_membership *membership) {
 
 // What only a leader has.
 static bool take_options(p4reduce_options *options, const p4reduce_options *theirs, p4reduce_error *error) {
-    if (!structure_in(options, sizeof *options, theirs)) {
-        error_tell(error, P4REDUCE_INVALID, "options are not ones that this version of the library understands");
+    if (!structure_in(options, sizeof *options, theirs, "options", error))
         return false;
-    }
     if (options->threads > 1) {
         error_tell(error, P4REDUCE_INVALID, "threads is %" PRIu32 ": accepted is 1 where ranks share streams",
                    options->threads);
@@ -105,13 +103,9 @@ p4reduce_engine *p4reduce_open_sharing(const p4reduce_membership *their_membersh
     p4reduce_membership membership;
     p4reduce_options options = {.size = sizeof options};
     p4reduce_local_options local;
-    if (!structure_in(&membership, sizeof membership, their_membership) ||
-        !structure_in(&local, sizeof local, their_local)) {
-        error_tell(error, P4REDUCE_INVALID,
-                   "membership or options are not ones that this version of the library understands");
-        return NULL;
-    }
-    if (membership_check(&membership, error) != P4REDUCE_OK)
+    if (!structure_in(&membership, sizeof membership, their_membership, "membership", error) ||
+        !structure_in(&local, sizeof local, their_local, "local options", error) ||
+        membership_check(&membership, error) != P4REDUCE_OK)
         return NULL;
     if (!membership.sharing) {
         error_tell(error, P4REDUCE_INVALID, "sharing is 0: accepted are memberships of ranks that share streams");

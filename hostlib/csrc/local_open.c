@@ -34,13 +34,9 @@ p4reduce_engine *p4reduce_open_local(const p4reduce_membership *their_membership
                                      const p4reduce_local_options *their_options, p4reduce_error *error) {
     p4reduce_membership membership;
     p4reduce_local_options options;
-    if (!structure_in(&membership, sizeof membership, their_membership) ||
-        !structure_in(&options, sizeof options, their_options)) {
-        error_tell(error, P4REDUCE_INVALID,
-                   "membership or options are not ones that this version of the library understands");
-        return NULL;
-    }
-    if (membership_check(&membership, error) != P4REDUCE_OK)
+    if (!structure_in(&membership, sizeof membership, their_membership, "membership", error) ||
+        !structure_in(&options, sizeof options, their_options, "options", error) ||
+        membership_check(&membership, error) != P4REDUCE_OK)
         return NULL;
     p4reduce_engine *engine = engine_make(NULL, NULL);
     if (engine == NULL) {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-bool structure_in(void *ours, size_t size, const void *theirs) {
+static bool understood(void *ours, size_t size, const void *theirs) {
     uint32_t their_size = 0;
     if (theirs != NULL)
         memcpy(&their_size, theirs, sizeof their_size);
@@ -17,6 +17,13 @@ bool structure_in(void *ours, size_t size, const void *theirs) {
         if (((const uint8_t *)theirs)[i] != 0)
             return false;
     return true;
+}
+
+bool structure_in(void *ours, size_t size, const void *theirs, const char *name, p4reduce_error *error) {
+    if (understood(ours, size, theirs))
+        return true;
+    error_tell(error, P4REDUCE_INVALID, "%s is not one that this version of the library understands", name);
+    return false;
 }
 
 void structure_out(void *theirs, const void *ours, size_t size) {

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 
 // Copies a caller's structure into one of ours, of `size` bytes. False if it is NULL, or says what we do not
-// understand.
-bool structure_in(void *ours, size_t size, const void *theirs);
+// understand; then `error`, which may be NULL, says so of its `name`.
+bool structure_in(void *ours, size_t size, const void *theirs, const char *name, p4reduce_error *error);
 
 // Copies one of ours to a caller's, which has set its size; NULL is accepted.
 void structure_out(void *theirs, const void *ours, size_t size);

@@ -81,11 +81,8 @@ static void deal(struct task *task) {
 struct task *task_new(const p4reduce_membership *membership, const p4reduce_request *theirs, bool in_packets,
                       p4reduce_error *error) {
     p4reduce_request request;
-    if (!structure_in(&request, sizeof request, theirs)) {
-        error_fill(error, P4REDUCE_INVALID, "request is not one that this version of the library understands");
-        return NULL;
-    }
-    if (check(&request, error) != P4REDUCE_OK)
+    *error = (p4reduce_error){.size = sizeof *error};
+    if (!structure_in(&request, sizeof request, theirs, "request", error) || check(&request, error) != P4REDUCE_OK)
         return NULL;
     struct numbers numbers;
     if (!numbers_of(&numbers, kernels_chosen(), request.type, request.wire, membership->world_size)) {

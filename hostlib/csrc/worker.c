@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker.h"
 
+#include "awaited.h"
 #include "endings.h"
 #include "fingerprint.h"
 #include "membership.h"
@@ -253,7 +254,7 @@ p4reduce_status p4reduce_worker_submit(p4reduce_worker *worker, const p4reduce_r
 static void add_ranks(const p4reduce_membership *m, uint32_t awaited[8], unsigned leader) {
     for (unsigned rank = 0; rank < m->world_size; rank++)
         if (membership_beside(m, rank, leader))
-            awaited[rank / 32] |= UINT32_C(1) << rank % 32;
+            awaited_add(awaited, rank);
 }
 
 int p4reduce_worker_awaited(const p4reduce_worker *worker, uint32_t awaited[8]) {
@@ -332,8 +333,8 @@ size_t p4reduce_worker_hello(const p4reduce_worker *worker, uint64_t nonce, uint
 
 static p4reduce_status take_timing(struct timer *timer, const p4reduce_timing *theirs, p4reduce_error *error) {
     p4reduce_timing t = {.initial = 0.02, .margin = 0.0005, .ceiling = 1.0, .poll = 0.25};
-    if (theirs != NULL && !structure_in(&t, sizeof t, theirs))
-        return error_tell(error, P4REDUCE_INVALID, "timing is not one that this version of the library understands");
+    if (theirs != NULL && !structure_in(&t, sizeof t, theirs, "timing", error))
+        return P4REDUCE_INVALID;
     if (!(0 < t.margin && t.margin <= t.initial && t.initial <= t.ceiling && t.margin <= t.poll && t.poll <= t.ceiling))
         return error_tell(error, P4REDUCE_INVALID,
                           "timing has initial %g, margin %g, ceiling %g, poll %g: accepted is 0 < margin <= initial <= "
@@ -375,12 +376,9 @@ p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *membership, cons
     p4reduce_worker *worker = calloc(1, sizeof *worker);
     if (worker == NULL)
         goto no_memory;
-    if (!structure_in(&worker->membership, sizeof worker->membership, membership)) {
-        error_tell(error, P4REDUCE_INVALID, "membership is not one that this version of the library understands");
-        goto failed;
-    }
     struct timer timer;
-    if (membership_check(&worker->membership, error) != P4REDUCE_OK ||
+    if (!structure_in(&worker->membership, sizeof worker->membership, membership, "membership", error) ||
+        membership_check(&worker->membership, error) != P4REDUCE_OK ||
         take_timing(&timer, timing, error) != P4REDUCE_OK)
         goto failed;
     worker->rounds = rounds_of(&worker->membership, &worker->stats);
