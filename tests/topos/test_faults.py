@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import runpy
 import shutil
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,14 @@ def comes_out_wrong(start: Start, name: str, **options: Any) -> list[str]:
         return verdict(FAULTS[name], ends(start, FAULTS[name], **options))
     except P4ReduceError as error:
         return [str(error)]
+
+
+def test_what_mutants_take_out_is_there() -> None:
+    """A mutant that takes out nothing is no mutant, and Python passes over errors of `sitecustomize`."""
+    for protection, parts in runpy.run_path(str(MUTANTS / "sitecustomize.py"))["PROTECTIONS"].items():
+        for module, owner, name, _ in parts:
+            where = import_module(module)
+            assert hasattr(getattr(where, owner) if owner else where, name), protection
 
 
 @pytest.mark.slow
