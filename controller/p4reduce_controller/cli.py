@@ -23,6 +23,7 @@ from p4reduce.errors import JoinError
 from p4reduce_controller.logs import FORMATS, start_logging
 from p4reduce_controller.options import with_options
 from p4reduce_controller.schema import SettingsError
+from p4reduce_controller.service_manager import tell
 from p4reduce_controller.settings import SCHEMA, check_store, load
 
 if TYPE_CHECKING:
@@ -131,13 +132,14 @@ def _say_ready(service: Service, as_json: bool) -> None:
     places = {name: place for name, place in served.items() if place}
     text = " ".join(f"{name}={place}" for name, place in places.items())
     print(json.dumps({"ready": True, **places}) if as_json else f"ready {text}", flush=True)
+    tell(f"serves {text}")
 
 
 def _say_standby(listen: str, other: str, as_json: bool) -> None:
     known = {"standby": True, "listen": listen, "serves": other}
-    print(
-        json.dumps(known) if as_json else f"standby listen={listen}: the controller that serves is {other}", flush=True
-    )
+    text = f"standby listen={listen}: the controller that serves is {other}"
+    print(json.dumps(known) if as_json else text, flush=True)
+    tell(text)
 
 
 def _ask(

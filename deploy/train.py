@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small training whose gradients the switch adds up: started once a rank, with RANK, WORLD_SIZE, MASTER_ADDR and
+MASTER_PORT as torchrun sets them. JOB names the p4reduce job, which all ranks must give alike and no other job may have."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from p4reduce import Communicator
+from p4reduce.ddp import AllreduceState, allreduce_hook
+
+dist.init_process_group("gloo")
+with Communicator(job=os.environ.get("JOB", "first-training")) as communicator:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.EmbeddingBag(20_000, 64), torch.nn.Linear(64, 2))
+    ddp = DistributedDataParallel(model)
+    ddp.register_comm_hook(AllreduceState(communicator), allreduce_hook)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=1.0)
+    generator = torch.Generator().manual_seed(communicator.rank)
+    for step in range(int(os.environ.get("STEPS", "10"))):
+        words = torch.randint(0, 20_000, (32, 10), generator=generator)
+        loss = torch.nn.functional.cross_entropy(ddp(words), words[:, 0] % 2)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if communicator.rank == 0:
+            print(f"step {step} loss {loss.item():.6f}", flush=True)
+    if communicator.rank == 0:
+        print(f"{communicator}: {communicator.stats().packets_sent} packets sent", flush=True)
+dist.destroy_process_group()
