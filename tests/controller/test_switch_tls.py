@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from p4reduce_controller.aggregator import SwitchUnavailable
+from p4reduce_controller.doctor import switches
 from p4reduce_controller.link import Link
 from p4reduce_controller.program import load_schema
 from p4reduce_controller.run import running
@@ -112,6 +113,8 @@ def test_a_switch_that_asks_who_is_there(certificates: Certificates) -> None:
         ):
             assert CHECK in refusal(address, **options)
         assert "if the switch uses TLS, give --switch-ca" in refusal(address)
+        [found] = switches.p4runtime(address, "switch1", 1, None, None)  # the doctor, on a host without certificates
+        assert (found.verdict, "give --switch-ca" in found.advice) == ("skipped", True)
         assert state(address, **certificates.of_controller()) == "ready"
 
 

@@ -71,6 +71,7 @@ def _refused(error: grpc.RpcError, subject: str, address: str, tls: bool) -> Fin
             subject, "problem", f"{address} has no program, or another device: {text}", "is its controller there?"
         )
     if code is grpc.StatusCode.UNAVAILABLE and not tls and ("reset" in text or "losed" in text):
-        return Finding(subject, "problem", f"{address}: {text}", "if the switch uses TLS, give --switch-ca")
+        advice = "if the switch uses TLS, ask where the certificates are: give --switch-ca, and what else it wants"
+        return Finding(subject, "skipped", f"{address}: {text}", advice)  # whether it is there, the controller says
     advice = "is it reachable from here? Where only the controller's host may reach it, ask there"
     return Finding(subject, "warning", f"{address}: {code.name if code else 'error'}: {text}", advice)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What docs/deploying.md says of back-ups: a copy of the state file, made while jobs run, and put back."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from signal import SIGTERM
+
+import pytest
+
+from .rank import Call
+from .stack import Stack
+from .test_controller_restart import ended_well, go_on, job, kept, slots_used, wait_until, wait_until_back
+
+pytestmark = pytest.mark.slow
+
+STEPS = [Call((2000,), seed=seed, pause=0.02) for seed in range(5)]
+REJOIN_S = 15.0
+
+
+def put_back(stack: Stack, copy: Path, state: Path) -> None:
+    stack.stop_controller(SIGTERM)
+    state.unlink()
+    shutil.copy(copy, state)
+    state.chmod(0o600)
+    stack.start_controller()
+
+
+def test_a_copy_that_is_put_back(tmp_path: Path) -> None:
+    state, copy = tmp_path / "state", tmp_path / "copy"
+    with kept(tmp_path, REJOIN_S, target="native") as stack:
+        with stack.ranks(STEPS, job="runs", world_size=2, repeat=True, local="off") as runs:
+            go_on(runs)
+            with stack.ranks(STEPS, job="ended", world_size=2, local="off") as ended:
+                ended.wait_for("done")
+                shutil.copy(state, copy)
+                ended_well(ended)
+            wait_until(lambda: not job(stack, "ended"), "the job that has ended to be forgotten")
+            with stack.ranks(STEPS, job="later", world_size=2, repeat=True, local="off") as later:
+                go_on(later)
+                put_back(stack, copy, state)
+                for last in later.wait_for_ends().values():
+                    assert last.get("error") == "JobAborted", last
+                    assert "does not know the job" in last["message"], last
+            wait_until_back(stack, "runs")
+            go_on(runs)
+            # Of the job that has ended since, no rank comes back.
+            wait_until(lambda: not job(stack, "ended"), "the job that has ended to be forgotten", 2 * REJOIN_S)
+            go_on(runs)
+            runs.kill(1)
+            last = runs.wait_for_ends()[0]
+            assert (last.get("error"), last.get("rank")) == ("JobAborted", 1), last
+        wait_until(lambda: slots_used(stack) == 0, "the slots to be free")
