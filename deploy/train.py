@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small training whose gradients the switch adds up: started once a rank, with RANK, WORLD_SIZE, MASTER_ADDR and
-MASTER_PORT as torchrun sets them. JOB names the p4reduce job, which all ranks must give alike and no other job may have."""
+"""A small training whose gradients the switch adds up.
+
+Started once a rank, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them. JOB names the p4reduce
+job: the same at all its ranks, and no other job's.
+"""
 
 import os
 

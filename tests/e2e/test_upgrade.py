@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 STEPS = [Call((2000,), seed=seed, pause=0.02) for seed in range(5)]
 LAST = "62229f24713cb471937fe6e3b6256b907cb6505f"  # of main, before state files of version 4
-PAUSE_S = 1.0
+PAUSE_S = 3.0
 READS = 3  # what that reads
 
 
