@@ -17,14 +17,14 @@ from p4reduce.ddp import AllreduceState, allreduce_hook
 dist.init_process_group("gloo")
 with Communicator(job=os.environ.get("JOB", "first-training")) as communicator:
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.EmbeddingBag(20_000, 64), torch.nn.Linear(64, 2))
+    model = torch.nn.Sequential(torch.nn.Embedding(1000, 64), torch.nn.Linear(64, 2))  # to learn which words are odd
     ddp = DistributedDataParallel(model)
     ddp.register_comm_hook(AllreduceState(communicator), allreduce_hook)
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=1.0)
+    optimizer = torch.optim.Adam(ddp.parameters(), lr=0.05)
     generator = torch.Generator().manual_seed(communicator.rank)
-    for step in range(int(os.environ.get("STEPS", "10"))):
-        words = torch.randint(0, 20_000, (32, 10), generator=generator)
-        loss = torch.nn.functional.cross_entropy(ddp(words), words[:, 0] % 2)
+    for step in range(int(os.environ.get("STEPS", "20"))):
+        words = torch.randint(0, 1000, (256,), generator=generator)
+        loss = torch.nn.functional.cross_entropy(ddp(words), words % 2)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -15,7 +15,7 @@ from p4reduce_controller.etcd import rpc_pb2 as rpc
 from p4reduce_controller.etcd.lease import Lease
 from p4reduce_controller.etcd.state import EtcdState
 from p4reduce_controller.job import Job, State
-from p4reduce_controller.state import VERSION, StateError, StateFile
+from p4reduce_controller.state import OLDER, VERSION, StateError, StateFile
 
 from .fake_etcd import FakeEtcd
 from .test_state import Kept
@@ -82,6 +82,9 @@ def test_what_is_written_now_is_among_the_samples(kept: Kept) -> None:
     assert {path.name for path in STATES.iterdir()} == {*READ, *REFUSED}
     kept.save()
     assert json.loads(kept.path.read_text())["version"] == VERSION
+    notes = " ".join((STATES.parents[2] / "docs" / "deploying.md").read_text().split())
+    said = f"This release writes version {VERSION} and reads {OLDER} and {VERSION}; the one before reads {OLDER}."
+    assert said in notes
 
 
 @pytest.mark.parametrize("state", [*READ, *REFUSED])

@@ -114,5 +114,6 @@ def test_from_a_bare_switch_to_the_first_training(shells: Shells) -> None:
     assert second != train
     first, _ = shells.done(shells.begin(train), shells.begin(second))
     losses = [float(text) for text in re.findall(r"^step \d+ loss ([\d.]+)$", first, re.MULTILINE)]
-    assert len(losses) == 10
+    assert len(losses) == 20
+    assert losses[-1] < losses[0] / 2
     assert re.search(r": [1-9]\d* packets sent$", first, re.MULTILINE), first
