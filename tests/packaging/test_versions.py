@@ -19,5 +19,13 @@ def test_all_places_name_one_version() -> None:
     assert found("bench/pyproject.toml", r'^version = "(.*)"') == [version]
     assert found("bench/pyproject.toml", r'"p4reduce\[.*\]==([^"]*)"') == [version]
     assert found("CITATION.cff", r"^version: (.*)") == [version]
+    for folder in ("controller", "switch"):
+        assert found(f"deploy/kubernetes/{folder}/kustomization.yaml", r"newTag: ([\d.]+)") == [version]
+    for path in (
+        "deploy/kubernetes/training/jobset.yaml",
+        "deploy/kubernetes/training/pytorchjob.yaml",
+        "docs/deploying.md",
+    ):
+        assert set(found(path, r"registry\.example/[\w-]+:([\d.]+)")) == {version}
     unreleased, newest, *_ = found("CHANGELOG.md", r"^## (\S+)")
     assert (unreleased, newest) == ("Unreleased", version)
