@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -61,8 +59,8 @@ def last_release(tmp_path: Path) -> Path:
         pytest.skip("needs git")
     if done.returncode != 0:
         pytest.skip(f"needs the history of git, as far as {LAST[:7]}")
-    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+    folder.mkdir()
+    subprocess.run(["tar", "--extract", "--directory", folder], input=done.stdout, check=True, timeout=60)
     (folder / "controller" / "p4reduce_controller" / "compiled").symlink_to(folder / "p4src" / "compiled")
     return folder
 
