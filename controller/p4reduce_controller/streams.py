@@ -37,10 +37,17 @@ class Stream:
     `tell` may be called at any time, and does not wait.
     """
 
-    def __init__(self, context: Context, handle: Callable[[Stream, pb.ClientMessage, bool], None]) -> None:
-        """`handle`'s last argument is True for the first message. It may raise ProtocolError."""
+    def __init__(
+        self,
+        context: Context,
+        handle: Callable[[Stream, pb.ClientMessage, bool], None],
+        due: Callable[[int], float] = lambda _: 0.0,
+    ) -> None:
+        """`handle`'s last argument is True for the first message. It may raise ProtocolError. `due`: the seconds
+        until a message of so many bytes is, as others of its tenant have come before."""
         self._context = context
         self._handle = handle
+        self._due = due
         self._outgoing: asyncio.Queue[tuple[pb.ServerMessage, bool] | BaseException] = asyncio.Queue()
         self._unread = asyncio.Event()
         self._over = False
@@ -97,6 +104,10 @@ class Stream:
             pace = Bucket(MESSAGES_PER_S, time.monotonic())
             # A message may win against the cancellation of the wait for it.
             while not self._over and (first or isinstance(message, pb.ClientMessage)):
+                if isinstance(message, pb.ClientMessage) and (wait := self._due(message.ByteSize())):
+                    await asyncio.sleep(wait)  # and what it sends meanwhile stays with the client
+                    if self._over:
+                        return
                 self._handle(self, message if isinstance(message, pb.ClientMessage) else pb.ClientMessage(), first)
                 first = False
                 while wait := pace.take(time.monotonic()):  # what it sends meanwhile stays with the client

@@ -19,6 +19,7 @@ from collections.abc import Callable
 import grpc
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.channel import DEFAULT_CONTROLLER, LEASE, Tls, code_of, details, explain, may_come, open_channel
 from p4reduce.control.line import Line
 from p4reduce.control.messages import (
@@ -85,7 +86,8 @@ class Session:
         self._news = threading.Condition()
         self._line: Line | None = None  # to the controller that serves, as far as is known
         self._asking: dict[str, Line] = {}  # by address, those by which this rank would come back
-        self._channels: dict[str, grpc.Channel] = {}
+        self._tls_files: TlsFiles | None = None  # once they were needed
+        self._channels: dict[str, tuple[grpc.Channel, int]] = {}  # and the version of these
         self._refusals: dict[str, str] = {}  # by address, for good
         # Guarded by _news, as is what is above.
         self._assigned: Assigned | None = None
@@ -312,14 +314,26 @@ class Session:
                 self._asking[line.address] = line
             else:
                 self._line, self._ended, self._broken, self._waiting = line, False, None, None
-            if line.address not in self._channels:
-                self._channels[line.address] = open_channel(line.address, self._tls, self._lease)
-            line.begin(self._channels[line.address], self._token, self._heard, self._line_ended, patient=asks)
+            line.begin(self._channel(line.address), self._token, self._heard, self._line_ended, patient=asks)
+
+    def _channel(self, address: str) -> grpc.Channel:
+        """One that knows the latest certificates. The line there before has ended, or there was none."""
+        if self._tls is not None and self._tls_files is None:
+            self._tls_files = self._tls.files()
+        pem = self._tls_files.current() if self._tls_files is not None else None
+        version = pem.version if pem is not None else 0
+        old = self._channels.get(address)
+        if old is not None and old[1] == version:
+            return old[0]
+        if old is not None:
+            old[0].close()
+        self._channels[address] = open_channel(address, self._tls, self._lease, pem), version
+        return self._channels[address][0]
 
     def _shut(self) -> None:
         with self._news:
             lines = [*([self._line] if self._line else []), *self._asking.values()]
-            channels = list(self._channels.values())
+            channels = [channel for channel, _ in self._channels.values()]
             self._line = None
             self._asking, self._channels = {}, {}
         for line in lines:
