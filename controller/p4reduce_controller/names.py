@@ -29,19 +29,20 @@ class Names:
             return False
         return name.lower().rstrip(".") in self._known or _is_address(name)
 
-    async def _check(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        said = request.headers.getall("Host", [""])
-        if len(said) == 1 and self.knows(said[0]):
-            return await handler(request)
-        why = (
-            "there is no token here, and so browsers may call this by its address, by localhost and by the names that "
-            "--page-name gives, and by no others"
-        )
-        return web.json_response({"error": why}, status=421)
-
     @property
     def middleware(self) -> Callable[[web.Request, _Handler], Awaitable[web.StreamResponse]]:
-        return web.middleware(self._check)
+        @web.middleware
+        async def check(request: web.Request, handler: _Handler) -> web.StreamResponse:
+            said = request.headers.getall("Host", [""])
+            if len(said) == 1 and self.knows(said[0]):
+                return await handler(request)
+            why = (
+                "there is no token here, and so browsers may call this by its address, by localhost and by the names "
+                "that --page-name gives, and by no others"
+            )
+            return web.json_response({"error": why}, status=421)
+
+        return check
 
 
 def _is_address(name: str) -> bool:

@@ -26,10 +26,10 @@ def test_addresses_and_names_that_are_given(host: str) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    (
+    [
         *("", ":80", "evil.example", "evil.example:7702", "127.0.0.1.evil.example", "localhost.evil.example", "::1"),
         *("[127.0.0.1]", "127.0.0.1:x", "2130706433", "0x7f.1", "fabric.lab.evil", "[::1", "127.0.0.1:7702:80"),
-    ),
+    ],
 )
 def test_what_else_a_site_may_be_called(host: str) -> None:
     assert not Names("127.0.0.1", ["fabric.lab"]).knows(host)

@@ -83,10 +83,11 @@ def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
     if "Connection refused" in text:
         return f"{where}connection refused; start one with `p4reduce controller --listen {address}`"
     if tls is not None and is_tls_trouble(text):
-        check = "check that the controller uses TLS, its authorities and its name, and whether it wants a certificate"
-        return f"{where}TLS failed ({text}); {check}"
+        return f"{where}TLS failed ({text}); check that the controller uses TLS, its authorities and its name"
     if tls is None and code is grpc.StatusCode.UNAVAILABLE and ("reset" in text or "losed" in text):
         return f"{where}{text}; if the controller uses TLS, use it here too"
+    if tls is not None and tls.cert is None and code is grpc.StatusCode.UNAVAILABLE and "losed" in text:
+        return f"{where}{text}; if the controller wants a certificate, show one (--tls-cert, P4REDUCE_TLS_CERT)"
     if code is grpc.StatusCode.UNAVAILABLE:
         return f"{where}unreachable ({text}); check the address and the network"
     if code is grpc.StatusCode.UNIMPLEMENTED:

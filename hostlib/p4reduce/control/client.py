@@ -43,6 +43,7 @@ LEAVE_TIMEOUT = 60.0  # more than the controller waits for the other ranks
 _ANSWER_TIMEOUT = 30.0  # for what the controller answers by itself, at once
 _ANSWER_TIMEOUT_OF_SEVERAL = 5.0  # as one of several may stand still, and another serve then
 _RETRY = 0.2
+_LOOK = 1.0  # seconds between looks at certificates, while a rank waits for a controller
 _MOST_UNSENT = 4  # beyond which reports are left out
 _REMIND_LEAVING = 5.0  # after which who is awaited is told
 
@@ -436,6 +437,17 @@ class Session:
                 return
         self._ask_to_return(line.address)
 
+    def _renew(self) -> None:
+        """Those that wait for a controller with certificates of before ask again, with those of now."""
+        if self._tls_files is None:
+            return
+        version = self._tls_files.current().version
+        with self._news:
+            known = {address: of for address, (_, of) in self._channels.items()}
+            old = [line for address, line in self._asking.items() if known.get(address, version) != version]
+        for line in old:
+            line.cancel()
+
     def _return(self, line: Line, trouble: str, returns: int) -> None:
         """After the stream broke: until a controller lets us in again or refuses to, or time is up."""
         assigned = self._assigned
@@ -449,8 +461,16 @@ class Session:
             for address in dict.fromkeys([line.address, *self.addresses]):
                 if address not in self._asking:
                     self._ask_to_return(address)
+        deadline = time.monotonic() + limit
+        in_time = False
+        while not in_time:
+            with self._news:
+                left = deadline - time.monotonic()
+                in_time = self._news.wait_for(settled, max(0.0, min(left, _LOOK)))
+            if left <= 0:
+                break
+            self._renew()
         with self._news:
-            in_time = self._news.wait_for(settled, limit)
             if self._returns > returns or self._over():
                 return
         if self._refusals:
@@ -481,6 +501,7 @@ class Session:
                 if self._news.wait_for(lambda: self._leaving or self._over(), self._report_interval()):
                     return
             self._report_once()
+            self._renew()
 
     def _report_once(self) -> None:
         """Unless nobody asks for it or listens."""
