@@ -88,8 +88,8 @@ class Service(Operations, rpc.JobsServicer):
         self._state = state
         self._gate = gate
         self._audit = audit or Audit()
-        self.peers = Peers(config.rates, Pace()) if gate is None else None
-        self.pace = self.peers.pace if self.peers is not None else gate.pace
+        self.pace = gate.pace if gate is not None else Pace()
+        self.peers = Peers(config.rates, self.pace) if gate is None else None
         self.telemetry.registry.register(self.pace)
         self._server: grpc.aio.Server | None = None
         self._serves = False
@@ -124,9 +124,8 @@ class Service(Operations, rpc.JobsServicer):
 
     def bind(self) -> None:
         """Takes the port, and does not serve there yet. Raises ListenError."""
-        self._server, self.listen = bound_server(
-            self._config, self._gate, [self.telemetry, *([self.peers] if self.peers is not None else [])]
-        )
+        observers = [self.telemetry, self.peers] if self.peers is not None else [self.telemetry]
+        self._server, self.listen = bound_server(self._config, self._gate, observers)
         rpc.add_JobsServicer_to_server(self, self._server)
 
     @property

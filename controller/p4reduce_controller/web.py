@@ -58,7 +58,7 @@ class Served(Protocol):
 class WebConfig:
     """`page` and `metrics`: where they are served, as "HOST:PORT", or "". The metrics have a place without a token of
     their own, as Prometheus is often on the same host. `tls`: of the page, and with `metrics_tls` of the
-    metrics. `names`: by which browsers may call a page that has no token, see `names.py`."""
+    metrics. `names`: by which browsers may call what has no token, see `names.py`."""
 
     page: str = ""
     metrics: str = ""
@@ -99,7 +99,7 @@ class Web:
             routes = {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
             host, _ = _address("--metrics", config.metrics)
             # Of others Prometheus is known by any name, and a browser is as a rule not there.
-            rebinding = Names(host) if is_loopback(host) else None
+            rebinding = Names(host, config.names) if is_loopback(host) else None
             tls = config.tls if config.metrics_tls else None
             self.metrics = await self._serve("--metrics", config.metrics, _application(routes, rebinding), tls)
         if config.page:

@@ -125,7 +125,10 @@ class Fuzzer:
         await self.service.start()
         try:
             for _ in range(EPISODE):
-                await self._step()
+                try:
+                    await self._step()
+                except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
+                    raise Found(repr(error)) from error
                 if self.service.failure is not None:
                     raise Found(f"the service has failed: {self.service.failure!r}") from self.service.failure
                 if time.monotonic() >= end:
@@ -167,7 +170,9 @@ class Fuzzer:
     async def _begin(self) -> None:
         if len(self._sessions) < RANKS:
             context = FakeContext(self.words)
-            self._sessions.append((context, asyncio.ensure_future(self._session(context))))
+            session = asyncio.ensure_future(self._session(context))
+            session.add_done_callback(self._over)
+            self._sessions.append((context, session))
             await self._tell(context, self.words.first())
 
     async def _session(self, context: FakeContext) -> None:
@@ -195,7 +200,6 @@ class Fuzzer:
             else:
                 task.cancel()
             self._others.add(task)
-            task.add_done_callback(self._over)
 
     def _over(self, task: asyncio.Future[Any]) -> None:
         self._others.discard(task)
