@@ -77,4 +77,7 @@ def _address(text: str) -> str:
     words = struct.pack(f"={len(host) // 8}I", *(int(host[at : at + 8], 16) for at in range(0, len(host), 8)))
     if len(words) == 4:
         return f"{socket.inet_ntop(socket.AF_INET, words)}:{int(port, 16)}"
-    return f"[{socket.inet_ntop(socket.AF_INET6, words)}]:{int(port, 16)}"
+    name = socket.inet_ntop(socket.AF_INET6, words)
+    if name.startswith("::ffff:"):  # IPv4 in a socket of IPv6
+        return f"{name.removeprefix('::ffff:')}:{int(port, 16)}"
+    return f"[{name}]:{int(port, 16)}"

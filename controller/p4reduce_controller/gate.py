@@ -14,6 +14,7 @@ import grpc.aio
 from p4reduce_controller.access import METHODS, Caller, Role, Unauthenticated
 from p4reduce_controller.audit import Audit
 from p4reduce_controller.pace import Pace
+from p4reduce_controller.sizes import LARGEST_REQUEST
 from p4reduce_controller.users import UsersFile
 
 STRANGER = Caller("", Role.VIEWER, "")
@@ -67,6 +68,7 @@ class Gate(grpc.aio.ServerInterceptor):
         """Seconds until a message of so many bytes is due, in one of the tenant's streams."""
         wait = self.pace.due(tenant, self.users.book.policy.quota(tenant).messages_per_s, size)
         self.pace.limited[tenant, "message"] += wait > 0
+        self.pace.limited[tenant, "size"] += size > LARGEST_REQUEST
         return wait
 
     async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:

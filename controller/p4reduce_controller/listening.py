@@ -15,9 +15,7 @@ import grpc.aio
 from p4reduce.control.certificates import TlsFiles, server_credentials
 from p4reduce.control.channel import LEASE, keepalive
 from p4reduce_controller.limits import Rates
-
-LARGEST_REQUEST = 16 << 10  # bytes; the longest is a Join, with two names
-
+from p4reduce_controller.sizes import MOST_READ
 
 MOST_STREAMS = 128  # of one connection; a rank has one or two
 
@@ -70,7 +68,7 @@ def bound_server(
     # Without the first, a second controller could take the same port.
     options = [
         ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", LARGEST_REQUEST),
+        ("grpc.max_receive_message_length", MOST_READ),
         ("grpc.max_concurrent_streams", MOST_STREAMS),
         *keepalive(config.lease),
     ]

@@ -16,6 +16,7 @@ import grpc.aio
 from p4reduce_controller.gate import Refused, refusing
 from p4reduce_controller.limits import Rates
 from p4reduce_controller.pace import Pace
+from p4reduce_controller.sizes import LARGEST_REQUEST
 
 
 class Peers(grpc.aio.ServerInterceptor):
@@ -28,6 +29,7 @@ class Peers(grpc.aio.ServerInterceptor):
         """Seconds until a message of so many bytes is due, in one of the host's streams."""
         wait = self.pace.due(host, self.rates.messages, size)
         self.pace.limited["", "message"] += wait > 0
+        self.pace.limited["", "size"] += size > LARGEST_REQUEST
         return wait
 
     async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:

@@ -36,6 +36,7 @@ from p4reduce_controller.peers import Peers, host_of
 from p4reduce_controller.reports import Reports
 from p4reduce_controller.seen import seen_by
 from p4reduce_controller.settings import Settings
+from p4reduce_controller.sizes import Sizes
 from p4reduce_controller.specs import SwitchSpec
 from p4reduce_controller.state import StateError
 from p4reduce_controller.state_names import Setup
@@ -124,7 +125,8 @@ class Service(Operations, rpc.JobsServicer):
 
     def bind(self) -> None:
         """Takes the port, and does not serve there yet. Raises ListenError."""
-        observers = [self.telemetry, self.peers] if self.peers is not None else [self.telemetry]
+        limits = [self.peers] if self.peers is not None else []
+        observers = [self.telemetry, *limits, Sizes(self._too_large)]
         self._server, self.listen = bound_server(self._config, self._gate, observers)
         rpc.add_JobsServicer_to_server(self, self._server)
 
@@ -389,6 +391,13 @@ class Service(Operations, rpc.JobsServicer):
             await context.abort(error.code, str(error))
         except NotServing as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+    def _too_large(self, context: Any) -> None:
+        tenant = ""
+        if self._gate is not None:
+            with contextlib.suppress(Refused):
+                tenant = self._gate.caller(context.invocation_metadata()).tenant
+        self.pace.limited[tenant, "size"] += 1
 
     @contextlib.contextmanager
     def _place(self, caller: Caller, peer: str) -> Iterator[Callable[[int], float]]:

@@ -11,6 +11,7 @@ import grpc.aio
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.limits import Bucket
+from p4reduce_controller.sizes import TooLarge
 
 FIRST_MESSAGE_TIMEOUT = 60.0
 MESSAGES_PER_S = 20.0  # of one rank, which asks every few seconds, where it has reason to
@@ -103,11 +104,13 @@ class Stream:
             first = True
             pace = Bucket(MESSAGES_PER_S, time.monotonic())
             # A message may win against the cancellation of the wait for it.
-            while not self._over and (first or isinstance(message, pb.ClientMessage)):
-                if isinstance(message, pb.ClientMessage) and (wait := self._due(message.ByteSize())):
+            while not self._over and (first or isinstance(message, pb.ClientMessage | TooLarge)):
+                if wait := self._due(message.size if isinstance(message, TooLarge) else _size(message)):
                     await asyncio.sleep(wait)  # and what it sends meanwhile stays with the client
                     if self._over:
                         return
+                if isinstance(message, TooLarge):
+                    raise ProtocolError(str(message))
                 self._handle(self, message if isinstance(message, pb.ClientMessage) else pb.ClientMessage(), first)
                 first = False
                 while wait := pace.take(time.monotonic()):  # what it sends meanwhile stays with the client
@@ -116,3 +119,7 @@ class Stream:
         except (ProtocolError, asyncio.TimeoutError) as error:
             text = str(error) or f"no Join came within {FIRST_MESSAGE_TIMEOUT:g} s"
             self.tell(pb.ServerMessage(abort=pb.Abort(reason=pb.JOIN_REFUSED, message=text)), last=True)
+
+
+def _size(message: object) -> int:
+    return message.ByteSize() if isinstance(message, pb.ClientMessage) else 0

@@ -7,8 +7,10 @@ import logging
 import os
 import ssl
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import grpc
 
@@ -94,7 +96,8 @@ class TlsFiles:
             if certificate:
                 what = f"{self._called[0]} with {self._called[1]}"
                 context.load_cert_chain(certificate, key, password=_no_password)
-            return Pem(*[Path(path).read_bytes() if path else b"" for path in self._paths], version, context)
+            read = [Path(path).read_bytes() if path else b"" for path in self._paths]
+            return Pem(read[0], read[1], read[2], version, context)
         except ssl.SSLError as error:
             why = (error.reason or "no PEM").replace("_", " ").lower()
             raise CertificateError(f"{what} {self._of(what)}: {why}") from None
@@ -127,7 +130,8 @@ def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
         used = now
         return configuration()
 
-    return grpc.dynamic_ssl_server_credentials(configuration(), fetched, require_client_authentication=files.demands)
+    fetch = cast(Callable[[], grpc.ServerCertificateConfiguration], fetched)  # or None, where nothing is new
+    return grpc.dynamic_ssl_server_credentials(configuration(), fetch, require_client_authentication=files.demands)
 
 
 def channel_credentials(pem: Pem) -> grpc.ChannelCredentials:
