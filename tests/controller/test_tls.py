@@ -100,12 +100,12 @@ def test_a_new_certificate_is_for_new_connections_and_sessions_live_on(house: Ru
 
 def test_a_rank_comes_back_with_the_certificates_of_then(loop: Loop, pair: Pair, tmp_path: Path) -> None:
     config = ServiceConfig(listen="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key, pair.cert))
-    house = Running(loop, config, state=tmp_path / "state")
+    house = Running(loop, config, rejoin_time=60.0, state=tmp_path / "state")
     rank = house.rank(0, 1, tls=Tls(pair.cert, cert=pair.cert, key=pair.key))
     ready([rank])
     house.crash()
     pair.become("new")
-    house.start_again()
+    house.start_again(60.0)
     rank.session.leave()
     assert rank.session.aborted is None
     house.close()
