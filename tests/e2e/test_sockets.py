@@ -138,7 +138,7 @@ def test_a_switch_on_interfaces(target: str) -> None:
     if target == "bmv2" and shutil.which("simple_switch_grpc") is None:
         pytest.skip("needs simple_switch_grpc")
     own_network = ("unshare", "--net", sys.executable, "-c", OWN_NETWORK)
-    command = f"-m p4reduce switch --target {target} --grpc 127.0.0.1:0 --json --port 1=eth:dummy1".split()
+    command = f"-m p4reduce switch --target {target} --grpc 127.0.0.1:0 --json --port 1=eth:port1".split()
     with process(*command, prefix=own_network) as one:
         said = said_by(one)
         seen = sockets.of_process(one.pid)
@@ -160,7 +160,7 @@ def test_a_switch_on_interfaces(target: str) -> None:
 
 OWN_NETWORK = """
 import os, subprocess, sys
-for words in ("link set lo up", "link add dummy1 type dummy", "link set dummy1 up"):
+for words in ("link set lo up", "link add port1 type veth peer name other", "link set port1 up"):
     subprocess.run(["ip", *words.split()], check=True)
 os.execv(sys.argv[1], sys.argv[1:])
 """
