@@ -66,7 +66,7 @@ class Link:
         self._schema = schema
         self._on_packet = on_packet
         self._tls = tls
-        self._client = fy.P4Client(target, tls and _credentials(tls), wait_for_ready=False)
+        self._client = fy.P4Client(target, _credentials(tls) if tls is not None else None, wait_for_ready=False)
         self._sending = asyncio.Lock()
         self._receiver: asyncio.Task[Any] | None = None
         self._closed = False

@@ -155,7 +155,7 @@ def test_what_a_file_may_have_an_option_may_say() -> None:
     """But for [[switches]], in the words of the file unless a setting has others."""
     assert {key for key, one in SCHEMA.items() if not one.help} == {"switches"}
     renamed = {key: one.option for key, one in SCHEMA.items() if one.option != "--" + key.replace("_", "-")}
-    assert renamed == {"hosts": "--host", "routes": "--route"}
+    assert renamed == {"hosts": "--host", "routes": "--route", "page_names": "--page-name"}
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ class Tls:
         try:
             return TlsFiles(self.cert or "", self.key or "", self.ca or "", called=names)
         except CertificateError as error:
-            raise JoinError(str(error)) from None
+            raise JoinError(f"TLS to the controller: {error}") from None
 
 
 def keepalive(lease: float) -> list[tuple[str, int]]:
