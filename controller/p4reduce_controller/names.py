@@ -8,11 +8,10 @@ as if it were its own (DNS rebinding). The browser says the site's name all the 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 
 from aiohttp import web
-
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+from aiohttp.typedefs import Handler, Middleware
 
 
 class Names:
@@ -30,9 +29,9 @@ class Names:
         return name.lower().rstrip(".") in self._known or _is_address(name)
 
     @property
-    def middleware(self) -> Callable[[web.Request, _Handler], Awaitable[web.StreamResponse]]:
+    def middleware(self) -> Middleware:
         @web.middleware
-        async def check(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
             said = request.headers.getall("Host", [""])
             if len(said) == 1 and self.knows(said[0]):
                 return await handler(request)
