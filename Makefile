@@ -15,10 +15,10 @@ C_SOURCES   := CMakeLists.txt $(wildcard hostlib/csrc/CMakeLists.txt hostlib/csr
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup gradients demo bench fuzz figures pictures test test-all again lint p4 p4-tofino proto clean
+.PHONY: help setup gradients demo bench fuzz fuzz-controller figures pictures test test-all again lint p4 p4-tofino proto clean
 
 help:  ## list what can be made
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.ready $(VENV)/.tools  ## install everything into .venv; as root also tools for tests, where apt-get has them
 
@@ -73,6 +73,9 @@ fuzz:  ## let libFuzzer at the parsers of workers and of the native switch, FUZZ
 	build/fuzz/hostlib/csrc/fuzz_receive $(FUZZ) -max_len=2048 build/corpus/receive
 	build/fuzz/targets/csrc/native_fuzz_frames $(FUZZ) -max_len=8192 build/corpus/frames
 	build/fuzz/targets/csrc/native_fuzz_datagrams $(FUZZ) -max_len=8192 build/corpus/datagrams
+
+fuzz-controller: setup  ## say random things to a controller, by its service and by packet-in, for FUZZ_SECONDS
+	$(BIN)/python -m tests.controller.fuzz --seconds $(FUZZ_SECONDS) $(ARGS)
 
 # How many tests run at a time: many wait rather than compute. Options for pytest: make test ARGS="-x tests/e2e"
 JOBS   ?= $(shell n=$$(($$(nproc) * 3 / 2)); echo $$((n < 1 ? 1 : n > 6 ? 6 : n)))

@@ -18,10 +18,11 @@ from google.protobuf import json_format
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
-from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, code_of, explain, open_channel
+from p4reduce.control.channel import DEFAULT_CONTROLLER, code_of, explain, open_channel
 from p4reduce.errors import JoinError
 from p4reduce_controller.logs import FORMATS, start_logging
 from p4reduce_controller.options import with_options
+from p4reduce_controller.own_certificate import shows_certificate, tls_of
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.service_manager import tell
 from p4reduce_controller.settings import SCHEMA, check_store, load
@@ -83,6 +84,7 @@ def controller(
         _fail(str(error))
 
 
+@shows_certificate
 def status(
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
@@ -105,6 +107,7 @@ def status(
         show(reply)
 
 
+@shows_certificate
 def loss(
     port: Annotated[int, typer.Option(help="Switch port.")],
     rate: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of packets to lose; 0 ends it.")],
@@ -145,8 +148,8 @@ def _say_standby(listen: str, other: str, as_json: bool) -> None:
 def _ask(
     address: str, token_file: Path | None, tls_ca: Path | None, call: Callable[[rpc.JobsStub, _Metadata], _T]
 ) -> _T:
-    tls = Tls(tls_ca) if tls_ca is not None else None
     try:
+        tls = tls_of(tls_ca)
         token = token_file.read_text().strip() if token_file is not None else os.environ.get("P4REDUCE_TOKEN")
         metadata = (("authorization", f"Bearer {token}"),) if token else ()
         troubles = []

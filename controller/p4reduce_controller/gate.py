@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 import grpc.aio
 
 from p4reduce_controller.access import METHODS, Caller, Role, Unauthenticated
 from p4reduce_controller.audit import Audit
-from p4reduce_controller.limits import Bucket
+from p4reduce_controller.pace import Pace
+from p4reduce_controller.sizes import LARGEST_REQUEST
 from p4reduce_controller.users import UsersFile
 
 STRANGER = Caller("", Role.VIEWER, "")
@@ -33,9 +33,9 @@ class Gate(grpc.aio.ServerInterceptor):
 
     def __init__(self, users: UsersFile, audit: Audit) -> None:
         self.users = users
+        self.pace = Pace()
         self.refusals: Counter[str] = Counter()  # by tenant
         self._audit = audit
-        self._buckets: dict[tuple[str, bool], tuple[float, Bucket]] = {}
         self._ranks: Counter[str] = Counter()
 
     def caller(self, metadata: Any) -> Caller:
@@ -55,6 +55,7 @@ class Gate(grpc.aio.ServerInterceptor):
         most = self.users.book.policy.quota(caller.tenant).ranks
         if self._ranks[caller.tenant] >= most:
             self.refusals[caller.tenant] += 1
+            self.pace.limited[caller.tenant, "rank"] += 1
             why = f"tenant {caller.tenant!r} has {most:g} ranks connected, and may have no more"
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
         self._ranks[caller.tenant] += 1
@@ -62,6 +63,13 @@ class Gate(grpc.aio.ServerInterceptor):
             yield
         finally:
             self._ranks[caller.tenant] -= 1
+
+    def due(self, tenant: str, size: int) -> float:
+        """Seconds until a message of so many bytes is due, in one of the tenant's streams."""
+        wait = self.pace.due(tenant, self.users.book.policy.quota(tenant).messages_per_s, size)
+        self.pace.limited[tenant, "message"] += wait > 0
+        self.pace.limited[tenant, "size"] += size > LARGEST_REQUEST
+        return wait
 
     async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:
         handler = await continuation(details)
@@ -73,8 +81,14 @@ class Gate(grpc.aio.ServerInterceptor):
             caller = self.caller(details.invocation_metadata)
             self.check(caller, method)
         except Refused as error:
-            self.refusals[caller.tenant] += 1
-            return _refusing(handler, self._audit, caller, method, error)
+            refused, whose = error, caller
+            self.refusals[whose.tenant] += 1
+
+            def problem(peer: str) -> Refused:
+                self._audit.note(whose, method, str(refused), refused=True, peer=peer)
+                return refused
+
+            return refusing(handler, problem, lambda peer: self.pace.penalty(whose.tenant or peer.rpartition(":")[0]))
         return handler
 
     def check(self, caller: Caller, method: str) -> None:
@@ -91,29 +105,26 @@ class Gate(grpc.aio.ServerInterceptor):
             return
         quota = self.users.book.policy.quota(caller.tenant)
         rate = quota.joins_per_s if joins else quota.calls_per_s
-        if wait := self._bucket(caller.tenant, joins, rate).take(time.monotonic()):
-            what = "begins ranks" if joins else "asks"
-            why = f"tenant {caller.tenant!r} {what} more than {rate:g} times a second; again in {wait:.1f} s"
+        what = "join" if joins else "call"
+        if wait := self.pace.wait(caller.tenant, what, rate):
+            self.pace.limited[caller.tenant, what] += 1
+            does = "begins ranks" if joins else "asks"
+            why = f"tenant {caller.tenant!r} {does} more than {rate:g} times a second; again in {wait:.1f} s"
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
 
-    def _bucket(self, tenant: str, joins: bool, rate: float) -> Bucket:
-        known_rate, bucket = self._buckets.get((tenant, joins), (0.0, None))
-        if bucket is None or known_rate != rate:
-            bucket = Bucket(rate, time.monotonic())
-            self._buckets[tenant, joins] = rate, bucket
-        return bucket
 
+def refusing(handler: Any, problem: Callable[[str], Refused | None], penalty: Callable[[str], Awaitable[None]]) -> Any:
+    """The handler, for calls with which there is no problem. Both are given gRPC's name of the peer."""
+    kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
+    behaviour = getattr(handler, kind)
 
-def _refusing(handler: Any, audit: Audit, caller: Caller, method: str, error: Refused) -> Any:
-    async def refuse(_: Any, context: Any) -> NoReturn:
-        audit.note(caller, method, str(error), refused=True, peer=context.peer())
+    async def checked(request: Any, context: Any) -> Any:
+        error = problem(context.peer())
+        if error is None:
+            return await behaviour(request, context)
+        await penalty(context.peer())
         await context.abort(error.code, str(error))
         raise AssertionError
 
-    kinds = {
-        (False, False): grpc.unary_unary_rpc_method_handler,
-        (False, True): grpc.unary_stream_rpc_method_handler,
-        (True, False): grpc.stream_unary_rpc_method_handler,
-        (True, True): grpc.stream_stream_rpc_method_handler,
-    }
-    return kinds[handler.request_streaming, handler.response_streaming](refuse)
+    make = getattr(grpc, f"{kind}_rpc_method_handler")
+    return make(checked, handler.request_deserializer, handler.response_serializer)

@@ -3,7 +3,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 BURST_S = 10.0  # whose requests may come at once, for all ranks of a job come together
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of one host, a second in the long run: streams begun, other requests, and messages in streams, a longer one
+    counting as one for each kilobyte begun. `ranks`: streams at a time."""
+
+    joins: float = 100.0
+    calls: float = 100.0
+    messages: float = 2000.0
+    ranks: int = 4096
 
 
 class Bucket:
@@ -17,9 +30,18 @@ class Bucket:
 
     def take(self, now: float) -> float:
         """Takes one and returns 0.0; or none, and returns the seconds until there will be one."""
-        self._left = min(self._burst, self._left + max(0.0, now - self._at) * self._rate)
-        self._at = max(now, self._at)
+        self._fill(now)
         if self._left >= 1.0:
             self._left -= 1.0
             return 0.0
         return (1.0 - self._left) / self._rate
+
+    def owe(self, count: float, now: float) -> float:
+        """Takes so many, be they there or not, and returns the seconds until they are."""
+        self._fill(now)
+        self._left -= count
+        return max(0.0, -self._left / self._rate)
+
+    def _fill(self, now: float) -> None:
+        self._left = min(self._burst, self._left + max(0.0, now - self._at) * self._rate)
+        self._at = max(now, self._at)

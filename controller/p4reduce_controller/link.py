@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import finsy as fy
 from finsy.proto import U128, p4r
 
+from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.channel import is_tls_trouble
 from p4reduce_controller.aggregator import Superseded, SwitchError, SwitchUnavailable
 from p4reduce_controller.election import in_words
@@ -54,7 +55,7 @@ class Link:
         device_id: int,
         schema: fy.P4Schema,
         on_packet: PacketHandler,
-        tls: fy.GRPCCredentialsTLS | None = None,
+        tls: TlsFiles | None = None,
         errors: Counter[str] | None = None,
     ) -> None:
         """errors: counts what failed, by gRPC's code."""
@@ -65,7 +66,7 @@ class Link:
         self._schema = schema
         self._on_packet = on_packet
         self._tls = tls
-        self._client = fy.P4Client(target, tls, wait_for_ready=False)
+        self._client = fy.P4Client(target, _credentials(tls) if tls is not None else None, wait_for_ready=False)
         self._sending = asyncio.Lock()
         self._receiver: asyncio.Task[Any] | None = None
         self._closed = False
@@ -285,3 +286,11 @@ class Link:
         if isinstance(error, asyncio.TimeoutError):
             return SwitchUnavailable(f"{where}no answer within {_OPEN_TIMEOUT:g} s")
         return SwitchUnavailable(f"{where}the connection was closed")
+
+
+def _credentials(tls: TlsFiles) -> fy.GRPCCredentialsTLS:
+    """As the files are now: of this connection, and not of those that follow."""
+    pem = tls.current()
+    return fy.GRPCCredentialsTLS(
+        cacert=pem.authorities or None, cert=pem.certificate or None, private_key=pem.key or None
+    )

@@ -6,15 +6,18 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
 
+from p4reduce.control.certificates import TlsFiles, server_credentials
 from p4reduce.control.channel import LEASE, keepalive
+from p4reduce_controller.limits import Rates
+from p4reduce_controller.sizes import MOST_READ
 
-LARGEST_REQUEST = 16 << 10  # bytes; the longest is a Join, with two names
+MOST_STREAMS = 128  # of one connection; a rank has one or two
 
 
 class ListenError(Exception):
@@ -23,17 +26,19 @@ class ListenError(Exception):
 
 @dataclass(frozen=True)
 class ServiceConfig:
-    """`certificate` and `key` are PEM; without them the service is in the clear, on loopback unless `insecure`.
+    """`tls`: the certificate to serve with, and the authorities of callers, who need a certificate then; without it the
+    service is in the clear, on loopback unless `insecure`.
 
-    `lease`: seconds until a caller's host that has vanished without a word is noticed.
+    `lease`: seconds until a caller's host that has vanished without a word is noticed. `rates`: of one host, where
+    callers are not known.
     """
 
     listen: str = "127.0.0.1:7700"
     token: str | None = None
-    certificate: bytes | None = None
-    key: bytes | None = None
+    tls: TlsFiles | None = None
     insecure: bool = False
     lease: float = LEASE
+    rates: Rates = field(default_factory=Rates)
 
 
 def check_listen(config: ServiceConfig) -> None:
@@ -41,9 +46,7 @@ def check_listen(config: ServiceConfig) -> None:
     host, colon, port = config.listen.rpartition(":")
     if not (host and colon and port.isdigit() and int(port) < 65536):
         raise ListenError(f"--listen {config.listen}: HOST:PORT is accepted, as in 127.0.0.1:7700")
-    if bool(config.certificate) != bool(config.key):
-        raise ListenError("TLS needs both a certificate and its key")
-    if not (config.certificate or config.insecure or is_loopback(host)):
+    if not (config.tls or config.insecure or is_loopback(host)):
         raise ListenError(
             f"--listen {config.listen} is open to other hosts without TLS; "
             "give --tls-cert and --tls-key, or --insecure if the network is trusted"
@@ -65,14 +68,14 @@ def bound_server(
     # Without the first, a second controller could take the same port.
     options = [
         ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", LARGEST_REQUEST),
+        ("grpc.max_receive_message_length", MOST_READ),
+        ("grpc.max_concurrent_streams", MOST_STREAMS),
         *keepalive(config.lease),
     ]
     server = grpc.aio.server(interceptors=[*observers, *gates], options=options)
     try:
-        if config.certificate and config.key:
-            credentials = grpc.ssl_server_credentials([(config.key, config.certificate)])
-            port = server.add_secure_port(config.listen, credentials)
+        if config.tls is not None:
+            port = server.add_secure_port(config.listen, server_credentials(config.tls))
         else:
             port = server.add_insecure_port(config.listen)
     except RuntimeError as error:

@@ -3,46 +3,66 @@
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 import secrets
 from collections.abc import Callable
 
 GENERATIONS = 1 << 16
 LAST_JOB = 4094  # entries of two tables are per job, and the group after the last one is the flood's
+_ROUNDS = 4
 
 
 class NumbersExhausted(Exception):
     """Every job number is in use or has used up its generations."""
 
 
-class JobNumbers:
-    """Gives the lowest free number with its next generation. A number that has had all generations is retired.
+def secret_order(key: bytes) -> Callable[[int, int], int]:
+    """Gives of a number its n-th generation: each once, in an order that nobody guesses who has not the key.
 
-    A number's first generation is random, so that a restarted controller does not repeat the last one's.
+    A Feistel network of 16 bits. What a number's generations were does not tell the next, so whoever had the number
+    before cannot make packets of who has it now.
     """
 
-    def __init__(
-        self, last: int = LAST_JOB, first_generation: Callable[[], int] = lambda: secrets.randbelow(GENERATIONS)
-    ) -> None:
+    def nth(number: int, n: int) -> int:
+        left, right = n >> 8, n & 0xFF
+        for turn in range(_ROUNDS):
+            said = bytes((turn, right)) + number.to_bytes(2, "big")
+            left, right = right, left ^ hashlib.blake2b(said, key=key, digest_size=1).digest()[0]
+        return left << 8 | right
+
+    return nth
+
+
+class JobNumbers:
+    """Gives the lowest free number with its next generation. A number that has had all generations is retired."""
+
+    def __init__(self, last: int = LAST_JOB, nth: Callable[[int, int], int] | None = None) -> None:
+        """`nth`: of a number its n-th generation, each once; by default in a secret order, which is also another one
+        than that of the controller before."""
         self._last = last
-        self._first_generation = first_generation
+        self._nth = nth or secret_order(secrets.token_bytes(32))
         self._free: list[int] = []
         self._fresh = 1
-        self._generations: dict[int, tuple[int, int]] = {}  # number -> (first, how many are used)
+        self._used: dict[int, int] = {}  # generations of a number
+        self._resumed: dict[int, int] = {}  # generations that an earlier run gave
 
     def take(self) -> tuple[int, int]:
         """A job number and its generation. Raises NumbersExhausted."""
-        if self._free:
-            number = heapq.heappop(self._free)
-        elif self._fresh <= self._last:
-            number = self._fresh
-            self._fresh += 1
-            self._generations[number] = (self._first_generation(), 0)
-        else:
-            raise NumbersExhausted(f"all {self._last} job numbers are in use")
-        first, used = self._generations[number]
-        self._generations[number] = (first, used + 1)
-        return number, (first + used) % GENERATIONS
+        while True:
+            if self._free:
+                number = heapq.heappop(self._free)
+            elif self._fresh <= self._last:
+                number = self._fresh
+                self._fresh += 1
+            else:
+                raise NumbersExhausted(f"all {self._last} job numbers are in use")
+            used = self._used.get(number, 0)
+            self._used[number] = used + 1
+            generation = self._nth(number, used)
+            if generation != self._resumed.get(number):
+                return number, generation
+            self.give_back(number)
 
     def resume(self, number: int, generation: int) -> None:
         """Takes that number, whose generation was given by an earlier run. In ascending order, before any `take`.
@@ -52,11 +72,10 @@ class JobNumbers:
         if not self._fresh <= number <= self._last:
             raise ValueError(f"job number {number}: {self._fresh} to {self._last} are free")
         for skipped in range(self._fresh, number):
-            self._generations[skipped] = (self._first_generation(), 0)
             heapq.heappush(self._free, skipped)
         self._fresh = number + 1
-        self._generations[number] = (generation, 1)
+        self._resumed[number] = generation
 
     def give_back(self, number: int) -> None:
-        if self._generations[number][1] < GENERATIONS:
+        if self._used.get(number, 0) < GENERATIONS:
             heapq.heappush(self._free, number)

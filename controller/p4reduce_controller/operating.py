@@ -19,6 +19,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.channel import DEFAULT_CONTROLLER
 from p4reduce_controller import views
 from p4reduce_controller.cli import _CALL_TIMEOUT, AsJson, Controller, TlsCa, TokenFile, _ask, _fail, _plain
+from p4reduce_controller.own_certificate import shows_certificate
 from p4reduce_controller.rates import Rates
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.settings import parsed
@@ -53,6 +54,7 @@ class Access:
 
 
 @jobs.command("list")
+@shows_certificate
 def list_jobs(
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
@@ -65,6 +67,7 @@ def list_jobs(
 
 
 @jobs.command("show")
+@shows_certificate
 def show_job(
     job: Annotated[str, typer.Argument(help="Its name.")],
     tenant: Tenant = "",
@@ -81,6 +84,7 @@ def show_job(
 
 
 @jobs.command("abort")
+@shows_certificate
 def abort_job(
     job: Annotated[str, typer.Argument(help="Its name.")],
     reason: Annotated[str, typer.Option(help="What its ranks are told.")] = "",
@@ -94,6 +98,7 @@ def abort_job(
     Access(controller, token_file, tls_ca).call("AbortJob", request)
 
 
+@shows_certificate
 def slots(
     job: Annotated[str, typer.Argument(help="The name of a job.")],
     first: Annotated[int, typer.Option(min=0, help="The job's slot to begin with.")] = 0,
@@ -119,6 +124,7 @@ def slots(
 
 
 @switches.command("list")
+@shows_certificate
 def list_switches(
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
@@ -131,6 +137,7 @@ def list_switches(
 
 
 @switches.command("add")
+@shows_certificate
 def add_switch(
     name: Annotated[str, typer.Argument(help="What it shall be called; by default, as --switch.")] = "",
     file: Annotated[
@@ -164,6 +171,7 @@ def add_switch(
 
 
 @switches.command("drain")
+@shows_certificate
 def drain_switch(
     name: Annotated[str, typer.Argument(help="Which.")],
     undo: Annotated[bool, typer.Option("--undo", help="Have it take new jobs again.")] = False,
@@ -183,6 +191,7 @@ def drain_switch(
 
 
 @switches.command("remove")
+@shows_certificate
 def remove_switch(
     name: Annotated[str, typer.Argument(help="Which.")],
     now: Annotated[bool, typer.Option("--now", help="End the jobs that run there; their ranks are told why.")] = False,
@@ -198,6 +207,7 @@ def remove_switch(
     _said(Access(controller, token_file, tls_ca).call("RemoveSwitch", request))
 
 
+@shows_certificate
 def top(
     interval: Annotated[float, typer.Option(min=LEAST_INTERVAL, help="Seconds between two looks.")] = 2.0,
     once: Annotated[bool, typer.Option(help="Look for one interval, and leave.")] = False,

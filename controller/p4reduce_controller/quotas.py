@@ -23,7 +23,8 @@ class Quota:
 
     `slots`, `jobs`: at a time, a job's being those that it asks for. `slot_hours`: in a calendar month, UTC.
     `priority`: in the queue, the higher the earlier. `queued`: jobs there. `ranks`: that are connected at a time.
-    `joins_per_s`, `calls_per_s`: streams begun and other requests, of which ten seconds' may come at once.
+    `joins_per_s`, `calls_per_s`, `messages_per_s`: streams begun, other requests, and messages in streams, of which ten
+    seconds' may come at once. A message longer than a kilobyte counts as several.
     """
 
     slots: float = math.inf
@@ -34,6 +35,7 @@ class Quota:
     ranks: float = 4096
     joins_per_s: float = 100.0
     calls_per_s: float = 10.0
+    messages_per_s: float = 2000.0
 
 
 @dataclass(frozen=True)

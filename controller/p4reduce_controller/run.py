@@ -16,11 +16,12 @@ from p4reduce_controller.audit import Audit, note_job
 from p4reduce_controller.election import Election
 from p4reduce_controller.gate import Gate
 from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.limits import Rates
 from p4reduce_controller.listening import ListenError, ServiceConfig
 from p4reduce_controller.program import Program, load_schema
 from p4reduce_controller.quotas import Tenancy
 from p4reduce_controller.service import Service
-from p4reduce_controller.settings import Settings, read
+from p4reduce_controller.settings import Settings
 from p4reduce_controller.specs import SwitchSpec, specs_of
 from p4reduce_controller.startup import LATECOMERS, start_switches
 from p4reduce_controller.state import StateFile
@@ -110,7 +111,7 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
         await _bind(service, BIND_AGAIN if turn else 0.0)
         ends.push_async_callback(service.fabric.close, lambda: service.has_kept_jobs)
         ends.push_async_callback(service.close)
-        await ends.enter_async_context(_web(settings, service, gate))
+        await ends.enter_async_context(_web(settings, config, service, gate))
         service.restore()
         latecomers = TURN_LATECOMERS if turn else LATECOMERS
         await start_switches(switches, service, switch_timeout, latecomers)
@@ -136,10 +137,10 @@ def service_config(settings: Settings) -> ServiceConfig:
     return ServiceConfig(
         listen=settings.listen,
         token=settings.token(),
-        certificate=read(settings.tls_cert) if settings.tls_cert else None,
-        key=read(settings.tls_key) if settings.tls_key else None,
+        tls=settings.serving_tls(),
         insecure=settings.insecure,
         lease=settings.lease,
+        rates=Rates(settings.joins_per_s, settings.calls_per_s, settings.messages_per_s),
     )
 
 
@@ -177,7 +178,7 @@ async def run(
 
 
 @asynccontextmanager
-async def _web(settings: Settings, service: Service, gate: Gate | None) -> AsyncIterator[None]:
+async def _web(settings: Settings, serving: ServiceConfig, service: Service, gate: Gate | None) -> AsyncIterator[None]:
     if not settings.metrics and not settings.page:
         yield
         return
@@ -188,14 +189,15 @@ async def _web(settings: Settings, service: Service, gate: Gate | None) -> Async
     config = WebConfig(
         page=settings.page,
         metrics=settings.metrics,
-        token=settings.token(),
-        certificate=settings.tls_cert,
-        key=settings.tls_key,
+        token=serving.token,
+        tls=serving.tls,
+        metrics_tls=settings.metrics_tls,
         insecure=settings.insecure,
+        names=settings.page_names,
     )
     watch = Watch(service.status, service.reports.ports)
     service.telemetry.registry.register(Metrics(lambda: watch.latest))
-    web = Web(config, watch, service.telemetry.registry, service, gate)
+    web = Web(config, watch, service.telemetry.registry, service, gate, service.peers)
     try:
         await web.start()
         service.page, service.metrics = web.page, web.metrics

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,9 +31,12 @@ from p4reduce_controller.listening import ServiceConfig, bound_server
 from p4reduce_controller.logs import about
 from p4reduce_controller.looking import look
 from p4reduce_controller.operations import Operations
+from p4reduce_controller.pace import Pace
+from p4reduce_controller.peers import Peers, host_of
 from p4reduce_controller.reports import Reports
 from p4reduce_controller.seen import seen_by
 from p4reduce_controller.settings import Settings
+from p4reduce_controller.sizes import Sizes
 from p4reduce_controller.specs import SwitchSpec
 from p4reduce_controller.state import StateError
 from p4reduce_controller.state_names import Setup
@@ -86,6 +89,9 @@ class Service(Operations, rpc.JobsServicer):
         self._state = state
         self._gate = gate
         self._audit = audit or Audit()
+        self.pace = gate.pace if gate is not None else Pace()
+        self.peers = Peers(config.rates, self.pace) if gate is None else None
+        self.telemetry.registry.register(self.pace)
         self._server: grpc.aio.Server | None = None
         self._serves = False
         self._tasks = Tasks(self._fail)
@@ -119,7 +125,9 @@ class Service(Operations, rpc.JobsServicer):
 
     def bind(self) -> None:
         """Takes the port, and does not serve there yet. Raises ListenError."""
-        self._server, self.listen = bound_server(self._config, self._gate, [self.telemetry])
+        limits = [self.peers] if self.peers is not None else []
+        observers = [self.telemetry, *limits, Sizes(self._too_large)]
+        self._server, self.listen = bound_server(self._config, self._gate, observers)
         rpc.add_JobsServicer_to_server(self, self._server)
 
     @property
@@ -175,6 +183,8 @@ class Service(Operations, rpc.JobsServicer):
                 self.fabric.sweep()
                 if ticks % KEEP_USE == 0 and self._gate is not None:
                     self._tasks.start(self._save_what_is_over(), "state")
+            if ticks % READ_USERS == 0 and self._config.tls is not None:
+                self._config.tls.current()  # so that what is wrong there is known before somebody comes
             if ticks % READ_USERS == 0 and self._gate is not None and self._gate.users.refresh():
                 self._jobs.tenancy.policy = self._gate.users.book.policy
                 self._audit.note(ANYONE, "users file read again", "ok")
@@ -374,13 +384,31 @@ class Service(Operations, rpc.JobsServicer):
     async def Session(self, _: object, context: Context) -> None:  # type: ignore[override]
         caller = await self._caller(context)
         try:
-            with self._gate.rank(caller) if self._gate is not None else contextlib.nullcontext():
-                await Stream(context, partial(self._handle, caller)).serve(self._lost)
+            with self._place(caller, context.peer()) as due:
+                await Stream(context, partial(self._handle, caller), due).serve(self._lost)
         except Refused as error:
             self._audit.note(caller, "join", str(error), refused=True, peer=context.peer())
             await context.abort(error.code, str(error))
         except NotServing as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+    def _too_large(self, context: Any) -> None:
+        tenant = ""
+        if self._gate is not None:
+            with contextlib.suppress(Refused):
+                tenant = self._gate.caller(context.invocation_metadata()).tenant
+        self.pace.limited[tenant, "size"] += 1
+
+    @contextlib.contextmanager
+    def _place(self, caller: Caller, peer: str) -> Iterator[Callable[[int], float]]:
+        """Of one stream, and how long its messages wait, by their size. Raises Refused."""
+        if self._gate is not None:
+            with self._gate.rank(caller):
+                yield partial(self._gate.due, caller.tenant)
+        else:
+            assert self.peers is not None
+            with self.peers.rank(host_of(peer)):
+                yield partial(self.peers.due, host_of(peer))
 
     async def _caller(self, context: Any) -> Caller:
         if self._gate is None:

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from p4reduce.control.certificates import TlsFiles
 from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
 from p4reduce_controller.admission import DEFAULT_SLOTS
 from p4reduce_controller.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
@@ -17,6 +18,7 @@ from p4reduce_controller.deadlines import LONGEST_REJOIN_TIME, REJOIN_TIME
 from p4reduce_controller.election import DEFAULT_RANK, HIGHEST_RANK, Election
 from p4reduce_controller.etcd.settings import SHORTEST, parse_store
 from p4reduce_controller.frames import Endpoint, synthetic_mac
+from p4reduce_controller.limits import Rates
 from p4reduce_controller.listening import ServiceConfig, is_loopback
 from p4reduce_controller.logs import FORMATS
 from p4reduce_controller.schema import Range, SettingsError, check, settings_of, spec
@@ -31,10 +33,8 @@ from p4reduce_controller.texts import (
     parse_route,
     parse_uplink,
 )
+from p4reduce_controller.tls_settings import calling_files, serving_files
 from p4reduce_controller.trees import Trees, Uplink
-
-if TYPE_CHECKING:
-    import finsy as fy
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -44,6 +44,7 @@ else:
 LONGEST_LEASE = 3600.0
 LONGEST_STORE_LEASE = 60
 MOST_HELLOS = 1_000_000
+_RATE = Range(0.1, 1e6, "0.1 to 1000000 a second are accepted")
 
 EXAMPLE = """\
 switch = ["127.0.0.1:9559"]    # the switch's P4Runtime server, or those of several
@@ -193,12 +194,44 @@ class Settings:
     )
     tls_cert: str = field(default="", metadata=spec("PEM file with the certificate to serve with."))
     tls_key: str = field(default="", metadata=spec("PEM file with its key."))
+    tls_ca: str = field(
+        default="", metadata=spec("PEM file: let in only callers with a certificate of these authorities.")
+    )
     insecure: bool = field(default=False, metadata=spec("Serve other hosts without TLS."))
+    joins_per_s: float = field(
+        default=Rates.joins,
+        metadata=spec(
+            "Ranks that one host may begin, where there are no --users; ten seconds' may come at once (default "
+            "{default}).",
+            within=_RATE,
+        ),
+    )
+    calls_per_s: float = field(
+        default=Rates.calls,
+        metadata=spec("Other requests, of service and page, likewise (default {default}).", within=_RATE),
+    )
+    messages_per_s: float = field(
+        default=Rates.messages,
+        metadata=spec("What its ranks may say, in messages or kilobytes, likewise (default {default}).", within=_RATE),
+    )
     metrics: str = field(
         default="", metadata=spec("HOST:PORT for Prometheus and for health checks, without a token (default off).")
     )
+    metrics_tls: bool = field(
+        default=False, metadata=spec("Serve --metrics as the rest: with --tls-cert, and by --tls-ca if that is given.")
+    )
     page: str = field(
         default="", metadata=spec("HOST:PORT for the status page, behind the token if there is one (default off).")
+    )
+    page_names: list[str] = field(
+        default_factory=list,
+        metadata=spec(
+            "A name that browsers may call the page by where it has no token, besides localhost, addresses and the "
+            "host of --page.",
+            called="page_name",
+            items=str,
+            alone=True,
+        ),
     )
     log_format: str = field(
         default="text", metadata=spec(f"Of the log on stderr: {' or '.join(FORMATS)} (default {{default}}).")
@@ -339,17 +372,15 @@ class Settings:
             for target, address, mac in zip(self.switch, addresses, macs, strict=True)
         ]
 
-    def switch_tls(self) -> fy.GRPCCredentialsTLS | None:
-        """How the switches' P4Runtime servers are reached; None is in the clear. Raises SettingsError."""
-        if bool(self.switch_cert) != bool(self.switch_key):
-            raise SettingsError("--switch-cert and --switch-key: both are accepted, or none")
-        if self.switch_ca:
-            import finsy as fy  # not for those who only ask a controller
+    def serving_tls(self) -> TlsFiles | None:
+        """What the controller serves with; None is in the clear. Raises SettingsError."""
+        return serving_files(self.tls_cert, self.tls_key, self.tls_ca, metrics=self.metrics_tls)
 
-            cert, key = (read(path) if path else None for path in (self.switch_cert, self.switch_key))
-            return fy.GRPCCredentialsTLS(cacert=read(self.switch_ca), cert=cert, private_key=key)
-        if self.switch_cert:
-            raise SettingsError("--switch-cert is accepted with --switch-ca, by which switches are known")
+    def switch_tls(self) -> TlsFiles | None:
+        """How the switches' P4Runtime servers are reached; None is in the clear. Raises SettingsError."""
+        files = calling_files("switch", self.switch_cert, self.switch_key, self.switch_ca, "switches are")
+        if files is not None:
+            return files
         for target in (config.target for config in self.switch_configs()):
             if not (self.switch_insecure or target.startswith("unix:") or is_loopback(target.rpartition(":")[0])):
                 raise SettingsError(

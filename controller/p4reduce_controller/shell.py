@@ -14,6 +14,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.channel import DEFAULT_CONTROLLER
 from p4reduce_controller.cli import Controller, TlsCa, TokenFile, _fail
 from p4reduce_controller.operating import Access, _find
+from p4reduce_controller.own_certificate import shows_certificate
 
 PACKAGES = ("p4runtime-shell==0.0.6", "protobuf==3.20.3")
 VARIABLE = "P4REDUCE_SHELL"
@@ -40,6 +41,7 @@ def how_to_install() -> str:
     return f"python3 -m venv {where} && {where}/bin/pip install {' '.join(PACKAGES)}"
 
 
+@shows_certificate
 def shell(
     switch: Annotated[str, typer.Argument(help="Its name, or HOST:PORT of its P4Runtime server.")] = "",
     device_id: Annotated[int, typer.Option(help="P4Runtime device.")] = 1,

@@ -12,6 +12,8 @@ import grpc.aio
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.gate import Gate
 from p4reduce_controller.listening import ServiceConfig, bound_server
+from p4reduce_controller.pace import Pace
+from p4reduce_controller.peers import Peers
 
 
 class Standby:
@@ -20,7 +22,8 @@ class Standby:
     def __init__(self, config: ServiceConfig, other: Callable[[], str], gate: Gate | None = None) -> None:
         """`other`: who serves, as far as is known. `gate`: who lets calls in, instead of one token. Raises
         ListenError."""
-        self._server, self.listen = bound_server(config, gate)
+        observers = [Peers(config.rates, Pace())] if gate is None else []
+        self._server, self.listen = bound_server(config, gate, observers)
         self._other = other
         self._server.add_generic_rpc_handlers((_Everything(self._session, self._refuse),))
 

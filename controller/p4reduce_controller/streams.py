@@ -11,6 +11,7 @@ import grpc.aio
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.limits import Bucket
+from p4reduce_controller.sizes import TooLarge
 
 FIRST_MESSAGE_TIMEOUT = 60.0
 MESSAGES_PER_S = 20.0  # of one rank, which asks every few seconds, where it has reason to
@@ -37,10 +38,17 @@ class Stream:
     `tell` may be called at any time, and does not wait.
     """
 
-    def __init__(self, context: Context, handle: Callable[[Stream, pb.ClientMessage, bool], None]) -> None:
-        """`handle`'s last argument is True for the first message. It may raise ProtocolError."""
+    def __init__(
+        self,
+        context: Context,
+        handle: Callable[[Stream, pb.ClientMessage, bool], None],
+        due: Callable[[int], float] = lambda _: 0.0,
+    ) -> None:
+        """`handle`'s last argument is True for the first message. It may raise ProtocolError. `due`: the seconds
+        until a message of so many bytes is, as others of its tenant have come before."""
         self._context = context
         self._handle = handle
+        self._due = due
         self._outgoing: asyncio.Queue[tuple[pb.ServerMessage, bool] | BaseException] = asyncio.Queue()
         self._unread = asyncio.Event()
         self._over = False
@@ -96,7 +104,13 @@ class Stream:
             first = True
             pace = Bucket(MESSAGES_PER_S, time.monotonic())
             # A message may win against the cancellation of the wait for it.
-            while not self._over and (first or isinstance(message, pb.ClientMessage)):
+            while not self._over and (first or isinstance(message, pb.ClientMessage | TooLarge)):
+                if wait := self._due(message.size if isinstance(message, TooLarge) else _size(message)):
+                    await asyncio.sleep(wait)  # and what it sends meanwhile stays with the client
+                    if self._over:
+                        return
+                if isinstance(message, TooLarge):
+                    raise ProtocolError(str(message))
                 self._handle(self, message if isinstance(message, pb.ClientMessage) else pb.ClientMessage(), first)
                 first = False
                 while wait := pace.take(time.monotonic()):  # what it sends meanwhile stays with the client
@@ -105,3 +119,7 @@ class Stream:
         except (ProtocolError, asyncio.TimeoutError) as error:
             text = str(error) or f"no Join came within {FIRST_MESSAGE_TIMEOUT:g} s"
             self.tell(pb.ServerMessage(abort=pb.Abort(reason=pb.JOIN_REFUSED, message=text)), last=True)
+
+
+def _size(message: object) -> int:
+    return message.ByteSize() if isinstance(message, pb.ClientMessage) else 0

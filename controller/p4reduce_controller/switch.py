@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import count
 
-import finsy as fy
-
+from p4reduce.control.certificates import TlsFiles
 from p4reduce_controller.aggregator import (
     Direction,
     HalfState,
@@ -53,7 +52,7 @@ class P4RuntimeSwitch:
         config: SwitchConfig,
         program: Program,
         election: Election | None = None,
-        tls: fy.GRPCCredentialsTLS | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         """`tls`: how the switch is reached; without it, in the clear."""
         self._config = config

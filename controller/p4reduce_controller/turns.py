@@ -18,13 +18,13 @@ from dataclasses import replace
 from p4reduce_controller.aggregator import SwitchUnavailable
 from p4reduce_controller.etcd.client import Etcd, EtcdError, EtcdUnavailable
 from p4reduce_controller.etcd.lease import Lease, holder
-from p4reduce_controller.etcd.settings import credentials, parse_store
+from p4reduce_controller.etcd.settings import parse_store, way
 from p4reduce_controller.etcd.state import EtcdState
 from p4reduce_controller.presence import until_gone
 from p4reduce_controller.run import Entrance, Turn, running, service_config
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.service import Service
-from p4reduce_controller.settings import Settings, read
+from p4reduce_controller.settings import Settings
 from p4reduce_controller.specs import specs_of, with_switches_of
 from p4reduce_controller.standby import Standby
 from p4reduce_controller.state import StateError
@@ -66,13 +66,8 @@ class Turns:
     ) -> None:
         """`on_standby` is called with where we listen and who serves. Raises SettingsError."""
         members, self._prefix = parse_store(settings.store)
-        how = credentials(
-            members,
-            *(settings.store_ca, settings.store_cert, settings.store_key),
-            read=read,
-            insecure=settings.store_insecure,
-        )
-        self._etcd = Etcd(members, how)
+        files = settings.store_cert, settings.store_key, settings.store_ca
+        self._etcd = Etcd(members, way(members, *files, insecure=settings.store_insecure))
         self._settings = settings
         self._switch_timeout = switch_timeout
         self._on_ready = on_ready
@@ -140,6 +135,8 @@ class Turns:
                 log.warning("standing by: %s", error)
             if gate is not None:
                 gate.users.refresh()
+            if self._config.tls is not None:
+                self._config.tls.current()  # what is wrong there is logged
             if self._other and time.monotonic() >= deadline:
                 raise StateError(
                     f"{self._name}: another controller serves, {self._other}; give --standby to take over from it when "

@@ -10,7 +10,7 @@ import math
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -141,7 +141,7 @@ def _user(name: str, user: _Table) -> tuple[str, Caller]:
 
 
 def _quota(table: _Table, default: Quota) -> Quota:
-    table.only("slots", "jobs", "slot_hours", "priority", "queued", "ranks", "joins_per_s", "calls_per_s")
+    table.only(*(one.name for one in fields(Quota)))
     return Quota(
         slots=table.number("slots", default.slots, 1),
         jobs=table.number("jobs", default.jobs, 1),
@@ -151,6 +151,7 @@ def _quota(table: _Table, default: Quota) -> Quota:
         ranks=table.number("ranks", default.ranks, 1),
         joins_per_s=table.number("joins_per_s", default.joins_per_s, 0.1, whole=False),
         calls_per_s=table.number("calls_per_s", default.calls_per_s, 0.1, whole=False),
+        messages_per_s=table.number("messages_per_s", default.messages_per_s, 1, whole=False),
     )
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Protocol
@@ -16,10 +15,13 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from p4reduce.control.certificates import ServerContext, TlsFiles
 from p4reduce_controller.access import ANYONE, Caller
 from p4reduce_controller.gate import Gate, Refused
 from p4reduce_controller.listening import ListenError, is_loopback
+from p4reduce_controller.names import Names
 from p4reduce_controller.page_data import history_of, view_of
+from p4reduce_controller.peers import Peers, host_of
 from p4reduce_controller.seen import seen_by
 from p4reduce_controller.watch import Watch, titled
 
@@ -55,14 +57,16 @@ class Served(Protocol):
 @dataclass(frozen=True)
 class WebConfig:
     """`page` and `metrics`: where they are served, as "HOST:PORT", or "". The metrics have a place without a token of
-    their own, as Prometheus is often on the same host. `certificate` and `key` are files, for the page."""
+    their own, as Prometheus is often on the same host. `tls`: of the page, and with `metrics_tls` of the
+    metrics. `names`: by which browsers may call what has no token, see `names.py`."""
 
     page: str = ""
     metrics: str = ""
     token: str | None = None
-    certificate: str = ""
-    key: str = ""
+    tls: TlsFiles | None = None
+    metrics_tls: bool = False
     insecure: bool = False
+    names: Sequence[str] = ()
 
 
 class Web:
@@ -75,14 +79,17 @@ class Web:
         registry: CollectorRegistry,
         served: Served,
         gate: Gate | None = None,
+        peers: Peers | None = None,
     ) -> None:
-        """`gate`: who lets callers in, each to what it may see, instead of one token."""
+        """`gate`: who lets callers in, each to what it may see, instead of one token. `peers`: how fast hosts may ask
+        where there is none."""
         self.page = self.metrics = ""
         self._config = config
         self._watch = watch
         self._registry = registry
         self._served = served
         self._gate = gate
+        self._peers = peers
         self._runners: list[web.AppRunner] = []
 
     async def start(self) -> None:
@@ -90,45 +97,51 @@ class Web:
         config = self._config
         if config.metrics:
             routes = {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
-            self.metrics = await self._serve("--metrics", config.metrics, _application(routes), None)
+            host, _ = _address("--metrics", config.metrics)
+            # Of others Prometheus is known by any name, and a browser is as a rule not there.
+            rebinding = Names(host, config.names) if is_loopback(host) else None
+            tls = config.tls if config.metrics_tls else None
+            self.metrics = await self._serve("--metrics", config.metrics, _application(routes, rebinding), tls)
         if config.page:
             host, _ = _address("--page", config.page)
-            if not (config.certificate or config.insecure or is_loopback(host)):
+            if not (config.tls or config.insecure or is_loopback(host)):
                 raise ListenError(
                     f"--page {config.page} is open to other hosts without TLS; give --tls-cert and --tls-key, or "
                     "--insecure if the network is trusted"
                 )
-            tls = None
-            if config.certificate:
-                tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-                tls.load_cert_chain(config.certificate, config.key)
-            self.page = await self._serve("--page", config.page, self._page(), tls)
+            asks = self._gate is not None or bool(config.token)
+            application = self._page(None if asks else Names(host, config.names))
+            self.page = await self._serve("--page", config.page, application, config.tls)
 
     async def close(self) -> None:
         for runner in self._runners:
             await runner.cleanup()
 
-    async def _serve(self, option: str, listen: str, application: web.Application, tls: ssl.SSLContext | None) -> str:
+    async def _serve(self, option: str, listen: str, application: web.Application, tls: TlsFiles | None) -> str:
         """Returns where it is served, as the port may be given as 0."""
         host, port = _address(option, listen)
         runner = web.AppRunner(application, access_log=None, keepalive_timeout=30.0, shutdown_timeout=1.0)
         await runner.setup()
         self._runners.append(runner)
+        context = ServerContext.of(tls) if tls is not None else None
         try:
-            await web.TCPSite(runner, host.strip("[]"), port, ssl_context=tls).start()
+            await web.TCPSite(runner, host.strip("[]"), port, ssl_context=context).start()
         except OSError as error:
             raise ListenError(f"cannot serve on {option} {listen}: {error.strerror}; is the port taken?") from None
         return f"{host}:{runner.addresses[0][1]}"
 
-    def _page(self) -> web.Application:
+    def _page(self, names: Names | None) -> web.Application:
         files = {"/": _file("index.html"), **{f"/{name}": _file(name) for name in _FILES}}
         behind = {"/metrics": self._metrics_of_all, "/api/status": self._status, "/api/history": self._history}
         open_to_all = {"/healthz": self._healthz, "/readyz": self._readyz, **files}
-        return _application({**{path: self._with_token(handler) for path, handler in behind.items()}, **open_to_all})
+        checked = {path: self._with_token(handler) for path, handler in behind.items()}
+        return _application({**checked, **open_to_all}, names)
 
     def _with_token(self, handler: _OfCaller) -> _Handler:
         async def checked(request: web.Request) -> web.StreamResponse:
             try:
+                if self._peers is not None:
+                    self._peers.check(host_of(request.remote or ""), "page")
                 caller = self._caller(request.headers.get("Authorization", ""))
             except Refused as error:
                 status = _STATUS[error.code]
@@ -181,8 +194,11 @@ class Web:
         return web.json_response(history_of(self._watch.history, seen.__contains__))
 
 
-def _application(routes: Mapping[str, _Handler]) -> web.Application:
-    application = web.Application(client_max_size=_LARGEST_REQUEST)
+def _application(routes: Mapping[str, _Handler], names: Names | None) -> web.Application:
+    """`names`: by which alone it may be called, where any web site could ask a browser for what is here."""
+    application = web.Application(
+        client_max_size=_LARGEST_REQUEST, middlewares=[names.middleware] if names is not None else []
+    )
 
     async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(_HEADERS)

@@ -67,8 +67,9 @@ class Communicator:
         transport: "udp", "raw" or "scapy"; by default P4REDUCE_TRANSPORT, else "udp".
         interface: network interface toward the switch; by default the routing table decides.
         token: what the controller asks for; by default P4REDUCE_TOKEN.
-        tls: how to trust the controller; by default the authorities in the PEM file that P4REDUCE_TLS_CA names, and
-            where that is not set, the connection is not encrypted.
+        tls: how to trust the controller; by default the authorities in the PEM file that P4REDUCE_TLS_CA names, with
+            the certificate to show in P4REDUCE_TLS_CERT and its key in P4REDUCE_TLS_KEY; where none is set, the
+            connection is not encrypted.
         timeout: seconds, for joining and for each collective; by default 30 minutes, as torch.distributed's. Who is
             waited for is logged as a warning long before, after 30 s.
         switch: the controller's name for the one that this rank is at; by default P4REDUCE_SWITCH, else the first that

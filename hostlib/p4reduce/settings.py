@@ -57,8 +57,10 @@ def switch(value: str | None) -> str:
 
 def tls(value: Tls | None) -> Tls | None:
     """How to trust the controller; None for a connection that is not encrypted."""
-    authorities = os.environ.get("P4REDUCE_TLS_CA")
-    return value if value is not None or not authorities else Tls(ca=authorities)
+    ca, cert, key = (os.environ.get(f"P4REDUCE_TLS_{what}") or None for what in ("CA", "CERT", "KEY"))
+    if (cert is None) != (key is None):
+        raise ValueError("P4REDUCE_TLS_CERT and P4REDUCE_TLS_KEY: both are accepted, or none")
+    return value if value is not None or not (ca or cert) else Tls(ca=ca, cert=cert, key=key)
 
 
 def transport(value: str | None) -> str:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from grpc import ServerCredentials, ssl_server_credentials
+from grpc import ServerCredentials
 
+from p4reduce.control.certificates import CertificateError, TlsFiles, server_credentials
 from p4reduce_targets.bmv2 import Bmv2, TargetFailed, TargetMissing, interfaces
 from p4reduce_targets.p4runtime import Server
 from p4reduce_targets.ports import Port, PortError, check_ports, open_port
@@ -67,8 +68,8 @@ def switch(
         raise typer.BadParameter("only --target sim and native can", param_hint="--tls-cert")
     try:
         check_ports(port, cpu_port)
-        tls = _tls(tls_cert, tls_key, tls_ca)
         _check_address(grpc, insecure=insecure or tls_ca is not None)
+        tls = _tls(tls_cert, tls_key, tls_ca)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     try:
@@ -199,12 +200,9 @@ def _tls(cert: Path | None, key: Path | None, ca: Path | None) -> ServerCredenti
     if cert is None or key is None:
         return None
     try:
-        authorities = ca.read_bytes() if ca is not None else None
-        return ssl_server_credentials(
-            [(key.read_bytes(), cert.read_bytes())], authorities, require_client_auth=ca is not None
-        )
-    except OSError as error:
-        raise ValueError(f"cannot read {error.filename}: {error.strerror}") from None
+        return server_credentials(TlsFiles(cert, key, ca or "", called=("--tls-cert", "--tls-key", "--tls-ca")))
+    except CertificateError as error:
+        raise ValueError(str(error)) from None
 
 
 def _log_to(level: LogLevel, file: Path | None) -> None:

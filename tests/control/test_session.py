@@ -551,7 +551,7 @@ def test_tls(certificate: tuple[Path, Path], tmp_path: Path) -> None:
         controller.script.assign()
         with Session(controller.address, tls=Tls(ca, server_name="controller.test")) as session:
             assert session.join("job", 1, 2).job == 3
-        with pytest.raises(JoinError, match=f"cannot read the TLS authorities {tmp_path}/none: No such file"):
+        with pytest.raises(JoinError, match=f"TLS to the controller: cannot read {tmp_path}/none: No such file"):
             Session(controller.address, tls=Tls(tmp_path / "none")).join("job", 0, 1)
     finally:
         controller.stop()

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from p4reduce.control.client import Assigned, Session
+from p4reduce.control.client import Assigned, Session, Tls
 from p4reduce.control.messages import Counted, Ready
 from p4reduce.protocol.constants import NO_KEY, Op
 from p4reduce_controller.frames import Aggregation
@@ -50,11 +50,12 @@ class Rank(threading.Thread):
         timeout: float = 10.0,
         token: str | None = None,
         host: str = "",
+        tls: Tls | None = None,
     ) -> None:
         """host: whose stream it can share."""
         super().__init__(daemon=True)
         self.counted: list[Counted] = []
-        self.session = Session(address, token=token, on_abort=self._on_abort, on_counted=self.counted.append)
+        self.session = Session(address, token=token, tls=tls, on_abort=self._on_abort, on_counted=self.counted.append)
         self.assigned: Assigned | None = None
         self.error: Exception | None = None
         self.aborted_at = 0.0

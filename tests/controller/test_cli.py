@@ -107,7 +107,7 @@ def test_no_controller_is_one_line() -> None:
         (["--drop-rate", "2"], "0 to 1 is accepted"),
         (["--config", "/nowhere/x.toml"], "cannot read /nowhere/x.toml: No such file"),
         (["--token-file", "/nowhere/token"], "cannot read /nowhere/token"),
-        (["--tls-cert", "/nowhere/cert"], "cannot read /nowhere/cert"),
+        (["--tls-cert", "/nowhere/cert", "--tls-key", "/nowhere/key"], "cannot read /nowhere/cert"),
         (["--state", "/nowhere/state"], "--state /nowhere/state: cannot open /nowhere/state.lock: No such file"),
         (["--pipeline", "/nowhere"], "there is no /nowhere/p4info.txtpb"),
         (["--switch", "127.0.0.1:1", "--switch-timeout", "0.3"], "no switch after 0.3 s: switch at 127.0.0.1:1"),

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from p4reduce_controller.etcd.lease import Lease, holder
-from p4reduce_controller.etcd.settings import credentials, parse_store
+from p4reduce_controller.etcd.settings import parse_store, way
 from p4reduce_controller.etcd.state import EtcdState
 from p4reduce_controller.job import Job
 from p4reduce_controller.schema import SettingsError
@@ -223,16 +223,13 @@ class TestSettings:
             parse_store(text)
 
     def test_other_hosts_are_reached_by_tls(self) -> None:
-        def nothing(_: str) -> bytes:
-            return b""
-
-        assert credentials(["127.0.0.1:1"], "", "", "", nothing, insecure=False) is None
-        assert credentials(["10.0.0.1:1"], "", "", "", nothing, insecure=True) is None
+        assert way(["127.0.0.1:1"], "", "", "", insecure=False) is None
+        assert way(["10.0.0.1:1"], "", "", "", insecure=True) is None
         with pytest.raises(SettingsError, match="give --store-ca, or --store-insecure"):
-            credentials(["127.0.0.1:1", "10.0.0.1:1"], "", "", "", nothing, insecure=False)
+            way(["127.0.0.1:1", "10.0.0.1:1"], "", "", "", insecure=False)
         for cert, key in (("c", ""), ("", "k"), ("c", "k")):
             with pytest.raises(SettingsError, match="--store-cert"):
-                credentials(["127.0.0.1:1"], "", cert, key, nothing, insecure=False)
+                way(["127.0.0.1:1"], cert, key, "", insecure=False)
 
     @pytest.mark.parametrize(
         ("settings", "said"),

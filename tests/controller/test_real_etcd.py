@@ -16,7 +16,7 @@ import pytest
 
 from p4reduce_controller.etcd.client import Etcd, EtcdError, EtcdUnavailable
 from p4reduce_controller.etcd.lease import Lease, holder
-from p4reduce_controller.etcd.settings import credentials
+from p4reduce_controller.etcd.settings import way
 from tests.certificates import self_signed
 from tests.etcd import Members
 
@@ -80,8 +80,7 @@ def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
     with closing(Members(tmp_path, options=options, scheme="https")) as members:
 
         async def asked(ca: str, cert: str, key: str, within: float) -> None:
-            how = credentials(members.addresses, ca, cert, key, lambda path: Path(path).read_bytes(), insecure=False)
-            etcd = Etcd(members.addresses, how)
+            etcd = Etcd(members.addresses, way(members.addresses, cert, key, ca, insecure=False))
             try:
                 await etcd.range(KEY, within=within)
             finally:

@@ -14,6 +14,7 @@ from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.settings import EXAMPLE, SCHEMA, Settings, load
 from p4reduce_controller.switch_config import Route
+from tests.certificates import self_signed
 
 
 def test_defaults_are_one_udp_port_on_loopback() -> None:
@@ -154,7 +155,7 @@ def test_what_a_file_may_have_an_option_may_say() -> None:
     """But for [[switches]], in the words of the file unless a setting has others."""
     assert {key for key, one in SCHEMA.items() if not one.help} == {"switches"}
     renamed = {key: one.option for key, one in SCHEMA.items() if one.option != "--" + key.replace("_", "-")}
-    assert renamed == {"hosts": "--host", "routes": "--route"}
+    assert renamed == {"hosts": "--host", "routes": "--route", "page_names": "--page-name"}
 
 
 @pytest.mark.parametrize(
@@ -193,12 +194,15 @@ def test_switches_on_this_host_are_reached_in_the_clear(target: str) -> None:
 
 
 @pytest.mark.parametrize("switches", [{"switch": "10.0.0.9:9559"}, {"switches": [{"switch": "leaf.example:9559"}]}])
-def test_switches_on_other_hosts_are_reached_by_tls_or_if_somebody_says_so(switches: dict[str, Any]) -> None:
+def test_switches_on_other_hosts_are_reached_by_tls_or_if_somebody_says_so(
+    switches: dict[str, Any], tmp_path: Path
+) -> None:
     said = r"--switch (10.0.0.9|leaf.example):9559 is on another host, .* give --switch-ca, or --switch-insecure"
     with pytest.raises(SettingsError, match=said):
         load(None, switches).switch_tls()
     assert load(None, switches | {"switch_insecure": True}).switch_tls() is None
-    assert load(None, switches | {"switch_ca": __file__}).switch_tls() is not None
+    certificate, _ = self_signed(tmp_path, "switch")
+    assert load(None, switches | {"switch_ca": str(certificate)}).switch_tls() is not None
 
 
 @pytest.mark.parametrize(
@@ -207,6 +211,7 @@ def test_switches_on_other_hosts_are_reached_by_tls_or_if_somebody_says_so(switc
         ({"switch_cert": __file__}, "--switch-cert and --switch-key: both are accepted, or none"),
         ({"switch_ca": __file__, "switch_key": __file__}, "--switch-cert and --switch-key: both are accepted, or none"),
         ({"switch_cert": __file__, "switch_key": __file__}, "--switch-cert is accepted with --switch-ca"),
+        ({"switch_ca": __file__}, "--switch-ca .*test_settings.py: no certificate"),
         ({"switch_ca": "/none"}, "cannot read /none: No such file or directory"),
     ],
 )

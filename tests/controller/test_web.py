@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.certificates import TlsFiles
 from p4reduce_controller.listening import ListenError
 from p4reduce_controller.metrics import Metrics
 from p4reduce_controller.watch import Watch
@@ -163,7 +164,7 @@ def test_a_port_that_is_taken_is_named(running: Running, site: Site) -> None:
 
 def test_the_page_over_tls(running: Running, tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path, "controller", "IP:127.0.0.1")
-    site = Site(running, page="127.0.0.1:0", certificate=str(certificate), key=str(key))
+    site = Site(running, page="127.0.0.1:0", tls=TlsFiles(certificate, key))
     running.loop.run(site.web.start())
     try:
         context = ssl.create_default_context(cafile=str(certificate))

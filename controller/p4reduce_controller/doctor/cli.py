@@ -19,23 +19,30 @@ from rich.text import Text
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, explain, open_channel
 from p4reduce.errors import JoinError
 from p4reduce_controller.aggregator import Layout
 from p4reduce_controller.cli import AsJson, Controller, TlsCa, TokenFile
 from p4reduce_controller.doctor import host, job, switches
 from p4reduce_controller.doctor.finding import Finding
+from p4reduce_controller.own_certificate import shows_certificate, tls_of
+from p4reduce_controller.schema import SettingsError
+from p4reduce_controller.tls_settings import tls_files
 
 _TIMEOUT = 10.0
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red", "skipped": "dim"}
 
 
+@shows_certificate
 def doctor(
     switch: Annotated[str, typer.Option(help="The switch that this host is at, where it has to be named.")] = "",
     device_id: Annotated[int, typer.Option(help="P4Runtime device of the switches.")] = 1,
     mtu: Annotated[int, typer.Option(help="As the controller has it; by default what fits its program.")] = 0,
     pipeline: Annotated[Path | None, typer.Option(help="As the controller has it.")] = None,
     switch_ca: Annotated[Path | None, typer.Option(help="Authorities by which switches are known, as PEM.")] = None,
+    switch_cert: Annotated[Path | None, typer.Option(help="PEM file with the certificate to show to switches.")] = None,
+    switch_key: Annotated[Path | None, typer.Option(help="PEM file with its key.")] = None,
     join: Annotated[bool, typer.Option(help="Try a job of one rank from here.")] = True,
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
@@ -52,12 +59,12 @@ def doctor(
     findings = []
     try:
         token = token_file.read_text().strip() if token_file is not None else os.environ.get("P4REDUCE_TOKEN")
-        ca = switch_ca.read_bytes() if switch_ca is not None else None
-    except OSError as error:
+        files = tls_files("switch", *(str(one or "") for one in (switch_cert, switch_key, switch_ca)))
+        tls = tls_of(tls_ca)
+    except (OSError, SettingsError, JoinError) as error:
         typer.echo(f"p4reduce: {error}", err=True)
         raise typer.Exit(1) from None
-    tls = Tls(tls_ca) if tls_ca is not None else None
-    for finding in _look(controller, token, tls, switch, device_id, mtu, pipeline, ca, join=join):
+    for finding in _look(controller, token, tls, switch, device_id, mtu, pipeline, files, join=join):
         findings.append(finding)
         colour = _COLOURS[finding.verdict]
         table.add_row(finding.subject, f"[{colour}]{finding.verdict}[/]", Text(finding.found), Text(finding.advice))
@@ -79,7 +86,7 @@ def _look(
     device_id: int,
     mtu: int,
     pipeline: Path | None,
-    ca: bytes | None,
+    files: TlsFiles | None,
     *,
     join: bool,
 ) -> Iterator[Finding]:
@@ -97,7 +104,7 @@ def _look(
     cookie = _cookie(pipeline, mtu, status)
     for switch in status.switches:
         yield switches.in_hand(switch)
-        yield from switches.p4runtime(switch.address, switch.name, device_id, cookie, ca)
+        yield from switches.p4runtime(switch.address, switch.name, device_id, cookie, files)
     for switch in status.switches:
         needed = Layout(switch.lanes, switch.block_size, switch.slots).mtu
         yield from host.way(switch.ip, switch.udp_port, needed, switch.name)

@@ -9,6 +9,7 @@ import grpc
 from finsy.proto import p4r, p4r_grpc
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.certificates import TlsFiles, channel_credentials
 from p4reduce.control.channel import code_of, details
 from p4reduce_controller.doctor.finding import Finding
 
@@ -30,13 +31,13 @@ def in_hand(switch: pb.Switch) -> Finding:
     return Finding(subject, "ok", f"{switch.state}, {switch.slots_used} of {switch.slots} slots in use")
 
 
-def p4runtime(address: str, name: str, device_id: int, cookie: int | None, ca: bytes | None) -> Iterator[Finding]:
+def p4runtime(address: str, name: str, device_id: int, cookie: int | None, tls: TlsFiles | None) -> Iterator[Finding]:
     """Its server, asked from here. `cookie`: of the program that it should run, if that is known."""
     subject = f"P4Runtime of {name}"
     options = [("grpc.enable_http_proxy", 0)]
     channel = (
-        grpc.secure_channel(address, grpc.ssl_channel_credentials(ca), options)
-        if ca is not None
+        grpc.secure_channel(address, channel_credentials(tls.current()), options)
+        if tls is not None
         else grpc.insecure_channel(address, options)
     )
     with channel:
@@ -47,7 +48,7 @@ def p4runtime(address: str, name: str, device_id: int, cookie: int | None, ca: b
                 p4r.GetForwardingPipelineConfigRequest(device_id=device_id, response_type=only), timeout=_TIMEOUT
             )
         except grpc.RpcError as error:
-            yield _refused(error, subject, address, ca is not None)
+            yield _refused(error, subject, address, tls is not None)
             return
     yield Finding(subject, "ok", f"{address} answers")
     there = reply.config.cookie.cookie

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
+from p4reduce.control.certificates import TlsFiles, channel_credentials
 from p4reduce.control.channel import is_tls_trouble
 from p4reduce_controller.etcd import rpc_pb2 as rpc
 from p4reduce_controller.tasks import Interrupted, apart
@@ -23,6 +24,7 @@ _PAUSE = 0.05
 _OPTIONS = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # or a new channel would have an old one's connection
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.max_receive_message_length", -1),  # of a store that the operator chose
@@ -55,18 +57,20 @@ class NoSuchLease(EtcdUnavailable):
 class Etcd:
     """A cluster, by the addresses of its members. Make it, and close it, on one event loop."""
 
-    def __init__(self, members: Sequence[str], credentials: grpc.ChannelCredentials | None = None) -> None:
-        """`members`: HOST:PORT of each. Does not connect yet."""
+    def __init__(self, members: Sequence[str], tls: TlsFiles | None = None) -> None:
+        """`members`: HOST:PORT of each. `tls`: how they are reached, else in the clear. Does not connect yet."""
         self.members = tuple(members)
-        self._credentials = credentials
-        self._channels = [self._channel(member) for member in self.members]
+        self._tls = tls
+        self._pem = tls.current() if tls is not None else None
+        self._channels = self._opened()
+        self._closing: set[asyncio.Future[Any]] = set()
         self._preferred = 0
 
     def __str__(self) -> str:
         return f"etcd at {', '.join(self.members)}"
 
     async def close(self) -> None:
-        await asyncio.gather(*[channel.close() for channel in self._channels])
+        await asyncio.gather(*self._closing, *[channel.close() for channel in self._channels])
 
     async def range(self, key: str, end: str = "", *, within: float = PATIENCE) -> rpc.RangeResponse:
         """The key, or all keys from it up to `end`, as all members agree on them."""
@@ -125,6 +129,7 @@ class Etcd:
 
     async def _try_each(self, ask: Callable[[grpc.aio.Channel], Any], method: str, within: float) -> Any:
         """One member after the other, beginning with the one that answered last."""
+        self._read_again()
         deadline = time.monotonic() + within
         troubles: dict[str, str] = {}
         while True:
@@ -149,13 +154,26 @@ class Etcd:
     def _explain(self, troubles: dict[str, str]) -> str:
         said = "; ".join(f"{member}: {text}" for member, text in troubles.items())
         advice = ""
-        if self._credentials is not None and any("TSI_" in one or is_tls_trouble(one) for one in troubles.values()):
+        if self._tls is not None and any("TSI_" in one or is_tls_trouble(one) for one in troubles.values()):
             advice = "; check that etcd uses TLS, its name, --store-ca, and whether it wants --store-cert"
-        elif self._credentials is None and any("reset" in one or "losed" in one for one in troubles.values()):
+        elif self._tls is None and any("reset" in one or "losed" in one for one in troubles.values()):
             advice = "; if etcd uses TLS, give --store-ca"
         return f"etcd does not answer ({said}){advice}"
 
-    def _channel(self, member: str) -> grpc.aio.Channel:
-        if self._credentials is None:
-            return grpc.aio.insecure_channel(member, _OPTIONS)
-        return grpc.aio.secure_channel(member, self._credentials, _OPTIONS)
+    def _read_again(self) -> None:
+        """Where certificates have changed, what is asked from now on goes over new connections."""
+        pem = self._tls.current() if self._tls is not None else None
+        if pem is None or self._pem is None or pem.version == self._pem.version:
+            return
+        for channel in self._channels:
+            closing = asyncio.ensure_future(channel.close(grace=2 * ATTEMPT))  # what was asked is answered
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        self._pem = pem
+        self._channels = self._opened()
+
+    def _opened(self) -> list[grpc.aio.Channel]:
+        if self._pem is None:
+            return [grpc.aio.insecure_channel(member, _OPTIONS) for member in self.members]
+        how = channel_credentials(self._pem)
+        return [grpc.aio.secure_channel(member, how, _OPTIONS) for member in self.members]

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import grpc
-
+from p4reduce.control.certificates import TlsFiles
 from p4reduce_controller.listening import is_loopback
 from p4reduce_controller.schema import SettingsError
+from p4reduce_controller.tls_settings import calling_files
 
 SCHEME = "etcd://"
 PREFIX = "/p4reduce"
@@ -32,21 +30,14 @@ def parse_store(text: str) -> tuple[list[str], str]:
     return members, f"/{prefix.strip('/')}" if prefix.strip("/") else PREFIX
 
 
-def credentials(
-    members: list[str], ca: str, cert: str, key: str, read: Callable[[str], bytes], *, insecure: bool
-) -> grpc.ChannelCredentials | None:
-    """None is in the clear. `ca`, `cert`, `key`: PEM files, or "". Raises SettingsError."""
-    if bool(cert) != bool(key):
-        raise SettingsError("--store-cert and --store-key: both are accepted, or none")
-    if ca:
-        pair = (read(key), read(cert)) if cert else (None, None)
-        return grpc.ssl_channel_credentials(read(ca), *pair)
-    if cert:
-        raise SettingsError("--store-cert is accepted with --store-ca, by which etcd is known")
-    for member in members:
+def way(members: list[str], cert: str, key: str, ca: str, *, insecure: bool) -> TlsFiles | None:
+    """How the members are reached; None is in the clear. `cert`, `key`, `ca`: PEM files, or "". Raises
+    SettingsError."""
+    tls = calling_files("store", cert, key, ca, "etcd is")
+    for member in members if tls is None else ():
         if not (insecure or is_loopback(member.rpartition(":")[0])):
             raise SettingsError(
                 f"--store {member} is on another host, and whoever is on the way there without TLS can read and change "
                 "the jobs' secrets; give --store-ca, or --store-insecure if the network is trusted"
             )
-    return None
+    return tls

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 
+from p4reduce.control.certificates import CertificateError, Pem, TlsFiles, channel_credentials
 from p4reduce.errors import JoinError
 
 DEFAULT_CONTROLLER = "127.0.0.1:7700"
@@ -20,11 +21,22 @@ _STANDSTILL = 300.0  # seconds that the other side's process may be stopped
 class Tls:
     """`ca` is a PEM file with the authorities to trust; without it, those that gRPC ships.
 
-    `server_name` is the name that the certificate must be for, when it is not the address's host.
+    `server_name` is the name that the certificate must be for, when it is not the address's host. `cert` and `key` are
+    PEM files with the certificate to show, where the controller asks for one.
     """
 
     ca: str | Path | None = None
     server_name: str | None = None
+    cert: str | Path | None = None
+    key: str | Path | None = None
+
+    def files(self) -> TlsFiles:
+        """Raises JoinError where they cannot be used."""
+        names = ("the TLS certificate", "its key", "the TLS authorities")
+        try:
+            return TlsFiles(self.cert or "", self.key or "", self.ca or "", called=names)
+        except CertificateError as error:
+            raise JoinError(f"TLS to the controller: {error}") from None
 
 
 def keepalive(lease: float) -> list[tuple[str, int]]:
@@ -42,8 +54,9 @@ def keepalive(lease: float) -> list[tuple[str, int]]:
     ]
 
 
-def open_channel(address: str, tls: Tls | None, lease: float = LEASE) -> grpc.Channel:
-    """Connects later, when it is used. Raises JoinError when the authorities cannot be read."""
+def open_channel(address: str, tls: Tls | None, lease: float = LEASE, pem: Pem | None = None) -> grpc.Channel:
+    """Connects later, when it is used. `pem`: what stands in the files of `tls`, where that is known. Raises JoinError
+    when they cannot be used."""
     options: list[tuple[str, int | str]] = [
         ("grpc.enable_retries", 0),
         ("grpc.enable_http_proxy", 0),  # a site's web proxy is not on the way to its controller
@@ -54,13 +67,9 @@ def open_channel(address: str, tls: Tls | None, lease: float = LEASE) -> grpc.Ch
     ]
     if tls is None:
         return grpc.insecure_channel(address, options)
-    try:
-        ca = Path(tls.ca).read_bytes() if tls.ca is not None else None
-    except OSError as error:
-        raise JoinError(f"cannot read the TLS authorities {tls.ca}: {error.strerror}") from None
     if tls.server_name is not None:
         options.append(("grpc.ssl_target_name_override", tls.server_name))
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(ca), options)
+    return grpc.secure_channel(address, channel_credentials(pem or tls.files().current()), options)
 
 
 def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
@@ -77,6 +86,8 @@ def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
         return f"{where}TLS failed ({text}); check that the controller uses TLS, its authorities and its name"
     if tls is None and code is grpc.StatusCode.UNAVAILABLE and ("reset" in text or "losed" in text):
         return f"{where}{text}; if the controller uses TLS, use it here too"
+    if tls is not None and tls.cert is None and code is grpc.StatusCode.UNAVAILABLE and "losed" in text:
+        return f"{where}{text}; if the controller wants a certificate, show one (--tls-cert, P4REDUCE_TLS_CERT)"
     if code is grpc.StatusCode.UNAVAILABLE:
         return f"{where}unreachable ({text}); check the address and the network"
     if code is grpc.StatusCode.UNIMPLEMENTED:

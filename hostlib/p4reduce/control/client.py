@@ -19,6 +19,7 @@ from collections.abc import Callable
 import grpc
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.channel import DEFAULT_CONTROLLER, LEASE, Tls, code_of, details, explain, may_come, open_channel
 from p4reduce.control.line import Line
 from p4reduce.control.messages import (
@@ -42,6 +43,7 @@ LEAVE_TIMEOUT = 60.0  # more than the controller waits for the other ranks
 _ANSWER_TIMEOUT = 30.0  # for what the controller answers by itself, at once
 _ANSWER_TIMEOUT_OF_SEVERAL = 5.0  # as one of several may stand still, and another serve then
 _RETRY = 0.2
+_LOOK = 1.0  # seconds between looks at certificates, while a rank waits for a controller
 _MOST_UNSENT = 4  # beyond which reports are left out
 _REMIND_LEAVING = 5.0  # after which who is awaited is told
 
@@ -85,7 +87,8 @@ class Session:
         self._news = threading.Condition()
         self._line: Line | None = None  # to the controller that serves, as far as is known
         self._asking: dict[str, Line] = {}  # by address, those by which this rank would come back
-        self._channels: dict[str, grpc.Channel] = {}
+        self._tls_files: TlsFiles | None = None  # once they were needed
+        self._channels: dict[str, tuple[grpc.Channel, int]] = {}  # and the version of these
         self._refusals: dict[str, str] = {}  # by address, for good
         # Guarded by _news, as is what is above.
         self._assigned: Assigned | None = None
@@ -312,14 +315,26 @@ class Session:
                 self._asking[line.address] = line
             else:
                 self._line, self._ended, self._broken, self._waiting = line, False, None, None
-            if line.address not in self._channels:
-                self._channels[line.address] = open_channel(line.address, self._tls, self._lease)
-            line.begin(self._channels[line.address], self._token, self._heard, self._line_ended, patient=asks)
+            line.begin(self._channel(line.address), self._token, self._heard, self._line_ended, patient=asks)
+
+    def _channel(self, address: str) -> grpc.Channel:
+        """One that knows the latest certificates. The line there before has ended, or there was none."""
+        if self._tls is not None and self._tls_files is None:
+            self._tls_files = self._tls.files()
+        pem = self._tls_files.current() if self._tls_files is not None else None
+        version = pem.version if pem is not None else 0
+        old = self._channels.get(address)
+        if old is not None and old[1] == version:
+            return old[0]
+        if old is not None:
+            old[0].close()
+        self._channels[address] = open_channel(address, self._tls, self._lease, pem), version
+        return self._channels[address][0]
 
     def _shut(self) -> None:
         with self._news:
             lines = [*([self._line] if self._line else []), *self._asking.values()]
-            channels = list(self._channels.values())
+            channels = [channel for channel, _ in self._channels.values()]
             self._line = None
             self._asking, self._channels = {}, {}
         for line in lines:
@@ -422,6 +437,17 @@ class Session:
                 return
         self._ask_to_return(line.address)
 
+    def _renew(self) -> None:
+        """Those that wait for a controller with certificates of before ask again, with those of now."""
+        if self._tls_files is None:
+            return
+        version = self._tls_files.current().version
+        with self._news:
+            known = {address: of for address, (_, of) in self._channels.items()}
+            old = [line for address, line in self._asking.items() if known.get(address, version) != version]
+        for line in old:
+            line.cancel()
+
     def _return(self, line: Line, trouble: str, returns: int) -> None:
         """After the stream broke: until a controller lets us in again or refuses to, or time is up."""
         assigned = self._assigned
@@ -435,8 +461,16 @@ class Session:
             for address in dict.fromkeys([line.address, *self.addresses]):
                 if address not in self._asking:
                     self._ask_to_return(address)
+        deadline = time.monotonic() + limit
+        in_time = False
+        while not in_time:
+            with self._news:
+                left = deadline - time.monotonic()
+                in_time = self._news.wait_for(settled, max(0.0, min(left, _LOOK)))
+            if left <= 0:
+                break
+            self._renew()
         with self._news:
-            in_time = self._news.wait_for(settled, limit)
             if self._returns > returns or self._over():
                 return
         if self._refusals:
@@ -467,6 +501,7 @@ class Session:
                 if self._news.wait_for(lambda: self._leaving or self._over(), self._report_interval()):
                     return
             self._report_once()
+            self._renew()
 
     def _report_once(self) -> None:
         """Unless nobody asks for it or listens."""

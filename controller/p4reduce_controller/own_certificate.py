@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The certificate that a command shows to a controller which demands one."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from p4reduce.control.channel import Tls
+from p4reduce.errors import JoinError
+
+_OPTIONS = {
+    "P4REDUCE_TLS_CERT": ("tls_cert", "PEM file with the certificate to show, where the controller asks for one."),
+    "P4REDUCE_TLS_KEY": ("tls_key", "PEM file with its key."),
+}
+
+
+def shows_certificate(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, with the options --tls-cert and --tls-key, which are for `tls_of` below."""
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        for variable, (name, _) in _OPTIONS.items():
+            if (file := given.pop(name)) is not None:
+                os.environ[variable] = str(file)
+        command(**given)
+
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    added = [_parameter(variable, name, help) for variable, (name, help) in _OPTIONS.items()]
+    every = [new for one in own for new in ([one, *added] if one.name == "tls_ca" else [one])]
+    called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in every]
+    )
+    called.__annotations__ = {one.name: one.annotation for one in every}
+    return called
+
+
+def tls_of(ca: Path | None) -> Tls | None:
+    """With the certificate that options or the environment name; None is in the clear. Raises JoinError."""
+    cert, key = (os.environ.get(variable) or None for variable in _OPTIONS)
+    if (cert is None) != (key is None):
+        raise JoinError("--tls-cert and --tls-key (P4REDUCE_TLS_CERT, P4REDUCE_TLS_KEY): both are accepted, or none")
+    return Tls(ca, cert=cert, key=key) if ca is not None or cert is not None else None
+
+
+def _parameter(variable: str, name: str, help: str) -> inspect.Parameter:
+    option = typer.Option(f"--{name.replace('_', '-')}", help=help, envvar=variable)
+    kind = Annotated[Path | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Web sites whose names point to this host cannot read what is served here without a token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from p4reduce_controller.names import Names
+
+from .conftest import Running
+from .test_web import BEARER, TOKEN, Site
+
+EVERYTHING = ("/", "/page.js", "/api/status", "/api/history", "/metrics", "/healthz")
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "127.0.0.1:7702", "localhost", "LocalHost.:80", "[::1]", "[::1]:9", "10.0.0.7:1", "fabric.lab"],
+)
+def test_addresses_and_names_that_are_given(host: str) -> None:
+    assert Names("127.0.0.1", ["Fabric.lab"]).knows(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("", ":80", "evil.example", "evil.example:7702", "127.0.0.1.evil.example", "localhost.evil.example", "::1"),
+        *("[127.0.0.1]", "127.0.0.1:x", "2130706433", "0x7f.1", "fabric.lab.evil", "[::1", "127.0.0.1:7702:80"),
+    ],
+)
+def test_what_else_a_site_may_be_called(host: str) -> None:
+    assert not Names("127.0.0.1", ["fabric.lab"]).knows(host)
+
+
+def sites(running: Running, **config: Any) -> Iterator[Site]:
+    site = Site(running, page="127.0.0.1:0", metrics="127.0.0.1:0", **config)
+    running.loop.run(site.web.start())
+    site.look()
+    yield site
+    running.loop.run(site.web.close())
+
+
+@pytest.fixture
+def bare(running: Running) -> Iterator[Site]:
+    yield from sites(running, names=["fabric.lab"])
+
+
+@pytest.fixture
+def guarded(running: Running) -> Iterator[Site]:
+    yield from sites(running, token=TOKEN)
+
+
+@pytest.mark.parametrize("path", EVERYTHING)
+def test_without_a_token_the_name_has_to_be_known(bare: Site, path: str) -> None:
+    assert bare.get(path)[0] == 200
+    assert bare.get(path, {"Host": "fabric.lab:7702"})[0] == 200
+    code, _, body = bare.get(path, {"Host": "evil.example"})
+    assert code == 421
+    assert b"--page-name" in body
+    assert b"p4reduce_" not in body
+
+
+def test_metrics_of_this_host_alone_have_names_too(bare: Site) -> None:
+    assert bare.get("/metrics", at=bare.web.metrics)[0] == 200
+    assert bare.get("/metrics", {"Host": "evil.example"}, at=bare.web.metrics)[0] == 421
+
+
+def test_metrics_for_other_hosts_are_called_as_these_like(running: Running) -> None:
+    site = Site(running, metrics="0.0.0.0:0")
+    running.loop.run(site.web.start())
+    here = site.web.metrics.replace("0.0.0.0", "127.0.0.1")
+    assert site.get("/healthz", {"Host": "controller.cluster"}, at=here)[0] == 200
+    running.loop.run(site.web.close())
+
+
+@pytest.mark.parametrize("path", ["/api/status", "/metrics"])
+def test_with_a_token_any_name_will_do(guarded: Site, path: str) -> None:
+    assert guarded.get(path, {"Host": "fabric.example", **BEARER})[0] == 200

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast tenants and hosts may go, and that none slows others."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from prometheus_client import generate_latest
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce_controller.limits import Bucket, Rates
+from p4reduce_controller.listening import ServiceConfig
+from p4reduce_controller.pace import MOST_KNOWN, UNIT, Pace
+from p4reduce_controller.peers import host_of
+from p4reduce_controller.sizes import LARGEST_REQUEST, MOST_READ
+
+from .conftest import Loop, Running
+from .ranks import ready, wait_until
+from .test_gate import USERS, House, refused, refused_or_none
+from .test_web import Site
+
+EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_what_is_owed_is_waited_for_once_by_each() -> None:
+    bucket = Bucket(10, 0.0)
+    assert [bucket.owe(1, 0.0) for _ in range(100)] == [0.0] * 100
+    assert [bucket.owe(1, 0.0) for _ in range(3)] == pytest.approx([0.1, 0.2, 0.3])
+    assert bucket.owe(5, 0.3) == pytest.approx(0.5)
+    assert bucket.take(0.3) > 0.5
+    assert bucket.owe(1, 100.0) == 0.0
+
+
+def test_a_long_message_counts_as_several() -> None:
+    now = 0.0
+    pace = Pace(lambda: now)
+    assert pace.due("a", 1.0, 10 * UNIT - 1) == 0.0
+    assert pace.due("a", 1.0, 3 * UNIT) == pytest.approx(4.0)
+    assert pace.due("b", 1.0, 3 * UNIT) == 0.0
+
+
+def test_whoever_comes_is_not_remembered_for_ever() -> None:
+    pace = Pace(lambda: 0.0)
+    for number in range(3 * MOST_KNOWN):
+        pace.wait(f"10.{number}", "call", 1.0)
+        pace.wait("often", "call", 0.01)
+    assert len(pace._buckets) == MOST_KNOWN
+    assert pace.wait("often", "call", 0.01) > 0
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [
+        ("ipv4:10.0.0.9:51934", "10.0.0.9"),
+        ("ipv6:%5B2001:db8::7%5D:51934", "2001:db8::/64"),
+        ("ipv6:[2001:db8::8]:1", "2001:db8::/64"),
+        ("ipv6:%5B::1%5D:51934", "::1"),
+        ("unix:", "unix:"),
+        ("10.0.0.9", "10.0.0.9"),
+        ("2001:db8::9", "2001:db8::/64"),
+        ("", ""),
+    ],
+)
+def test_whose_a_connection_is(peer: str, host: str) -> None:
+    assert host_of(peer) == host
+
+
+@pytest.fixture
+def narrow(loop: Loop) -> Iterator[Running]:
+    """Where hosts may do little."""
+    running = Running(loop, ServiceConfig("127.0.0.1:0", rates=Rates(joins=0.01, calls=0.01, messages=1.0)))
+    yield running
+    running.close()
+
+
+def limited(running: Running) -> dict[tuple[str, str], int]:
+    return dict(running.loop.call(lambda: running.service.pace.limited))
+
+
+def test_without_users_hosts_are_limited(narrow: Running) -> None:
+    with grpc.insecure_channel(narrow.address) as channel:
+        stub = rpc.JobsStub(channel)
+        codes = [refused_or_none(lambda: stub.Status(pb.StatusRequest(), timeout=30)) for _ in range(6)]
+        assert codes == [None, *[EXHAUSTED] * 5]
+        code, said = refused(lambda: stub.Status(pb.StatusRequest(), timeout=10))
+        assert (code, said[:50]) == (EXHAUSTED, "127.0.0.1 asks more than 0.01 times a second; agai")
+    ranks = [narrow.rank(0, 1, job=str(number), slots=1) for number in range(6)]
+    errors = [str(rank.outcome()) for rank in ranks]
+    assert sum("127.0.0.1 begins ranks more than 0.01 times a second" in error for error in errors) == 5
+    assert (limited(narrow)["", "call"], limited(narrow)["", "join"]) == (6, 5)
+    assert b'p4reduce_limited_total{tenant="",what="call"}' in generate_latest(narrow.service.telemetry.registry)
+
+
+def test_a_host_has_so_many_ranks_at_a_time(loop: Loop) -> None:
+    running = Running(loop, ServiceConfig("127.0.0.1:0", rates=Rates(ranks=3)))
+    ranks = [running.rank(rank, 9, slots=1) for rank in range(5)]
+    wait_until(lambda: sum(rank.error is not None for rank in ranks) == 2, "refusals")
+    assert {str(rank.error).partition(": ")[2] for rank in ranks if rank.error} == {
+        "127.0.0.1 has 3 ranks connected, and may have no more"
+    }
+    assert limited(running)["", "rank"] == 2
+    running.close()
+
+
+def test_messages_of_all_ranks_of_a_host_wait_together(loop: Loop) -> None:
+    running = Running(loop, ServiceConfig("127.0.0.1:0", rates=Rates(messages=1.0)))
+    handled = 0
+    unanswered = running.jobs.unanswered
+
+    def count(session: object, half: int) -> None:
+        nonlocal handled
+        handled += 1
+        unanswered(session, half)  # type: ignore[arg-type]
+
+    running.jobs.unanswered = count  # type: ignore[method-assign]
+    began = time.monotonic()
+    ranks = [running.rank(rank, 3, slots=1) for rank in range(3)]
+    ready(ranks)
+    for rank in ranks:
+        for _ in range(100):
+            rank.session.ask(0)
+    wait_until(lambda: handled >= 7 and limited(running)["", "message"], "messages")
+    time.sleep(0.5)
+    assert handled <= 10 + (time.monotonic() - began)
+    running.close()
+
+
+def test_the_page_is_limited_too(narrow: Running) -> None:
+    site = Site(narrow, page="127.0.0.1:0")
+    site.web._peers = narrow.service.peers
+    narrow.loop.run(site.web.start())
+    site.look()
+    assert [site.get("/api/status")[0] for _ in range(3)] == [200, 429, 429]
+    narrow.loop.run(site.web.close())
+
+
+@pytest.mark.parametrize("users", [False, True])
+def test_what_is_too_large_is_refused_and_counted(running: Running, loop: Loop, tmp_path: Path, users: bool) -> None:
+    house = House(loop, tmp_path) if users else running
+    token = (("authorization", "Bearer b"),) if users else ()
+    tenant = "bob" if users else ""
+    with grpc.insecure_channel(house.address) as channel:
+        stub = rpc.JobsStub(channel)
+        for size in (LARGEST_REQUEST + 1, 2 * MOST_READ):  # the second is refused by gRPC itself
+            large = pb.AbortJobRequest(job="x" * size)
+            code, said = refused(lambda large=large: stub.AbortJob(large, timeout=10, metadata=token))  # type: ignore[misc]
+            assert (code, str(size)[:3] in said) == (EXHAUSTED, True)
+        first = pb.ClientMessage(join=pb.Join(job="x" * LARGEST_REQUEST))
+        [answer] = stub.Session(iter([first]), timeout=10, metadata=token)
+        assert "bytes, and up to 16384 are accepted" in answer.abort.message
+    assert limited(house)[tenant, "size"] == 2
+    if users:
+        house.close()
+
+
+FLOOD = """
+import sys, time, threading
+import grpc
+from p4reduce.control import jobs_pb2 as pb, jobs_pb2_grpc as rpc
+address, token, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+metadata = (("authorization", "Bearer " + token),)
+options = [("grpc.use_local_subchannel_pool", 1)]
+end = time.monotonic() + seconds
+asked = 0
+
+def flood(kind):
+    global asked
+    with grpc.insecure_channel(address, options) as channel:
+        stub = rpc.JobsStub(channel)
+        waiting = set()
+        while time.monotonic() < end:
+            if len(waiting) < 300:
+                asked += 1
+                number = asked
+                waiting.add(number)
+                if kind == "status":
+                    one = stub.Status.future(pb.StatusRequest(), metadata=metadata, timeout=30)
+                else:
+                    join = pb.ClientMessage(join=pb.Join(job="j%d" % number, rank=0, world_size=2, slots=1))
+                    one = stub.Session(iter([join]), metadata=metadata, timeout=30)
+                if not one.add_callback(lambda number=number: waiting.discard(number)):
+                    waiting.discard(number)
+            else:
+                time.sleep(0.001)
+
+print("on", flush=True)
+threads = [threading.Thread(target=flood, args=(kind,), daemon=True) for kind in ("status", "status", "join", "join")]
+for thread in threads: thread.start()
+for thread in threads: thread.join(seconds + 5)
+print(asked, flush=True)
+import os
+os._exit(0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.serial
+def test_a_flood_of_one_tenant_does_not_slow_another(loop: Loop, tmp_path: Path) -> None:
+    users = USERS.replace("ranks = 5", "ranks = 50\njoins_per_s = 5")
+    house = House(loop, tmp_path, users, slots=64)
+
+    def took(what: int) -> float:
+        began = time.monotonic()
+        ready([house.rank(rank, 2, token="b", job=f"quick{what}", slots=1) for rank in range(2)])
+        house.status("b")
+        return time.monotonic() - began
+
+    quiet = statistics.median([took(number) for number in range(5)])
+    with subprocess.Popen(
+        [sys.executable, "-c", FLOOD, house.address, "a", "4"], stdout=subprocess.PIPE, text=True
+    ) as flood:
+        assert flood.stdout is not None
+        flood.stdout.readline()
+        time.sleep(0.5)
+        flooded = statistics.median([took(number) for number in range(5, 12)])
+        asked = int(flood.stdout.read())
+    print(json.dumps({"quiet_s": quiet, "flooded_s": flooded, "asked": asked}))
+    assert asked > 500
+    counted = limited(house)
+    assert counted["alice", "call"] > 50
+    assert counted["alice", "join"] > 0
+    assert flooded < 1.0 + 3 * quiet
+    house.close()

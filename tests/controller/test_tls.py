@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certificates that are demanded, shown, and replaced while they are in use."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import logging
+import os
+import shutil
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import grpc
+import pytest
+from finsy.proto import p4r, p4r_grpc
+from typer.testing import CliRunner
+
+from p4reduce.commands.cli import app
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.certificates import CertificateError, TlsFiles
+from p4reduce.control.channel import Tls, open_channel
+from p4reduce.control.client import Session
+from p4reduce.errors import JoinError
+from p4reduce_controller.etcd.client import Etcd, EtcdError
+from p4reduce_controller.listening import ServiceConfig
+from p4reduce_controller.run import running as whole
+from p4reduce_controller.schema import SettingsError
+from p4reduce_controller.settings import load
+from tests.certificates import self_signed
+from tests.etcd import Members
+
+from .conftest import Loop, Running
+from .ranks import ready
+from .test_switch_tls import switch
+from .test_web import Site
+
+HERE = "IP:127.0.0.1"
+
+
+class Pair:
+    """A certificate and its key at fixed places, which become those of somebody else."""
+
+    def __init__(self, folder: Path, *names: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self.made = {name: self_signed(folder, name, HERE) for name in names}
+        self.cert, self.key = folder / "cert.pem", folder / "key.pem"
+        self.become(names[0])
+
+    def become(self, name: str) -> None:
+        for source, place in zip(self.made[name], (self.cert, self.key), strict=True):
+            shutil.copy(source, place.with_suffix(".new"))
+            os.replace(place.with_suffix(".new"), place)
+
+    def of(self, name: str) -> Path:
+        return self.made[name][0]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    return Pair(tmp_path, "old", "new", "stranger")
+
+
+@pytest.fixture
+def house(loop: Loop, pair: Pair) -> Iterator[Running]:
+    house = Running(loop, ServiceConfig(listen="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key)))
+    yield house
+    house.close()
+
+
+def status(address: str, tls: Tls | None) -> pb.StatusReply:
+    with open_channel(address, tls) as channel:
+        reply: pb.StatusReply = rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=10)
+        return reply
+
+
+def refused(address: str, tls: Tls | None) -> bool:
+    with pytest.raises(grpc.RpcError) as error:
+        status(address, tls)
+    assert isinstance(error.value, grpc.Call)
+    return error.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_new_certificate_is_for_new_connections_and_sessions_live_on(house: Running, pair: Pair) -> None:
+    old, new = Tls(pair.of("old")), Tls(pair.of("new"))
+    rank = house.rank(0, 1, tls=old)
+    ready([rank])
+    assert refused(house.address, new)
+    pair.become("new")
+    assert refused(house.address, old)
+    [job] = status(house.address, new).jobs
+    assert job.name == "job"
+    rank.session.leave()  # over the connection that it began with, as it would not believe another
+    assert rank.session.aborted is None
+
+
+def test_a_rank_comes_back_with_the_certificates_of_then(loop: Loop, pair: Pair, tmp_path: Path) -> None:
+    config = ServiceConfig(listen="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key, pair.cert))
+    house = Running(loop, config, rejoin_time=60.0, state=tmp_path / "state")
+    rank = house.rank(0, 1, tls=Tls(pair.cert, cert=pair.cert, key=pair.key))
+    ready([rank])
+    house.crash()
+    pair.become("new")
+    house.start_again(60.0)
+    rank.session.leave()
+    assert rank.session.aborted is None
+    house.close()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda pair: pair.cert.write_text("-----BEGIN CERTIFICATE-----\nrubbish"), "cert.pem"),
+        (lambda pair: pair.cert.unlink(), "cannot read .*cert.pem: No such file"),
+        (lambda pair: shutil.copy(pair.of("new"), pair.cert), "key values mismatch"),
+        (lambda pair: pair.key.write_text(""), "key.pem"),
+    ],
+)
+def test_a_file_that_is_wrong_is_logged_once_and_what_was_there_stays(
+    house: Running, pair: Pair, spoil: Callable[[Pair], object], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = Tls(pair.of("old"))
+    with caplog.at_level(logging.ERROR):
+        spoil(pair)
+        for _ in range(3):
+            status(house.address, old)
+        errors = [record.getMessage() for record in caplog.records]
+    assert len(errors) == 1
+    with pytest.raises(CertificateError, match=said):
+        raise CertificateError(errors[0])
+    assert "what was read before stays in use" in errors[0]
+    assert "PRIVATE" not in errors[0]
+    pair.become("new")
+    status(house.address, Tls(pair.of("new")))
+
+
+def test_a_key_with_a_password_is_refused_and_none_is_asked_for(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path, "locked", HERE)
+    shut = tmp_path / "shut.pem"
+    command = ["openssl", "ec", "-aes128", "-passout", "pass:secret", "-in", str(key), "-out", str(shut)]
+    subprocess.run(command, check=True, capture_output=True)
+    with pytest.raises(CertificateError, match="needs a password"):
+        TlsFiles(certificate, shut)
+
+
+def test_callers_need_a_certificate_and_it_may_be_taken_from_them(loop: Loop, pair: Pair, tmp_path: Path) -> None:
+    mine = pair.made["stranger"]
+    trusted = tmp_path / "trusted.pem"
+    shutil.copy(mine[0], trusted)
+    house = Running(loop, ServiceConfig(listen="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key, trusted)))
+    shows = Tls(pair.cert, cert=mine[0], key=mine[1])
+    assert status(house.address, shows).switches
+    assert refused(house.address, Tls(pair.cert))
+    assert refused(house.address, Tls(pair.cert, cert=pair.cert, key=pair.key))
+    with pytest.raises(JoinError, match="if the controller wants a certificate, show one"):
+        Session(house.address, tls=Tls(pair.cert), connect_timeout=1).join("job", 0, 1)
+    shutil.copy(pair.of("new"), trusted)
+    assert refused(house.address, shows)
+    house.close()
+
+
+def test_commands_show_a_certificate_by_option_or_environment(
+    loop: Loop, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = Running(loop, ServiceConfig(listen="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key, pair.cert)))
+    for name in ("CA", "CERT", "KEY"):
+        monkeypatch.setenv(f"P4REDUCE_TLS_{name}", "")
+    common = ["--controller", house.address, "--tls-ca", str(pair.cert)]
+    own = ["--tls-cert", str(pair.cert), "--tls-key", str(pair.key)]
+    for command in (["status", "--json"], ["jobs", "list", "--json"], ["switches", "list"]):
+        answer = CliRunner().invoke(app, [*command, *common, *own])
+        assert answer.exit_code == 0, answer.output
+        monkeypatch.setenv("P4REDUCE_TLS_CERT", "")
+        monkeypatch.setenv("P4REDUCE_TLS_KEY", "")
+    half = CliRunner().invoke(app, ["status", *common, "--tls-cert", str(pair.cert)])
+    assert half.exit_code == 1
+    assert "both are accepted, or none" in half.output
+    monkeypatch.setenv("P4REDUCE_TLS_CERT", str(pair.cert))
+    monkeypatch.setenv("P4REDUCE_TLS_KEY", str(pair.key))
+    assert CliRunner().invoke(app, ["status", *common]).exit_code == 0
+    house.close()
+
+
+def get(address: str, path: str, ca: Path, own: tuple[Path, Path] | None = None) -> int:
+    context = ssl.create_default_context(cafile=str(ca))
+    if own is not None:
+        context.load_cert_chain(*own)
+    connection = http.client.HTTPSConnection(address, timeout=10, context=context)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+    finally:
+        connection.close()
+
+
+def test_the_page_and_metrics_demand_certificates_and_follow_the_files(running: Running, pair: Pair) -> None:
+    mine = pair.made["stranger"]
+    trusted = pair.cert.with_name("trusted.pem")
+    shutil.copy(mine[0], trusted)
+    tls = TlsFiles(pair.cert, pair.key, trusted)
+    site = Site(running, page="127.0.0.1:0", metrics="127.0.0.1:0", tls=tls, metrics_tls=True)
+    running.loop.run(site.web.start())
+    site.look()
+    for address, path in ((site.web.page, "/api/status"), (site.web.metrics, "/metrics")):
+        context = ssl.create_default_context(cafile=str(pair.cert))
+        context.load_cert_chain(*mine)
+        kept = http.client.HTTPSConnection(address, timeout=10, context=context)
+        kept.request("GET", path)
+        answer = kept.getresponse()
+        assert (answer.status, answer.read() != b"") == (200, True)
+        with pytest.raises((ssl.SSLError, OSError)):
+            get(address, path, pair.cert)
+        pair.become("new")
+        with pytest.raises(ssl.SSLCertVerificationError):
+            get(address, path, pair.of("old"), mine)
+        assert get(address, path, pair.of("new"), mine) == 200
+        kept.request("GET", path)  # over the same connection
+        assert kept.getresponse().status == 200
+        kept.close()
+        pair.become("old")
+    shutil.copy(pair.of("new"), trusted)
+    with pytest.raises((ssl.SSLError, OSError)):
+        get(site.web.page, "/healthz", pair.cert, mine)
+    assert get(site.web.page, "/healthz", pair.cert, pair.made["new"]) == 200
+    running.loop.run(site.web.close())
+
+
+def test_metrics_are_in_the_clear_unless_they_are_to_be_served_over_tls(running: Running, pair: Pair) -> None:
+    site = Site(running, metrics="127.0.0.1:0", tls=TlsFiles(pair.cert, pair.key, pair.cert))
+    running.loop.run(site.web.start())
+    assert site.get("/healthz", at=site.web.metrics)[0] == 200
+    running.loop.run(site.web.close())
+
+
+def capabilities(address: str, ca: Path, own: tuple[Path, Path]) -> None:
+    """Asks a switch something. Raises grpc.RpcError."""
+    how = grpc.ssl_channel_credentials(ca.read_bytes(), own[1].read_bytes(), own[0].read_bytes())
+    with grpc.secure_channel(address, how, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        p4r_grpc.P4RuntimeStub(channel).Capabilities(p4r.CapabilitiesRequest(), timeout=10)
+
+
+def test_a_switch_follows_its_files_while_its_controller_stays(pair: Pair, tmp_path: Path) -> None:
+    """And a controller shows a switch that comes back what its own files say then."""
+    mine = Pair(tmp_path / "mine", "first", "second")
+    both = tmp_path / "controllers.pem"
+    both.write_bytes(b"".join(mine.of(name).read_bytes() for name in ("first", "second")))
+    trusts = tmp_path / "switches.pem"
+    trusts.write_bytes(b"".join(pair.of(name).read_bytes() for name in ("old", "new")))
+    options = ["--tls-cert", str(pair.cert), "--tls-key", str(pair.key), "--tls-ca", str(both)]
+    with switch(*options) as address:
+        given = {"switch_ca": str(trusts), "switch_cert": str(mine.cert), "switch_key": str(mine.key)}
+
+        async def work() -> None:
+            settings = load(None, {"switch": [address], "listen": "127.0.0.1:0", **given})
+            async with whole(settings, 30.0) as service:
+                capabilities(address, pair.of("old"), mine.made["first"])
+                pair.become("new")
+                with pytest.raises(grpc.RpcError):
+                    capabilities(address, pair.of("old"), mine.made["first"])
+                capabilities(address, pair.of("new"), mine.made["first"])
+                assert (await service.status()).switches[0].state == "ready"
+                # Only the controller's second certificate is let in from now on, and its connection is cut.
+                both.write_bytes(mine.of("second").read_bytes())
+                mine.become("second")
+                [aggregator] = service.fabric.switches.values()
+                await aggregator._link.close()  # type: ignore[attr-defined]
+                await asyncio.sleep(0.2)
+                await asyncio.wait_for(aggregator.wait_connected(), 20.0)
+
+        asyncio.run(work())
+
+
+def test_etcd_is_shown_the_certificate_of_then(pair: Pair, tmp_path: Path) -> None:
+    mine = Pair(tmp_path / "mine", "first", "second")
+    options = ["--cert-file", str(pair.cert), "--key-file", str(pair.key)]
+    options += ["--client-cert-auth", "--trusted-ca-file", str(mine.of("first"))]
+    with closing(Members(tmp_path, options=options, scheme="https")) as members:
+
+        async def work() -> None:
+            etcd = Etcd(members.addresses, TlsFiles(mine.cert, mine.key, pair.of("old")))
+            await etcd.range("/key", within=30.0)
+            mine.become("second")  # which etcd does not trust, so that it can be told apart
+            with pytest.raises(EtcdError, match="--store-cert"):
+                await etcd.range("/key", within=1.0)
+            mine.become("first")
+            await etcd.range("/key", within=5.0)
+            await etcd.close()
+
+        asyncio.run(work())
+
+
+def test_what_does_not_go_together(pair: Pair) -> None:
+    for options, said in (
+        ({"tls_ca": str(pair.cert)}, "--tls-ca is accepted with --tls-cert"),
+        ({"metrics_tls": True}, "--metrics-tls is accepted with --tls-cert"),
+        ({"tls_cert": str(pair.cert)}, "--tls-cert and --tls-key: both are accepted, or none"),
+    ):
+        with pytest.raises(SettingsError, match=said):
+            load(None, options).serving_tls()

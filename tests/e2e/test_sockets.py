@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SECURITY.md lists every socket by which somebody can be reached; whatever else is open is found here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import sockets
+from tests.sockets import Open
+
+from .stack import Stack
+
+Row = tuple[str, str, str]
+SECURITY = Path(__file__).parents[2] / "SECURITY.md"
+RANK = """
+import sys
+import numpy as np
+from p4reduce import Communicator
+with Communicator(job="sockets", transport=sys.argv[1], interface=sys.argv[2] or None, timeout=60) as communicator:
+    communicator.allreduce(np.ones(1000, np.float32))
+    print("{}", flush=True)
+    sys.stdin.read()
+"""
+
+
+def rows() -> dict[Row, list[str]]:
+    """The table's: whose, which kind, and its option or where it is; and what is said of it."""
+    text = SECURITY.read_text().partition("## What listens where")[2].partition("\n## ")[0]
+    found = {}
+    for line in text.splitlines():
+        if line.startswith("| `"):
+            whose, kind, where, *said = [cell.strip() for cell in line.strip("|").split("|")]
+            option = re.match(r"`([^`]+)`", where)
+            assert option is not None, line
+            found[whose.strip("`"), kind, option[1]] = said
+    return found
+
+
+def test_the_table_says_of_each_who_may_reach_it_and_what_protects_it() -> None:
+    assert len(rows()) >= 10
+    assert all(len(said) == 2 and all(said) for said in rows().values())
+
+
+def named(whose: str, seen: set[Open], places: dict[str, str]) -> set[Row]:
+    """`places`: where the process says that it is, by option. What is nowhere among them is called what it is."""
+    options = {place: option for option, place in places.items()}
+    return {(whose, one.kind, options.get(one.at, f"unknown: {one}")) for one in seen}
+
+
+@contextmanager
+def process(*command: str, prefix: tuple[str, ...] = (), **environment: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [*prefix, sys.executable, *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    ) as one:
+        try:
+            yield one
+        finally:
+            one.kill()
+
+
+def said_by(one: subprocess.Popen[str]) -> dict[str, Any]:
+    """When it is ready."""
+    assert one.stdout is not None
+    said: dict[str, Any] = json.loads(one.stdout.readline())
+    return said
+
+
+def of_switch(pid: int, said: dict[str, Any]) -> set[Row]:
+    places = {"--grpc": said["grpc"].removeprefix("unix:")}
+    for number, place in said["ports"].items():
+        places["--port N=udp:ADDRESS:PORT"] = place.removeprefix("udp:")
+        assert number == "1"
+    return named("p4reduce switch", sockets.of_process(pid), places)
+
+
+@pytest.mark.parametrize("target", ["sim", "native"])
+def test_what_is_open_is_in_the_table(target: str, tmp_path: Path) -> None:
+    found: set[Row] = set()
+    options = ["--page", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--state", str(tmp_path / "state")]
+    with Stack(target, ["1=udp:127.0.0.1:0"], options=options) as stack:
+        [switch] = stack.switches
+        found |= of_switch(switch.process.pid, stack._ready[0])
+        places = {f"--{name}": stack.served[name] for name in ("listen", "page", "metrics")}
+        found |= named("p4reduce controller", sockets.of_process(stack.controller_process.process.pid), places)
+        environment = {"P4REDUCE_CONTROLLER": stack.controller, "WORLD_SIZE": "2"}
+        with (
+            process("-c", RANK, "udp", "", RANK="0", P4REDUCE_LOCAL="off", **environment) as first,
+            process("-c", RANK, "udp", "", RANK="1", P4REDUCE_LOCAL="off", **environment) as second,
+        ):
+            for rank in (first, second):
+                said_by(rank)
+                seen = sockets.of_process(rank.pid)
+                assert {one.to for one in seen if one.kind == "UDP"} == {stack.addresses[0]}
+                found |= named("a rank", seen, {"connected": next(one.at for one in seen if one.kind == "UDP")})
+    with process(*f"-m p4reduce switch --target {target} --json --port 1=udp:127.0.0.1:0".split(),
+                 "--grpc", f"unix:{tmp_path / 'grpc'}") as one:  # fmt: skip
+        found |= of_switch(one.pid, said_by(one))
+    expected = {
+        ("p4reduce controller", "TCP", "--listen"),
+        ("p4reduce controller", "TCP", "--page"),
+        ("p4reduce controller", "TCP", "--metrics"),
+        ("p4reduce switch", "TCP", "--grpc"),
+        ("p4reduce switch", "Unix", "--grpc"),
+        ("p4reduce switch", "UDP", "--port N=udp:ADDRESS:PORT"),
+        ("a rank", "UDP", "connected"),
+    }
+    assert found == expected
+    assert expected <= rows().keys()
+
+
+def test_nothing_listens_beyond_this_host_unless_it_is_told_to() -> None:
+    """As the commands start without options of where."""
+    from p4reduce_controller.settings import load
+
+    settings = load(None, {})
+    assert settings.listen.startswith("127.0.0.1:")
+    assert settings.page == settings.metrics == ""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("target", ["sim", "native", pytest.param("bmv2", marks=pytest.mark.bmv2)])
+def test_a_switch_on_interfaces(target: str) -> None:
+    if target == "bmv2" and shutil.which("simple_switch_grpc") is None:
+        pytest.skip("needs simple_switch_grpc")
+    own_network = ("unshare", "--net", sys.executable, "-c", OWN_NETWORK)
+    command = f"-m p4reduce switch --target {target} --grpc 127.0.0.1:0 --json --port 1=eth:port1".split()
+    with process(*command, prefix=own_network) as one:
+        said = said_by(one)
+        seen = sockets.of_process(one.pid)
+    found = named("p4reduce switch", {one for one in seen if one.kind == "TCP"}, {"--grpc": said["grpc"]})
+    found |= {("p4reduce switch", one.kind, "--port N=eth:INTERFACE") for one in seen if one.kind == "packet"}
+    rest = {one for one in seen if one.kind not in ("TCP", "packet")}
+    thrift = {row for row in found if row[2].startswith("unknown")}
+    expected = {("p4reduce switch", "TCP", "--grpc"), ("p4reduce switch", "packet", "--port N=eth:INTERFACE")}
+    if target == "bmv2":
+        assert all("0.0.0.0:" in row[2] or "[::]:" in row[2] for row in thrift)
+        assert len(thrift) <= 1
+        expected.add(("p4reduce switch", "TCP", "Thrift"))
+        found = found - thrift | {("p4reduce switch", "TCP", "Thrift")}
+        rest = {one for one in rest if one.kind != "Unix"}
+    assert not rest
+    assert found == expected
+    assert expected <= rows().keys()
+
+
+OWN_NETWORK = """
+import os, subprocess, sys
+for words in ("link set lo up", "link add port1 type veth peer name other", "link set port1 up"):
+    subprocess.run(["ip", *words.split()], check=True)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
