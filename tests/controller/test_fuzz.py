@@ -30,6 +30,7 @@ def broken(*_: object) -> None:
     raise ZeroDivisionError("a bug")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("where", "method"), [(Jobs, "leave"), (Jobs, "heard"), (CpuChannel, "on_packet")])
 def test_an_error_that_nobody_expects_is_found(monkeypatch: pytest.MonkeyPatch, where: type, method: str) -> None:
     monkeypatch.setattr(where, method, broken)
@@ -37,6 +38,7 @@ def test_an_error_that_nobody_expects_is_found(monkeypatch: pytest.MonkeyPatch, 
         fuzz(1, 30.0)
 
 
+@pytest.mark.slow
 def test_slots_that_are_not_given_back_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SlotPool, "give_back", lambda *_: None)
     monkeypatch.setattr("tests.controller.fuzz.SETTLE_S", 3.0)

@@ -88,7 +88,7 @@ def of_switch(pid: int, said: dict[str, Any]) -> set[Row]:
     return named("p4reduce switch", sockets.of_process(pid), places)
 
 
-@pytest.mark.parametrize("target", ["sim", "native"])
+@pytest.mark.parametrize("target", [pytest.param("sim", marks=pytest.mark.slow), "native"])
 def test_what_is_open_is_in_the_table(target: str, tmp_path: Path) -> None:
     found: set[Row] = set()
     options = ["--page", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--state", str(tmp_path / "state")]
@@ -132,6 +132,7 @@ def test_nothing_listens_beyond_this_host_unless_it_is_told_to() -> None:
     assert settings.page == settings.metrics == ""
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.parametrize("target", ["sim", "native", pytest.param("bmv2", marks=pytest.mark.bmv2)])
 def test_a_switch_on_interfaces(target: str) -> None:
