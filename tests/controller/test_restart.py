@@ -108,7 +108,8 @@ def test_jobs_are_as_they_were(running: Running, file: Path) -> None:
     leave(running, two)
     assert jobs_in(file) == []
     again = ready([running.rank(0, 1, job="four")])[0]
-    assert (again.job, again.generation) == (1, (one[0].assigned.generation + 1) % 65536)  # type: ignore[union-attr]
+    assert again.job == 1
+    assert again.generation != one[0].assigned.generation  # type: ignore[union-attr]
 
 
 def test_a_controller_may_die_again_and_again(running: Running) -> None:

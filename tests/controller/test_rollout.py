@@ -167,6 +167,9 @@ class Context:
         self._said: asyncio.Queue[pb.ClientMessage] = asyncio.Queue()
         self._said.put_nowait(pb.ClientMessage(join=pb.Join(job="job", rank=rank, world_size=2, slots=4)))
 
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
     async def read(self) -> pb.ClientMessage:
         await asyncio.sleep(0)
         return await self._said.get()
