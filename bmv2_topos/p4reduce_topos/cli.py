@@ -28,7 +28,9 @@ from p4reduce_topos.model import Topology
 from p4reduce_topos.topologies.catalogue import ACCEPTED, TOPOLOGIES
 
 if TYPE_CHECKING:
+    from p4reduce_topos.emulation.network import Network
     from p4reduce_topos.experiments.measuring import Measured
+    from p4reduce_topos.experiments.series import Experiment
 
 T = TypeVar("T")
 
@@ -74,11 +76,18 @@ def run(
     fault: Annotated[str, typer.Option(help="What goes wrong meanwhile, or `list`.")] = "",
     cli: Annotated[bool, typer.Option("--cli", help="Mininet's prompt, in place of a measurement.")] = False,
     pcap: Annotated[Path | None, typer.Option(help="A folder for a capture of every switch port.")] = None,
+    pipeline: Annotated[
+        Path | None, typer.Option(help="A folder with your own P4 program, as p4src/compile.py -o DIR writes it.")
+    ] = None,
+    program: Annotated[
+        str, typer.Option("--exec", help="A script with its arguments, at every worker, in place of a measurement.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Set up a network, and reduce on it: every sum is held against the exact one.
 
-    With --fault the ranks come out of it as they must: with right sums, or an error that says what happened.
+    With --fault the ranks come out of it as they must: with right sums, or an error that says what happened. With
+    --exec a training script runs at every worker, with RANK, WORLD_SIZE, P4REDUCE_CONTROLLER and so on set for it.
     """
     if fault == "list":
         from p4reduce_topos.faults.catalogue import FAULTS
@@ -89,6 +98,7 @@ def run(
 
     def inputs() -> Topology:
         _check(target, system, overlap, fault)
+        _check_own(pipeline, program, fault)
         return build(name, workers, edge, core, shape)
 
     def work(console: Console, topology: Topology) -> None:
@@ -96,15 +106,19 @@ def run(
         from p4reduce_topos.experiments.measuring import measure
 
         if fault:
-            _suffer(console, topology, target, fault, pcap, as_json=as_json)
+            _suffer(console, topology, target, fault, pcap, pipeline, as_json=as_json)
             return
         case = Case(workers, grid.elements(numel, "float32"), "float32", density, overlap, "block")
         setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=1, timeout=timeout, mtu=mtu)
         options = ["--drop-rate", str(drop_rate)] if drop_rate else []
         with (
             console.status(f"{name}: starting") as status,
-            Network(topology, target, controller_options=options, pcap=pcap, mtu=mtu) as network,
+            Network(topology, target, controller_options=options, pcap=pcap, mtu=mtu, pipeline=pipeline) as network,
         ):
+            if program:
+                status.stop()
+                _run_own(console, network, program, as_json=as_json)
+                return
             if cli:
                 console.print(f"[bold]{name}[/]: workers {', '.join(topology.workers)}; leave the prompt with Ctrl-D")
                 status.stop()
@@ -127,10 +141,21 @@ def experiment(
     target: Target = "native",
     repeat: Annotated[int, typer.Option(min=1, help="Reductions at each point.")] = 5,
     out: Annotated[Path, typer.Option(help="The folder for the figures (JSON) and the plot.")] = Path("out/topo"),
+    values: Annotated[
+        str, typer.Option(help="Of what varies, with commas between; else those that `list` shows.")
+    ] = "",
+    systems: Annotated[str, typer.Option(help="Some of p4reduce, gloo, gloo-sparse, server.")] = "",
+    workers: Annotated[str, typer.Option(help="How many, at every point.")] = "",
+    numel: Annotated[str, typer.Option(help="Elements, or a size such as 4MiB, at every point.")] = "",
+    density: Annotated[str, typer.Option(help="Share of blocks that are not zero, at every point.")] = "",
+    slots: Annotated[str, typer.Option(help="Packets under way, at every point.")] = "",
+    rate: Annotated[str, typer.Option(help="Of every link, such as 50mbit, at every point.")] = "",
+    drop_rate: Annotated[str, typer.Option(help="Share of packets that the switch loses, at every point.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Measure time and bytes while one thing changes. Goes on where it stopped: the figures so far are in --out."""
     from p4reduce_topos.experiments import congestion
+    from p4reduce_topos.experiments.choosing import chosen
     from p4reduce_topos.experiments.series import EXPERIMENTS
 
     if name == "list":
@@ -139,17 +164,27 @@ def experiment(
         typer.echo(f"{'congestion':12} {congestion.SUMMARY}")
         return
 
-    def inputs() -> None:
+    fixed = {"workers": workers, "numel": numel, "density": density, "slots": slots, "rate": rate,
+             "drop_rate": drop_rate}  # fmt: skip
+
+    def inputs() -> Experiment | None:
         for option, value, accepted in (
             ("NAME", name, (*EXPERIMENTS, "congestion")),
             ("--target", target, grid.TARGETS),
         ):
             if value not in accepted:
                 raise P4ReduceError(f"{option} {value}: accepted are {', '.join(accepted)}")
+        if name != "congestion":
+            return chosen(EXPERIMENTS[name], values, systems, **fixed)
+        if any((values, systems, *fixed.values())):
+            raise P4ReduceError("congestion is one network, of which nothing can be chosen but --target and --repeat")
+        return None
 
-    def work(console: Console, _: None) -> None:
-        vary = _share if name == "congestion" else _vary
-        rows, wrong = vary(name, target, repeat, out, console)
+    def work(console: Console, known: Experiment | None) -> None:
+        if known is None:
+            rows, wrong = _share(name, target, repeat, out, console)
+        else:
+            rows, wrong = _vary(name, known, target, repeat, out, console)
         if as_json:
             print(json.dumps(rows))
         console.print(f"figures: {out / name}.json, plot: {out / name}.png")
@@ -161,11 +196,11 @@ def experiment(
     _as_command(inputs, work, as_json=as_json)
 
 
-def _vary(name: str, target: str, repeat: int, out: Path, console: Console) -> tuple[list[dict[str, Any]], int]:
+def _vary(name: str, known: Experiment, target: str, repeat: int, out: Path, console: Console
+          ) -> tuple[list[dict[str, Any]], int]:  # fmt: skip
     """The figures of every point, and how many elements were wrong."""
-    from p4reduce_topos.experiments.series import EXPERIMENTS, plot, run
+    from p4reduce_topos.experiments.series import plot, run
 
-    known = EXPERIMENTS[name]
     rows = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
@@ -223,8 +258,37 @@ def _check(target: str, system: str, overlap: str, fault: str) -> None:
             raise P4ReduceError(f"{option} {value}: accepted are {', '.join(filter(None, accepted))}")
 
 
-def _suffer(console: Console, topology: Topology, target: str, fault: str, pcap: Path | None, *, as_json: bool) -> None:
+def _check_own(pipeline: Path | None, program: str, fault: str) -> None:
+    """What is the user's: a P4 program, and what runs at the workers."""
+    from p4reduce_topos.emulation.scripts import command_of
+
+    if pipeline is not None and not pipeline.is_dir():
+        raise P4ReduceError(f"--pipeline {pipeline}: there is no such folder; p4src/compile.py -o {pipeline} makes it")
+    if program:
+        command_of(program)
+    if program and fault:
+        raise P4ReduceError("--exec and --fault: one of them is accepted")
+
+
+def _run_own(console: Console, network: Network, program: str, *, as_json: bool) -> None:
+    from p4reduce_topos.emulation.scripts import command_of, run_at_workers
+
+    def say(host: str, line: str) -> None:
+        print(f"{host} | {line}", file=sys.stderr if as_json else sys.stdout, flush=True)
+
+    statuses = run_at_workers(network, command_of(program), say)
+    if as_json:
+        print(json.dumps({"exec": program, "statuses": statuses}))
+    if bad := {rank: status for rank, status in statuses.items() if status}:
+        told = ", ".join(f"rank {rank} with status {status}" for rank, status in bad.items())
+        raise P4ReduceError(f"{program} ended badly: {told}")
+    console.print(f"{program}: all {len(statuses)} ranks ended well", highlight=False, markup=False)
+
+
+def _suffer(console: Console, topology: Topology, target: str, fault: str, pcap: Path | None, pipeline: Path | None,
+            *, as_json: bool) -> None:  # fmt: skip
     from p4reduce_topos.emulation.network import Network
+    from p4reduce_topos.faults import words
     from p4reduce_topos.faults.catalogue import FAULTS, LEASE_S
     from p4reduce_topos.faults.suffering import prepared, suffer, verdict
 
@@ -232,16 +296,22 @@ def _suffer(console: Console, topology: Topology, target: str, fault: str, pcap:
     lease = ["--lease", str(LEASE_S)]
     with (
         console.status(f"{topology.name}: {known.summary}"),
-        Network(prepared(known, topology), target, controller_options=lease, pcap=pcap) as network,
+        Network(prepared(known, topology), target, controller_options=lease, pcap=pcap, pipeline=pipeline) as network,
     ):
         ends = suffer(network, known)
+    wrong = verdict(known, ends)
+    said = words.conclusion(fault, known, ends, wrong)
     if as_json:
-        print(json.dumps({"fault": fault, "expected": known.outcome, "ranks": ends}))
+        print(
+            json.dumps({"fault": fault, "expected": known.outcome, "ranks": ends, "well": not wrong, "verdict": said})
+        )
     else:
         for rank, end in ends.items():
-            console.print(f"rank {rank}: {end}", highlight=False, markup=False)
-    if wrong := verdict(known, ends):
-        raise P4ReduceError(f"{fault} must end in {known.outcome}, but: {'; '.join(wrong)}")
+            console.print(f"rank {rank}: {words.end(end)}", highlight=False, markup=False)
+    if wrong:
+        raise P4ReduceError(said)
+    if not as_json:
+        console.print(said, highlight=False, markup=False)
 
 
 def _table(topology: Topology, measured: Measured) -> Table:

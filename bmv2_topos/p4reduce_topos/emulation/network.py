@@ -61,10 +61,12 @@ class Network:
         pcap: Path | None = None,
         unchecked: bool = False,
         mtu: int = DEFAULT_MTU,
+        pipeline: Path | None = None,
     ) -> None:
         """target: what runs every switch. pcap: a folder for a capture of every switch port.
 
         unchecked: frames that a link has corrupted arrive all the same. mtu: of all links, and of the program's build.
+        pipeline: a folder with another P4 program, as p4src/compile.py writes it, for every switch.
         """
         check_tools()
         self.topology = topology
@@ -74,6 +76,7 @@ class Network:
         self._pcap = pcap
         self._unchecked = unchecked
         self._mtu = mtu
+        self._program = [] if pipeline is None else ["--pipeline", str(pipeline.absolute())]
         self.family = Family()
         self._files = tempfile.TemporaryDirectory(prefix="p4reduce-topo-")
         self._folder = Path(self._files.name)
@@ -197,7 +200,7 @@ class Network:
         self.controller = self.family.start(
             "controller", "p4reduce", "controller", "--config", str(config), "--listen", control.CONTROLLER,
             "--insecure", "--state", str(self._folder / "controller.state"), "--mtu", str(self._mtu), "--json",
-            *self._controller_options,
+            *self._program, *self._controller_options,
         )  # fmt: skip
         self.controller.first(START_UP_S)
 
@@ -208,7 +211,7 @@ class Network:
             if switch not in self.topology.aggregating:
                 config = self._folder / f"{switch}.toml"
                 config.write_text(forwarding_settings(self.topology, switch, self.grpc(switch)))
-                options = ["--config", str(config), "--listen", "127.0.0.1:0", "--json"]
+                options = ["--config", str(config), "--listen", "127.0.0.1:0", "--json", *self._program]
                 started.append(self.family.start(f"controller of {switch}", "p4reduce", "controller", *options))
         for child in started:
             child.first(START_UP_S)
@@ -274,6 +277,8 @@ class Network:
         return {
             "RANK": str(rank),
             "WORLD_SIZE": str(world_size),
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
             "MASTER_ADDR": topology.ip(topology.workers[0]),
             "MASTER_PORT": "29500",
             "GLOO_SOCKET_IFNAME": topology.interface(host, topology.ports(host)[1]),

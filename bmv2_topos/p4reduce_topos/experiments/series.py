@@ -179,8 +179,9 @@ def plot(path: Path, name: str, experiment: Experiment, measured: Sequence[tuple
     for axis, label in zip(axes, ("ms", "MB that the busiest host sends and receives"), strict=True):
         axis.set(xlabel=experiment.varied, ylabel=label, title=name)
         axis.set_ylim(bottom=0)
-        if max(experiment.values) > 20 * min(value for value in experiment.values if value):
-            axis.set_xscale("symlog", linthresh=min(value for value in experiment.values if value))
+        least = min((value for value in experiment.values if value), default=0)
+        if least and max(experiment.values) > 20 * least:
+            axis.set_xscale("symlog", linthresh=least)
     axes[0].legend()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from p4reduce_topos.emulation.network import Network
+from p4reduce_topos.faults import words
 from p4reduce_topos.faults.catalogue import UNDER_WAY, Fault
 from p4reduce_topos.faults.ranks import Event, Ranks
 from p4reduce_topos.model import Topology
@@ -36,9 +37,9 @@ def suffer(network: Network, fault: Fault) -> dict[int, Event]:
 def verdict(fault: Fault, ends: Mapping[int, Event]) -> list[str]:
     """What is not as it should be: a line for each rank."""
     if fault.outcome == "sums":
-        return [f"rank {rank}: {end}" for rank, end in ends.items() if "right" not in end]
+        return [f"rank {rank}: {words.end(end)}" for rank, end in ends.items() if "right" not in end]
     return [
-        f"rank {rank}: {end}"
+        f"rank {rank}: {words.end(end)}"
         for rank, end in ends.items()
         if end.get("error") != fault.outcome or fault.says not in end.get("message", "")
     ]

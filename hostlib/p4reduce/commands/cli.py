@@ -38,6 +38,7 @@ COMMANDS = {
     "analyze": Command(
         "p4reduce_bench.analyze.cli:analyze", "bench", "Say how sparse recorded gradients are, and what that gains."
     ),
+    "trace": Command("p4reduce.trace.cli:trace", "scapy", "See a job's rounds: who was awaited, what was lost."),
     "exec": Command("p4reduce.commands.launching:app", "", "Join a job, and run a C program in it."),
     "loss": Command("p4reduce_controller.cli:loss", "controller", "Make a switch port lose packets, for experiments."),
 }

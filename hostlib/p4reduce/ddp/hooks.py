@@ -22,6 +22,7 @@ from p4reduce.ddp.sparsifiers import (
 )
 from p4reduce.ddp.states import AllreduceState, Int8State
 from p4reduce.futures import future_of
+from p4reduce.profiles import span
 
 
 def allreduce_hook(state: AllreduceState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -92,13 +93,19 @@ def _average(hook: str, state: AllreduceState, bucket: GradBucket) -> torch.futu
         what = f", with which {given} works" if given and given != hook else ""
         raise TypeError(f"state of {hook} is a {type(state).__name__}{what}: see the hook's docstring for its state")
     buffer = bucket.buffer()
-    handle, afterwards = state.start(bucket)
+    with span(hook):
+        handle, afterwards = state.start(bucket)
     within_backward = _within_backward()
+
+    def wait() -> None:
+        with span(f"{hook} wait"):
+            handle.wait()
+
     if within_backward:
         # DDP turns an exception in a hook's future into a misleading cast error. So such a future always succeeds, and
         # each bucket queues a callback with autograd, which runs before DDP's own: it raises what went wrong.
         engine: Any = torch.autograd.Variable._execution_engine
-        engine.queue_callback(handle.wait)
+        engine.queue_callback(wait)
 
     def settle() -> torch.Tensor:
         if not within_backward or handle.exception() is None:

@@ -34,20 +34,21 @@ from p4reduce.collectives import moves, reductions
 from p4reduce.collectives.plan import Group, Plan, nothing
 from p4reduce.communicator import Communicator
 from p4reduce.continuations import Continuations
+from p4reduce.distributed.by_gloo import ByGloo
 from p4reduce.distributed.options import NAME, Options
 from p4reduce.distributed.premultiplied import by_gloo, multiplied, summing
 from p4reduce.distributed.queue import Queue
 from p4reduce.distributed.seats import Seats, with_own_client
 from p4reduce.distributed.support import alike, as_list, can_move, can_reduce, how, reducing
+from p4reduce.distributed.traffic import Counting, Traffic
 from p4reduce.distributed.work import QueuedWork, SwitchWork, Works, as_backend_error
 from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle
+from p4reduce.profiles import span
 from p4reduce.tensors.dense import WireChoice
 
-_Base: Any = ProcessGroup  # whose overloads say less than what callers pass
 
-
-class SwitchGroup(_Base):  # type: ignore[misc]
+class SwitchGroup(ByGloo):
     """A group of ranks, and its jobs.
 
     The default group joins its job at once, so that a wrong address is told where it is given; another group at its
@@ -63,6 +64,7 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         self._sequence = 0
         self._threads = Continuations(f"p4reduce group {group.group_id}")
         self._queue = Queue(self._threads)
+        self._counting = Counting()
         self._members = Group(self._rank, self._size)
         self._wire = options.wire
         self._store = group.store
@@ -96,6 +98,11 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         if communicator is None:
             raise DistBackendError("the group goes through Gloo: no switch had slots for it")
         return communicator
+
+    def traffic(self) -> Traffic:
+        """How much of this rank's calls the switch has carried so far, and how much Gloo."""
+        sent, received = self._seats.moved()
+        return self._counting.traffic(sent, received)
 
     def _in_turn(self, task: Callable[[], Any]) -> Any:
         """What the task returns, after all that is queued. Signals interrupt the waiting."""
@@ -298,14 +305,18 @@ class SwitchGroup(_Base):  # type: ignore[misc]
         except P4ReduceError as error:
             raise as_backend_error(error) from error
         # Gloo, which refuses what it cannot do only now, comes first.
-        by_gloo = {id(call): call.by_gloo(self._gloo) for call in calls if not call.can}
+        by_gloo = {id(call): self._to_gloo(call, self._gloo) for call in calls if not call.can}
         works = [self._begin(call) if call.can else by_gloo[id(call)] for call in calls]
         return works[0] if len(works) == 1 else Works(works, outputs or [])
+
+    def _to_gloo(self, call: _Call, gloo: Any) -> Any:
+        self._counting.count("gloo", call.name, call.outputs, call.nbytes or None)
+        return call.by_gloo(gloo)
 
     def _begin(self, call: _Call) -> Any:
         """At once where no rank has to be waited for and nothing is queued, else in turn."""
         self._sequence += 1
-        with _recorded(call.name):
+        with span(call.name):
             if self._queue.empty() and self._seats.at_hand(call.nbytes) and (call.rows is None or self._seats.without):
                 return self._carry(call)
             work = QueuedWork(call.name, call.outputs, self._threads)
@@ -328,12 +339,13 @@ class SwitchGroup(_Base):  # type: ignore[misc]
             if self._spare is None:
                 self._store = with_own_client(self._store)
                 self._spare = self._make_gloo("spare gloo/")
-            return call.by_gloo(self._spare)
+            return self._to_gloo(call, self._spare)
+        self._counting.count("switch", call.name, call.outputs, call.nbytes or None)
         try:
             if call.rows is not None:
-                return SwitchWork(call.rows(communicator), call.outputs)
+                return SwitchWork(call.name, call.rows(communicator), call.outputs)
             assert call.plan is not None
-            return SwitchWork(communicator.carry(call.plan, call.limit), call.outputs)
+            return SwitchWork(call.name, communicator.carry(call.plan, call.limit), call.outputs)
         except P4ReduceError as error:
             raise as_backend_error(error) from error
 
@@ -364,14 +376,3 @@ class _Call:
 def _streams(tensors: list[torch.Tensor]) -> list[Any]:
     """Those that are current here, of the tensors' devices."""
     return [torch.cuda.current_stream(device) for device in {each.device for each in tensors if each.is_cuda}]
-
-
-def _recorded(name: str) -> contextlib.AbstractContextManager[object]:
-    """An event of the profiler, if one runs.
-
-    It ends when the work is under way, not with the work: that ends in another thread, for which a profiler that is
-    being stopped does not wait.
-    """
-    if not torch._C._autograd._profiler_enabled():
-        return contextlib.nullcontext()
-    return torch.profiler.record_function(f"{NAME}:{name}")

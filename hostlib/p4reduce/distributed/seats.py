@@ -59,6 +59,7 @@ class Seats:
         self._lock = threading.RLock()  # held for no longer than an assignment takes, also by signals' handlers
         self._communicator: Communicator | None = None
         self._without = False
+        self._moved = (0, 0)
         self._attempt: Attempt | None = None
         self._error: BaseException | None = None
 
@@ -76,6 +77,14 @@ class Seats:
     def without(self) -> bool:
         """Whether no switch had slots, so that the group goes without one."""
         return self._without
+
+    def moved(self) -> tuple[int, int]:
+        """Bytes that this rank has sent to its switches and received from them, in all of the group's jobs."""
+        communicator, (sent, received) = self._communicator, self._moved
+        if communicator is None:
+            return sent, received
+        stats = communicator.stats()
+        return sent + stats.bytes_sent, received + stats.bytes_received
 
     def enter(self, slots: int, timeout: float) -> None:
         """Joins the group's first job, of so many slots, 0 for the controller's default. Raises its error."""
@@ -136,6 +145,8 @@ class Seats:
             return
         except BaseException as error:
             raise self._failed(error) from None
+        stats = before.stats()
+        self._moved = (self._moved[0] + stats.bytes_sent, self._moved[1] + stats.bytes_received)
         departures.depart(before, well=True)
 
     def _sit(self, communicator: Communicator) -> None:

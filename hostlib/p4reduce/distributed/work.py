@@ -20,6 +20,7 @@ from p4reduce.continuations import Continuations
 from p4reduce.errors import JoinError, P4ReduceError
 from p4reduce.futures import future_of
 from p4reduce.handle import Handle
+from p4reduce.profiles import span
 
 NO_TIMEOUT = timedelta(0)
 
@@ -29,8 +30,10 @@ Tensors = list[torch.Tensor]
 class SwitchWork(Work):
     """A collective of the switch under way as a `torch.distributed.Work`."""
 
-    def __init__(self, handle: Handle[Any], outputs: Tensors) -> None:
+    def __init__(self, name: str, handle: Handle[Any], outputs: Tensors) -> None:
+        """name: of the collective, for profiles."""
         super().__init__()
+        self._name = name
         self._handle = handle
         self._outputs = outputs
         self._lock = threading.Lock()
@@ -42,7 +45,8 @@ class SwitchWork(Work):
         Those on a CUDA device may still be on their way there: the current stream waits for them.
         """
         try:
-            self._handle.wait(timeout.total_seconds() if timeout > NO_TIMEOUT else None)
+            with span(f"{self._name} wait"):
+                self._handle.wait(timeout.total_seconds() if timeout > NO_TIMEOUT else None)
         except Exception as error:
             raise as_backend_error(error) from error
         return True

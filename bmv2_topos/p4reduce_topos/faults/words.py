@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a fault ended, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from p4reduce_topos.faults.catalogue import Fault
+from p4reduce_topos.faults.ranks import Event
+
+
+def end(said: Event) -> str:
+    """What a rank said last."""
+    if "right" in said:
+        again = said.get("retransmissions", 0)
+        return f"{said['right']} sums, all right" + (f"; {again} packets were sent again" if again else "")
+    if "wrong" in said:
+        return f"wrong sums: {said['wrong']} elements of call {said.get('call', 0) + 1}"
+    if "error" in said:
+        return f"{said['error']}: {said.get('message', '')}"
+    return "it ended without a word" if not said else f"it has not ended: {said}"
+
+
+def outcome(fault: Fault) -> str:
+    """What the fault must end in."""
+    if fault.outcome == "sums":
+        return "right sums at every rank"
+    return f"{fault.outcome} at every rank that is left" + (f", which says {fault.says!r}" if fault.says else "")
+
+
+def conclusion(name: str, fault: Fault, ends: Mapping[int, Event], wrong: Sequence[str]) -> str:
+    """The verdict, as one sentence or several."""
+    if not wrong:
+        return f"{name}: it ended as it must, in {outcome(fault)} ({len(ends)})."
+    return f"{name}: it must end in {outcome(fault)}, but: {'; '.join(wrong)}."

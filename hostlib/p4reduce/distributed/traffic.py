@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much of a process group's collectives the switch has carried, and how much Gloo."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+
+@dataclass
+class Carried:
+    """calls, and the bytes of this rank's tensors in them: not those on the wire, which leave out zeros."""
+
+    calls: int = 0
+    bytes: int = 0
+
+    def add(self, nbytes: int) -> None:
+        self.calls += 1
+        self.bytes += nbytes
+
+    def __str__(self) -> str:
+        return f"{self.calls:,} calls of {self.bytes / 1e6:,.3f} MB"
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a rank has called in a group since it was made, by what it was: "all_reduce of float32".
+
+    sent, received: bytes of UDP payloads between this rank and its switches, of the jobs that the group has now.
+    """
+
+    switch: dict[str, Carried] = field(default_factory=dict)
+    gloo: dict[str, Carried] = field(default_factory=dict)
+    sent: int = 0
+    received: int = 0
+
+    def total(self, way: str) -> Carried:
+        """Of "switch" or "gloo"."""
+        each = {"switch": self.switch, "gloo": self.gloo}[way].values()
+        return Carried(sum(one.calls for one in each), sum(one.bytes for one in each))
+
+    def __str__(self) -> str:
+        """A line for each."""
+        lines = [
+            f"switch: {self.total('switch')}; on the wire {self.sent / 1e6:,.3f} MB sent, "
+            f"{self.received / 1e6:,.3f} MB received",
+            *(f"  {what}: {one}" for what, one in sorted(self.switch.items())),
+            f"Gloo: {self.total('gloo')}",
+            *(f"  {what}: {one}" for what, one in sorted(self.gloo.items())),
+        ]
+        return "\n".join(lines)
+
+
+class Counting:
+    """Counts, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ways: dict[str, dict[str, Carried]] = {"switch": {}, "gloo": {}}
+
+    def count(self, way: str, name: str, tensors: Any, nbytes: int | None = None) -> None:
+        """tensors: a list, which may be one of lists. nbytes: of all together, by default what they say themselves."""
+        given = _flat(tensors)
+        what = f"{name} of {str(given[0].dtype).removeprefix('torch.')}" if given else name
+        size = sum(map(_nbytes, given)) if nbytes is None else nbytes
+        with self._lock:
+            self._ways[way].setdefault(what, Carried()).add(size)
+
+    def traffic(self, sent: int, received: int) -> Traffic:
+        with self._lock:
+            copies = {
+                way: {what: Carried(one.calls, one.bytes) for what, one in each.items()}
+                for way, each in self._ways.items()
+            }
+        return Traffic(copies["switch"], copies["gloo"], sent, received)
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    if tensor.is_sparse:
+        return int(tensor._values().nbytes + tensor._indices().nbytes)
+    return int(tensor.nbytes)
+
+
+def _flat(tensors: Any) -> list[torch.Tensor]:
+    return [one for each in tensors for one in (each if isinstance(each, (list, tuple)) else [each])]

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `p4reduce trace`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from p4reduce.control.channel import DEFAULT_CONTROLLER
+from p4reduce.errors import P4ReduceError
+from p4reduce.protocol.constants import BLOCK_SIZES_ACCEPTED, LANES_ACCEPTED
+from p4reduce.trace import page, perfetto
+from p4reduce.trace.frames import Build, Datagram
+from p4reduce.trace.merging import merge
+from p4reduce.trace.model import Trace, load, save
+from p4reduce.trace.rounds import trace_of
+from p4reduce.trace.summary import summarise
+
+trace = typer.Typer(help="See a job's rounds.", no_args_is_help=True, add_completion=False,
+                    pretty_exceptions_enable=False)  # fmt: skip
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
+Lanes = Annotated[int, typer.Option(help="Of the P4 program; by default told by the packets' lengths.")]
+BlockSize = Annotated[int, typer.Option(help="The same: values a block.")]
+_SUFFIX = ".trace.json"
+
+
+@trace.callback()
+def root() -> None:
+    """See a job's rounds: who was awaited, what was lost, what was skipped."""
+
+
+@trace.command()
+def record(
+    job: Annotated[
+        str, typer.Argument(help="The job's name, or its number; by default the one with most packets.")
+    ] = "",
+    pcap: Annotated[
+        list[Path] | None, typer.Option(help="A capture of tcpdump or Wireshark instead of what passes now; several.")
+    ] = None,
+    interface: Annotated[
+        list[str] | None, typer.Option(help="Where to listen, as root; several; by default all interfaces.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="For how long, or until Ctrl-C.")] = 10.0,
+    packets: Annotated[int, typer.Option(min=100, max=5_000_000, help="How many are kept, the latest.")] = 200_000,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The trace.")] = Path(f"rounds{_SUFFIX}"),
+    controller: Annotated[
+        str, typer.Option(help="HOST:PORT, for the job's number.", envvar="P4REDUCE_CONTROLLER")
+    ] = DEFAULT_CONTROLLER,
+    lanes: Lanes = 0,
+    block_size: BlockSize = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Record rounds: from packets that pass this host, or that were captured.
+
+    Jobs notice nothing. Packets are seen at hosts of ranks, and at switches that run on this machine.
+    """
+    with _explained():
+        build = _build(lanes, block_size)
+        if pcap and interface:
+            raise P4ReduceError("--pcap and --interface: one of them is accepted")
+        number = _number(job, controller, by_name=not pcap)
+        found = _captured(pcap) if pcap else _heard(interface or [], seconds, packets)
+        heads, known = merge(found, build)
+        made = trace_of(heads, known, job=number, name="" if job.isdigit() else job)
+        save(made, out)
+        _say(made, [out], as_json=as_json)
+
+
+@trace.command()
+def view(
+    file: Annotated[list[Path], typer.Argument(help="A trace of `p4reduce trace record`, or captures (pcap, pcapng).")],
+    html: Annotated[Path | None, typer.Option(help="The page; by default beside the file.")] = None,
+    perfetto_file: Annotated[
+        Path | None, typer.Option("--perfetto", help="Also a file that https://ui.perfetto.dev opens.")
+    ] = None,
+    job: Annotated[
+        int | None, typer.Option(help="Of captures: the job's number; by default the one with most.")
+    ] = None,
+    lanes: Lanes = 0,
+    block_size: BlockSize = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Draw a trace: a page that needs nothing else, and a file for Perfetto."""
+    with _explained():
+        build = _build(lanes, block_size)
+        if len(file) == 1 and file[0].suffix == ".json":
+            made = load(file[0])
+        else:
+            made = trace_of(*merge(_captured(file), build), job=job)
+        first = file[0].name.removesuffix(_SUFFIX)
+        where = html or file[0].with_name(f"{first}.html")
+        written = [where]
+        page.write(made, where)
+        if perfetto_file is not None:
+            perfetto.write(made, perfetto_file)
+            written.append(perfetto_file)
+        _say(made, written, as_json=as_json)
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """What goes wrong is one line."""
+    try:
+        yield
+    except (P4ReduceError, OSError) as error:
+        typer.echo(f"p4reduce trace: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _build(lanes: int, block_size: int) -> Build | None:
+    if not lanes and not block_size:
+        return None
+    for option, value, accepted in (
+        ("--lanes", lanes, LANES_ACCEPTED),
+        ("--block-size", block_size, BLOCK_SIZES_ACCEPTED),
+    ):
+        if value not in accepted:
+            raise P4ReduceError(f"{option} {value}: accepted are {', '.join(map(str, accepted))}, and both together")
+    return Build(lanes, block_size)
+
+
+def _number(job: str, controller: str, *, by_name: bool) -> int | None:
+    """The job's number in packets, None for any."""
+    if not job or job.isdigit():
+        return int(job) if job else None
+    if not by_name:
+        raise P4ReduceError(f"job {job!r}: in captures jobs have numbers, which `p4reduce status` shows, and no names")
+    from p4reduce.trace.jobs import number_of
+
+    return number_of(controller, job)
+
+
+def _captured(files: list[Path]) -> list[list[Datagram]]:
+    from p4reduce.trace.captures import read
+
+    return [read(file) for file in files]
+
+
+def _heard(interfaces: list[str], seconds: float, packets: int) -> list[list[Datagram]]:
+    from p4reduce.trace.live import Recorder
+
+    console = Console(stderr=True)
+    with Recorder(interfaces, packets) as recorder:
+        with console.status("listening") as status, contextlib.suppress(KeyboardInterrupt):
+            recorder.record(seconds, lambda seen: status.update(f"{seen:,} packets; Ctrl-C ends"))
+        found = recorder.captures()
+        if not any(found):
+            at = f" at {', '.join(interfaces)}" if interfaces else ""
+            raise P4ReduceError(
+                f"no packet to or from UDP port 31314 has passed{at} within {seconds:g} s. Ranks of one host reduce in "
+                "its memory, and send none: set P4REDUCE_LOCAL=off for them; else listen at a rank's host, or a switch"
+            )
+        if recorder.missed:
+            console.print(f"{recorder.missed:,} packets came faster than they could be recorded", highlight=False)
+    return found
+
+
+def _say(made: Trace, written: list[Path], *, as_json: bool) -> None:
+    summary = summarise(made)
+    if as_json:
+        typer.echo(json.dumps({**summary.as_dict(), "files": [str(one) for one in written]}))
+        return
+    for text in [*summary.said, f"written: {', '.join(map(str, written))}"]:
+        typer.echo(text)

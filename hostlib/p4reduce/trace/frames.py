@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The aggregation packets in frames of a network: headers alone, as a trace needs no values."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import NamedTuple
+
+from p4reduce.protocol.constants import (
+    AGGREGATION_PORT,
+    BLOCK_SIZES_ACCEPTED,
+    DEFAULT_BLOCK_SIZE,
+    DEFAULT_LANES,
+    LANES_ACCEPTED,
+    PROTOCOL_VERSION,
+)
+
+ETHERNET = 1
+_IP_AT = {0: 4, 12: 0, 14: 0, 101: 0, 108: 4, 228: 0}  # link types whose IPv4 packet stands at a fixed place
+_TYPE_AT = {113: (14, 16), 276: (0, 20)}  # Linux's "any": where the EtherType is, and what follows it
+_TAGS = (0x8100, 0x88A8)
+_FIXED = struct.Struct("!4B3H2I")
+
+Address = tuple[str, int]
+
+
+class Datagram(NamedTuple):
+    """A UDP datagram to or from a switch. time: ns since 1970. length: on the wire, of which `payload` has a part."""
+
+    time: int
+    source: Address
+    destination: Address
+    payload: bytes
+    length: int
+
+
+class Header(NamedTuple):
+    """An aggregation packet without its values; see docs/protocol.md, section 2."""
+
+    time: int
+    source: Address
+    destination: Address
+    op: int
+    active: int
+    present: int
+    worker: int
+    job: int
+    generation: int
+    slot: int
+    seq: int
+    fingerprint: int
+    keys: tuple[int, ...]
+
+
+class Build(NamedTuple):
+    """What packets do not say of the P4 program that they are for."""
+
+    lanes: int = DEFAULT_LANES
+    block_size: int = DEFAULT_BLOCK_SIZE
+
+    @property
+    def bare(self) -> int:
+        """Bytes of a packet without values."""
+        return _FIXED.size + 4 * self.lanes
+
+    def length(self, present: int) -> int:
+        return self.bare + 4 * self.block_size * present.bit_count()
+
+
+# The two that are installed, then whatever else can be compiled.
+BUILDS = tuple(
+    dict.fromkeys((Build(), Build(8, 256), *(Build(*one) for one in product(LANES_ACCEPTED, BLOCK_SIZES_ACCEPTED))))
+)
+
+
+def datagram(time: int, link_type: int, frame: bytes) -> Datagram | None:
+    """The frame's datagram, if it is to or from UDP port 31314, and no fragment."""
+    at = _ip_at(link_type, frame)
+    if at is None or len(frame) < at + 28 or frame[at] >> 4 != 4 or frame[at + 9] != socket.IPPROTO_UDP:
+        return None
+    udp = at + 4 * (frame[at] & 15)
+    if len(frame) < udp + 8 or int.from_bytes(frame[at + 6 : at + 8], "big") & 0x3FFF:
+        return None
+    source, destination, length = struct.unpack_from("!3H", frame, udp)
+    if AGGREGATION_PORT not in (source, destination) or length < 8:
+        return None
+    addresses = (socket.inet_ntoa(frame[at + 12 : at + 16]), socket.inet_ntoa(frame[at + 16 : at + 20]))
+    payload = frame[udp + 8 : udp + length]
+    return Datagram(time, (addresses[0], source), (addresses[1], destination), payload, length - 8)
+
+
+def _ip_at(link_type: int, frame: bytes) -> int | None:
+    """Where the IPv4 packet begins. Raises ValueError for a link type that is not known."""
+    if link_type in _IP_AT:
+        return _IP_AT[link_type]
+    if link_type != ETHERNET and link_type not in _TYPE_AT:
+        raise ValueError(f"link type {link_type}: accepted are Ethernet (1), raw IP (101), loopback (0), and Linux's "
+                         "\"any\" (113, 276)")  # fmt: skip
+    kind, after = _TYPE_AT.get(link_type, (12, 14))
+    while link_type == ETHERNET and int.from_bytes(frame[kind : kind + 2], "big") in _TAGS:
+        kind, after = kind + 4, after + 4
+    return after if frame[kind : kind + 2] == b"\x08\x00" else None
+
+
+def build_of(datagrams: Iterable[Datagram]) -> Build | None:
+    """The first build that every datagram fits, whole or cut. None if there is none."""
+    seen = list(datagrams)
+    return next((build for build in BUILDS if all(_fits(build, one) for one in seen)), None)
+
+
+def _fits(build: Build, one: Datagram) -> bool:
+    """Whether the datagram is one packet of this build, or several that the kernel sends as one."""
+    at = 0
+    while at < one.length:
+        head = one.payload[at : at + 3]
+        if len(head) < 3:
+            return at > 0 or len(one.payload) < one.length  # cut: what is missing may be anything
+        if head[0] >> 4 != PROTOCOL_VERSION or head[2] & ~head[1] or head[1] >> build.lanes:
+            return False
+        at += build.length(head[2])
+    return at == one.length
+
+
+def split(one: Datagram, build: Build) -> Iterator[Datagram]:
+    """Each packet in a datagram by itself, without its values."""
+    at = 0
+    while at + build.bare <= len(one.payload):
+        length = build.length(one.payload[at + 2])
+        yield one._replace(payload=one.payload[at : at + build.bare], length=length)
+        at += length
+
+
+def headers(one: Datagram, build: Build) -> Iterator[Header]:
+    """Of the packets in a datagram, as far as they were captured: one, or several that the kernel took together."""
+    at = 0
+    while at + build.bare <= len(one.payload):
+        first, active, present, *rest = _FIXED.unpack_from(one.payload, at)
+        if first >> 4 != PROTOCOL_VERSION:
+            return
+        keys = struct.unpack_from(f"!{build.lanes}I", one.payload, at + _FIXED.size)
+        yield Header(one.time, one.source, one.destination, first & 15, active, present, *rest, keys)
+        at += build.length(present)

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packets as they pass this host's network interfaces, at no cost to who sends and receives them."""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import struct
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+
+from p4reduce.errors import P4ReduceError
+from p4reduce.protocol.constants import AGGREGATION_PORT
+from p4reduce.trace.frames import ETHERNET, Build, Datagram, build_of, datagram, split
+from p4reduce.transport.packet_filter import attach
+
+_ALL_PROTOCOLS = 3
+_OUTGOING = 4
+_ETHERNETS = (1, 772)  # ARPHRD_ETHER, ARPHRD_LOOPBACK
+_SO_TIMESTAMPNS = 35
+_SOL_PACKET, _PACKET_STATISTICS = 263, 6
+_FRAME_BYTES = 1 << 17
+_BUFFER_BYTES = 16 << 20
+_LOOKED_AT = 200  # datagrams by which the build is told
+
+# UDP over IPv4 without options, from or to the port: no other frame is copied to us.
+_FILTER = [
+    (0x28, 0, 0, 12), (0x15, 0, 9, 0x0800),
+    (0x30, 0, 0, 14), (0x15, 0, 7, 0x45),
+    (0x30, 0, 0, 23), (0x15, 0, 5, socket.IPPROTO_UDP),
+    (0x28, 0, 0, 34), (0x15, 2, 0, AGGREGATION_PORT),
+    (0x28, 0, 0, 36), (0x15, 0, 1, AGGREGATION_PORT),
+    (0x06, 0, 0, 0xFFFFFFFF), (0x06, 0, 0, 0),
+]  # fmt: skip
+
+
+class Recorder:
+    """Use as a context manager. What is kept is bounded: the headers of the latest `packets` packets."""
+
+    def __init__(self, interfaces: Sequence[str] = (), packets: int = 200_000) -> None:
+        """interfaces: by default all. Raises P4ReduceError where they cannot be listened at, which takes root."""
+        self.missed = 0
+        self.seen = 0
+        self._interfaces = set(interfaces)
+        self._kept: deque[tuple[str, Datagram]] = deque(maxlen=packets)
+        self._first: list[tuple[str, Datagram]] = []  # until it is known of which build they are
+        self._build: Build | None = None
+        known = {name for _, name in socket.if_nameindex()}
+        if unknown := self._interfaces - known:
+            accepted = ", ".join(sorted(known))
+            raise P4ReduceError(f"--interface {sorted(unknown)[0]}: there is none of that name here, only {accepted}")
+        try:
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_PROTOCOLS))
+        except PermissionError as error:
+            raise P4ReduceError(
+                "packets can only be recorded by root, or with CAP_NET_RAW; who may capture otherwise gives the file "
+                "(tcpdump -w FILE udp port 31314) as --pcap FILE"
+            ) from error
+        attach(self._socket, _FILTER)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        self._socket.setblocking(False)
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def record(self, seconds: float, told: Callable[[int], None] = lambda _: None) -> None:
+        """For so long, or until KeyboardInterrupt. told: called about every half second with how many were seen."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            select.select([self._socket], [], [], min(0.5, left))
+            until = min(deadline, time.monotonic() + 0.5)
+            while time.monotonic() < until and self._take():
+                pass
+            told(self.seen)
+        while self._take():  # what has come before the end
+            if time.monotonic() > deadline + 5:
+                break
+
+    def _take(self) -> bool:
+        """Whether there was a frame."""
+        try:
+            frame, extra, _, source = self._socket.recvmsg(_FRAME_BYTES, socket.CMSG_SPACE(16))
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno != errno.ENETDOWN:  # an interface has gone
+                raise
+            return True
+        name, _, kind, hardware = source[:4]
+        # On loopback each frame is seen twice, going out and coming in.
+        if hardware in _ETHERNETS and not (hardware == 772 and kind == _OUTGOING) and self._wanted(name):
+            found = datagram(_stamp(extra), ETHERNET, frame)
+            if found is not None:
+                self.seen += 1
+                self._keep(name, found)
+        return True
+
+    def _keep(self, name: str, one: Datagram) -> None:
+        if self._build is None:
+            self._first.append((name, one))
+            if len(self._first) >= _LOOKED_AT:
+                self._keep_first()
+        else:
+            self._kept.extend((name, packet) for packet in split(one, self._build))
+
+    def _keep_first(self) -> None:
+        first, self._first = self._first, []
+        self._build = build_of(one for _, one in first) or Build()
+        for name, one in first:
+            self._keep(name, one)
+
+    def _wanted(self, name: str) -> bool:
+        return not self._interfaces or name in self._interfaces
+
+    def captures(self) -> list[list[Datagram]]:
+        """The packets of each interface."""
+        _, missed = struct.unpack("II", self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
+        self.missed += missed
+        self._keep_first()
+        made: dict[str, list[Datagram]] = defaultdict(list)
+        for name, one in self._kept:
+            made[name].append(one)
+        return list(made.values())
+
+
+def _stamp(extra: Sequence[tuple[int, int, bytes]]) -> int:
+    """The kernel's time of a frame, ns since 1970."""
+    for level, kind, data in extra:
+        if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS) and len(data) >= 16:
+            seconds, nanoseconds = struct.unpack_from("qq", data)
+            return int(seconds * 1_000_000_000 + nanoseconds)
+    return time.time_ns()

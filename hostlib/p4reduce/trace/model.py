@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trace: the rounds of a job, who was awaited in them, what was lost and what was skipped."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from p4reduce.errors import P4ReduceError
+
+VERSION = 1
+
+Kind = Literal["lost", "answer", "asked"]
+"""Why a packet was sent again: it was lost (or its answer, where only the sender was heard); the answer to it was, on
+its way to this worker alone; or nothing was, and the worker asked whether others have come."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Whose packets a switch adds up. number: as packets have it; the rank, where one switch has all ranks."""
+
+    name: str
+    number: int
+    address: str
+
+
+@dataclass(frozen=True)
+class Again:
+    """A packet that was sent again. worker: its index in the trace. at: us."""
+
+    worker: int
+    at: float
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Part:
+    """A worker's packet in a round. at: when it was first sent, us. present: lanes with its values, as a mask."""
+
+    worker: int
+    at: float
+    present: int
+
+
+@dataclass
+class Round:
+    """One aggregation in a slot. Times are us since the trace began.
+
+    slot: its index in the trace. operation: what its fingerprint says. begin: the first packet. end: the first RESULT,
+    or the last packet of it if the trace has none, and then it is not `complete`. active: lanes that carry values.
+    blocks: the numbers of these blocks in their streams, where known, lane by lane. skipped: blocks between them and
+    those of the round before, which are zero at all workers. last: the worker whose packet completed it. awaited: since
+    when all others had sent, and until when it had; None where it was not late.
+    """
+
+    slot: int
+    seq: int
+    operation: int
+    begin: float
+    end: float
+    complete: bool = False
+    active: int = 0
+    blocks: list[int] = field(default_factory=list)
+    skipped: int = 0
+    last: int | None = None
+    awaited: tuple[float, float] | None = None
+    parts: list[Part] = field(default_factory=list)
+    again: list[Again] = field(default_factory=list)
+
+
+@dataclass
+class Trace:
+    """began: seconds since 1970. notes: what else was seen, in words."""
+
+    job: int
+    generation: int
+    began: float = 0.0
+    name: str = ""
+    lanes: int = 4
+    block_size: int = 64
+    workers: list[Worker] = field(default_factory=list)
+    slots: list[str] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    packets: int = 0
+
+    @property
+    def title(self) -> str:
+        return f"job {self.name!r}" if self.name else f"job {self.job}"
+
+    @property
+    def length(self) -> float:
+        """us from the first packet to the end of the last round."""
+        return max((one.end for one in self.rounds), default=0.0)
+
+
+def save(trace: Trace, file: Path) -> None:
+    """As JSON, all or nothing."""
+    unfinished = file.with_name(file.name + ".unfinished")
+    unfinished.write_text(json.dumps({"p4reduce_trace": VERSION, **as_dict(trace)}, separators=(",", ":")) + "\n")
+    unfinished.replace(file)
+
+
+def as_dict(trace: Trace) -> dict[str, Any]:
+    """For JSON; rounds, of which there are many, are lists in the order of their fields."""
+    made = {one.name: getattr(trace, one.name) for one in fields(trace)}
+    made["workers"] = [asdict(one) for one in trace.workers]
+    made["rounds"] = [
+        [
+            one.slot, one.seq, one.operation, one.begin, one.end, one.complete, one.active, one.blocks, one.skipped,
+            one.last, one.awaited,
+            [[part.worker, part.at, part.present] for part in one.parts],
+            [[again.worker, again.at, again.kind] for again in one.again],
+        ]
+        for one in trace.rounds
+    ]  # fmt: skip
+    return made
+
+
+def load(file: Path) -> Trace:
+    """Raises P4ReduceError for what `save` has not written."""
+    try:
+        made = json.loads(file.read_text())
+        if made.pop("p4reduce_trace") != VERSION:
+            raise P4ReduceError(f"{file}: a trace of another version: accepted is {VERSION}")
+        made["workers"] = [Worker(**one) for one in made["workers"]]
+        made["rounds"] = [_round(*row) for row in made["rounds"]]
+        return Trace(**made)
+    except OSError as error:
+        raise P4ReduceError(f"{file}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise P4ReduceError(f"{file}: neither a capture nor a trace of `p4reduce trace record`: {error}") from error
+
+
+def _round(*row: Any) -> Round:
+    *plain, awaited, parts, again = row
+    between = None if awaited is None else (float(awaited[0]), float(awaited[1]))
+    return Round(*plain, between, [Part(*one) for one in parts], [Again(*one) for one in again])

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From packets to rounds: what a job's packets say of who was awaited, what was lost and what was skipped."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+
+from p4reduce.errors import P4ReduceError
+from p4reduce.protocol.constants import MAX_WORKERS, NO_KEY, Op
+from p4reduce.trace.frames import Address, Build, Header
+from p4reduce.trace.model import Again, Kind, Part, Round, Trace, Worker
+
+LEAST_LATE_US = 1000.0
+"""Who comes less than so much after the others was not awaited: packets do not come all at once."""
+
+_Place = tuple[str, int]  # a switch's address, and a slot there
+_Sender = tuple[str, int]  # an address, and a number as a worker
+
+
+@dataclass
+class _Seen:
+    """What was seen of a round. Times in us."""
+
+    place: _Place
+    seq: int
+    fingerprint: int
+    begin: float
+    last_at: float = 0.0
+    sends: dict[_Sender, list[float]] = field(default_factory=dict)
+    present: dict[_Sender, int] = field(default_factory=dict)
+    results: list[tuple[float, Address, int]] = field(default_factory=list)
+    statuses: dict[Address, list[float]] = field(default_factory=lambda: defaultdict(list))
+    keys: tuple[int, ...] | None = None
+
+
+def trace_of(packets: Sequence[Header], build: Build, *, job: int | None = None, name: str = "",
+             names: Mapping[int, str] | None = None) -> Trace:  # fmt: skip
+    """The trace of one job, by default the one with most packets.
+
+    packets: in order of time. names: of workers, by number. Raises P4ReduceError where there is no round.
+    """
+    counts = Counter((one.job, one.generation) for one in packets if one.op in (Op.DATA, Op.RESULT))
+    chosen = max((one for one in counts if job in (None, one[0])), key=lambda one: counts[one], default=None)
+    if chosen is None:
+        of = "" if job is None else f" of job {job}"
+        others = f"; there are some of {', '.join(sorted({str(one[0]) for one in counts}))}" if counts else ""
+        raise P4ReduceError(f"no DATA or RESULT packet{of} was captured{others}")
+    own = [one for one in packets if (one.job, one.generation) == chosen]
+    trace = Trace(*chosen, own[0].time / 1e9, name, build.lanes, build.block_size, packets=len(own))
+    trace.notes = [
+        f"job {number}, generation {generation}: {count} packets, not shown"
+        for (number, generation), count in counts.most_common()
+        if (number, generation) != chosen
+    ]
+    _Reading(trace, own, names or {}).into_trace()
+    return trace
+
+
+class _Reading:
+    """Reads the packets of one job."""
+
+    def __init__(self, trace: Trace, packets: Sequence[Header], names: Mapping[int, str]) -> None:
+        self.trace = trace
+        self.began = packets[0].time
+        self.senders: dict[Address, _Sender] = {}  # who has which address
+        self.seen: dict[tuple[_Place, int], _Seen] = {}
+        self.names = names
+        for one in packets:
+            self._take(one)
+
+    def _take(self, one: Header) -> None:
+        at = round((one.time - self.began) / 1000, 1)
+        if one.op == Op.DATA:
+            self.senders[one.source] = sender = (one.source[0], one.worker)
+            seen = self._round(one, one.destination[0], at)
+            seen.sends.setdefault(sender, []).append(at)
+            seen.present[sender] = one.present
+        elif one.op == Op.RESULT:
+            seen = self._round(one, one.source[0], at)
+            seen.results.append((at, one.destination, one.worker))
+            seen.keys = one.keys
+        elif one.op == Op.STATUS:
+            self._round(one, one.source[0], at).statuses[one.destination].append(at)
+        elif one.op == Op.ERROR:
+            self._note(f"at {at / 1e3:.1f} ms, ERROR in slot {one.slot >> 1}: workers do not call the same")
+        elif one.op == Op.ABORT:
+            self._note(f"at {at / 1e3:.1f} ms, ABORT: the job has ended")
+
+    def _note(self, text: str) -> None:
+        if len(self.trace.notes) < 20 and text not in self.trace.notes:
+            self.trace.notes.append(text)
+
+    def _round(self, one: Header, switch: str, at: float) -> _Seen:
+        place = (switch, one.slot >> 1)
+        seen = self.seen.get((place, one.seq))
+        if seen is None:
+            seen = self.seen[place, one.seq] = _Seen(place, one.seq, one.fingerprint, at)
+        seen.last_at = at
+        return seen
+
+    def into_trace(self) -> None:
+        senders = sorted({*self.senders.values()}, key=lambda one: (one[1], one[0]))
+        places = sorted({seen.place for seen in self.seen.values()})
+        switches = {switch for switch, _ in places}
+        twice = Counter(number for _, number in senders)
+        self.trace.workers = [
+            Worker(
+                self.names.get(number) or f"worker {number}" + (f" ({address})" if twice[number] > 1 else ""),
+                number,
+                address,
+            )
+            for address, number in senders
+        ]
+        self.trace.slots = [
+            f"slot {slot}" if len(switches) == 1 else f"{switch} slot {slot}" for switch, slot in places
+        ]
+        self.index = {sender: index for index, sender in enumerate(senders)}
+        slots = {place: index for index, place in enumerate(places)}
+        self.several = len({to for seen in self.seen.values() for _, to, _ in seen.results}) > 1
+        rounds = [self._made(seen, slots[seen.place]) for seen in self.seen.values() if seen.sends or seen.results]
+        rounds.sort(key=lambda one: (one.begin, one.slot))
+        self._blocks(rounds)
+        _forgive(rounds)
+        self.trace.rounds = rounds
+
+    def _made(self, seen: _Seen, slot: int) -> Round:
+        complete = bool(seen.results)
+        end = min(at for at, _, _ in seen.results) if complete else seen.last_at
+        made = Round(
+            slot, seen.seq, seen.fingerprint >> 8, min(seen.begin, end), end, complete, seen.fingerprint & 0xFF
+        )
+        made.parts = [Part(self.index[sender], times[0], seen.present[sender]) for sender, times in seen.sends.items()]
+        for sender, times in seen.sends.items():
+            for at, until in pairwise([*times[1:], float("inf")]):
+                made.again.append(Again(self.index[sender], at, self._why(seen, sender, at, until)))
+        if complete:
+            made.last = self._last(seen)
+            made.awaited = _awaited(seen, made, self.index)
+        return made
+
+    def _last(self, seen: _Seen) -> int | None:
+        """Whose packet completed the round, as its first RESULT says; None where it is at another switch."""
+        _, _, number = min(seen.results)
+        if number >= MAX_WORKERS:
+            return None
+        here = [sender for sender in seen.sends if sender[1] == number] or [
+            sender for sender in self.index if sender[1] == number
+        ]
+        return self.index[here[0]] if here else None
+
+    def _why(self, seen: _Seen, sender: _Sender, at: float, until: float) -> Kind:
+        """Why a packet was sent again at `at`, and, if so, once more at `until`."""
+        mine = [address for address, one in self.senders.items() if one == sender]
+        told = [time for address in mine for time in seen.statuses.get(address, ())]
+        if any(time < until for time in told):
+            return "asked"
+        ends = [time for time, _, _ in seen.results]
+        if ends and min(ends) < at:
+            had = any(time < at for time, destination, _ in seen.results if destination in mine)
+            return "asked" if had else "answer"
+        return "lost" if self.several or not ends or min(seen.results)[2] == sender[1] else "asked"
+
+    def _blocks(self, rounds: Iterable[Round]) -> None:
+        """Which blocks rounds are of: the RESULT of the round before names them."""
+        before: dict[tuple[int, int], tuple[tuple[int, ...], list[int]]] = {}
+        seen = {(one.place, one.seq): one for one in self.seen.values()}
+        places = sorted({place for place, _ in seen})
+        for one in sorted(rounds, key=lambda one: (one.slot, one.begin)):
+            keys, numbers = before.get((one.slot, one.operation), ((), []))
+            lanes = [lane for lane in range(self.trace.lanes) if one.active >> lane & 1]
+            now = list(numbers) or [-1] * self.trace.lanes
+            if keys:
+                for lane in lanes:
+                    if keys[lane] != NO_KEY:
+                        one.blocks.append(keys[lane] >> 8)
+                        one.skipped += max(0, (keys[lane] >> 8) - now[lane] - 1)
+                        now[lane] = keys[lane] >> 8
+            found = seen[places[one.slot], one.seq].keys
+            if found is not None:
+                before[one.slot, one.operation] = (found, now)
+
+
+def _awaited(seen: _Seen, made: Round, index: Mapping[_Sender, int]) -> tuple[float, float] | None:
+    """Since when all others had sent, until the last had, or until the end where its packet was not captured."""
+    others = [times[0] for sender, times in seen.sends.items() if index[sender] != made.last]
+    own = [times[0] for sender, times in seen.sends.items() if index[sender] == made.last]
+    if not others or (made.last is None and not own):
+        return None
+    since, until = max(others), min(own) if own else made.end
+    return (since, until) if until > since else None
+
+
+def _forgive(rounds: Sequence[Round]) -> None:
+    """Of who came a little later than others nobody says that it was awaited: packets travel, too."""
+    travelled = [one.end - max(part.at for part in one.parts) for one in rounds if one.complete and one.parts]
+    least = max(LEAST_LATE_US, 2 * median(travelled)) if travelled else LEAST_LATE_US
+    for one in rounds:
+        if one.awaited is not None and one.awaited[1] - one.awaited[0] < least:
+            one.awaited = None

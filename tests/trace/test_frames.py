@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packets in frames: alone, several in one, cut, tagged, and of other builds."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from p4reduce.errors import P4ReduceError
+from p4reduce.protocol.constants import Op
+from p4reduce.protocol.packet import Codec, Packet
+from p4reduce.trace.frames import ETHERNET, Build, Datagram, build_of, datagram, headers, split
+from p4reduce.trace.merging import merge
+
+WORKER, SWITCH = ("10.0.0.1", 40000), ("10.0.0.254", 31314)
+
+
+def payload(seq: int, lanes: int = 4, block: int = 64, present: int = 0) -> bytes:
+    values = np.ones((present.bit_count(), block), np.int32) if present else np.empty((0, 0), np.int32)
+    active = (1 << lanes) - 1 if present else 0
+    packet = Packet(Op.DATA, 7, 3, 1, seq & 1, seq, 0xABCDEF00 | active, active, present, [5] * lanes, values)
+    return Codec(lanes, block).encode(packet)
+
+
+def frame(content: bytes, tag: bytes = b"") -> bytes:
+    ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 28 + len(content), 0, 0, 64, 17, 0,
+                     socket.inet_aton(WORKER[0]), socket.inet_aton(SWITCH[0]))  # fmt: skip
+    udp = struct.pack("!4H", WORKER[1], SWITCH[1], 8 + len(content), 0)
+    return bytes(12) + tag + b"\x08\x00" + ip + udp + content
+
+
+def seen(content: bytes, time: int = 0) -> Datagram:
+    found = datagram(time, ETHERNET, frame(content))
+    assert found is not None
+    return found
+
+
+def test_a_packet_is_read() -> None:
+    (one,) = headers(seen(payload(6, present=3)), Build())
+    assert (one.source, one.destination, one.op, one.worker, one.seq) == (WORKER, SWITCH, Op.DATA, 1, 6)
+    assert (one.active, one.present, one.keys) == (15, 3, (5, 5, 5, 5))
+
+
+@pytest.mark.parametrize("tag", [b"", b"\x81\x00\x00\x05", b"\x88\xa8\x00\x05\x81\x00\x00\x06"])
+def test_tags_are_passed_over(tag: bytes) -> None:
+    found = datagram(0, ETHERNET, frame(payload(6), tag) + bytes(20))  # and what fills a short frame is no payload
+    assert found is not None
+    assert found.payload == payload(6)
+
+
+@pytest.mark.parametrize("link_type", [(101, 14), (0, 10), (113, -2), (276, -6)])
+def test_other_links_are_known(link_type: tuple[int, int]) -> None:
+    kind, cut = link_type
+    if kind == 113:
+        content = bytes(14) + frame(payload(6))[12:]
+    elif kind == 276:
+        content = b"\x08\x00" + bytes(18) + frame(payload(6))[14:]
+    else:
+        content = frame(payload(6))[cut:]
+    assert datagram(0, kind, content) is not None
+
+
+def test_of_other_links_it_says_so() -> None:
+    with pytest.raises(ValueError, match="link type 105: accepted are"):
+        datagram(0, 105, frame(payload(6)))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", frame(b"")[:30], frame(payload(6)).replace(b"\x08\x00\x45", b"\x86\xdd\x45"), bytes(100)],
+)
+def test_what_is_none_of_ours_is_left_out(content: bytes) -> None:
+    assert datagram(0, ETHERNET, content) is None
+
+
+def test_several_packets_that_the_kernel_sends_as_one_are_told_apart() -> None:
+    together = seen(payload(2, present=3) + payload(3, present=3) + payload(4, present=1))
+    assert build_of([together]) == Build()
+    assert [one.seq for one in headers(together, Build())] == [2, 3, 4]
+    apart = list(split(together, Build()))
+    assert [len(one.payload) for one in apart] == [34, 34, 34]
+    assert [one.seq for each in apart for one in headers(each, Build())] == [2, 3, 4]
+    assert build_of(apart) == Build()  # also of what is cut
+
+
+@pytest.mark.parametrize(("lanes", "block"), [(4, 64), (8, 256), (8, 32), (2, 128), (1, 256)])
+def test_the_build_is_told_by_lengths(lanes: int, block: int) -> None:
+    packets = [seen(payload(number, lanes, block, present)) for number, present in enumerate((0, 1, 1))]
+    assert build_of(packets) == Build(lanes, block)
+
+
+def test_what_fits_no_build_is_refused() -> None:
+    with pytest.raises(P4ReduceError, match="fit no number of lanes and block size"):
+        merge([[seen(payload(2, present=1)[:-4])]])
+    with pytest.raises(P4ReduceError, match="no packet to or from UDP port 31314"):
+        merge([[]])
+
+
+def test_a_packet_that_two_places_have_seen_counts_once() -> None:
+    """The place that has seen most is before the one that loses some."""
+    first = [seen(payload(number), number) for number in (2, 3, 4)]
+    second = [seen(payload(number), number + 10) for number in (2, 4)]
+    heads, _ = merge([second, first])
+    assert [(one.seq, one.time) for one in heads] == [(2, 2), (3, 3), (4, 4)]
+
+
+@pytest.mark.parametrize("kind", ["pcap", "pcapng"])
+def test_captures_are_read(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("scapy")
+    from scapy.layers.l2 import Ether
+    from scapy.utils import PcapNgWriter, PcapWriter
+
+    from p4reduce.trace.captures import read
+
+    file = tmp_path / f"one.{kind}"
+    writer = PcapNgWriter(str(file)) if kind == "pcapng" else PcapWriter(str(file), linktype=1)
+    for number in range(3):
+        packet = Ether(frame(payload(number)))
+        packet.time = 1000 + number
+        writer.write(packet)
+    writer.close()
+    found = read(file)
+    assert [one.time // 10**9 for one in found] == [1000, 1001, 1002]
+    assert [one.seq for each in found for one in headers(each, Build())] == [0, 1, 2]
+
+
+def test_what_is_no_capture_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("scapy")
+    from p4reduce.trace.captures import read
+
+    with pytest.raises(P4ReduceError, match=r"none\.pcap: No such file"):
+        read(tmp_path / "none.pcap")
+    (tmp_path / "text.pcap").write_text("This is a text.\n" * 10)
+    with pytest.raises(P4ReduceError, match=r"text\.pcap: no capture that can be read"):
+        read(tmp_path / "text.pcap")

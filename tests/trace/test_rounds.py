@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a trace says of packets whose story is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from p4reduce.errors import P4ReduceError
+from p4reduce.protocol.constants import NO_KEY
+from p4reduce.trace.frames import Build
+from p4reduce.trace.model import load, save
+from p4reduce.trace.rounds import trace_of
+from p4reduce.trace.summary import summarise
+
+from .packets import address, data, key, result, status, trace
+
+
+def kinds(*packets: object) -> list[tuple[int, str]]:
+    (one,) = trace(*packets).rounds  # type: ignore[arg-type]
+    return [(again.worker, again.kind) for again in one.again]
+
+
+def test_who_comes_last_was_awaited() -> None:
+    made = trace(data(0, 0), data(0.1, 1), data(30, 2), *(result(30.1, to, 2) for to in range(3)))
+    (one,) = made.rounds
+    assert one.last == 2
+    assert one.awaited == (100.0, 30000.0)
+    summary = summarise(made)
+    assert summary.stragglers == ["worker 2"]
+    assert summary.workers[2].awaited_s == pytest.approx(0.0299)
+    assert any("worker 2 was awaited for 99% of the time" in text for text in summary.said)
+
+
+def test_slots_that_wait_side_by_side_count_once() -> None:
+    packets = [one for slot in range(4) for one in (
+        data(0, 0, slot=slot), data(20, 1, slot=slot), result(20.1, 0, 1, slot=slot), result(20.1, 1, 1, slot=slot),
+    )]  # fmt: skip
+    assert summarise(trace(*packets)).workers[1].awaited_s == pytest.approx(0.02)
+
+
+def test_who_comes_a_little_later_was_not_awaited() -> None:
+    made = trace(data(0, 0), data(0.4, 1), result(0.6, 0, 1), result(0.6, 1, 1))
+    assert made.rounds[0].awaited is None
+    assert summarise(made).stragglers == []
+
+
+def test_a_packet_that_is_sent_again_and_completes_the_round_was_lost() -> None:
+    assert kinds(data(0, 0), data(0.1, 1), data(5, 1), result(5.1, 0, 1), result(5.1, 1, 1)) == [(1, "lost")]
+
+
+def test_its_loss_is_no_lateness() -> None:
+    made = trace(data(0, 1), data(0.1, 0), data(5, 1), result(5.1, 0, 1), result(5.1, 1, 1))
+    assert made.rounds[0].awaited is None
+
+
+def test_after_the_others_results_the_answer_was_lost() -> None:
+    packets = (data(0, 0), data(0.1, 1), result(0.2, 0, 1), data(5, 1), result(5.1, 1, 1))
+    assert kinds(*packets) == [(1, "answer")]
+
+
+def test_who_is_told_that_others_are_awaited_has_only_asked() -> None:
+    assert kinds(data(0, 0), data(5, 0), status(5.1, 0), data(30, 1), result(30.1, 0, 1), result(30.1, 1, 1)) == [
+        (0, "asked")
+    ]
+
+
+def test_a_packet_may_be_lost_and_then_ask() -> None:
+    packets = (data(0, 0), data(5, 0), data(9, 0), status(9.1, 0), data(30, 1), result(30.1, 0, 1), result(30.1, 1, 1))
+    assert kinds(*packets) == [(0, "lost"), (0, "asked")]
+
+
+def test_where_one_rank_alone_was_heard_what_it_completed_was_lost() -> None:
+    assert kinds(data(0, 0), data(5, 0), result(5.1, 0, 0)) == [(0, "lost")]
+    assert kinds(data(0, 0), data(5, 0), result(5.1, 0, 1)) == [(0, "asked")]
+
+
+def test_blocks_between_those_that_results_name_were_skipped() -> None:
+    first = (key(2), key(0), NO_KEY, NO_KEY)
+    then = (key(9), NO_KEY, NO_KEY, NO_KEY)
+    made = trace(
+        data(0, 0), result(0.1, 0, 0, keys=first),
+        data(0.2, 0, seq=3, active=3, present=1), result(0.3, 0, 0, seq=3, active=3, keys=then),
+        data(0.4, 0, seq=4, active=1, present=1), result(0.5, 0, 0, seq=4, active=1),
+    )  # fmt: skip
+    assert [(one.blocks, one.skipped) for one in made.rounds] == [([], 0), ([2, 0], 2), ([9], 6)]
+    summary = summarise(made)
+    assert (summary.carried, summary.skipped, summary.workers[0].left_out) == (3, 8, 1)
+
+
+def test_a_round_without_a_result_is_unfinished() -> None:
+    made = trace(data(0, 0), data(8, 0))
+    assert not made.rounds[0].complete
+    assert "1 rounds have no result in the trace." in summarise(made).said
+
+
+def test_one_job_is_shown_and_the_others_are_named() -> None:
+    other = [one._replace(job=9) for one in (data(0, 0), data(1, 1), data(2, 2))]
+    packets = sorted([data(0, 0), result(0.1, 0, 0), *other])
+    assert (trace_of(packets, Build()).job, trace_of(packets, Build(), job=7).job) == (9, 7)
+    assert trace_of(packets, Build(), job=7).notes == ["job 9, generation 3: 3 packets, not shown"]
+    with pytest.raises(P4ReduceError, match="no DATA or RESULT packet of job 8 was captured; there are some of 7, 9"):
+        trace_of(packets, Build(), job=8)
+
+
+def test_workers_have_names_and_addresses() -> None:
+    made = trace_of([data(0, 0), data(0, 1), result(1, 0, 1)], Build(), names={1: "rank 5"})
+    assert [(one.name, one.address) for one in made.workers] == [("worker 0", "10.0.0.1"), ("rank 5", address(1)[0])]
+
+
+def test_a_trace_is_the_same_from_its_file(tmp_path: Path) -> None:
+    made = trace(data(0, 0), data(30, 1, present=0), data(35, 1), result(35.1, 0, 1), result(35.1, 1, 1))
+    save(made, tmp_path / "one.trace.json")
+    assert load(tmp_path / "one.trace.json") == made
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{}", "neither a capture nor a trace"),
+        ("nothing", "neither a capture nor a trace"),
+        ('{"p4reduce_trace": 9}', "a trace of another version: accepted is 1"),
+        ("[]", "neither a capture nor a trace"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "one.json").write_text(text)
+    with pytest.raises(P4ReduceError, match=says):
+        load(tmp_path / "one.json")
