@@ -77,7 +77,7 @@ def run(
     cli: Annotated[bool, typer.Option("--cli", help="Mininet's prompt, in place of a measurement.")] = False,
     pcap: Annotated[Path | None, typer.Option(help="A folder for a capture of every switch port.")] = None,
     pipeline: Annotated[
-        Path | None, typer.Option(help="A folder with your own P4 program, as p4src/compile.py -o DIR writes it.")
+        Path | None, typer.Option(help="A folder with a P4 program of your own, as p4src/compile.py writes it.")
     ] = None,
     program: Annotated[
         str, typer.Option("--exec", help="A script with its arguments, at every worker, in place of a measurement.")
@@ -262,8 +262,9 @@ def _check_own(pipeline: Path | None, program: str, fault: str) -> None:
     """What is the user's: a P4 program, and what runs at the workers."""
     from p4reduce_topos.emulation.scripts import command_of
 
-    if pipeline is not None and not pipeline.is_dir():
-        raise P4ReduceError(f"--pipeline {pipeline}: there is no such folder; p4src/compile.py -o {pipeline} makes it")
+    for file in ("p4reduce.json", "p4info.txtpb") if pipeline is not None else ():
+        if not (pipeline / file).is_file():
+            raise P4ReduceError(f"--pipeline {pipeline}: there is no {file} in it, as p4src/compile.py writes it")
     if program:
         command_of(program)
     if program and fault:

@@ -162,3 +162,45 @@ def test_a_capture(tmp_path: Path) -> None:
     for frames in files.values():
         assert switch + b"\n\x00\x00" in frames
         assert port in frames
+
+
+@pytest.mark.mininet
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.usefixtures("mininet")
+def test_a_script_of_ones_own_at_every_worker(tmp_path: Path) -> None:
+    """Its settings are in its environment; where one ends badly, the command does."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys, numpy as np\nfrom p4reduce import Communicator\n"
+        "with Communicator(job='own') as communicator:\n"
+        "    print('sum', communicator.allreduce(np.full(64, communicator.rank + 1.0, np.float32))[0])\n"
+        "    failing = communicator.rank == 1 and len(sys.argv) > 1\n"
+        "sys.exit(3 if failing else 0)\n"
+    )
+    said = topo("run", "star", "--workers", "3", "--exec", str(script))
+    assert said.returncode == 0, said
+    assert sorted(line for line in said.stdout.splitlines() if " | " in line) == [
+        f"h{number} | sum 6.0" for number in (1, 2, 3)
+    ]
+    assert "all 3 ranks ended well" in said.stdout
+    said = topo("run", "star", "--workers", "3", "--exec", f"{script} badly")
+    assert said.returncode == 1
+    assert "ended badly: rank 1 with status 3" in " ".join(said.stdout.split())
+
+
+@pytest.mark.mininet
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.usefixtures("mininet")
+def test_a_p4_program_of_ones_own() -> None:
+    """That which is shipped, from a folder."""
+    pipeline = Path(__file__).parents[2] / "p4src" / "compiled"
+    said = topo(
+        "run", "star", "--workers", "2", "--numel", "4096", "--target", "sim", "--pipeline", str(pipeline), "--json"
+    )
+    assert said.returncode == 0, said
+    assert json.loads(said.stdout)["wrong"] == 0
+    said = topo("run", "star", "--pipeline", "no-such-folder")
+    assert said.returncode == 1
+    assert "there is no p4reduce.json in it" in " ".join(said.stdout.split())
