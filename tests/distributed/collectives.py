@@ -343,10 +343,44 @@ def profiles(_: int, size: int) -> None:
         torch.distributed.barrier(async_op=True).get_future().wait()
     names = {event.name for event in profile.events()}
     assert {"p4reduce:all_reduce", "p4reduce:all_gather", "p4reduce:barrier"} <= names, names
+    assert {"p4reduce:all_reduce wait", "p4reduce:all_gather wait"} <= names, names
     for _ in range(10):  # one that is stopped is in nobody's way
         with torch.profiler.profile():
             for _ in range(5):
                 dist.all_reduce(torch.ones(3))
+
+
+@check
+def traffic_of_switch_and_gloo(rank: int, size: int) -> None:
+    """Each call counts once, with its bytes, where it went."""
+    group = dist.new_group(list(range(size)))
+    for _ in range(3):
+        dist.all_reduce(torch.ones(1000), group=group)
+    dist.all_reduce(torch.ones(7, dtype=torch.float64), group=group)
+    dist.barrier(group=group)
+    given = torch.ones(5)
+    if rank == 0:
+        dist.send(given, dst=1, group=group)
+    if rank == 1:
+        dist.recv(given, src=0, group=group)
+    dist.all_to_all_single(torch.empty(size), torch.ones(size), group=group)
+    dist.gather(torch.ones(2), [torch.empty(2) for _ in range(size)] if rank == 0 else None, dst=0, group=group)
+    traffic = group.traffic()
+    assert {what: (one.calls, one.bytes) for what, one in traffic.switch.items()} == {
+        "all_reduce of float32": (3, 12_000),
+        "barrier": (1, 0),
+    }
+    counted = {what: (one.calls, one.bytes) for what, one in traffic.gloo.items()}
+    between = {"send of float32": (1, 20)} if rank == 0 else {"recv of float32": (1, 20)}
+    assert counted == {
+        "all_reduce of float64": (1, 56),
+        "all_to_all of float32": (1, 4 * size),
+        "gather of float32": (1, 8),
+        **between,
+    }
+    assert "switch: 4 calls of 0.012 MB" in str(traffic)
+    assert "all_reduce of float64: 1 calls of 0.000 MB" in str(traffic)
+    dist.destroy_process_group(group)
 
 
 @check

@@ -105,7 +105,7 @@ def test_one_job_is_shown_and_the_others_are_named() -> None:
 
 
 def test_workers_have_names_and_addresses() -> None:
-    made = trace_of([data(0, 0), data(0, 1), result(1, 0, 1)], Build(), names={1: "rank 5"})
+    made = trace_of([data(0, 0), data(0, 1), result(1, 0, 1)], Build(), names={address(1): "rank 5"})
     assert [(one.name, one.address) for one in made.workers] == [("worker 0", "10.0.0.1"), ("rank 5", address(1)[0])]
 
 

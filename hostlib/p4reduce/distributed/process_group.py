@@ -343,9 +343,9 @@ class SwitchGroup(ByGloo):
         self._counting.count("switch", call.name, call.outputs, call.nbytes or None)
         try:
             if call.rows is not None:
-                return SwitchWork(call.name, call.rows(communicator), call.outputs)
+                return SwitchWork(call.rows(communicator), call.outputs, call.name)
             assert call.plan is not None
-            return SwitchWork(call.name, communicator.carry(call.plan, call.limit), call.outputs)
+            return SwitchWork(communicator.carry(call.plan, call.limit), call.outputs, call.name)
         except P4ReduceError as error:
             raise as_backend_error(error) from error
 

@@ -30,7 +30,7 @@ Tensors = list[torch.Tensor]
 class SwitchWork(Work):
     """A collective of the switch under way as a `torch.distributed.Work`."""
 
-    def __init__(self, name: str, handle: Handle[Any], outputs: Tensors) -> None:
+    def __init__(self, handle: Handle[Any], outputs: Tensors, name: str = "collective") -> None:
         """name: of the collective, for profiles."""
         super().__init__()
         self._name = name

@@ -17,6 +17,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import BLOCK_SIZES_ACCEPTED, LANES_ACCEPTED
 from p4reduce.trace import page, perfetto
 from p4reduce.trace.frames import Build, Datagram
+from p4reduce.trace.jobs import Running, running
 from p4reduce.trace.merging import merge
 from p4reduce.trace.model import Trace, load, save
 from p4reduce.trace.rounds import trace_of
@@ -65,10 +66,13 @@ def record(
         build = _build(lanes, block_size)
         if pcap and interface:
             raise P4ReduceError("--pcap and --interface: one of them is accepted")
-        number = _number(job, controller, by_name=not pcap)
+        known = _job(job, controller, by_name=not pcap)
         found = _captured(pcap) if pcap else _heard(interface or [], seconds, packets)
-        heads, known = merge(found, build)
-        made = trace_of(heads, known, job=number, name="" if job.isdigit() else job)
+        heads, build = merge(found, build)
+        if known is None:
+            made = trace_of(heads, build, job=int(job) if job else None)
+        else:
+            made = trace_of(heads, build, job=known.number, name=job, names=known.names)
         save(made, out)
         _say(made, [out], as_json=as_json)
 
@@ -126,20 +130,20 @@ def _build(lanes: int, block_size: int) -> Build | None:
     return Build(lanes, block_size)
 
 
-def _number(job: str, controller: str, *, by_name: bool) -> int | None:
-    """The job's number in packets, None for any."""
+def _job(job: str, controller: str, *, by_name: bool) -> Running | None:
+    """What the controller knows of the job, if it is named and not numbered."""
     if not job or job.isdigit():
-        return int(job) if job else None
+        return None
     if not by_name:
         raise P4ReduceError(f"job {job!r}: in captures jobs have numbers, which `p4reduce status` shows, and no names")
-    from p4reduce.trace.jobs import number_of
-
-    return number_of(controller, job)
+    return running(controller, job)
 
 
 def _captured(files: list[Path]) -> list[list[Datagram]]:
-    from p4reduce.trace.captures import read
-
+    try:
+        from p4reduce.trace.captures import read
+    except ModuleNotFoundError as error:
+        raise P4ReduceError("captures are read with the package scapy: pip install 'p4reduce[scapy]'") from error
     return [read(file) for file in files]
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import grpc
 
 from p4reduce import settings
@@ -10,12 +12,21 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.channel import explain, open_channel
 from p4reduce.errors import P4ReduceError
+from p4reduce.trace.frames import Address
 
 _TIMEOUT_S = 10.0
 
 
-def number_of(controller: str, job: str) -> int:
-    """The number that the job has in packets. Raises P4ReduceError where it does not run."""
+@dataclass(frozen=True)
+class Running:
+    """A job as packets have it. names: of those that send, by their addresses."""
+
+    number: int
+    names: dict[Address, str]
+
+
+def running(controller: str, job: str) -> Running:
+    """The job that has this name at the controller. Raises P4ReduceError where there is none."""
     token, tls = settings.token(None), settings.tls(None)
     metadata = (("authorization", f"Bearer {token}"),) if token else ()
     try:
@@ -23,13 +34,28 @@ def number_of(controller: str, job: str) -> int:
             reply = rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=_TIMEOUT_S, metadata=metadata)
     except grpc.RpcError as error:
         raise P4ReduceError(explain(error, controller, tls)) from error
-    numbers = {_called(one): int(one.number) for one in reply.jobs}
-    if job not in numbers:
-        there = f"there run {', '.join(sorted(numbers))}" if numbers else "none runs there"
+    jobs = {_called(one): one for one in reply.jobs}
+    if job not in jobs:
+        there = f"there run {', '.join(sorted(jobs))}" if jobs else "none runs there"
         raise P4ReduceError(f"job {job!r} is not known at the controller {controller}: {there}")
-    return numbers[job]
+    return Running(int(jobs[job].number), _names(jobs[job]))
 
 
 def _called(job: pb.Job) -> str:
     """As commands name it: with its tenant, where the controller has users."""
     return f"{job.tenant}/{job.name}" if job.tenant else str(job.name)
+
+
+def _names(job: pb.Job) -> dict[Address, str]:
+    """Of each stream the rank that sends it, with all that it sends for."""
+    streams: dict[int, list[pb.Member]] = {}
+    for member in job.members:
+        streams.setdefault(member.leader if member.HasField("leader") else member.rank, []).append(member)
+    names = {}
+    for leader, members in streams.items():
+        ranks = sorted(int(member.rank) for member in members)
+        text = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+        for member in members:
+            if member.rank == leader:
+                names.update({(str(place.ip), int(place.udp_port)): text for place in member.places if place.heard})
+    return names

@@ -37,11 +37,17 @@ class _Seen:
     keys: tuple[int, ...] | None = None
 
 
-def trace_of(packets: Sequence[Header], build: Build, *, job: int | None = None, name: str = "",
-             names: Mapping[int, str] | None = None) -> Trace:  # fmt: skip
+def trace_of(
+    packets: Sequence[Header],
+    build: Build,
+    *,
+    job: int | None = None,
+    name: str = "",
+    names: Mapping[Address, str] | None = None,
+) -> Trace:
     """The trace of one job, by default the one with most packets.
 
-    packets: in order of time. names: of workers, by number. Raises P4ReduceError where there is no round.
+    packets: in order of time. name: the job's. names: of workers, by where their packets come from. Raises P4ReduceError where there is no round.
     """
     counts = Counter((one.job, one.generation) for one in packets if one.op in (Op.DATA, Op.RESULT))
     chosen = max((one for one in counts if job in (None, one[0])), key=lambda one: counts[one], default=None)
@@ -63,7 +69,7 @@ def trace_of(packets: Sequence[Header], build: Build, *, job: int | None = None,
 class _Reading:
     """Reads the packets of one job."""
 
-    def __init__(self, trace: Trace, packets: Sequence[Header], names: Mapping[int, str]) -> None:
+    def __init__(self, trace: Trace, packets: Sequence[Header], names: Mapping[Address, str]) -> None:
         self.trace = trace
         self.began = packets[0].time
         self.senders: dict[Address, _Sender] = {}  # who has which address
@@ -107,9 +113,10 @@ class _Reading:
         places = sorted({seen.place for seen in self.seen.values()})
         switches = {switch for switch, _ in places}
         twice = Counter(number for _, number in senders)
+        named = {self.senders[address]: name for address, name in self.names.items() if address in self.senders}
         self.trace.workers = [
             Worker(
-                self.names.get(number) or f"worker {number}" + (f" ({address})" if twice[number] > 1 else ""),
+                named.get((address, number)) or f"worker {number}" + (f" ({address})" if twice[number] > 1 else ""),
                 number,
                 address,
             )
