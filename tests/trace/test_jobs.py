@@ -30,5 +30,5 @@ def test_a_job_is_called_as_commands_call_it() -> None:
 
 
 def test_a_controller_that_is_not_there_is_named() -> None:
-    with pytest.raises(P4ReduceError, match="127.0.0.1:1"):
+    with pytest.raises(P4ReduceError, match=r"127\.0\.0\.1:1"):
         running("127.0.0.1:1", "mine")

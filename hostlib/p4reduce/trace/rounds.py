@@ -47,7 +47,8 @@ def trace_of(
 ) -> Trace:
     """The trace of one job, by default the one with most packets.
 
-    packets: in order of time. name: the job's. names: of workers, by where their packets come from. Raises P4ReduceError where there is no round.
+    packets: in order of time. name: the job's. names: of workers, by where their packets come from.
+    Raises P4ReduceError where there is no round.
     """
     counts = Counter((one.job, one.generation) for one in packets if one.op in (Op.DATA, Op.RESULT))
     chosen = max((one for one in counts if job in (None, one[0])), key=lambda one: counts[one], default=None)
