@@ -60,6 +60,21 @@ def test_after_the_others_results_the_answer_was_lost() -> None:
     assert kinds(*packets) == [(1, "answer")]
 
 
+def test_an_answer_that_was_lost_behind_the_place_of_the_capture() -> None:
+    packets = (data(0, 0), data(0.1, 1), result(0.2, 0, 1), result(0.2, 1, 1), data(9, 1), result(9.1, 1, 1))
+    assert kinds(*packets) == [(1, "answer")]
+
+
+def test_a_packet_that_crosses_its_answer_asks_for_nothing() -> None:
+    packets = (data(0, 0), data(0.1, 1), result(0.2, 0, 1), result(0.2, 1, 1), data(0.25, 1), result(0.3, 1, 1))
+    assert kinds(*packets) == [(1, "asked")]
+
+
+def test_a_packet_is_not_lost_where_both_of_it_are_answered() -> None:
+    packets = (data(0, 0), data(0.1, 1), data(0.15, 1), result(0.2, 0, 1), result(0.2, 1, 1), result(0.25, 1, 1))
+    assert kinds(*packets) == [(1, "asked")]
+
+
 def test_who_is_told_that_others_are_awaited_has_only_asked() -> None:
     assert kinds(data(0, 0), data(5, 0), status(5.1, 0), data(30, 1), result(30.1, 0, 1), result(30.1, 1, 1)) == [
         (0, "asked")

@@ -19,7 +19,7 @@ from p4reduce.transport.packet_filter import attach
 _ALL_PROTOCOLS = 3
 _OUTGOING = 4
 _ETHERNETS = (1, 772)  # ARPHRD_ETHER, ARPHRD_LOOPBACK
-_SO_TIMESTAMPNS = 35
+_SO_TIMESTAMPNS, _SO_RCVBUFFORCE = 35, 33
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6
 _FRAME_BYTES = 1 << 17
 _BUFFER_BYTES = 16 << 20
@@ -59,7 +59,10 @@ class Recorder:
                 "(tcpdump -w FILE udp port 31314) as --pcap FILE"
             ) from error
         attach(self._socket, _FILTER)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
+        except PermissionError:  # with CAP_NET_RAW alone: as much as anybody may have
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         self._socket.setblocking(False)
 

@@ -128,6 +128,7 @@ class _Reading:
         ]
         self.index = {sender: index for index, sender in enumerate(senders)}
         slots = {place: index for index, place in enumerate(places)}
+        self.reaction = self._reaction()
         self.several = len({to for seen in self.seen.values() for _, to, _ in seen.results}) > 1
         rounds = [self._made(seen, slots[seen.place]) for seen in self.seen.values() if seen.sends or seen.results]
         rounds.sort(key=lambda one: (one.begin, one.slot))
@@ -167,10 +168,25 @@ class _Reading:
         if any(time < until for time in told):
             return "asked"
         ends = [time for time, _, _ in seen.results]
+        own = [time for time, destination, _ in seen.results if destination in mine]
         if ends and min(ends) < at:
-            had = any(time < at for time, destination, _ in seen.results if destination in mine)
-            return "asked" if had else "answer"
+            answered = max((time for time in own if time < at), default=None)
+            crossed = answered is not None and at - answered < self.reaction
+            return "asked" if crossed else "answer"
+        if sum(time < until for time in own) > 1:  # to each of both
+            return "asked"
         return "lost" if self.several or not ends or min(seen.results)[2] == sender[1] else "asked"
+
+    def _reaction(self) -> float:
+        """us from a RESULT, where it was captured, until whoever has had it must have sent its next packet there."""
+        times = []
+        for (place, seq), seen in self.seen.items():
+            later = self.seen.get((place, (seq + 1) % 2**32))
+            for at, destination, _ in seen.results if later is not None else ():
+                sent = later.sends.get(self.senders.get(destination, ("", -1))) if later is not None else None
+                if sent and sent[0] > at:
+                    times.append(sent[0] - at)
+        return max(LEAST_LATE_US, 4 * median(times)) if times else LEAST_LATE_US
 
     def _blocks(self, rounds: Iterable[Round]) -> None:
         """Which blocks rounds are of: the RESULT of the round before names them."""
