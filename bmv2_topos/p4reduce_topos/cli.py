@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -76,6 +77,9 @@ def run(
     fault: Annotated[str, typer.Option(help="What goes wrong meanwhile, or `list`.")] = "",
     cli: Annotated[bool, typer.Option("--cli", help="Mininet's prompt, in place of a measurement.")] = False,
     pcap: Annotated[Path | None, typer.Option(help="A folder for a capture of every switch port.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="A file for the rounds, as of `p4reduce trace record`; their page beside it.")
+    ] = None,
     pipeline: Annotated[
         Path | None, typer.Option(help="A folder with a P4 program of your own, as p4src/compile.py writes it.")
     ] = None,
@@ -98,11 +102,12 @@ def run(
 
     def inputs() -> Topology:
         _check(target, system, overlap, fault)
-        _check_own(pipeline, program, fault)
+        _check_own(pipeline, program, fault, trace)
         return build(name, workers, edge, core, shape)
 
     def work(console: Console, topology: Topology) -> None:
         from p4reduce_topos.emulation.network import Network
+        from p4reduce_topos.emulation.recording import recorded
         from p4reduce_topos.experiments.measuring import measure
 
         if fault:
@@ -117,14 +122,16 @@ def run(
         ):
             if program:
                 status.stop()
-                _run_own(console, network, program, as_json=as_json)
+                with recorded(trace, partial(print, file=sys.stderr)):
+                    _run_own(console, network, program, as_json=as_json)
                 return
             if cli:
                 console.print(f"[bold]{name}[/]: workers {', '.join(topology.workers)}; leave the prompt with Ctrl-D")
                 status.stop()
                 network.prompt()
                 return
-            measured = measure(network, system, case, setup)
+            with recorded(trace, partial(print, file=sys.stderr)):
+                measured = measure(network, system, case, setup)
         if as_json:
             print(json.dumps(measured.as_dict()))
         else:
@@ -258,7 +265,7 @@ def _check(target: str, system: str, overlap: str, fault: str) -> None:
             raise P4ReduceError(f"{option} {value}: accepted are {', '.join(filter(None, accepted))}")
 
 
-def _check_own(pipeline: Path | None, program: str, fault: str) -> None:
+def _check_own(pipeline: Path | None, program: str, fault: str, trace: Path | None) -> None:
     """What is the user's: a P4 program, and what runs at the workers."""
     from p4reduce_topos.emulation.scripts import command_of
 
@@ -267,6 +274,8 @@ def _check_own(pipeline: Path | None, program: str, fault: str) -> None:
             raise P4ReduceError(f"--pipeline {pipeline}: there is no {file} in it, as p4src/compile.py writes it")
     if program:
         command_of(program)
+    if trace is not None and (fault or trace.suffix != ".json"):
+        raise P4ReduceError(f"--trace {trace}: accepted is a file FILE.trace.json, and not with --fault")
     if program and fault:
         raise P4ReduceError("--exec and --fault: one of them is accepted")
 

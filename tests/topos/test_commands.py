@@ -178,8 +178,12 @@ def test_a_script_of_ones_own_at_every_worker(tmp_path: Path) -> None:
         "    failing = communicator.rank == 1 and len(sys.argv) > 1\n"
         "sys.exit(3 if failing else 0)\n"
     )
-    said = topo("run", "star", "--workers", "3", "--exec", str(script))
+    trace = tmp_path / "own.trace.json"
+    said = topo("run", "star", "--workers", "3", "--exec", str(script), "--trace", str(trace))
     assert said.returncode == 0, said
+    assert "3 workers" in said.stderr
+    assert [one["address"] for one in json.loads(trace.read_text())["workers"]] == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    assert "<canvas" in (tmp_path / "own.html").read_text()
     assert sorted(line for line in said.stdout.splitlines() if " | " in line) == [
         f"h{number} | sum 6.0" for number in (1, 2, 3)
     ]

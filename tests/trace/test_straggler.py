@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 pytest.importorskip("mininet", reason="needs Mininet")
 
 from p4reduce.trace import page, perfetto
-from p4reduce.trace.live import Recorder
+from p4reduce.trace.live import Recorder, listening
 from p4reduce.trace.merging import merge
 from p4reduce.trace.model import Trace
 from p4reduce.trace.rounds import trace_of
@@ -38,20 +37,9 @@ def traced(network: Network) -> Trace:
     """Six reductions, to each of which the last worker comes late."""
     case = Case(WORKERS, 1 << 16, "float32", 0.2, "random", "block")
     setup = Setup(target="native", slots=16, threads=1, repeat=6, warm_up=1, timeout=60)
-    over = threading.Event()
-
-    def listen() -> None:
-        while not over.is_set():
-            recorder.record(0.2)
-
     with Recorder() as recorder:
-        listener = threading.Thread(target=listen)
-        listener.start()
-        try:
+        with listening(recorder):
             assert measure(network, "p4reduce", case, setup, late=LATE_S).row.wrong == 0
-        finally:
-            over.set()
-            listener.join()
         return trace_of(*merge(recorder.captures()))
 
 

@@ -98,8 +98,9 @@ def view(
             made = load(file[0])
         else:
             made = trace_of(*merge(_captured(file), build), job=job)
-        first = file[0].name.removesuffix(_SUFFIX)
-        where = html or file[0].with_name(f"{first}.html")
+        first = file[0]
+        stem = first.name.removesuffix(_SUFFIX) if first.name.endswith(_SUFFIX) else first.stem
+        where = html or first.with_name(f"{stem}.html")
         written = [where]
         page.write(made, where)
         if perfetto_file is not None:

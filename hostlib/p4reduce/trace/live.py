@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import select
 import socket
 import struct
+import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import AGGREGATION_PORT
@@ -130,6 +132,24 @@ class Recorder:
         for name, one in self._kept:
             made[name].append(one)
         return list(made.values())
+
+
+@contextlib.contextmanager
+def listening(recorder: Recorder) -> Iterator[None]:
+    """Records meanwhile, in a thread in this thread's network namespace."""
+    over = threading.Event()
+
+    def listen() -> None:
+        while not over.is_set():
+            recorder.record(0.2)
+
+    thread = threading.Thread(target=listen, name="p4reduce trace", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _stamp(extra: Sequence[tuple[int, int, bytes]]) -> int:

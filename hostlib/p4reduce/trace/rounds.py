@@ -17,6 +17,8 @@ from p4reduce.trace.model import Again, Kind, Part, Round, Trace, Worker
 LEAST_LATE_US = 1000.0
 """Who comes less than so much after the others was not awaited: packets do not come all at once."""
 
+_NO_ROUNDS = (Op.HELLO, Op.RESET, Op.QUERY)
+
 _Place = tuple[str, int]  # a switch's address, and a slot there
 _Sender = tuple[str, int]  # an address, and a number as a worker
 
@@ -56,7 +58,7 @@ def trace_of(
         of = "" if job is None else f" of job {job}"
         others = f"; there are some of {', '.join(sorted({str(one[0]) for one in counts}))}" if counts else ""
         raise P4ReduceError(f"no DATA or RESULT packet{of} was captured{others}")
-    own = [one for one in packets if (one.job, one.generation) == chosen]
+    own = [one for one in packets if (one.job, one.generation) == chosen and one.op not in _NO_ROUNDS]
     trace = Trace(*chosen, own[0].time / 1e9, name, build.lanes, build.block_size, packets=len(own))
     trace.notes = [
         f"job {number}, generation {generation}: {count} packets, not shown"

@@ -74,7 +74,7 @@ function summarise() {
 // The chart. `view`: what part of the time is seen, in us.
 
 const canvas = element("chart"), view = {from: 0, to: length};
-const WORKER = 26, SKIPPED = 34, HEAD = 22, AXIS = 22, GAP = 10;
+const WORKER = 28, MARKS = 11, SKIPPED = 34, HEAD = 22, AXIS = 22, GAP = 10;
 let shape = {};
 
 function layout() {
@@ -102,13 +102,18 @@ function span(pen, colour, begin, end, top, height, least = 1) {
   pen.fillRect(from, top, Math.max(least, to - from), height);
 }
 
-function mark(pen, colour, at, top, height) {
+// A loss has a head; a question is a short line below.
+function mark(pen, colour, at, top, height, head) {
   if (!seen(at, at)) return;
   pen.fillStyle = colour;
+  if (!head) {
+    pen.fillRect(x(at) - 0.5, top + height * 0.6, 1.5, height * 0.4);
+    return;
+  }
   pen.beginPath();
   pen.moveTo(x(at) - 4, top);
   pen.lineTo(x(at) + 4, top);
-  pen.lineTo(x(at), top + Math.min(8, height));
+  pen.lineTo(x(at), top + Math.min(7, height));
   pen.fill();
   pen.fillRect(x(at) - 0.5, top, 1, height);
 }
@@ -148,7 +153,7 @@ function draw() {
     if (x(one.end) - x(one.begin) > 3) span(pen, colour("card"), one.end, one.end, top, height);
     if (one.awaited) {
       span(pen, colour("awaited"), ...one.awaited, top, height);
-      span(pen, colour("awaited"), ...one.awaited, shape.workers + one.last * WORKER + 3, WORKER - 10);
+      span(pen, colour("awaited"), ...one.awaited, shape.workers + one.last * WORKER + MARKS + 1, WORKER - MARKS - 5);
     }
     if (one.skipped && shape.slot >= 9 && x(one.end) - x(one.begin) > 30) {
       pen.fillStyle = colour("text");
@@ -159,8 +164,8 @@ function draw() {
     for (const one of rounds) {
       for (const [worker, at, why] of one.again) {
         if ((why === "asked") !== (kind === "asked")) continue;
-        mark(pen, colour(kind), at, shape.workers + worker * WORKER, WORKER - 4);
-        mark(pen, colour(kind), at, shape.slots + one.slot * shape.slot, shape.slot - 1);
+        mark(pen, colour(kind), at, shape.workers + worker * WORKER, MARKS, kind === "lost");
+        mark(pen, colour(kind), at, shape.slots + one.slot * shape.slot, shape.slot - 1, kind === "lost");
       }
     }
   }

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rounds of a run: a trace of all that passes the switches' ports, and its page."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from p4reduce.trace import page
+from p4reduce.trace.live import Recorder, listening
+from p4reduce.trace.merging import merge
+from p4reduce.trace.model import save
+from p4reduce.trace.rounds import trace_of
+from p4reduce.trace.summary import summarise
+
+SUFFIX = ".trace.json"
+
+
+@contextlib.contextmanager
+def recorded(file: Path | None, say: Callable[[str], None]) -> Iterator[None]:
+    """Records what happens meanwhile in this network namespace, if there is a file for it; says it in words in the end.
+
+    Raises P4ReduceError where no round was seen.
+    """
+    if file is None:
+        yield
+        return
+    with Recorder() as recorder:
+        with listening(recorder):
+            yield
+        made = trace_of(*merge(recorder.captures()))
+    if recorder.missed:
+        made.notes.append(f"{recorder.missed:,} packets came faster than they could be recorded.")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save(made, file)
+    drawn = file.with_name(f"{file.name.removesuffix(SUFFIX)}.html")
+    page.write(made, drawn)
+    for text in [*summarise(made).said, f"written: {file}, {drawn}"]:
+        say(text)
