@@ -269,8 +269,8 @@ def _check_own(pipeline: Path | None, program: str, fault: str, trace: Path | No
     """What is the user's: a P4 program, and what runs at the workers."""
     from p4reduce_topos.emulation.scripts import command_of
 
-    for file in ("p4reduce.json", "p4info.txtpb") if pipeline is not None else ():
-        if not (pipeline / file).is_file():
+    for file in ("p4reduce.json", "p4info.txtpb"):
+        if pipeline is not None and not (pipeline / file).is_file():
             raise P4ReduceError(f"--pipeline {pipeline}: there is no {file} in it, as p4src/compile.py writes it")
     if program:
         command_of(program)

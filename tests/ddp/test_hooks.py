@@ -71,6 +71,13 @@ def bucket() -> Any:
     return Bucket(torch.ones(3), [])
 
 
+def test_the_profiler_shows_a_hook(communicator: Any) -> None:
+    with torch.profiler.profile() as profile:
+        allreduce_hook(AllreduceState(communicator), bucket())
+    assert "p4reduce:allreduce_hook" in {event.name for event in profile.events()}
+    communicator.handles[0].complete()
+
+
 def test_outside_of_a_backward_pass_the_future_has_the_result(communicator: Any) -> None:
     given = bucket()
     future = allreduce_hook(AllreduceState(communicator), given)

@@ -32,10 +32,14 @@ def read(file: Path) -> list[Datagram]:
 def _datagrams(file: Path) -> Iterator[Datagram]:
     with RawPcapReader(str(file)) as reader:
         for frame, metadata in reader:
-            link_type = metadata.linktype if hasattr(metadata, "linktype") else reader.linktype
-            found = datagram(_time(reader, metadata), link_type, frame)
+            found = datagram(_time(reader, metadata), _link_type(reader, metadata), frame)
             if found is not None:
                 yield found
+
+
+def _link_type(reader: Any, metadata: Any) -> int:
+    """Of pcapng each packet's, of pcap the file's."""
+    return int(metadata.linktype if hasattr(metadata, "linktype") else reader.linktype)
 
 
 def _time(reader: Any, metadata: Any) -> int:

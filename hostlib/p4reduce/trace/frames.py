@@ -137,9 +137,12 @@ def headers(one: Datagram, build: Build) -> Iterator[Header]:
     """Of the packets in a datagram, as far as they were captured: one, or several that the kernel took together."""
     at = 0
     while at + build.bare <= len(one.payload):
-        first, active, present, *rest = _FIXED.unpack_from(one.payload, at)
+        first, active, present, worker, job, generation, slot, seq, fingerprint = _FIXED.unpack_from(one.payload, at)
         if first >> 4 != PROTOCOL_VERSION:
             return
         keys = struct.unpack_from(f"!{build.lanes}I", one.payload, at + _FIXED.size)
-        yield Header(one.time, one.source, one.destination, first & 15, active, present, *rest, keys)
+        yield Header(
+            one.time, one.source, one.destination, first & 15, active, present, worker, job, generation, slot, seq,
+            fingerprint, keys,
+        )  # fmt: skip
         at += build.length(present)

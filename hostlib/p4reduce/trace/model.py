@@ -135,6 +135,9 @@ def load(file: Path) -> Trace:
 
 
 def _round(*row: Any) -> Round:
-    *plain, awaited, parts, again = row
+    slot, seq, operation, begin, end, complete, active, blocks, skipped, last, awaited, parts, again = row
     between = None if awaited is None else (float(awaited[0]), float(awaited[1]))
-    return Round(*plain, between, [Part(*one) for one in parts], [Again(*one) for one in again])
+    return Round(
+        slot, seq, operation, begin, end, complete, active, blocks, skipped, last, between,
+        [Part(*one) for one in parts], [Again(*one) for one in again],
+    )  # fmt: skip
