@@ -150,7 +150,7 @@ def test_a_browser_draws_it(made: Trace, tmp_path: Path, width: int, height: int
     ):
         shown = started.new_page(viewport={"width": width, "height": height})
         wrong: list[object] = []
-        shown.on("pageerror", wrong.append)
+        shown.on("pageerror", lambda one: wrong.append(one))
         shown.on("console", lambda one: wrong.append(one.text))
         shown.goto((tmp_path / "page.html").as_uri())
         assert shown.evaluate("document.documentElement.scrollWidth") <= width

@@ -31,6 +31,7 @@ __all__ = ["mininet", "start"]  # fixtures
 pytestmark = [pytest.mark.mininet, pytest.mark.root, pytest.mark.slow]
 
 WORKERS, LATE_S = 4, 0.15
+LAST = f"worker {WORKERS - 1}"
 
 
 def traced(network: Network) -> Trace:
@@ -52,7 +53,8 @@ def lossy(start: Start) -> Iterator[Network]:
 def test_both_are_seen_at_a_glance(lossy: Network, tmp_path: Path) -> None:
     made = traced(lossy)
     summary = summarise(made)
-    assert summary.stragglers == [f"worker {WORKERS - 1}"]
+    assert LAST in summary.stragglers  # where the host is busy there may be others
+    assert max(summary.workers, key=lambda one: one.awaited_s).name == LAST
     assert summary.workers[-1].awaited_s > 5 * LATE_S
     assert 0.005 < summary.loss < 0.05  # on the way there and back
     (switch,) = lossy.status()["switches"]
@@ -63,11 +65,11 @@ def test_both_are_seen_at_a_glance(lossy: Network, tmp_path: Path) -> None:
     page.write(made, tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     held = json.loads(re.search(r'id="trace">(.*?)</script>', text)[1])  # type: ignore[index]
-    assert held["summary"]["stragglers"] == [f"worker {WORKERS - 1}"]
+    assert LAST in held["summary"]["stragglers"]
     assert held["summary"]["lost"] == summary.lost
 
     events = perfetto.document(made)["traceEvents"]
-    assert f"worker {WORKERS - 1} (straggler)" in [event["args"].get("name") for event in events if event["ph"] == "M"]
+    assert f"{LAST} (straggler)" in [event["args"].get("name") for event in events if event["ph"] == "M"]
     marks = [event for event in events if event["ph"] == "i" and event["pid"] == perfetto.WORKERS]
     assert sum("lost: " in event["name"] for event in marks) == summary.lost
     (waits,) = [{event["tid"] for event in events if event["ph"] == "X" and event["pid"] == perfetto.WORKERS}]
