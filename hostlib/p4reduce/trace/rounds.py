@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from statistics import median
 
 from p4reduce.errors import P4ReduceError
@@ -146,8 +145,7 @@ class _Reading:
         )
         made.parts = [Part(self.index[sender], times[0], seen.present[sender]) for sender, times in seen.sends.items()]
         for sender, times in seen.sends.items():
-            for at, until in pairwise([*times[1:], float("inf")]):
-                made.again.append(Again(self.index[sender], at, self._why(seen, sender, at, until)))
+            made.again += [Again(self.index[sender], at, kind) for at, kind in self._again(seen, sender, times[1:])]
         if complete:
             made.last = self._last(seen)
             made.awaited = _awaited(seen, made, self.index)
@@ -163,21 +161,27 @@ class _Reading:
         ]
         return self.index[here[0]] if here else None
 
-    def _why(self, seen: _Seen, sender: _Sender, at: float, until: float) -> Kind:
-        """Why a packet was sent again at `at`, and, if so, once more at `until`."""
+    def _again(self, seen: _Seen, sender: _Sender, times: Sequence[float]) -> list[tuple[float, Kind]]:
+        """Why packets were sent again at these times.
+
+        Until the round ends, the switch adds one packet of a worker and answers every other with a STATUS, or with the
+        RESULT, if it comes to it later: so those that have no answer are as many as were lost.
+        """
+        if not times:
+            return []
+        end = min((at for at, _, _ in seen.results), default=float("inf"))
         mine = [address for address, one in self.senders.items() if one == sender]
-        told = [time for address in mine for time in seen.statuses.get(address, ())]
-        if any(time < until for time in told):
-            return "asked"
-        ends = [time for time, _, _ in seen.results]
-        own = [time for time, destination, _ in seen.results if destination in mine]
-        if ends and min(ends) < at:
-            answered = max((time for time in own if time < at), default=None)
-            crossed = answered is not None and at - answered < self.reaction
-            return "asked" if crossed else "answer"
-        if sum(time < until for time in own) > 1:  # to each of both
-            return "asked"
-        return "lost" if self.several or not ends or min(seen.results)[2] == sender[1] else "asked"
+        own = [at for at, destination, _ in seen.results if destination in mine]
+        before, after = [at for at in times if at <= end], [at for at in times if at > end]
+        answered = sum(len(seen.statuses.get(address, ())) for address in mine) + max(0, len(own) - 1 - len(after))
+        lost = max(0, len(before) - answered)
+        if not self.several and seen.results and min(seen.results)[2] != sender[1]:
+            lost = 0  # it was heard alone, and it was another that was late
+        kinds: list[tuple[float, Kind]] = [(at, "lost" if place < lost else "asked") for place, at in enumerate(before)]
+        for at in after:
+            had = max((one for one in own if one < at), default=None)
+            kinds.append((at, "asked" if had is not None and at - had < self.reaction else "answer"))
+        return kinds
 
     def _reaction(self) -> float:
         """us from a RESULT, where it was captured, until whoever has had it must have sent its next packet there."""
