@@ -216,7 +216,9 @@ def _vary(name: str, known: Experiment, target: str, repeat: int, out: Path, con
             rows.append((point, measured))
             value = getattr(point, known.varied)
             said = measured["error"] or f"{measured['median_s'] * 1e3:.4g} ms"
-            progress.console.print(f"{point.system}, {known.varied} {value:g}: {said}", highlight=False, markup=False)
+            progress.console.print(
+                f"{point.system}, {known.varied} {value:g}: {said}", highlight=False, markup=False, soft_wrap=True
+            )
             progress.update(bar, advance=1)
     plot(out / f"{name}.png", name, known, rows)
     return [{**asdict(point), **measured} for point, measured in rows], sum(one["wrong"] or 0 for _, one in rows)
@@ -292,7 +294,7 @@ def _run_own(console: Console, network: Network, program: str, *, as_json: bool)
     if bad := {rank: status for rank, status in statuses.items() if status}:
         told = ", ".join(f"rank {rank} with status {status}" for rank, status in bad.items())
         raise P4ReduceError(f"{program} ended badly: {told}")
-    console.print(f"{program}: all {len(statuses)} ranks ended well", highlight=False, markup=False)
+    console.print(f"{program}: all {len(statuses)} ranks ended well", highlight=False, markup=False, soft_wrap=True)
 
 
 def _suffer(console: Console, topology: Topology, target: str, fault: str, pcap: Path | None, pipeline: Path | None,
@@ -317,11 +319,11 @@ def _suffer(console: Console, topology: Topology, target: str, fault: str, pcap:
         )
     else:
         for rank, end in ends.items():
-            console.print(f"rank {rank}: {words.end(end)}", highlight=False, markup=False)
+            console.print(f"rank {rank}: {words.end(end)}", highlight=False, markup=False, soft_wrap=True)
     if wrong:
         raise P4ReduceError(said)
     if not as_json:
-        console.print(said, highlight=False, markup=False)
+        console.print(said, highlight=False, markup=False, soft_wrap=True)
 
 
 def _table(topology: Topology, measured: Measured) -> Table:
