@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packets are recorded as they pass, each once, and the latest of them kept; the command finds a job by its name."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from p4reduce.errors import P4ReduceError
+from p4reduce.trace.frames import Build, headers
+from p4reduce.trace.live import Recorder, listening
+from p4reduce.trace.merging import merge
+from tests.own_network import Namespace
+
+from .test_frames import payload
+
+pytestmark = pytest.mark.root
+
+DEADLINE_S = 120.0
+RANK = """
+import time
+import numpy as np
+from p4reduce import Communicator
+with Communicator(job="live", slots=8) as communicator:
+    until = time.monotonic() + 60
+    going = np.ones(1, np.int32)
+    while going[0]:
+        tensor = np.ones(64 * 64, np.float32)
+        if communicator.rank == 1:
+            time.sleep(0.05)
+        communicator.allreduce(tensor)
+        going[0] = time.monotonic() < until if communicator.rank == 0 else 0
+        communicator.allreduce(going)
+"""
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """In a network namespace of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to record packets")
+    with contextlib.closing(Namespace()) as namespace, namespace.entered():
+        yield
+
+
+def send(count: int, port: int = 31314) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+        for number in range(count):
+            out.sendto(payload(number, present=3), ("127.0.0.1", port))
+
+
+@pytest.mark.usefixtures("alone")
+def test_each_packet_is_seen_once() -> None:
+    with Recorder(["lo"]) as recorder:
+        with listening(recorder):
+            send(20)
+            send(20, port=31315)
+            time.sleep(0.3)
+        heads, build = merge(recorder.captures())
+    assert build == Build()
+    assert [one.seq for one in heads] == list(range(20))
+    assert {one.destination for one in heads} == {("127.0.0.1", 31314)}
+    assert abs(heads[0].time / 1e9 - time.time()) < DEADLINE_S
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_latest_are_kept_and_no_values() -> None:
+    with Recorder(packets=100) as recorder:
+        send(300)
+        recorder.record(0.3)
+        (kept,) = recorder.captures()
+    assert recorder.seen == 300
+    assert [head.seq for one in kept for head in headers(one, Build())] == list(range(200, 300))
+    assert {len(one.payload) for one in kept} == {Build().bare}
+
+
+@pytest.mark.usefixtures("alone")
+def test_an_interface_that_is_not_there_is_named() -> None:
+    with pytest.raises(P4ReduceError, match="--interface none0: there is none of that name here, only lo"):
+        Recorder(["none0"])
+
+
+def trace(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "p4reduce", "trace", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("alone")
+def test_a_job_is_recorded_by_its_name(tmp_path: Path) -> None:
+    def start(*words: str, **environment: str) -> subprocess.Popen[bytes]:
+        output = subprocess.PIPE if words[0] == "-m" else None
+        made = subprocess.Popen([sys.executable, *words], stdout=output, env={**os.environ, **environment})
+        started.append(made)
+        if made.stdout is not None:
+            made.stdout.readline()
+        return made
+
+    started: list[subprocess.Popen[bytes]] = []
+    out = tmp_path / "live.trace.json"
+    words = ("record", "live", "--seconds", "4", "--interface", "lo", "-o", str(out), "--json")
+    try:
+        start("-m", "p4reduce", "switch", "--target", "native", "--port", "1=udp:127.0.0.1:31314", "--json")
+        start("-m", "p4reduce", "controller", "--json")
+        said = trace(*words)
+        assert said.returncode == 1
+        assert "job 'live' is not known at the controller 127.0.0.1:7700: none runs there" in said.stderr
+        for rank in range(3):
+            start("-c", RANK, RANK=str(rank), WORLD_SIZE="3", P4REDUCE_LOCAL="off")
+        deadline = time.monotonic() + DEADLINE_S
+        while (said := trace(*words)).returncode != 0:
+            assert time.monotonic() < deadline, said.stderr
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            process.wait(DEADLINE_S)
+    told = json.loads(said.stdout)
+    assert [one["name"] for one in told["workers"]] == ["rank 0", "rank 1", "rank 2"]
+    assert "rank 1" in told["stragglers"]
+    assert json.loads(out.read_text())["name"] == "live"
