@@ -67,12 +67,14 @@ def record(
         if pcap and interface:
             raise P4ReduceError("--pcap and --interface: one of them is accepted")
         known = _job(job, controller, by_name=not pcap)
-        found = _captured(pcap) if pcap else _heard(interface or [], seconds, packets)
+        found, missed = (_captured(pcap), 0) if pcap else _heard(interface or [], seconds, packets)
         heads, build = merge(found, build)
         if known is None:
             made = trace_of(heads, build, job=int(job) if job else None)
         else:
             made = trace_of(heads, build, job=known.number, name=job, names=known.names)
+        if missed:
+            made.notes.append(f"{missed:,} packets came faster than they could be recorded.")
         save(made, out)
         _say(made, [out], as_json=as_json)
 
@@ -148,7 +150,8 @@ def _captured(files: list[Path]) -> list[list[Datagram]]:
     return [read(file) for file in files]
 
 
-def _heard(interfaces: list[str], seconds: float, packets: int) -> list[list[Datagram]]:
+def _heard(interfaces: list[str], seconds: float, packets: int) -> tuple[list[list[Datagram]], int]:
+    """What passes each interface, and how many packets were missed."""
     from p4reduce.trace.live import Recorder
 
     console = Console(stderr=True)
@@ -162,9 +165,7 @@ def _heard(interfaces: list[str], seconds: float, packets: int) -> list[list[Dat
                 f"no packet to or from UDP port 31314 has passed{at} within {seconds:g} s. Ranks of one host reduce in "
                 "its memory, and send none: set P4REDUCE_LOCAL=off for them; else listen at a rank's host, or a switch"
             )
-        if recorder.missed:
-            console.print(f"{recorder.missed:,} packets came faster than they could be recorded", highlight=False)
-    return found
+        return found, recorder.missed
 
 
 def _say(made: Trace, written: list[Path], *, as_json: bool) -> None:

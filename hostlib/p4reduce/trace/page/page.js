@@ -5,7 +5,8 @@ const {trace, summary} = JSON.parse(document.getElementById("trace").textContent
 const rounds = trace.rounds.map(([slot, seq, operation, begin, end, complete, active, blocks, skipped, last, awaited,
                                   parts, again]) =>
   ({slot, seq, operation, begin, end, complete, active, blocks, skipped, last, awaited, parts, again}));
-const bySlot = trace.slots.map((_, slot) => rounds.filter((one) => one.slot === slot));
+const bySlot = trace.slots.map(() => []);
+for (const one of rounds) bySlot[one.slot].push(one);
 const operations = [...new Set(rounds.map((one) => one.operation))];
 const length = rounds.reduce((most, one) => Math.max(most, one.end), 1);
 const element = (id) => document.getElementById(id);
