@@ -52,7 +52,7 @@ def record(
     packets: Annotated[int, typer.Option(min=100, max=5_000_000, help="How many are kept, the latest.")] = 200_000,
     out: Annotated[Path, typer.Option("--out", "-o", help="The trace.")] = Path(f"rounds{_SUFFIX}"),
     controller: Annotated[
-        str, typer.Option(help="HOST:PORT, for the job's number.", envvar="P4REDUCE_CONTROLLER")
+        str, typer.Option(help="HOST:PORT, or several with commas, for the job's number.", envvar="P4REDUCE_CONTROLLER")
     ] = DEFAULT_CONTROLLER,
     lanes: Lanes = 0,
     block_size: BlockSize = 0,

@@ -29,11 +29,16 @@ def running(controller: str, job: str) -> Running:
     """The job that has this name at the controller. Raises P4ReduceError where there is none."""
     token, tls = settings.token(None), settings.tls(None)
     metadata = (("authorization", f"Bearer {token}"),) if token else ()
-    try:
-        with open_channel(controller, tls) as channel:
-            reply = rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=_TIMEOUT_S, metadata=metadata)
-    except grpc.RpcError as error:
-        raise P4ReduceError(explain(error, controller, tls)) from error
+    troubles = []
+    for one in controller.split(","):  # of several, the one that serves answers
+        try:
+            with open_channel(one, tls) as channel:
+                reply = rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=_TIMEOUT_S, metadata=metadata)
+            break
+        except grpc.RpcError as error:
+            troubles.append(explain(error, one, tls))
+    else:
+        raise P4ReduceError("; ".join(troubles))
     jobs = {_called(one): one for one in reply.jobs}
     if job not in jobs:
         there = f"there run {', '.join(sorted(jobs))}" if jobs else "none runs there"
