@@ -116,7 +116,7 @@ def _explained() -> Iterator[None]:
     """What goes wrong is one line."""
     try:
         yield
-    except (P4ReduceError, OSError) as error:
+    except (P4ReduceError, OSError, ValueError) as error:
         typer.echo(f"p4reduce trace: {error}", err=True)
         raise typer.Exit(1) from None
 
