@@ -522,3 +522,21 @@ def test_questions_that_have_no_answer() -> None:
     desk.carry_out()
     desk.answer(pb.Counted(half=0, seq=2, ranks=[1]))  # of a job that is over
     assert desk.kinds(sessions[1])[-1] == "abort"
+
+
+def test_a_rank_is_answered_when_it_is_heard() -> None:
+    """So it need not ask when it is released. One that was heard is not listened to again until then."""
+    desk = Desk()
+    sessions = [desk.join(rank) for rank in range(2)]
+    nonces = [desk.told[session][0].assigned.hello_nonce for session in sessions]
+    desk.hear(sessions[0], full=True)
+    assert [(one.switch, one.hello.worker) for one in desk.answers] == [(0, 0)]
+    desk.hear(sessions[0], full=True)
+    assert len(desk.answers) == 1
+    desk.hear(sessions[1])
+    assert len(desk.answers) == 1
+    assert not any(desk.jobs.awaits(nonce) for nonce in nonces)
+    desk.installed()
+    assert all(desk.jobs.awaits(nonce) for nonce in nonces)
+    desk.hear(sessions[1], full=True)
+    assert [one.hello.worker for one in desk.answers] == [0, 1]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that are forked from one process, so that hundreds of them cost little; run by `chaos` with the path of a FIFO.
+"""Ranks of many jobs; run by `chaos` with the path of a FIFO, and whether they are "threads", which cost least, or forked
+"processes", which can be killed.
 
 Each line that comes by the FIFO is a rank to be, and each that is printed says what became of one: its process, that it
 is ready, how it ended.
@@ -10,10 +11,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import selectors
-import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -28,6 +28,7 @@ from p4reduce_bench.parts.soak_rank import Reduction, WrongSum
 NUMEL = 1 << 13
 LONG_S = 0.3  # gaps between results that are worth telling
 MOST_TOLD = 20
+MOST_THREADS = 256
 
 
 def say(**what: Any) -> None:
@@ -68,7 +69,14 @@ def run(task: dict[str, Any]) -> None:
                 times.append(time.monotonic())
                 time.sleep(task["pace"])
             phase = "leave"
-        say(**who, event="done", cpu=time.process_time(), turns=len(times), typical=_median(times), gaps=_long_gaps(times))
+        say(
+            **who,
+            event="done",
+            cpu=time.process_time(),
+            turns=len(times),
+            typical=_median(times),
+            gaps=_long_gaps(times),
+        )
     except WrongSum as error:
         say(**who, event="wrong", text=str(error))
     except BaseException as error:
@@ -87,35 +95,40 @@ def _long_gaps(times: list[float]) -> list[tuple[float, float]]:
     return [(before, after - before) for before, after in pairwise(times) if after - before > LONG_S][:MOST_TOLD]
 
 
-def serve(fifo: str) -> None:
+def serve(fifo: str, kind: str) -> None:
     """Until nobody has the other end of the FIFO any more, and all ranks have ended."""
     select_backend()  # what all ranks need is loaded once
+    if kind == "threads":
+        with open(fifo) as tasks, ThreadPoolExecutor(MOST_THREADS) as pool:
+            for line in tasks:
+                pool.submit(_run_thread, json.loads(line))
+        return
     running: dict[int, dict[str, Any]] = {}
-    rest, open_ = b"", True
     reader = os.open(fifo, os.O_RDONLY)
     os.set_blocking(reader, False)
-    with selectors.DefaultSelector() as selector:
-        selector.register(reader, selectors.EVENT_READ)
-        while open_ or running:
-            if not open_:
-                time.sleep(0.02)
-            elif selector.select(0.02):
-                data = os.read(reader, 1 << 16)
-                if not data:
-                    open_ = False
-                    selector.unregister(reader)
-                *lines, rest = (rest + data).split(b"\n")
-                for line in lines:
-                    task = json.loads(line)
-                    running[_fork(task)] = task
-            _reap(running)
+    rest, more = b"", True
+    while more or running:
+        time.sleep(0.01)
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(reader, 1 << 16)
+            more = bool(data)
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                task = json.loads(line)
+                running[_fork(task)] = task
+        _reap(running)
+
+
+def _run_thread(task: dict[str, Any]) -> None:
+    say(job=task["job"], rank=task["rank"], event="started", pid=0)
+    run(task)
+    say(job=task["job"], rank=task["rank"], event="ended", code=0)
 
 
 def _fork(task: dict[str, Any]) -> int:
     pid = os.fork()
     if pid == 0:
         try:
-            os.environ["P4REDUCE_QUEUE"] = str(task["queue"])
             run(task)
         finally:
             os._exit(0)
@@ -128,9 +141,8 @@ def _reap(running: dict[int, dict[str, Any]]) -> None:
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             pid, status = ended
             task = running.pop(pid)
-            code = os.waitstatus_to_exitcode(status)
-            say(job=task["job"], rank=task["rank"], event="ended", killed=code == -signal.SIGKILL, code=code)
+            say(job=task["job"], rank=task["rank"], event="ended", code=os.waitstatus_to_exitcode(status))
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(*sys.argv[1:])

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from p4reduce_bench.chaos.faults import Faults
 from p4reduce_bench.chaos.site import LEASE_S, Cluster, Controllers, entries, switches, users_file
@@ -27,8 +27,9 @@ SLOTS = 8
 QUEUE_S = 30.0
 LONGEST_S = 150.0  # of a job, beyond which it hangs
 RANK_TIMEOUT_S = 60.0
-PACE_S = 0.05
-TURNS = (10, 60)
+PACE_S = 0.1
+TURNS = (20, 80)
+HOSTS = 2  # processes whose threads are ranks
 SHARES = {"kill": 0.12, "stop": 0.12}  # of jobs of which a rank is killed or stopped
 STAND_S = (0.3, 3.0)
 IDLE_S = 30.0  # in which all has to be freed when the last job is over
@@ -88,7 +89,9 @@ class Run:
                 left = [entry for entry in other if entry not in one]
                 gone = [entry for entry in one if entry not in other]
                 if left or gone:
-                    self.found.append(f"the switch at {place} has {len(left)} entries more and {len(gone)} less: {left}")
+                    self.found.append(
+                        f"the switch at {place} has {len(left)} entries more and {len(gone)} less: {left}"
+                    )
             self._take_everything()
             return self._figures(seconds, watch.samples)
 
@@ -100,12 +103,21 @@ class Run:
         (folder / "users.toml").write_text(users_file(self._tokens, most, SLOTS))
         options += ["--users", str(folder / "users.toml"), "--store", cluster.url, "--store-lease", str(LEASE_S)]
         self.controllers = Controllers(family, [*options, "--standby"], self._tokens["operator"])
-        fifo = folder / "ranks"
-        os.mkfifo(fifo)
-        self._forks: Child = family.start("ranks", "p4reduce_bench.chaos.ranks", str(fifo))
-        self._to_ranks = fifo.open("w")
+        self._hosts = [self._start_ranks(family, folder / f"ranks{at}", "threads") for at in range(HOSTS)]
+        self._forks = self._start_ranks(family, folder / "ranks", "processes")
         self._chaos = Faults(self.controllers, cluster, random.Random(self._seed + 1), self._note)
         self.controllers.wait_until_serving()
+
+    def _start_ranks(self, family: Family, fifo: Path, kind: str) -> tuple[Child, TextIO]:
+        """The process, and where it takes what ranks there shall be."""
+        os.mkfifo(fifo)
+        child = family.start(
+            f"ranks as {kind}",
+            "p4reduce_bench.chaos.ranks",
+            *(str(fifo), kind),
+            environment={"P4REDUCE_QUEUE": str(QUEUE_S), "OMP_NUM_THREADS": "1"},
+        )
+        return child, fifo.open("w")
 
     def _note(self, what: str) -> None:
         self._tell(len(self._over), what)
@@ -129,6 +141,7 @@ class Run:
     def _begin(self, lane: Lane, name: str, *, slots: int = SLOTS, token: str = "") -> None:
         turns = self._rng.randint(*TURNS)
         lane.attempt = Attempt(name, lane.tenant, self._ranks, time.monotonic())
+        lane.plan = self._plan(time.monotonic(), turns) if self._faults and not token else []
         for rank in range(self._ranks):
             task = {
                 "job": name,
@@ -140,12 +153,12 @@ class Run:
                 "turns": turns,
                 "pace": PACE_S,
                 "timeout": RANK_TIMEOUT_S,
-                "queue": QUEUE_S,
                 "seed": self._begun,
             }
-            self._to_ranks.write(json.dumps(task) + "\n")
-        self._to_ranks.flush()
-        lane.plan = self._plan(time.monotonic(), turns) if self._faults and not token else []
+            hit = any(rank == one for _, _, one in lane.plan)
+            _, to = self._forks if hit else self._hosts[(self._begun + rank) % HOSTS]
+            to.write(json.dumps(task) + "\n")
+            to.flush()
 
     def _plan(self, now: float, turns: int) -> list[tuple[float, signal.Signals, int]]:
         draw = self._rng.random()
@@ -173,7 +186,7 @@ class Run:
 
     def _hear(self) -> None:
         by_job = {lane.attempt.job: lane.attempt for lane in self._lanes if lane.attempt is not None}
-        for event in self._forks.read():
+        for event in (event for child, _ in (*self._hosts, self._forks) for event in child.read()):
             attempt = by_job.get(event["job"])
             if attempt is None:
                 continue
@@ -186,17 +199,15 @@ class Run:
                 attempt.ended.add(rank)
             else:
                 attempt.results[rank] = event
-        if self._forks.process.poll() is not None:
-            raise self._forks.failure()
+        for child, _ in (*self._hosts, self._forks):
+            if child.process.poll() is not None:
+                raise child.failure()
 
     def _hangs(self, attempt: Attempt) -> bool:
         if time.monotonic() - attempt.begun < LONGEST_S:
             return False
         left = sorted(set(range(self._ranks)) - attempt.ended)
         self.found.append(f"{attempt.tenant}/{attempt.job}: ranks {left} hang after {LONGEST_S:g} s")
-        for rank in left:
-            attempt.killed[rank] = time.monotonic()
-            os.kill(attempt.pids[rank], signal.SIGKILL)
         return True
 
     def _end(self, lane: Lane, attempt: Attempt) -> None:
@@ -253,7 +264,9 @@ class Run:
             if not attempt.disturbed
             for one in attempt.results.values()
             for start, length in one.get("gaps", [])
-            if any(start < fault.until + 3.0 and start + length > fault.at for fault in faults if "serves" in fault.what)
+            if any(
+                start < fault.until + 3.0 and start + length > fault.at for fault in faults if "serves" in fault.what
+            )
         ]
         others = [
             length
