@@ -7,8 +7,8 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable
-from itertools import count
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, NOBODY, SHORT_HELLO, Op

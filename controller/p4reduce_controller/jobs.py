@@ -599,8 +599,8 @@ class Jobs:
             return abort
         what = f"rank {rejoin.rank} cannot come back to job {rejoin.job}, generation {rejoin.generation}"
         if job is None:
-            why = "the controller that is here now does not know the job, which was not ready when the one before it ended"
-            why += ", or is over; join again"
+            why = "the controller that is here now does not know the job, which is over, or was not ready when the one "
+            why += "before it ended; join again"
         else:
             why = "its key is not that rank's" if stranger else f"the job is {job.state.value}"
         return pb.Abort(rank=rejoin.rank, reason=pb.JOIN_REFUSED, message=f"{what}: {why}")

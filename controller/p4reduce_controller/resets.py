@@ -74,8 +74,8 @@ class ResetBatch:
         return (*self._sent, *self._waiting)
 
     def to_send(self, now: float, room: int = WINDOW) -> Iterable[Aggregation]:
-        """What is due now, with at most `room` of those that were not sent yet; call again after an acknowledgement, and
-        at `next_time`.
+        """What is due now, with at most `room` of those that were not sent yet; call again after an acknowledgement,
+        and at `next_time`.
 
         Acknowledgements may come while the caller is still sending what this yields.
         """

@@ -44,8 +44,8 @@ class Prober:
         self._next += 1
 
     def await_answers(self, link: Transport, switches: Sequence[Switch], session: Session) -> None:
-        """Returns when each of `switches`, to which `link` leads, has answered a full HELLO by one as long, be it one of
-        those that were said before.
+        """Returns when each of `switches`, to which `link` leads, has answered a full HELLO by one as long, be it
+        one that was said before.
 
         Raises TransportError where one does not, and JoinError when the job dies meanwhile.
         """

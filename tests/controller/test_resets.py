@@ -191,7 +191,7 @@ def hello(nonce: int) -> bytes:
 
 
 def test_a_job_does_not_wait_until_another_has_all_acknowledged() -> None:
-    """What one leaves of the switch's queue the next one uses, and one that waits for a lost RESET keeps nobody waiting."""
+    """What one leaves of the switch's queue the next one uses, and no job waits for another's lost RESET."""
 
     class Lossy:
         """Loses the first RESET, and counts those of the second job."""

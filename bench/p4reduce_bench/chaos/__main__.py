@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs by three tenants over native switches, a pair of controllers and etcd, while ranks, controllers and members of etcd
-are killed and stopped by chance.
+"""Jobs by three tenants over native switches, a pair of controllers and etcd, while ranks, controllers and members of
+etcd are killed and stopped by chance.
 
-Every sum is checked, and every error is held to say who and why. In the end no slot, entry or quota may be missing or left.
+Every sum is checked, and every error is held to say who and why. In the end no slot may be missing, and no entry left.
 """
 
 from __future__ import annotations

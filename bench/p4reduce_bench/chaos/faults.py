@@ -85,7 +85,7 @@ class Faults:
             members = self.rng.sample(range(len(self.cluster.members)), 2 if "two" in what else 1)
             self._disturb_etcd(what, members)
         fault.until = time.monotonic()
-        if what.startswith("kill") or what.startswith("end"):
+        if what.startswith(("kill", "end")):
             time.sleep(2.0)  # until that which was begun again is there
 
     def _take_away(self, fault: Fault, number: int) -> None:

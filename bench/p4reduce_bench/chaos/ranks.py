@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of many jobs; run by `chaos` with the path of a FIFO, and whether they are "threads", which cost least, or forked
-"processes", which can be killed.
+"""Ranks of many jobs; run by `chaos` with the path of a FIFO, and whether they are "threads", which cost least, or
+forked "processes", which can be killed.
 
 Each line that comes by the FIFO is a rank to be, and each that is printed says what became of one: its process, that it
 is ready, how it ended.
@@ -112,9 +112,9 @@ def serve(fifo: str, kind: str) -> None:
         with contextlib.suppress(BlockingIOError):
             data = os.read(reader, 1 << 16)
             more = bool(data)
-            *lines, rest = (rest + data).split(b"\n")
-            for line in lines:
-                task = json.loads(line)
+            *whole, rest = (rest + data).split(b"\n")
+            for each in whole:
+                task = json.loads(each)
                 running[_fork(task)] = task
         _reap(running)
 

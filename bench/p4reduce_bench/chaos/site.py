@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What chaos is made in: native switches, etcd, and two controllers of which one serves, as processes that are killed and
-stopped."""
+"""What chaos is made in: native switches, etcd, and two controllers of which one serves, as processes that are killed
+and stopped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import signal
 import socket
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +68,7 @@ class Cluster:
         for number in range(ETCD_MEMBERS):
             self.members.append(self._start(number))
         for address in self._clients:
-            _wait_until(lambda address=address: _is_healthy(address), f"etcd at {address} is healthy")  # type: ignore[misc]
+            _wait_until(partial(_is_healthy, address), f"etcd at {address} is healthy")
 
     @property
     def url(self) -> str:
@@ -161,7 +163,7 @@ class Controllers:
 def switches(family: Family, count: int) -> tuple[list[str], list[str]]:
     """Native ones: the controller's options for them, and where P4Runtime is."""
     options = start_switches(family, "native", ["1=udp:127.0.0.1:0"], aggregators=count)
-    return options, [value for key, value in zip(options, options[1:], strict=False) if key == "--switch"]
+    return options, [value for key, value in pairwise(options) if key == "--switch"]
 
 
 def entries(address: str) -> list[str]:
@@ -180,7 +182,7 @@ def _is_healthy(address: str) -> bool:
     return False
 
 
-def _wait_until(done: Any, what: str) -> None:
+def _wait_until(done: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + START_UP_S
     while not done():
         if time.monotonic() >= deadline:

@@ -12,10 +12,10 @@ WHO = re.compile(
     r"\S+|tenant '\w+'|the operator"
 )
 WHY = re.compile(
-    r"was lost|has failed|broke\b|was stopped|was killed|was restarted|did not (come|join|return|let go|answer)|stands "
-    r"by|is (being )?(stopped|started)|connection refused|no answer within|does not answer|cannot be kept|nothing can be "
-    r"kept|unreachable|not serve|left (early|while|before)|does not know the job|slots? (asked|are free)|may have no more|in the queue|another "
-    r"controller"
+    r"was lost|has failed|broke\b|was stopped|was killed|was restarted|did not (come|join|return|let go|answer)|stands"
+    r" by|is (being )?(stopped|started)|connection refused|no answer within|does not answer|cannot be kept|nothing can"
+    r" be kept|unreachable|not serve|left (early|while|before)|does not know the job|slots? (asked|are free)|may"
+    r" have no more|in the queue|another controller"
 )
 AFTER_S = 15.0
 """Seconds after a change of controllers, or of etcd, in which jobs that gather may have to begin anew."""
@@ -62,7 +62,8 @@ class Attempt:
         """From the last rank's call until all are ready; None where they are not all, or one was stopped or killed."""
         if len(self.ready) < self.world_size or self.disturbed:
             return None
-        return max(one["at"] for one in self.ready.values()) - max(one["began"] for one in self.ready.values())
+        ready, began = ([float(one[key]) for one in self.ready.values()] for key in ("at", "began"))
+        return max(ready) - max(began)
 
 
 def problems(attempt: Attempt, changes: list[tuple[float, float]]) -> list[str]:

@@ -221,8 +221,8 @@ class Session:
         return awaited_text(self._waiting) if in_queue and self._waiting is not None else ""
 
     def wait_ready(self, hello: Callable[[], None], timeout: float | None = None) -> Ready:
-        """Waits until all ranks are there, calling `hello` for the switch to hear us: at once, then every 400 ms, and every
-        100 ms while the controller says that we were not heard.
+        """Waits until all ranks are there, calling `hello` for the switch to hear us: at once, then every 400 ms, and
+        every 100 ms while the controller says that we were not heard.
 
         `timeout` defaults to that of `join`, and a little more, since the controller gives up by itself and knows best
         why. Raises JoinError, which names the ranks that are missing.
