@@ -93,3 +93,29 @@ def test_nothing_is_wrong_after_chaos() -> None:
     assert sum(found["faults"].values()) >= 2
     assert found["never_served"] == 0
     assert found["seconds"] < time.monotonic() - began
+
+
+@pytest.mark.slow
+@pytest.mark.serial
+def test_a_hostile_tenant_neither_reaches_another_nor_keeps_it_out() -> None:
+    """Two of the attacks, for some seconds. Anybody who can connect could have kept all others out with 1024 sockets."""
+    command = [sys.executable, "-m", "p4reduce_bench.chaos.hostile", "--seconds", "2", "--json"]
+    command = [
+        "sh",
+        "-c",
+        'ulimit -Sn 1024 && exec "$@"',
+        "sh",
+        *command,
+        "--attack",
+        "connections",
+        "--attack",
+        "slots",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["failures"] == []
+    assert all(found["reach"].values()), found["reach"]
+    for attack, row in found["rows"].items():
+        assert row["beside"]["join_s"]["median"] < 1.0, (attack, row)
+        assert row["attacker"]["let_in"] > 0
