@@ -35,6 +35,7 @@ from p4reduce_controller.site import Site
 from p4reduce_controller.trees import Misplaced, Trees
 from p4reduce_controller.waitlist import Entry
 
+TELL_AFTER = 0.2  # seconds from a job's beginning; most are ready before, and nobody needs to know whom they wait for
 SHORT_HELLOS = 20  # of a rank of which no full one comes: so many are not lost by chance
 BROKEN = "was lost: its connection to the controller broke"
 
@@ -423,7 +424,7 @@ class Jobs:
                 self._abort(job, abort)
             elif why := gathering and self._nobody_at(job.site, *{member.switch for member in job.members.values()}):
                 self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {why}"))
-            elif waits := awaited(job, site):
+            elif (now - job.started >= TELL_AFTER or not gathering) and (waits := awaited(job, site)):
                 notice, waiting = waits
                 for member in waiting:
                     if member.told != notice:
