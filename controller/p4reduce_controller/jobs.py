@@ -424,7 +424,7 @@ class Jobs:
                 self._abort(job, abort)
             elif why := gathering and self._nobody_at(job.site, *{member.switch for member in job.members.values()}):
                 self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {why}"))
-            elif (now - job.started >= TELL_AFTER or not gathering) and (waits := awaited(job, site)):
+            elif now - job.started >= TELL_AFTER and (waits := awaited(job, site)):
                 notice, waiting = waits
                 for member in waiting:
                     if member.told != notice:

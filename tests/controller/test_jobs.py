@@ -16,7 +16,7 @@ from p4reduce_controller.aggregator import Heard, Layout
 from p4reduce_controller.effects import Answer, Install, Look, Remove, Tell
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, State
-from p4reduce_controller.jobs import Jobs, digest
+from p4reduce_controller.jobs import TELL_AFTER, Jobs, digest
 
 ADDRESS = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 REJOIN_TIME = 10.0
@@ -161,7 +161,7 @@ def test_every_switch_has_to_hear_every_rank() -> None:
         assert desk.hear(session, switch)
         assert not desk.hear(session, switch)  # once is enough
         assert not desk.installs
-    desk.tick()
+    desk.tick(TELL_AFTER)
     assert desk.told[one][-1].waiting == pb.Waiting(what=pb.Waiting.HELLO, ranks=[1])
     assert desk.hear(two, 1)
     [job] = desk.installs
@@ -184,7 +184,9 @@ def test_a_hello_that_is_wrong_in_anything_counts_for_nothing(what: str) -> None
 def test_who_is_waited_for_is_told_when_it_changes() -> None:
     desk = Desk()
     one = desk.join(0, world_size=3)
-    desk.tick()
+    desk.tick(TELL_AFTER / 2)
+    assert desk.told[one][1:] == []  # most jobs are ready by then
+    desk.tick(TELL_AFTER)
     desk.tick()
     assert desk.told[one][1:] == [pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.JOIN, ranks=[1, 2]))]
     two, three = desk.join(1, world_size=3), desk.join(2, world_size=3)
