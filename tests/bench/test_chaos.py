@@ -81,16 +81,16 @@ def test_quotas_and_slots_are_watched() -> None:
 @pytest.mark.serial
 @pytest.mark.skipif(shutil.which("etcd") is None, reason="needs etcd (Debian: etcd-server)")
 def test_nothing_is_wrong_after_chaos() -> None:
-    """Some 30 s of it."""
-    command = [sys.executable, "-m", "p4reduce_bench.chaos", "--jobs", "36", "--at-a-time", "9", "--json"]
+    """Some 20 s of it."""
+    command = [sys.executable, "-m", "p4reduce_bench.chaos", "--jobs", "27", "--at-a-time", "9", "--json"]
     began = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert found["problems"] == []
-    assert found["jobs"] == 36
-    assert found["done_well"] >= 20
-    assert sum(found["faults"].values()) >= 2
+    assert found["jobs"] == 27
+    assert found["done_well"] >= 15
+    assert sum(found["faults"].values()) >= 1
     assert found["never_served"] == 0
     assert found["seconds"] < time.monotonic() - began
 
