@@ -12,7 +12,8 @@ WHO = re.compile(
     r"\S+|tenant '\w+'|the operator"
 )
 WHY = re.compile(
-    r"was lost|has left it|has failed|broke\b|was stopped|was killed|was restarted|did not (come|join|return|let go|answer)|stands"
+    r"has left it|was lost|has failed|broke\b|was stopped|was killed|was restarted|did not (come|join|return|let go"
+    r"|answer)|stands"
     r" by|is (being )?(stopped|started)|connection refused|no answer within|does not answer|cannot be kept|nothing can"
     r" be kept|unreachable|not serve|left (early|while|before)|does not know the job|slots? (asked|are free)|may"
     r" have no more|in the queue|another controller"
