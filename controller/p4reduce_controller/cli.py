@@ -63,6 +63,7 @@ def controller(
     from p4reduce_controller.listening import ListenError
     from p4reduce_controller.program import PipelineError
     from p4reduce_controller.run import run
+    from p4reduce_controller.sockets import take_all_sockets
     from p4reduce_controller.state import StateError
     from p4reduce_controller.turns import take_turns
 
@@ -73,6 +74,7 @@ def controller(
         if settings.log_format not in FORMATS:
             raise SettingsError(f"--log-format {settings.log_format}: {' or '.join(FORMATS)} is accepted")
         start_logging(settings.log_format, logging.INFO if verbose else logging.WARNING)
+        take_all_sockets()
         again = partial(load, config, given) if config is not None else None
         say = partial(_say_ready, as_json=as_json)
         if settings.store:

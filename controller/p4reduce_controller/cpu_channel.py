@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -15,13 +16,28 @@ from p4reduce_controller.aggregator import HalfState, Heard, Layout, Placement, 
 from p4reduce_controller.clock import LONGEST_WAIT, Clock
 from p4reduce_controller.frames import Aggregation, Endpoint, build, hello_nonce, nonce_at_a_glance, parse
 from p4reduce_controller.link import Link
-from p4reduce_controller.resets import ResetBatch, time_for
+from p4reduce_controller.resets import WINDOW, ResetBatch, time_for
 
 RESET_TIMEOUT = 30.0  # besides what so many take: a switch may stand still for a while
 QUERY_TIMEOUT = 2.0
 QUERY_RETRY = 0.25
 ABORT_COPIES = 3  # each may be lost on its way; ranks also hear it from the service
 ABORT_SPACING = 0.02
+
+
+@dataclass
+class _Reset:
+    """A job's. `news`: an acknowledgement has come, of this job's, or of another's when this one begins."""
+
+    batch: ResetBatch
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    limit: float = 0.0
+    deadline: float = 0.0
+
+    def begin(self, limit: float) -> None:
+        """It has so many seconds from now on."""
+        self.clock = Clock()
+        self.limit, self.deadline = limit, self.clock() + limit
 
 
 class CpuChannel:
@@ -51,7 +67,8 @@ class CpuChannel:
         self._awaits = awaits
         self._drops = Counter() if drops is None else drops
         self._resetting = asyncio.Lock()
-        self._resets: dict[tuple[int, int], Callable[[Aggregation], None]] = {}
+        self._resets: dict[tuple[int, int], _Reset] = {}
+        self._beginning: _Reset | None = None
         self._queries: dict[int, asyncio.Future[HalfState]] = {}
         self._query_ids = count(1)
 
@@ -72,42 +89,44 @@ class CpuChannel:
     async def reset(self, job: Placement) -> None:
         """Every half of the job's slots, until all have acknowledged. Raises SwitchError.
 
-        One job after the other: a batch sends what the switch can queue for the controller, and all share that queue.
+        Jobs share what the switch can queue for the controller, so a job begins when those before it have sent theirs.
         """
-        async with self._resetting:
-            await self._reset(job)
-
-    async def _reset(self, job: Placement) -> None:
-        batch = ResetBatch(job.job, job.generation, job.slots, job.first_seq, self._layout.lanes)
-        news = asyncio.Event()
-
-        def acknowledge(packet: Aggregation) -> None:
-            if batch.acknowledged(packet):
-                news.set()
-
         key = (job.job, job.generation)
-        self._resets[key] = acknowledge
-        clock = Clock()
-        limit = RESET_TIMEOUT + time_for(job.slots.count)
-        deadline = clock() + limit
+        mine = self._resets[key] = _Reset(ResetBatch(*key, job.slots, job.first_seq, self._layout.lanes))
         try:
-            while not batch.done:
-                now = clock()
-                if now >= deadline:
-                    missing, halves = len(batch.missing), 2 * job.slots.count
-                    raise SwitchError(
-                        f"the switch at {self._target} did not acknowledge {missing} of {halves} RESETs "
-                        f"within {limit:g} s"
-                    )
-                for packet in batch.to_send(now):
-                    self._drops["reset_unanswered"] += packet.fingerprint > 1  # the number of the attempt
-                    await self._send(packet)
-                with contextlib.suppress(asyncio.TimeoutError):
-                    wait = min(batch.next_time(), deadline) - clock()
-                    await asyncio.wait_for(news.wait(), max(0.0, min(wait, LONGEST_WAIT)))
-                news.clear()
+            async with self._resetting:
+                mine.begin(RESET_TIMEOUT + time_for(job.slots.count))
+                self._beginning = mine
+                while not mine.batch.all_sent:
+                    await self._send_resets(mine, WINDOW - sum(one.batch.under_way for one in self._resets.values()))
+            while not mine.batch.done:
+                await self._send_resets(mine, 0)
         finally:
             del self._resets[key]
+
+    async def _send_resets(self, mine: _Reset, room: int) -> None:
+        """What is due now, and of those that were not sent yet so many; then waits for news or for what is due next."""
+        now = mine.clock()
+        if now >= mine.deadline:
+            missing = len(mine.batch.missing)
+            raise SwitchError(
+                f"the switch at {self._target} did not acknowledge {missing} of {mine.batch.count} RESETs "
+                f"within {mine.limit:g} s"
+            )
+        for packet in mine.batch.to_send(now, room):
+            self._drops["reset_unanswered"] += packet.fingerprint > 1  # the number of the attempt
+            await self._send(packet)
+        with contextlib.suppress(asyncio.TimeoutError):
+            wait = min(mine.batch.next_time(), mine.deadline) - mine.clock()
+            await asyncio.wait_for(mine.news.wait(), max(0.0, min(wait, LONGEST_WAIT)))
+        mine.news.clear()
+
+    def _reset_acknowledged(self, packet: Aggregation) -> None:
+        mine = self._resets.get((packet.job, packet.generation))
+        if mine is not None and mine.batch.acknowledged(packet):
+            mine.news.set()
+            if self._beginning is not None:  # for which there is more room now
+                self._beginning.news.set()
 
     async def abort(self, job: Placement, worker: int | None, reason: int) -> None:
         """To the job's group."""
@@ -172,8 +191,8 @@ class CpuChannel:
             short = not full and packet.seq == SHORT_HELLO
             claims = packet.job, packet.generation, packet.worker, hello_nonce(packet)
             self._heard(Heard(port, sender, *claims, full, short))
-        elif packet.op == Op.RESET and (packet.job, packet.generation) in self._resets:
-            self._resets[packet.job, packet.generation](packet)
+        elif packet.op == Op.RESET:
+            self._reset_acknowledged(packet)
         elif packet.op == Op.QUERY and packet.generation in self._queries:
             answer = self._queries[packet.generation]
             if not answer.done():

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import finsy as fy
 from finsy.proto import p4r
@@ -213,18 +212,20 @@ class DesiredState:
             raise
 
     def _canonical(self, entry: Entry) -> tuple[object, object, p4r.Entity]:
-        """Identity and contents of an entry, comparable however it was written, and its message."""
-        schema = self._program.schema
-        entity = entry.encode(schema)
+        """Identity and contents of an entry, comparable however it was written, and its message.
+
+        The message is always finsy's, also of what was read, so its bytes are what is compared.
+        """
+        entity = entry.encode(self._program.schema)
         if isinstance(entry, fy.P4MulticastGroupEntry):
-            replicas = fy.P4MulticastGroupEntry.decode(entity, schema).replicas
-            pairs = [(replica, 0) if isinstance(replica, int) else _pair(replica) for replica in replicas]
-            return ("group", entry.multicast_group_id), frozenset(pairs), entity
-        plain = fy.P4TableEntry.decode(entity, schema)
-        match = frozenset((plain.match or {}).items())
-        action = plain.action
-        value = (action.name, frozenset(action.args.items())) if isinstance(action, fy.Action) else action
-        return (plain.table_id, match), value, entity
+            group = entity.packet_replication_engine_entry.multicast_group_entry
+            replicas = frozenset(one.SerializeToString() for one in group.replicas)
+            return ("group", group.multicast_group_id), replicas, entity
+        table = entity.table_entry
+        action = table.action.action
+        match = frozenset(one.SerializeToString() for one in table.match)
+        value = (action.action_id, frozenset((one.param_id, one.value) for one in action.params))
+        return (table.table_id, match), value, entity
 
 
 def _base_entries(config: SwitchConfig, program: Program) -> list[Entry]:
@@ -243,7 +244,3 @@ def _base_entries(config: SwitchConfig, program: Program) -> list[Entry]:
 def _lossy(config: SwitchConfig) -> Iterator[tuple[int, Direction]]:
     directions: tuple[Direction, ...] = ("in", "out")
     return ((port, way) for port in config.ports for way in directions if config.drop_rate)
-
-
-def _pair(replica: Any) -> tuple[int, int]:
-    return (replica.port, replica.instance) if hasattr(replica, "port") else tuple(replica)

@@ -6,8 +6,10 @@ The layout is that of p4src/include/headers.p4.
 
 from __future__ import annotations
 
+import socket
 import struct
 from dataclasses import dataclass, field
+from functools import lru_cache
 from ipaddress import IPv4Address
 
 from p4reduce.protocol.constants import AGGREGATION_PORT, PROTOCOL_VERSION, Op, Outcome
@@ -93,14 +95,21 @@ def build(packet: Aggregation, source: Endpoint, destination: Endpoint) -> bytes
     payload += struct.pack(f"!{len(words)}I", *words)
     length = _UDP.size + len(payload)
     ip = [0x45, 0, _IPV4.size + length, 0, 0, _TTL, _PROTOCOL_UDP, 0]
-    addresses = (IPv4Address(source.ip).packed, IPv4Address(destination.ip).packed)
+    (source_mac, source_ip), (destination_mac, destination_ip) = _packed(source), _packed(destination)
+    addresses = (source_ip, destination_ip)
     ip[-1] = _checksum(_IPV4.pack(*ip, *addresses))
     return (
-        _ETHERNET.pack(parse_mac(destination.mac), parse_mac(source.mac), _ETHERTYPE_IPV4)
+        _ETHERNET.pack(destination_mac, source_mac, _ETHERTYPE_IPV4)
         + _IPV4.pack(*ip, *addresses)
         + _UDP.pack(source.udp_port, destination.udp_port, length, 0)
         + payload
     )
+
+
+@lru_cache(maxsize=4096)
+def _packed(endpoint: Endpoint) -> tuple[bytes, bytes]:
+    """MAC and IPv4 address. Raises ValueError."""
+    return parse_mac(endpoint.mac), IPv4Address(endpoint.ip).packed
 
 
 def parse(frame: bytes, lanes: int) -> tuple[Endpoint, Aggregation] | None:
@@ -129,7 +138,7 @@ def parse(frame: bytes, lanes: int) -> tuple[Endpoint, Aggregation] | None:
     packet = Aggregation(
         first & 15, job, generation, worker, slot, seq, fingerprint, active, present, words[:lanes], words[lanes:]
     )
-    return Endpoint(format_mac(mac), str(IPv4Address(source)), source_port), packet
+    return Endpoint(format_mac(mac), socket.inet_ntoa(source), source_port), packet
 
 
 def nonce_at_a_glance(frame: bytes) -> int | None:

@@ -35,6 +35,7 @@ from p4reduce_controller.site import Site
 from p4reduce_controller.trees import Misplaced, Trees
 from p4reduce_controller.waitlist import Entry
 
+TELL_AFTER = 0.2  # seconds from a job's beginning; most are ready before, and nobody needs to know whom they wait for
 SHORT_HELLOS = 20  # of a rank of which no full one comes: so many are not lost by chance
 BROKEN = "was lost: its connection to the controller broke"
 
@@ -284,7 +285,7 @@ class Jobs:
         self._children.pop(number, None)
 
     def awaits(self, nonce: int) -> bool:
-        """Whether a rank of a job has it."""
+        """Whether a rank has it that may have to be heard, or answered."""
         return nonce in self._awaited
 
     def heard(self, switch: int, hello: Heard) -> bool:
@@ -318,6 +319,8 @@ class Jobs:
             self._abort(job, job.blame([member.rank], pb.JOIN_REFUSED, f"is refused {where}: {problem}"))
             return True
         member.heard[at] = hello
+        if hello.full:  # so the rank has its answer by the time that it is released
+            self._effects.append(Answer(site.number(at), hello))
         self._proceed(job)
         return True
 
@@ -347,6 +350,7 @@ class Jobs:
     def installed(self, job: Job) -> None:
         if job.state is State.INSTALLING:
             job.state = State.READY
+            self._awaited |= {member.nonce for member in job.members.values()}
             for member in job.members.values():
                 self._tell(member.session, pb.ServerMessage(ready=self._ready(job, member)))
 
@@ -420,7 +424,7 @@ class Jobs:
                 self._abort(job, abort)
             elif why := gathering and self._nobody_at(job.site, *{member.switch for member in job.members.values()}):
                 self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {why}"))
-            elif waits := awaited(job, site):
+            elif now - job.started >= TELL_AFTER and (waits := awaited(job, site)):
                 notice, waiting = waits
                 for member in waiting:
                     if member.told != notice:
@@ -596,7 +600,8 @@ class Jobs:
             return abort
         what = f"rank {rejoin.rank} cannot come back to job {rejoin.job}, generation {rejoin.generation}"
         if job is None:
-            why = "the controller that is here now does not know the job"
+            why = "the controller that is here now does not know the job, which is over, or was not ready when the one "
+            why += "before it ended; join again"
         else:
             why = "its key is not that rank's" if stranger else f"the job is {job.state.value}"
         return pb.Abort(rank=rejoin.rank, reason=pb.JOIN_REFUSED, message=f"{what}: {why}")
@@ -623,6 +628,7 @@ class Jobs:
             self._abort(job, pb.Abort(reason=pb.JOIN_REFUSED, message=f"job {job.name!r}: {error}"))
             return
         job.state = State.INSTALLING
+        self._awaited -= {member.nonce for member in job.members.values()}
         self._effects.append(Install(job))
 
     def _ready(self, job: Job, member: Member) -> pb.Ready:

@@ -68,6 +68,7 @@ class Link:
         self._tls = tls
         self._client = fy.P4Client(target, _credentials(tls) if tls is not None else None, wait_for_ready=False)
         self._sending = asyncio.Lock()
+        self._headers: dict[tuple[tuple[str, int], ...], list[p4r.PacketMetadata]] = {}  # of packet-outs, made once
         self._receiver: asyncio.Task[Any] | None = None
         self._closed = False
 
@@ -113,7 +114,10 @@ class Link:
                 yield kind.decode(entity, self._schema)
 
     async def send_packet(self, frame: bytes, **metadata: int) -> None:
-        message = fy.P4PacketOut(frame, **metadata).encode_update(self._schema)
+        key = tuple(metadata.items())
+        if key not in self._headers:
+            self._headers[key] = list(fy.P4PacketOut(b"", **metadata).encode_update(self._schema).packet.metadata)
+        message = p4r.StreamMessageRequest(packet=p4r.PacketOut(payload=frame, metadata=self._headers[key]))
         async with self._sending:  # gRPC takes one write at a time
             await self._ask("a packet-out", self._client.send(message))
 

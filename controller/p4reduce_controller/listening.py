@@ -16,6 +16,7 @@ from p4reduce.control.certificates import TlsFiles, server_credentials
 from p4reduce.control.channel import LEASE, keepalive
 from p4reduce_controller.limits import Rates
 from p4reduce_controller.sizes import MOST_READ
+from p4reduce_controller.sockets import QUIET
 
 MOST_STREAMS = 128  # of one connection; a rank has one or two
 
@@ -70,6 +71,7 @@ def bound_server(
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", MOST_READ),
         ("grpc.max_concurrent_streams", MOST_STREAMS),
+        *QUIET,
         *keepalive(config.lease),
     ]
     server = grpc.aio.server(interceptors=[*observers, *gates], options=options)

@@ -55,12 +55,27 @@ class ResetBatch:
         return not self._waiting and not self._sent
 
     @property
+    def all_sent(self) -> bool:
+        """Once at least."""
+        return not self._waiting
+
+    @property
+    def under_way(self) -> int:
+        """Sent and not acknowledged yet."""
+        return len(self._sent)
+
+    @property
+    def count(self) -> int:
+        return len(self._seqs)
+
+    @property
     def missing(self) -> tuple[int, ...]:
         """Halves not acknowledged yet."""
         return (*self._sent, *self._waiting)
 
-    def to_send(self, now: float) -> Iterable[Aggregation]:
-        """What is due now; call again after an acknowledgement, and at `next_time`.
+    def to_send(self, now: float, room: int = WINDOW) -> Iterable[Aggregation]:
+        """What is due now, with at most `room` of those that were not sent yet; call again after an acknowledgement,
+        and at `next_time`.
 
         Acknowledgements may come while the caller is still sending what this yields.
         """
@@ -69,7 +84,7 @@ class ResetBatch:
                 sent.attempt += 1
                 sent.at = now
                 yield self._packet(half, sent.attempt)
-        while self._waiting and len(self._sent) < WINDOW:
+        for _ in range(min(room, WINDOW - len(self._sent), len(self._waiting))):
             half = self._waiting.popleft()
             self._sent[half] = _Sent(1, now)
             yield self._packet(half, 1)

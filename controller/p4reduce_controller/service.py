@@ -99,6 +99,7 @@ class Service(Operations, rpc.JobsServicer):
         self._hellos: dict[int, int] = {}  # nonce -> the switch with a parent that has not been heard yet
         self._clock = Clock()
         self._lost_in_doubt: list[tuple[Stream, str]] = []
+        self._to_be_ready: set[int] = set()  # numbers of jobs that are on the switches, and not kept yet
 
     # Its own life.
 
@@ -331,12 +332,13 @@ class Service(Operations, rpc.JobsServicer):
         """Why another controller may serve by now, or ""."""
         return self._state.doubt if self._state is not None else ""
 
-    async def _save(self, *more: Job) -> None:
-        """Those that are ready, and those of `more` that are not over meanwhile. Raises StateError."""
+    async def _save(self) -> None:
+        """Those that are ready, and those that will be once they are kept. Raises StateError."""
         if self._state is not None:
 
             def kept() -> list[Job]:
-                return [job for job in self._jobs if job.state is State.READY or (job in more and not job.over)]
+                ready = self._to_be_ready
+                return [job for job in self._jobs if job.state is State.READY or (job.number in ready and not job.over)]
 
             self._state.use = self._jobs.tenancy.to_keep()
             await self._state.keep(kept, self._jobs.children, self._clock())
@@ -356,14 +358,17 @@ class Service(Operations, rpc.JobsServicer):
         self._tasks.start(self._installed(job), "state")
 
     async def _installed(self, job: Job) -> None:
+        self._to_be_ready.add(job.number)  # so what is kept for another's sake meanwhile has it, too
         try:
-            await self._save(job)  # before any rank knows that it is ready
+            await self._save()  # before any rank knows that it is ready
+            if job.over:
+                return
+            self._jobs.installed(job)
         except StateError as error:
             self.failed(job, str(error))
             return
-        if job.over:
-            return
-        self._jobs.installed(job)
+        finally:
+            self._to_be_ready.discard(job.number)
         self.telemetry.installed(job, self._clock())
         self._traces.settled(job)
         workers = f" as {len(job.workers)} workers" if len(job.workers) < job.world_size else ""

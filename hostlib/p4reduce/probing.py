@@ -6,6 +6,7 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Sequence
+from itertools import chain, repeat
 
 from p4reduce.control.client import Session
 from p4reduce.errors import JoinError
@@ -17,7 +18,7 @@ from p4reduce.protocol.probes import full_hello, short_hello
 from p4reduce.transport import Switch, Transport, TransportError
 
 ANSWER_TIMEOUT_S = 10.0
-ASK_AGAIN_S = 0.5  # more than a controller takes: what answers a second time comes into the job, and is ignored
+ASK_AGAIN_S = (0.1, 0.2, 0.5)  # and so on: what answers a second time comes into the job, and is ignored
 _IPV4_AND_UDP = 20 + 8  # bytes of headers
 _NONCE = slice(14, 22)  # the fingerprint and the first key
 
@@ -43,7 +44,8 @@ class Prober:
         self._next += 1
 
     def await_answers(self, link: Transport, switches: Sequence[Switch], session: Session) -> None:
-        """Returns when each of `switches`, to which `link` leads, has answered a full HELLO by one as long.
+        """Returns when each of `switches`, to which `link` leads, has answered a full HELLO by one as long, be it
+        one that was said before.
 
         Raises TransportError where one does not, and JoinError when the job dies meanwhile.
         """
@@ -51,17 +53,19 @@ class Prober:
         poll = select.poll()
         poll.register(link, select.POLLIN)
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
-        while awaited:
+        for wait in chain((0.0,), ASK_AGAIN_S, repeat(ASK_AGAIN_S[-1])):
+            if wait:  # what has come already is looked at first
+                link.send([self._full])
+            until = min(time.monotonic() + wait, deadline)
+            while awaited and poll.poll(1000 * max(0.0, until - time.monotonic())):
+                for half in map(self._answered, link.receive()):
+                    awaited.pop(half, None)
             if session.aborted is not None:
                 raise JoinError(str(session.aborted))
-            now = time.monotonic()
-            if now >= deadline:
+            if not awaited:
+                return
+            if time.monotonic() >= deadline:
                 raise TransportError(self._unanswered(next(iter(awaited.values()))))
-            link.send([self._full])
-            while awaited and (left := min(now + ASK_AGAIN_S, deadline) - time.monotonic()) > 0:
-                if poll.poll(1000 * left):
-                    for half in map(self._answered, link.receive()):
-                        awaited.pop(half, None)
 
     def _answered(self, payload: bytes) -> int:
         """The half of the job that an answer names, the first of the switch that it comes from; -1 for no answer."""

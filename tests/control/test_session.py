@@ -103,6 +103,21 @@ def test_hello_is_said_until_ready(controller: ScriptedController) -> None:
     session.close()
 
 
+@pytest.mark.parametrize(("unheard", "least", "most"), [([1], 7, 21), ([0], 1, 6), ([], 1, 6)])
+def test_hello_is_said_often_by_who_was_not_heard(
+    controller: ScriptedController, unheard: list[int], least: int, most: int
+) -> None:
+    """In two seconds of rank 1's."""
+    session = joined(controller)
+    waiting = pb.Waiting(what=pb.Waiting.HELLO if unheard else pb.Waiting.JOIN, ranks=unheard)
+    controller.script.send.put(pb.ServerMessage(waiting=waiting))
+    said: list[None] = []
+    with pytest.raises(JoinError, match="not ready after 2 s"):
+        session.wait_ready(lambda: said.append(None), timeout=2.0)
+    assert least <= len(said) <= most
+    session.close()
+
+
 def test_who_sends_for_whom_is_known_when_it_is_ready(controller: ScriptedController) -> None:
     controller.script.assign()
     with Session(controller.address) as session:

@@ -16,7 +16,7 @@ from p4reduce_controller.aggregator import Heard, Layout
 from p4reduce_controller.effects import Answer, Install, Look, Remove, Tell
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.job import Job, State
-from p4reduce_controller.jobs import Jobs, digest
+from p4reduce_controller.jobs import TELL_AFTER, Jobs, digest
 
 ADDRESS = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 REJOIN_TIME = 10.0
@@ -161,7 +161,7 @@ def test_every_switch_has_to_hear_every_rank() -> None:
         assert desk.hear(session, switch)
         assert not desk.hear(session, switch)  # once is enough
         assert not desk.installs
-    desk.tick()
+    desk.tick(TELL_AFTER)
     assert desk.told[one][-1].waiting == pb.Waiting(what=pb.Waiting.HELLO, ranks=[1])
     assert desk.hear(two, 1)
     [job] = desk.installs
@@ -184,7 +184,9 @@ def test_a_hello_that_is_wrong_in_anything_counts_for_nothing(what: str) -> None
 def test_who_is_waited_for_is_told_when_it_changes() -> None:
     desk = Desk()
     one = desk.join(0, world_size=3)
-    desk.tick()
+    desk.tick(TELL_AFTER / 2)
+    assert desk.told[one][1:] == []  # most jobs are ready by then
+    desk.tick(TELL_AFTER)
     desk.tick()
     assert desk.told[one][1:] == [pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.JOIN, ranks=[1, 2]))]
     two, three = desk.join(1, world_size=3), desk.join(2, world_size=3)
@@ -522,3 +524,21 @@ def test_questions_that_have_no_answer() -> None:
     desk.carry_out()
     desk.answer(pb.Counted(half=0, seq=2, ranks=[1]))  # of a job that is over
     assert desk.kinds(sessions[1])[-1] == "abort"
+
+
+def test_a_rank_is_answered_when_it_is_heard() -> None:
+    """So it need not ask when it is released. One that was heard is not listened to again until then."""
+    desk = Desk()
+    sessions = [desk.join(rank) for rank in range(2)]
+    nonces = [desk.told[session][0].assigned.hello_nonce for session in sessions]
+    desk.hear(sessions[0], full=True)
+    assert [(one.switch, one.hello.worker) for one in desk.answers] == [(0, 0)]
+    desk.hear(sessions[0], full=True)
+    assert len(desk.answers) == 1
+    desk.hear(sessions[1])
+    assert len(desk.answers) == 1
+    assert not any(desk.jobs.awaits(nonce) for nonce in nonces)
+    desk.installed()
+    assert all(desk.jobs.awaits(nonce) for nonce in nonces)
+    desk.hear(sessions[1], full=True)
+    assert [one.hello.worker for one in desk.answers] == [0, 1]

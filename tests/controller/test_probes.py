@@ -53,7 +53,7 @@ def test_no_other_is_answered() -> None:
     desk = Desk()
     gathering = desk.join(0, name="gathering")
     sessions = desk.ready()
-    assert desk.hear(gathering, full=True)
+    assert desk.hear(gathering)
     assert not desk.hear(sessions[1], short=True)
     assert not desk.hear(sessions[1])
     assert not desk.hear(sessions[1], full=True, nonce=1)

@@ -188,3 +188,33 @@ def hello(nonce: int) -> bytes:
     worker = Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000)
     keys = (nonce & 0xFFFFFFFF, NO_KEY, NO_KEY, NO_KEY)
     return build(Aggregation(Op.HELLO, job=1, worker=2, fingerprint=nonce >> 32, keys=keys), worker, HERE)
+
+
+def test_a_job_does_not_wait_until_another_has_all_acknowledged() -> None:
+    """What one leaves of the switch's queue the next one uses, and no job waits for another's lost RESET."""
+
+    class Lossy:
+        """Loses the first RESET, and counts those of the second job."""
+
+        def __init__(self) -> None:
+            self.sent = 0
+
+        async def send_packet(self, frame: bytes, **_: int) -> None:
+            self.sent += 1
+            if self.sent > 1:
+                asyncio.get_running_loop().call_soon(channel.on_packet, frame, dict)
+
+    async def work() -> list[str]:
+        ended: list[str] = []
+
+        async def reset(name: str, job: Placement) -> None:
+            await channel.reset(job)
+            ended.append(name)
+
+        jobs = [Placement(number, 1, SlotRange(4 * number, 4), 2, ()) for number in (1, 2)]
+        await asyncio.gather(reset("first", jobs[0]), reset("second", jobs[1]))
+        return ended
+
+    switch = Lossy()
+    channel = channel_to(switch, 128)
+    assert asyncio.run(asyncio.wait_for(work(), 10.0)) == ["second", "first"]

@@ -96,3 +96,16 @@ def test_nothing_else_is_an_answer(link: Transport, switches: list[socket.socket
 def test_a_job_that_dies_meanwhile_is_not_waited_for(link: Transport, switches: list[socket.socket]) -> None:
     with pytest.raises(JoinError, match="rank 0 went"):
         wait(link, switches, JobAborted("rank 0 went"))
+
+
+def test_what_was_answered_before_is_not_asked_again(link: Transport, switches: list[socket.socket]) -> None:
+    prober = Prober(MEMBERSHIP, NONCE)
+    prober.say_hello(link)
+    for one in switches:
+        hello, rank = one.recvfrom(65536)
+        one.sendto(hello, rank)
+        one.settimeout(0.2)
+    prober.await_answers(link, places(switches), cast(Session, FakeSession()))
+    for one in switches:
+        with pytest.raises(TimeoutError):
+            one.recv(65536)

@@ -39,6 +39,7 @@ from p4reduce.errors import CollectiveTimeout, JobAborted, JoinError
 
 JOIN_TIMEOUT = 60.0
 HELLO_INTERVAL = 0.1
+_RARE_HELLO = 0.4  # of a rank of which nobody has said that it was not heard
 LEAVE_TIMEOUT = 60.0  # more than the controller waits for the other ranks
 _ANSWER_TIMEOUT = 30.0  # for what the controller answers by itself, at once
 _ANSWER_TIMEOUT_OF_SEVERAL = 5.0  # as one of several may stand still, and another serve then
@@ -220,7 +221,8 @@ class Session:
         return awaited_text(self._waiting) if in_queue and self._waiting is not None else ""
 
     def wait_ready(self, hello: Callable[[], None], timeout: float | None = None) -> Ready:
-        """Waits until all ranks are there, calling `hello` at once and every 100 ms, for the switch to hear us.
+        """Waits until all ranks are there, calling `hello` for the switch to hear us: at once, then every 400 ms, and
+        every 100 ms while the controller says that we were not heard.
 
         `timeout` defaults to that of `join`, and a little more, since the controller gives up by itself and knows best
         why. Raises JoinError, which names the ranks that are missing.
@@ -230,7 +232,7 @@ class Session:
         while True:
             hello()
             with self._news:
-                self._news.wait_for(self._settled, max(0.0, min(HELLO_INTERVAL, deadline - time.monotonic())))
+                self._await_next_hello(deadline)
                 if self._aborted is not None:
                     raise refusal(self._aborted)
                 if self._ready is not None:
@@ -239,6 +241,15 @@ class Session:
                     raise JoinError("the session was closed before the job was ready")
                 if time.monotonic() >= deadline:
                     raise JoinError(f"not ready after {limit:g} s: {self._awaited_text()}")
+
+    def _await_next_hello(self, deadline: float) -> None:
+        """Or until the job is settled. Under _news."""
+        said = time.monotonic()
+        while not self._settled():
+            due = min(said + (HELLO_INTERVAL if self._unheard() else _RARE_HELLO), deadline)
+            if time.monotonic() >= due:
+                break
+            self._news.wait(due - time.monotonic())
 
     def ask(self, half: int) -> None:
         """Asks who is counted in a half of the job in which this rank's packet has no answer."""
@@ -528,6 +539,12 @@ class Session:
 
     def _settled(self) -> bool:
         return self._ready is not None or self._aborted is not None or self._closed
+
+    def _unheard(self) -> bool:
+        waiting, assigned = self._waiting, self._assigned
+        if waiting is None or assigned is None or waiting.what != pb.Waiting.HELLO:
+            return False
+        return assigned.worker in waiting.ranks
 
     def _over(self) -> bool:
         return self._left or self._closed or self._aborted is not None

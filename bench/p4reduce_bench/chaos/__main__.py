@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs by three tenants over native switches, a pair of controllers and etcd, while ranks, controllers and members of
+etcd are killed and stopped by chance.
+
+Every sum is checked, and every error is held to say who and why. In the end no slot may be missing, and no entry left.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from p4reduce.errors import P4ReduceError
+from p4reduce_bench.chaos.run import Run
+from p4reduce_bench.processes.endings import command
+
+VERSION = 1
+
+
+def main(
+    jobs: Annotated[int, typer.Option(min=1)] = 200,
+    at_a_time: Annotated[int, typer.Option(min=3, help="Jobs, of three tenants in turn.")] = 16,
+    ranks: Annotated[int, typer.Option(min=1, max=32, help="Of each job.")] = 4,
+    switches: Annotated[int, typer.Option(min=1, max=8, help="Over which slots are dealt.")] = 2,
+    seed: Annotated[int, typer.Option(help="Of what happens when; processes go at their own pace.")] = 1,
+    faults: Annotated[bool, typer.Option(help="Kill and stop.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run jobs in chaos and check everything. Ends with status 1 where something was wrong. Needs etcd."""
+    console = Console(stderr=as_json)
+    with command(console):
+        columns = (BarColumn(), TextColumn("{task.completed}/{task.total} jobs"), TimeElapsedColumn())
+        with Progress(*columns, TextColumn("{task.description}"), console=console) as progress:
+            bar = progress.add_task("starting", total=jobs)
+
+            def show(done: int, what: str) -> None:
+                progress.update(bar, completed=done, **({"description": what} if what else {}))  # type: ignore[arg-type]
+
+            found = Run(
+                jobs=jobs,
+                at_a_time=at_a_time,
+                ranks=ranks,
+                switches=switches,
+                seed=seed,
+                faults=faults,
+                on_progress=show,
+            ).measure()
+        if as_json:
+            print(json.dumps({"version": VERSION, "seed": seed, **found}))
+        else:
+            _show(found, console)
+        if found["problems"]:
+            raise P4ReduceError(f"{len(found['problems'])} things were wrong, the first: {found['problems'][0]}")
+
+
+def _show(found: dict[str, Any], console: Console) -> None:
+    table = Table(title=f"chaos: {len(found['problems'])} things were wrong", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name in ("jobs", "attempts", "done_well", "ranks_killed", "ranks_stopped", "errors", "quota_samples"):
+        table.add_row(name.replace("_", " "), f"{found[name]:,}")
+    for what, count in found["faults"].items():
+        table.add_row(what, f"{count}")
+    for name, title in (("join_s", "join to ready"), ("serves_after_s", "served again after a kill or end")):
+        spread = found[name]
+        if spread["count"]:
+            figures = " / ".join(f"{1e3 * spread[key]:.0f}" for key in ("median", "p95", "longest"))
+            table.add_row(f"{title}, ms (median / 95th percentile / longest)", figures)
+    table.add_row("longest pause of a loop as controllers change, ms", f"{1e3 * found['pause_s']:.0f}")
+    table.add_row("longest of all, ms", f"{1e3 * found['longest_gap_s']:.0f}")
+    table.add_row("seconds", f"{found['seconds']:.1f}")
+    console.print(table)
+    for text in found["problems"]:
+        console.print(f"[red]wrong:[/] {text}", highlight=False, soft_wrap=True, markup=True)
+
+
+if __name__ == "__main__":
+    typer.run(main)

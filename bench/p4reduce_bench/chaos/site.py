@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What chaos is made in: native switches, etcd, and two controllers of which one serves, as processes that are killed
+and stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import grpc
+from finsy.proto import p4r, p4r_grpc
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.errors import P4ReduceError
+from p4reduce_bench.processes.children import Child, ChildFailed, Family
+from p4reduce_bench.processes.switches import start_switches
+
+START_UP_S = 60.0
+STATUS_S = 0.5
+ETCD_MEMBERS = 3
+LEASE_S = 2
+USERS = """\
+[users.operator]
+token_sha256 = "{operator}"
+role = "operator"
+"""
+TENANT = """\
+[users.{name}]
+token_sha256 = "{digest}"
+[tenants.{name}]
+slots = {slots}
+jobs = {jobs}
+"""
+
+
+def users_file(tokens: Mapping[str, str], jobs: Mapping[str, int], slots: int) -> str:
+    """Of an operator and tenants, each with a quota of so many jobs of so many slots."""
+    from p4reduce_controller.users import digest  # needs the controller's extra
+
+    tenants = [
+        TENANT.format(name=name, digest=digest(tokens[name]), slots=slots * most, jobs=most)
+        for name, most in jobs.items()
+    ]
+    return USERS.format(operator=digest(tokens["operator"])) + "".join(tenants)
+
+
+class Cluster:
+    """etcd, on loopback, with what it keeps in `folder`."""
+
+    def __init__(self, folder: Path, family: Family) -> None:
+        if shutil.which("etcd") is None:
+            raise P4ReduceError("etcd is not on PATH: it comes with Debian's package etcd-server")
+        self._folder = folder
+        self._family = family
+        places = [f"127.0.0.1:{port}" for port in _free_ports(2 * ETCD_MEMBERS)]
+        self._clients, self._peers = places[:ETCD_MEMBERS], places[ETCD_MEMBERS:]
+        self.members: list[Child] = []
+        for number in range(ETCD_MEMBERS):
+            self.members.append(self._start(number))
+        for address in self._clients:
+            _wait_until(partial(_is_healthy, address), f"etcd at {address} is healthy")
+
+    @property
+    def url(self) -> str:
+        return f"etcd://{','.join(self._clients)}"
+
+    def _start(self, number: int) -> Child:
+        client, peer = f"http://{self._clients[number]}", f"http://{self._peers[number]}"
+        everyone = ",".join(f"m{at}=http://{one}" for at, one in enumerate(self._peers))
+        command = ["etcd", "--name", f"m{number}", "--data-dir", str(self._folder / f"m{number}")]
+        command += ["--listen-client-urls", client, "--advertise-client-urls", client]
+        command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+        command += ["--initial-cluster", everyone, "--log-level", "error"]
+        child = Child(f"etcd {number}", command)
+        self._family.children.append(child)
+        return child
+
+    def begin_again(self, number: int) -> None:
+        """One that was killed."""
+        self.members[number].process.wait()
+        self.members[number] = self._start(number)
+
+
+class Controllers:
+    """Of one store. `addresses` stay the same from run to run."""
+
+    def __init__(self, family: Family, options: Sequence[str], token: str, count: int = 2) -> None:
+        self._family = family
+        self._options = options
+        self._token = token
+        self.addresses = ["127.0.0.1:0"] * count
+        self.running: list[Child | None] = [None] * count
+        for number in range(count):
+            said = self.start(number).first(START_UP_S)
+            self.addresses[number] = said["listen"]
+
+    @property
+    def all_addresses(self) -> str:
+        return ",".join(self.addresses)
+
+    def start(self, number: int) -> Child:
+        """It is not waited for."""
+        options = [*self._options, "--listen", self.addresses[number], "--json"]
+        child = self.running[number] = self._family.start(f"controller {number}", "p4reduce", "controller", *options)
+        return child
+
+    def signal(self, number: int, what: signal.Signals) -> None:
+        child = self.running[number]
+        assert child is not None
+        ends = what in (signal.SIGKILL, signal.SIGTERM)
+        if ends:
+            self.running[number] = None
+        child.process.send_signal(what)
+        if ends:
+            child.process.wait(START_UP_S)
+
+    def check(self) -> None:
+        """Raises ChildFailed for one that has ended by itself."""
+        for number, child in enumerate(list(self.running)):
+            if child is not None and child.process.poll() is not None and self.running[number] is child:
+                raise child.failure()
+
+    def status(self, number: int) -> pb.StatusReply | None:
+        """As the operator sees it; None where that one does not serve."""
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        with grpc.insecure_channel(self.addresses[number], options) as channel:
+            metadata = (("authorization", f"Bearer {self._token}"),)
+            try:
+                reply: pb.StatusReply = rpc.JobsStub(channel).Status(
+                    pb.StatusRequest(), timeout=STATUS_S, metadata=metadata
+                )
+            except grpc.RpcError:
+                return None
+            return reply
+
+    def serving(self) -> tuple[int, pb.StatusReply] | None:
+        """Which one does, and what it says."""
+        for number, child in enumerate(self.running):
+            if child is not None and (reply := self.status(number)) is not None:
+                return number, reply
+        return None
+
+    def wait_until_serving(self, within: float = START_UP_S) -> tuple[int, pb.StatusReply]:
+        deadline = time.monotonic() + within
+        while (found := self.serving()) is None:
+            self.check()
+            if time.monotonic() >= deadline:
+                raise ChildFailed(f"no controller serves after {within:g} s")
+            time.sleep(0.02)
+        return found
+
+
+def switches(family: Family, count: int) -> tuple[list[str], list[str]]:
+    """Native ones: the controller's options for them, and where P4Runtime is."""
+    options = start_switches(family, "native", ["1=udp:127.0.0.1:0"], aggregators=count)
+    return options, [value for key, value in pairwise(options) if key == "--switch"]
+
+
+def entries(address: str) -> list[str]:
+    """All that the tables of a switch and its packet replication hold, as text; anyone may read that."""
+    with grpc.insecure_channel(address) as channel:
+        stub = p4r_grpc.P4RuntimeStub(channel)
+        wanted = [p4r.Entity(table_entry=p4r.TableEntry()), p4r.Entity()]
+        wanted[1].packet_replication_engine_entry.multicast_group_entry.SetInParent()
+        replies: Iterator[Any] = stub.Read(p4r.ReadRequest(device_id=1, entities=wanted), timeout=10)
+        return sorted(str(entity) for reply in replies for entity in reply.entities)
+
+
+def _is_healthy(address: str) -> bool:
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}/health", timeout=1) as reply:
+        return b'"true"' in reply.read()
+    return False
+
+
+def _wait_until(done: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + START_UP_S
+    while not done():
+        if time.monotonic() >= deadline:
+            raise ChildFailed(f"after {START_UP_S:g} s it is not so that {what}")
+        time.sleep(0.05)
+
+
+def _free_ports(count: int) -> list[int]:
+    """That nobody listens at now: etcd does not say which it took."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
