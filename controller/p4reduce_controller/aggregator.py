@@ -123,6 +123,9 @@ class Listener(Protocol):
 
     def disconnected(self, why: str) -> None: ...
 
+    def ports_changed(self) -> None:
+        """Some are up, or down, that were not; or it is not known any more."""
+
 
 class Aggregator(Protocol):
     """A switch that aggregates. Every method may raise SwitchError, and has a deadline of its own."""
@@ -152,6 +155,14 @@ class Aggregator(Protocol):
 
     @property
     def counts(self) -> ControlCounts: ...
+
+    @property
+    def ports(self) -> Mapping[int, str]:
+        """What OpenConfig calls the state of each, as "UP" and "DOWN"; {} where that is not known."""
+
+    @property
+    def ports_unknown(self) -> str:
+        """Why it is not, or ""."""
 
     def expect(self, job: Placement) -> None:
         """Before `start`: an earlier controller has installed that job, which carries on."""

@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.job import State
+from p4reduce_controller.texts import DOWN
 from p4reduce_controller.watch import View, live
 
 _JOB = ["tenant", "job_name"]
@@ -62,8 +63,11 @@ def _of_switches(switches: Iterable[pb.Switch]) -> Iterator[Metric]:
         "Packets between the switch's CPU port and the controller that came to nothing",
         labels=["switch", "reason"],
     )
+    up = GaugeMetricFamily("p4reduce_port_up", "1 while it is, as the switch tells", labels=["switch", "port"])
     for switch in switches:
         name = switch.address
+        for port in switch.ports:
+            up.add_metric([name, str(port.number)], int(port.state not in DOWN))
         connected.add_metric([name], int(switch.connected))
         draining.add_metric([name], int(switch.draining or switch.leaving))
         slots.add_metric([name], switch.slots)
@@ -77,7 +81,7 @@ def _of_switches(switches: Iterable[pb.Switch]) -> Iterator[Metric]:
         drops.add_metric([name, "hello_limited"], switch.outcomes.get("hello_limited", 0))
         for reason, count in sorted(switch.cpu_drops.items()):
             drops.add_metric([name, reason], count)
-    yield from (connected, draining, slots, used, outcomes, losses, errors, drops)
+    yield from (connected, draining, slots, used, outcomes, losses, errors, drops, up)
 
 
 def _of_ports(view: View) -> Iterator[Metric]:

@@ -13,6 +13,7 @@ from p4reduce_controller.deadlines import awaited
 from p4reduce_controller.fabric import Fabric
 from p4reduce_controller.job import Job, Member, State
 from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.ports import dead
 from p4reduce_controller.reports import stragglers
 from p4reduce_controller.tasks import Interrupted, apart
 
@@ -66,6 +67,9 @@ def _switch(number: int, switch: Aggregator, jobs: Jobs, fabric: Fabric) -> pb.S
         problem=switch.problem,
         state=switch.state,
     )
+    described.problem = described.problem or dead(switch) or fabric.severed(number)
+    described.ports_unknown = "" if switch.ports else switch.ports_unknown
+    described.ports.extend(pb.Port(number=port, state=state) for port, state in sorted(switch.ports.items()))
     if parent >= 0 and number not in jobs.children and not described.problem:
         described.problem = f"its parent {described.parent} has not heard it"
     described.rpc_errors.update(switch.counts.rpc_errors)
@@ -118,7 +122,8 @@ def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
         age_s=now - job.started,
         awaited_for=awaited_for,
         awaited=waited_for,
-        in_trouble=[f"{_name(job, number)} is {switch.state}: {switch.problem}" for number, switch in trouble],
+        in_trouble=[f"{_name(job, number)} is {switch.state}: {switch.problem}" for number, switch in trouble]
+        + job.ports_down,
         left_out=job.left_out,
         stragglers=stragglers(job, now) if job.state is State.READY else [],
         members=[

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from p4reduce_controller.aggregator import SwitchUnavailable
 from p4reduce_controller.etcd.client import Etcd, EtcdError, EtcdUnavailable
@@ -29,6 +30,9 @@ from p4reduce_controller.specs import specs_of, with_switches_of
 from p4reduce_controller.standby import Standby
 from p4reduce_controller.state import StateError
 from p4reduce_controller.tasks import ended
+
+if TYPE_CHECKING:
+    from p4reduce_controller.web import Web
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +81,7 @@ class Turns:
         self._config = service_config(settings)
         self._name = f"--store {settings.store}"
         self._server: Standby | None = None
+        self._web: Web | None = None
         self._other = ""
         self._watched: tuple[str, int] | None = None
         self._watch: asyncio.Future[None] | None = None
@@ -121,6 +126,7 @@ class Turns:
         server = self._server = Standby(self._config, lambda: self._other, gate)
         await server.start()
         self._config = replace(self._config, listen=server.listen)  # where it was any port, this one for good
+        await self._show()
         self._other = ""
         deadline = math.inf
         if not (self._settings.standby or self._served):
@@ -143,6 +149,17 @@ class Turns:
                     "it ends"
                 )
             await asyncio.sleep(LOOK)
+
+    async def _show(self) -> None:
+        """Over HTTP, that we stand by. Raises ListenError or OSError."""
+        if not self._settings.metrics and not self._settings.page:
+            return
+        from p4reduce_controller.standby_web import standby_web
+
+        self._web = standby_web(self._settings, self._config, lambda: self._other, self._entrance.gate)
+        if self._web is not None:
+            await self._web.start()
+            self._settings = replace(self._settings, metrics=self._web.metrics, page=self._web.page)
 
     async def _look(self) -> Lease | None:
         """The lease, where nobody has it. Raises EtcdError."""
@@ -179,10 +196,9 @@ class Turns:
             await ended(watch)
 
     async def _release(self) -> None:
-        """The port is the service's."""
-        if self._server is not None:
-            await self._server.stop()
-            self._server = None
+        """The ports are the service's."""
+        server, web, self._server, self._web = self._server, self._web, None, None
+        await asyncio.gather(*(one.close() for one in (server, web) if one is not None))
 
     def _said(self) -> str:
         return json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "listen": self._config.listen})

@@ -42,6 +42,8 @@ class FakeSwitch:
         self.cables: dict[int, list[tuple[FakeSwitch, int]]] = {}  # port -> switches there, and their ports
         self._connected = asyncio.Event()
         self.given_up = False
+        self.ports: dict[int, str] = {}
+        self.ports_unknown = "it has none"
         self._expected: dict[int, Placement] = {}
 
     def expect(self, job: Placement) -> None:
@@ -88,6 +90,12 @@ class FakeSwitch:
     def hear(self, hello: Heard) -> None:
         assert self.listener is not None
         self.listener.heard(hello)
+
+    def set_ports(self, **states: str) -> None:
+        """As p1="UP"."""
+        assert self.listener is not None
+        self.ports = {int(name[1:]): state for name, state in states.items()}
+        self.listener.ports_changed()
 
     def disconnect(self, why: str = "pulled") -> None:
         assert self.listener is not None
