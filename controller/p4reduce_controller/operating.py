@@ -168,7 +168,7 @@ def add_switch(
 ) -> None:
     """Add a switch while jobs run. Jobs that begin from now on use it.
 
-    It lasts as long as the controller's process: put it into the controller's --config too.
+    Without --state or --store it lasts as long as the controller's process: put it into its --config too.
     """
     given: dict[str, Any] = {"name": name, "switch": switch, "address": address, "mac": mac}
     one = {**(_of_file(file) if file is not None else {}), **{key: text for key, text in given.items() if text}}
