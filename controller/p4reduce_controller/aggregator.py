@@ -99,6 +99,14 @@ class Placement:
 
 
 @dataclass(frozen=True)
+class Counted:
+    """As a switch counts; bytes are those of frames."""
+
+    packets: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class HalfState:
     """What a QUERY tells of a slot half; `keys` has one entry a lane, `values` a tuple of block_size words a lane."""
 
@@ -217,6 +225,10 @@ class Aggregator(Protocol):
 
     async def outcomes(self) -> dict[str, int]:
         """Packets to the aggregator, by what became of them; and as `forged`, frames to others in the switch's name."""
+
+    async def job_traffic(self) -> dict[tuple[int, int], Counted]:
+        """What the members of each job that the switch knows have sent to it, by the job's number and generation; {}
+        where it does not count that."""
 
     async def losses(self) -> dict[tuple[int, Direction], int]:
         """Packets lost on purpose."""

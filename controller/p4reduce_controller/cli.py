@@ -173,7 +173,9 @@ def _plain(reply: pb.StatusReply) -> dict[str, Any]:
     )
     switches = plain["switches"]
     outcomes = [switch["outcomes"] for switch in switches]
-    for counts in (plain, *outcomes, *(loss for switch in switches for loss in switch["losses"])):
+    losses = (loss for switch in switches for loss in switch["losses"])
+    traffic = (one for job in plain["jobs"] for one in job["traffic"])
+    for counts in (plain, *outcomes, *losses, *traffic):
         for name, value in counts.items():
             if isinstance(value, str) and value.isdigit():
                 counts[name] = int(value)

@@ -121,13 +121,20 @@ def _of_jobs(status: pb.StatusReply) -> Iterator[Metric]:
     slots = GaugeMetricFamily("p4reduce_job_slots", "Slots of the job", labels=_JOB)
     age = GaugeMetricFamily("p4reduce_job_age_seconds", "Since the first rank has joined", labels=_JOB)
     slow = GaugeMetricFamily("p4reduce_job_stragglers", "Ranks that others wait for", labels=_JOB)
+    ways = [*_JOB, "switch"]
+    packets = CounterMetricFamily("p4reduce_job_packets", "Packets of the job, as the switch counts them", labels=ways)
+    sent = CounterMetricFamily("p4reduce_job_bytes", "Bytes of these", labels=ways)
     for job in live(status):
         which = [job.tenant, job.name]
+        for one in job.traffic:
+            at = [*which, status.switches[one.switch].address]
+            packets.add_metric(at, one.packets)
+            sent.add_metric(at, one.bytes)
         ranks.add_metric(which, len(job.members))
         slots.add_metric(which, job.slots)
         age.add_metric(which, job.age_s)
         slow.add_metric(which, len(job.stragglers))
-    yield from (ranks, slots, age, slow)
+    yield from (ranks, slots, age, slow, packets, sent)
 
 
 def _of_ranks(jobs: Iterable[pb.Job]) -> Iterator[Metric]:

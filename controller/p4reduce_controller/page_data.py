@@ -94,6 +94,8 @@ def _job(job: pb.Job, members: Iterable[pb.Member]) -> dict[str, Any]:
         "slots": job.slots,
         "age_s": job.age_s,
         "trouble": list(job.in_trouble),
+        "switch_packets": sum(one.packets for one in job.traffic),
+        "switch_bytes": sum(one.bytes for one in job.traffic),
         "stragglers": [{"rank": one.rank, "why": one.why} for one in job.stragglers],
         "ranks": [_rank(member) for member in members],
     }

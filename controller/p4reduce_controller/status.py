@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.aggregator import Aggregator, Direction, SwitchError
+from p4reduce_controller.aggregator import Aggregator, Counted, Direction, SwitchError
 from p4reduce_controller.deadlines import awaited
 from p4reduce_controller.fabric import Fabric
 from p4reduce_controller.job import Job, Member, State
@@ -24,6 +24,7 @@ WAITS = {
     pb.Waiting.SWITCH: "the switches",
     pb.Waiting.LEAVE: "to leave",
 }
+Traffic = dict[tuple[int, int], Counted]  # by the job's number and generation
 PATIENCE = 3.0  # with each switch; who asks waits for 10 s
 
 
@@ -31,10 +32,14 @@ async def status_of(jobs: Jobs, fabric: Fabric, now: float) -> pb.StatusReply:
     """Counters are missing of a switch that is away or does not answer soon. `now`: on the clock of the jobs."""
     switches = dict(fabric.switches)  # others may come and go while these are asked
     described = [_switch(number, switch, jobs, fabric) for number, switch in switches.items()]
-    running = [_job(job, switches, now) for job in jobs]
+    holding = list(jobs)
+    running = [_job(job, switches, now) for job in holding]
     counted = [_count(switch, one) for switch, one in zip(switches.values(), described, strict=True)]
+    traffic = await asyncio.gather(*counted)
+    for job, told in zip(holding, running, strict=True):
+        told.traffic.extend(_traffic(job, traffic))
     return pb.StatusReply(
-        switches=await asyncio.gather(*counted),
+        switches=described,
         jobs=running,
         joins=jobs.joins,
         jobs_started=jobs.started,
@@ -77,12 +82,13 @@ def _switch(number: int, switch: Aggregator, jobs: Jobs, fabric: Fabric) -> pb.S
     return described
 
 
-async def _count(switch: Aggregator, described: pb.Switch) -> pb.Switch:
-    """With its counters."""
+async def _count(switch: Aggregator, described: pb.Switch) -> Traffic:
+    """Adds its counters. Returns those of jobs."""
+    traffic: Traffic = {}
     losses: dict[tuple[int, Direction], int] = {}
     if described.connected:
         try:
-            outcomes, losses = await asyncio.wait_for(apart(_counters(switch)), PATIENCE)
+            outcomes, losses, traffic = await asyncio.wait_for(apart(_counters(switch)), PATIENCE)
             described.outcomes.update(outcomes)
         except asyncio.TimeoutError:
             described.state = described.problem = f"no answer within {PATIENCE:g} s"
@@ -93,11 +99,21 @@ async def _count(switch: Aggregator, described: pb.Switch) -> pb.Switch:
         which = pb.IN if direction == "in" else pb.OUT
         lost = losses.get((port, direction), 0)
         described.losses.append(pb.PortLoss(port=port, direction=which, rate=rate, lost=lost))
-    return described
+    return traffic
 
 
-async def _counters(switch: Aggregator) -> tuple[dict[str, int], dict[tuple[int, Direction], int]]:
-    return await switch.outcomes(), await switch.losses()
+async def _counters(switch: Aggregator) -> tuple[dict[str, int], dict[tuple[int, Direction], int], Traffic]:
+    return await switch.outcomes(), await switch.losses(), await switch.job_traffic()
+
+
+def _traffic(job: Job, by_switch: Sequence[Traffic]) -> Iterator[pb.Traffic]:
+    """Of all threads, at each switch that knows the job."""
+    for place, counted in enumerate(by_switch):
+        mine = [counted[one] for one in job.numbers if one in counted]
+        if mine:
+            yield pb.Traffic(
+                switch=place, packets=sum(one.packets for one in mine), bytes=sum(one.bytes for one in mine)
+            )
 
 
 def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:

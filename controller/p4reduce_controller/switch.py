@@ -12,6 +12,7 @@ from itertools import count
 
 from p4reduce.control.certificates import TlsFiles
 from p4reduce_controller.aggregator import (
+    Counted,
     Direction,
     HalfState,
     Heard,
@@ -314,6 +315,18 @@ class P4RuntimeSwitch:
         counts = [entry async for entry in self._linked().read([self._program.outcomes()])]
         forged = [entry.packet_count async for entry in self._linked().read([self._program.forgeries()])]
         return {**{OUTCOMES[entry.index or 0]: entry.packet_count for entry in counts}, "forged": sum(forged)}
+
+    async def job_traffic(self) -> dict[tuple[int, int], Counted]:
+        result: dict[tuple[int, int], Counted] = {}
+        if wanted := self._program.members():
+            async for entry in self._linked().read(wanted):
+                match = (entry.table_entry and entry.table_entry.match) or {}
+                job, generation = (int(match[key]) for key in ("job", "generation"))
+                so_far = result.get((job, generation), Counted(0, 0))
+                result[job, generation] = Counted(
+                    so_far.packets + entry.packet_count, so_far.bytes + entry.byte_count
+                )
+        return result
 
     async def losses(self) -> dict[tuple[int, Direction], int]:
         result: dict[tuple[int, Direction], int] = {}

@@ -42,6 +42,9 @@ def job(status: pb.StatusReply, one: pb.Job) -> RenderableType:
     if one.tenant:
         head.add_row("of", Text(f"{one.tenant}, by {one.user}"))
     head.add_row("slots", f"{one.slots}{threads}: {', '.join(_pools(status, one))}")
+    for counted in one.traffic:
+        name = status.switches[counted.switch].name
+        head.add_row("packets", Text(f"{counted.packets:,} of {counted.bytes:,} bytes to {name}"))
     for what, text in (("waits for", waits(one)), ("trouble", _trouble(one))):
         if text:
             head.add_row(what, Text(text))

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Mapping
 
 from p4reduce_controller.aggregator import (
+    Counted,
     Direction,
     HalfState,
     Heard,
@@ -160,6 +161,9 @@ class FakeSwitch:
     async def outcomes(self) -> dict[str, int]:
         self._do("outcomes")
         return dict.fromkeys(OUTCOMES, 0) | {"hello": 7}
+
+    async def job_traffic(self) -> dict[tuple[int, int], Counted]:
+        return {(job.job, job.generation): Counted(10 * job.job, 1000 * job.job) for job in self.admitted.values()}
 
     async def losses(self) -> dict[tuple[int, Direction], int]:
         return dict.fromkeys(self.loss_rates, 3)

@@ -138,6 +138,10 @@ function job(one) {
       fact("age", seconds(one.age_s)),
       fact("traffic so far", sparkline(history?.at ?? [], history?.jobs[one.name] ?? []), "wide"),
     ),
+    element(
+      "p", { class: "note" },
+      one.switch_packets ? `Its switches have counted ${count(one.switch_packets)} packets of ${bytes(one.switch_bytes)}.` : "",
+    ),
     element("div", { class: "ranks" }, rankTable(one)),
   );
   details.open = open.has(one.name);

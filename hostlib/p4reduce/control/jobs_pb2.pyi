@@ -402,7 +402,7 @@ class Pool(_message.Message):
     def __init__(self, switch: _Optional[int] = ..., first: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "number", "generation", "state", "world_size", "pools", "slots", "threads", "stragglers", "age_s", "members", "tenant", "user", "awaited", "awaited_for", "left_out", "in_trouble")
+    __slots__ = ("name", "number", "generation", "state", "world_size", "pools", "slots", "threads", "stragglers", "age_s", "members", "tenant", "user", "awaited", "awaited_for", "left_out", "in_trouble", "traffic")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -420,6 +420,7 @@ class Job(_message.Message):
     AWAITED_FOR_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     IN_TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_FIELD_NUMBER: _ClassVar[int]
     name: str
     number: int
     generation: int
@@ -437,7 +438,18 @@ class Job(_message.Message):
     awaited_for: str
     left_out: _containers.RepeatedScalarFieldContainer[str]
     in_trouble: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., slots: _Optional[int] = ..., threads: _Optional[int] = ..., stragglers: _Optional[_Iterable[_Union[Straggler, _Mapping]]] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tenant: _Optional[str] = ..., user: _Optional[str] = ..., awaited: _Optional[_Iterable[int]] = ..., awaited_for: _Optional[str] = ..., left_out: _Optional[_Iterable[str]] = ..., in_trouble: _Optional[_Iterable[str]] = ...) -> None: ...
+    traffic: _containers.RepeatedCompositeFieldContainer[Traffic]
+    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., slots: _Optional[int] = ..., threads: _Optional[int] = ..., stragglers: _Optional[_Iterable[_Union[Straggler, _Mapping]]] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tenant: _Optional[str] = ..., user: _Optional[str] = ..., awaited: _Optional[_Iterable[int]] = ..., awaited_for: _Optional[str] = ..., left_out: _Optional[_Iterable[str]] = ..., in_trouble: _Optional[_Iterable[str]] = ..., traffic: _Optional[_Iterable[_Union[Traffic, _Mapping]]] = ...) -> None: ...
+
+class Traffic(_message.Message):
+    __slots__ = ("switch", "packets", "bytes")
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    PACKETS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    switch: int
+    packets: int
+    bytes: int
+    def __init__(self, switch: _Optional[int] = ..., packets: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class QueuedJob(_message.Message):
     __slots__ = ("tenant", "name", "place", "world_size", "ranks", "slots", "age_s", "why")
