@@ -7,7 +7,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
@@ -138,9 +138,10 @@ def _say_ready(service: Service, as_json: bool) -> None:
     tell(f"serves {text}")
 
 
-def _say_standby(listen: str, other: str, as_json: bool) -> None:
-    known = {"standby": True, "listen": listen, "serves": other}
-    text = f"standby listen={listen}: the controller that serves is {other}"
+def _say_standby(places: Mapping[str, str], other: str, as_json: bool) -> None:
+    known = {"standby": True, **places, "serves": other}
+    said = " ".join(f"{name}={place}" for name, place in places.items())
+    text = f"standby {said}: the controller that serves is {other}"
     print(json.dumps(known) if as_json else text, flush=True)
     tell(text)
 

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 LOOK = 0.2  # seconds between a standby's looks at who serves
 PREDECESSOR = 3.0  # beyond the lease, for one that has just died
 ASIDE = 2.0  # for a controller that could not serve, so that another may
-OnStandby = Callable[[str, str], None]
+OnStandby = Callable[[Mapping[str, str], str], None]
 
 
 async def take_turns(
@@ -68,7 +68,8 @@ class Turns:
     def __init__(
         self, settings: Settings, switch_timeout: float, on_ready: Callable[[Service], None], on_standby: OnStandby
     ) -> None:
-        """`on_standby` is called with where we listen and who serves. Raises SettingsError."""
+        """`on_standby` is called with where we listen, what else we serve where, and who serves jobs. Raises
+        SettingsError."""
         members, self._prefix = parse_store(settings.store)
         files = settings.store_cert, settings.store_key, settings.store_ca
         self._etcd = Etcd(members, way(members, *files, insecure=settings.store_insecure))
@@ -178,7 +179,8 @@ class Turns:
             self._other, listen = _who(found[0])
             self._watched, self._watch = found, asyncio.ensure_future(until_gone(listen))
             if self._settings.standby or self._served:
-                self._on_standby(self._config.listen, self._other)
+                served = {"listen": self._config.listen, "page": self._settings.page, "metrics": self._settings.metrics}
+                self._on_standby({name: place for name, place in served.items() if place}, self._other)
         return None
 
     async def _check_state(self) -> None:
