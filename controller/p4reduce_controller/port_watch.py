@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ports of a switch are up, as its gNMI server tells it beside P4Runtime: OpenConfig's `oper-status`, as Stratum and
-the switches of `p4reduce switch` have it."""
+"""Which ports of a switch are up, as its gNMI server tells it beside P4Runtime: OpenConfig's `oper-status`, as Stratum
+and the switches of `p4reduce switch` have it."""
 
 from __future__ import annotations
 

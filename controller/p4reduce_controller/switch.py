@@ -323,9 +323,7 @@ class P4RuntimeSwitch:
                 match = (entry.table_entry and entry.table_entry.match) or {}
                 job, generation = (int(match[key]) for key in ("job", "generation"))
                 so_far = result.get((job, generation), Counted(0, 0))
-                result[job, generation] = Counted(
-                    so_far.packets + entry.packet_count, so_far.bytes + entry.byte_count
-                )
+                result[job, generation] = Counted(so_far.packets + entry.packet_count, so_far.bytes + entry.byte_count)
         return result
 
     async def losses(self) -> dict[tuple[int, Direction], int]:

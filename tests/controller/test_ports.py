@@ -79,9 +79,7 @@ def test_a_job_that_begins_is_not_placed_over_a_link_that_is_down() -> None:
     desk.ready_at(LEAF2, LEAF2, name="a rack")  # which does not need it
 
 
-def test_a_dead_root_is_left_out_and_its_jobs_are_told(
-    changing: Changing, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_dead_root_is_left_out_and_its_jobs_are_told(changing: Changing, caplog: pytest.LogCaptureFixture) -> None:
     running = [changing.rank(rank, 2, job="running") for rank in range(2)]
     ready(running)
     with caplog.at_level(logging.WARNING):
@@ -139,5 +137,3 @@ def shown(what: object) -> str:
     with console.capture() as capture:
         console.print(what)
     return capture.get()
-
-

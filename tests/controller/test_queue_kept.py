@@ -54,7 +54,7 @@ def test_who_does_not_come_back_soon_has_none() -> None:
     new = hall.come(CAROL, "new", queue_s=60)
     hall.tick(0.1)
     assert hall.place(new) == 3
-    assert [(one.name, one.why) for one in hall.status().queue][0] == (
+    assert next((one.name, one.why) for one in hall.status().queue) == (
         "first",
         "its ranks, which waited at an earlier controller, are not back yet",
     )

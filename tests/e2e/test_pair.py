@@ -17,7 +17,6 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
-
 from tests.etcd import Members
 
 from .pair import Pair, longest_pause

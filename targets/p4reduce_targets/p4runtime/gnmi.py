@@ -53,9 +53,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
 
     def Capabilities(self, request: gnmi.CapabilityRequest, context: Any) -> gnmi.CapabilityResponse:  # noqa: ARG002
         model = gnmi.ModelData(name="openconfig-interfaces", organization="OpenConfig working group", version="2.4.3")
-        return gnmi.CapabilityResponse(
-            supported_models=[model], supported_encodings=[gnmi.PROTO], gNMI_version="0.7.0"
-        )
+        return gnmi.CapabilityResponse(supported_models=[model], supported_encodings=[gnmi.PROTO], gNMI_version="0.7.0")
 
     def Get(self, request: gnmi.GetRequest, context: Any) -> gnmi.GetResponse:
         told = [leaf for path in request.path for leaf in self._leaves(request.prefix, path, context)]
