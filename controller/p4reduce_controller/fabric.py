@@ -119,7 +119,7 @@ class Fabric:
         be gone first."""
         mine = [(one, one.spec) for one in self.members.values() if not one.replaced and one.spec is not None]
         filed = self._filed.values()
-        names = {one.name for one in (*self.members.values(), *self._waiting)}
+        names = {one.name for one in self.members.values()} | {spec.name for spec in self._waiting}
         return Changes(
             tuple(
                 spec for spec in [*(spec for one, spec in mine if not one.leaving), *self._waiting] if spec not in filed

@@ -320,10 +320,10 @@ class P4RuntimeSwitch:
         result: dict[tuple[int, int], Counted] = {}
         if wanted := self._program.members():
             async for entry in self._linked().read(wanted):
-                match = (entry.table_entry and entry.table_entry.match) or {}
-                job, generation = (int(match[key]) for key in ("job", "generation"))
-                so_far = result.get((job, generation), Counted(0, 0))
-                result[job, generation] = Counted(so_far.packets + entry.packet_count, so_far.bytes + entry.byte_count)
+                match: fy.Match = (entry.table_entry and entry.table_entry.match) or fy.Match({})
+                which = int(match["job"]), int(match["generation"])
+                so_far = result.get(which, Counted(0, 0))
+                result[which] = Counted(so_far.packets + entry.packet_count, so_far.bytes + entry.byte_count)
         return result
 
     async def losses(self) -> dict[tuple[int, Direction], int]:

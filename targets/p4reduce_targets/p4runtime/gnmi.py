@@ -59,6 +59,9 @@ class GnmiService(gnmi_grpc.gNMIServicer):
         told = [leaf for path in request.path for leaf in self._leaves(request.prefix, path, context)]
         return gnmi.GetResponse(notification=[self._notification([leaf]) for leaf in told])
 
+    def Set(self, request: gnmi.SetRequest, context: Any) -> NoReturn:  # noqa: ARG002
+        _refuse(context, grpc.StatusCode.UNIMPLEMENTED, "nothing can be set here")
+
     def Subscribe(self, requests: Iterator[gnmi.SubscribeRequest], context: Any) -> Iterator[gnmi.SubscribeResponse]:
         """ON_CHANGE, whatever the mode of a stream."""
         if not self._watchers.acquire(blocking=False):
