@@ -88,8 +88,7 @@ async def _count(switch: Aggregator, described: pb.Switch) -> Traffic:
     losses: dict[tuple[int, Direction], int] = {}
     if described.connected:
         try:
-            outcomes, losses, traffic = await asyncio.wait_for(apart(_counters(switch)), PATIENCE)
-            described.outcomes.update(outcomes)
+            await asyncio.wait_for(apart(_read(switch, described, losses, traffic)), PATIENCE)
         except asyncio.TimeoutError:
             described.state = described.problem = f"no answer within {PATIENCE:g} s"
         except (SwitchError, Interrupted) as error:
@@ -102,8 +101,13 @@ async def _count(switch: Aggregator, described: pb.Switch) -> Traffic:
     return traffic
 
 
-async def _counters(switch: Aggregator) -> tuple[dict[str, int], dict[tuple[int, Direction], int], Traffic]:
-    return await switch.outcomes(), await switch.losses(), await switch.job_traffic()
+async def _read(
+    switch: Aggregator, described: pb.Switch, losses: dict[tuple[int, Direction], int], traffic: Traffic
+) -> None:
+    """As far as it comes."""
+    described.outcomes.update(await switch.outcomes())
+    losses.update(await switch.losses())
+    traffic.update(await switch.job_traffic())
 
 
 def _traffic(job: Job, by_switch: Sequence[Traffic]) -> Iterator[pb.Traffic]:
