@@ -99,6 +99,14 @@ class Placement:
 
 
 @dataclass(frozen=True)
+class Counted:
+    """As a switch counts; bytes are those of frames."""
+
+    packets: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class HalfState:
     """What a QUERY tells of a slot half; `keys` has one entry a lane, `values` a tuple of block_size words a lane."""
 
@@ -122,6 +130,9 @@ class Listener(Protocol):
         """The switch is (again) in hand. The entries of `lost_jobs` were gone from it."""
 
     def disconnected(self, why: str) -> None: ...
+
+    def ports_changed(self) -> None:
+        """Some are up, or down, that were not; or it is not known any more."""
 
 
 class Aggregator(Protocol):
@@ -152,6 +163,14 @@ class Aggregator(Protocol):
 
     @property
     def counts(self) -> ControlCounts: ...
+
+    @property
+    def ports(self) -> Mapping[int, str]:
+        """What OpenConfig calls the state of each, as "UP" and "DOWN"; {} where that is not known."""
+
+    @property
+    def ports_unknown(self) -> str:
+        """Why it is not, or ""."""
 
     def expect(self, job: Placement) -> None:
         """Before `start`: an earlier controller has installed that job, which carries on."""
@@ -206,6 +225,10 @@ class Aggregator(Protocol):
 
     async def outcomes(self) -> dict[str, int]:
         """Packets to the aggregator, by what became of them; and as `forged`, frames to others in the switch's name."""
+
+    async def job_traffic(self) -> dict[tuple[int, int], Counted]:
+        """What the members of each job that the switch knows have sent to it, by the job's number and generation; {}
+        where it does not count that."""
 
     async def losses(self) -> dict[tuple[int, Direction], int]:
         """Packets lost on purpose."""

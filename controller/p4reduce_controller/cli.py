@@ -7,7 +7,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
@@ -140,9 +140,10 @@ def _say_ready(service: Service, as_json: bool) -> None:
     tell(f"serves {text}")
 
 
-def _say_standby(listen: str, other: str, as_json: bool) -> None:
-    known = {"standby": True, "listen": listen, "serves": other}
-    text = f"standby listen={listen}: the controller that serves is {other}"
+def _say_standby(places: Mapping[str, str], other: str, as_json: bool) -> None:
+    known = {"standby": True, **places, "serves": other}
+    said = " ".join(f"{name}={place}" for name, place in places.items())
+    text = f"standby {said}: the controller that serves is {other}"
     print(json.dumps(known) if as_json else text, flush=True)
     tell(text)
 
@@ -175,7 +176,9 @@ def _plain(reply: pb.StatusReply) -> dict[str, Any]:
     )
     switches = plain["switches"]
     outcomes = [switch["outcomes"] for switch in switches]
-    for counts in (plain, *outcomes, *(loss for switch in switches for loss in switch["losses"])):
+    losses = (loss for switch in switches for loss in switch["losses"])
+    traffic = (one for job in plain["jobs"] for one in job["traffic"])
+    for counts in (plain, *outcomes, *losses, *traffic):
         for name, value in counts.items():
             if isinstance(value, str) and value.isdigit():
                 counts[name] = int(value)

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.access import Caller
@@ -13,8 +15,9 @@ from p4reduce_controller.pools import PoolFull
 from p4reduce_controller.quotas import Denied, Held, MustWait, Tenancy
 from p4reduce_controller.registry import Registry
 from p4reduce_controller.site import Site
-from p4reduce_controller.waitlist import LONGEST_QUEUE, Entry, Waitlist
+from p4reduce_controller.waitlist import LONGEST_QUEUE, RETURN, Entry, Waitlist
 
+_KEPT = ("tenant", "name", "slots", "world_size", "since")
 Found = Callable[[pb.Join, Caller, int, float], Job]
 
 
@@ -42,7 +45,7 @@ class Door:
             return f"queue_s={join.queue_s}, and 0 to {LONGEST_QUEUE:g} are accepted"
         entry = self.waitlist.named(caller.tenant, join.job)
         if entry is not None:
-            return entry.quarrel_with(join)
+            return entry.quarrel_with(join) if entry.ranks else None
         most = self.tenancy.policy.quota(caller.tenant).queued
         if join.queue_s and self.waitlist.count(caller.tenant) >= most:
             return f"tenant {caller.tenant!r} has {most:g} jobs in the queue, and may have no more there"
@@ -58,6 +61,9 @@ class Door:
         held = self.held
         held_back = False
         for entry in self.waitlist.in_order(self.tenancy.policy, held.slots):
+            if not entry.ranks:
+                held_back = held_back or self._may_have(entry, held)
+                continue
             _, join, caller = entry.first
             if not join.slots:  # switches may have come or gone meanwhile
                 entry.slots = min(self._default_slots, self._site().capacity)
@@ -76,6 +82,48 @@ class Door:
                 capacity = self._site().capacity
                 held_back = held_back or self.waitlist.holds_back(entry, held.slots, capacity, now)
         return None
+
+    def _may_have(self, entry: Entry, held: Held) -> bool:
+        """Whether its tenant has what the job asks for."""
+        try:
+            self.tenancy.check(entry.tenant, entry.slots, held)
+        except (Denied, MustWait):
+            return False
+        return True
+
+    def expect(self, kept: Sequence[Any], wall: float, now: float) -> None:
+        """Those of whom `to_keep` told an earlier controller, for a while. Raises ValueError."""
+        for one in kept:
+            try:
+                tenant, name, slots, ranks, since = (one[key] for key in _KEPT)
+            except (TypeError, KeyError):
+                raise ValueError(f"queue: objects with {', '.join(_KEPT)} are accepted") from None
+            texts = isinstance(tenant, str) and isinstance(name, str)
+            if not texts or not all(type(number) is int and number > 0 for number in (slots, ranks)):
+                raise ValueError("queue: texts, and numbers of slots and ranks, are accepted")
+            if type(since) is not float or not 0 <= since < math.inf:
+                raise ValueError("queue: since is a time")
+            self.waitlist.expect(tenant, name, slots, ranks, now - max(0.0, wall - since), now + RETURN)
+
+    def to_keep(self, wall: float, now: float) -> list[dict[str, Any]]:
+        """For a later controller, as JSON has it. `wall`: Unix time, `now`: the same moment on the clock of the
+        jobs."""
+        return [
+            {
+                "tenant": one.tenant,
+                "name": one.name,
+                "slots": one.slots,
+                "world_size": one.world_size,
+                "since": round(wall - (now - one.since), 1),  # so that it is the same each time
+            }
+            for one in self.waitlist
+        ]
+
+    def expect_returns(self, now: float) -> None:
+        """From now on, ranks can come back."""
+        for one in self.waitlist:
+            if not one.ranks:
+                one.deadline = now + RETURN
 
     def overdue(self, now: float) -> list[tuple[Entry, str]]:
         """Those that have waited as long as they would, and why they were not let in."""

@@ -7,11 +7,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from p4reduce.protocol.constants import MAX_AGGREGATORS
+from p4reduce_controller import ports
 from p4reduce_controller.aggregator import Aggregator, Listener, SwitchError, SwitchUnavailable
+from p4reduce_controller.changes import Beginning, Changes
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.schema import SettingsError
@@ -69,14 +71,18 @@ class Fabric:
         self._means: Means | None = None
         self._filed: dict[str, SwitchSpec] = {}
         self._waiting: list[SwitchSpec] = []  # for another at the same P4Runtime server to be gone
-        jobs.closed = self.closed
+        jobs.closed, jobs.severed = self.closed, self.severed
 
-    def open(self, means: Means, specs: Iterable[SwitchSpec]) -> None:
-        """From now on it can be changed. `specs`: of all, as a file has them."""
+    def open(self, means: Means, beginning: Beginning) -> None:
+        """From now on it can be changed. `beginning`: with the switches that there are."""
         self._means = means
-        self._filed = {spec.name: spec for spec in specs}
+        self._filed = {spec.name: spec for spec in beginning.filed}
+        self._waiting = list(beginning.waiting)
+        specs = {spec.name: spec for spec in beginning.specs}
         for member in self.members.values():
-            member.spec = self._filed.get(member.name)
+            member.spec = specs.get(member.name)
+            member.draining = member.name in beginning.draining
+            member.leaving = member.spec in beginning.leaving
 
     # What there is.
 
@@ -92,7 +98,14 @@ class Fabric:
 
     def absence(self, number: int) -> str:
         """Why a switch cannot be used now, or ""."""
-        return self.switches[number].absence if number in self.switches else "it was removed"
+        switch = self.switches.get(number)
+        return "it was removed" if switch is None else switch.absence or ports.dead(switch)
+
+    def severed(self, number: int) -> str:
+        """Why it does not reach its parent, or ""."""
+        site = self._jobs.site
+        at = site.place_of(number)
+        return "" if at is None else ports.severed(site, at, self._jobs.children, self.switches)
 
     def closed(self, number: int) -> str:
         """Why it takes no jobs that begin, or ""."""
@@ -100,6 +113,21 @@ class Fabric:
         if member is None:
             return "it was removed"
         return "it is being removed" if member.leaving else "it is being drained" if member.draining else ""
+
+    def to_keep(self) -> Changes:
+        """What a later controller does not have from its settings. One that leaves while another has its name has to
+        be gone first."""
+        mine = [(one, one.spec) for one in self.members.values() if not one.replaced and one.spec is not None]
+        filed = self._filed.values()
+        names = {one.name for one in self.members.values()} | {spec.name for spec in self._waiting}
+        return Changes(
+            tuple(
+                spec for spec in [*(spec for one, spec in mine if not one.leaving), *self._waiting] if spec not in filed
+            ),
+            tuple(spec for spec in filed if spec.name not in names),
+            tuple(spec for one, spec in mine if one.leaving),
+            frozenset(one.name for one, _ in mine if one.draining),
+        )
 
     # Changes. They say in words what was done, and raise SettingsError.
 
@@ -159,14 +187,19 @@ class Fabric:
         for spec in sorted(specs, key=lambda spec: _depth(spec, wanted)):  # parents first
             if spec.name not in self._filed:
                 try:
-                    said += await self.add(spec)
+                    there = self._named(spec.name)
+                    known = there is not None and self.members[there].spec == spec
+                    if there is None or not known or self.members[there].leaving:  # else it was added by command
+                        said += await self.add(spec)
                     self._filed[spec.name] = spec
                 except (SettingsError, SwitchError) as error:
                     said.append(f"the switch {spec.name} is not added: {error}")
         return said
 
-    def sweep(self) -> None:
-        """Removes what shall leave and is free of jobs. Call it every tenth of a second or so."""
+    def sweep(self) -> list[int]:
+        """Removes what shall leave and is free of jobs, and returns the numbers. Call it every tenth of a second or
+        so."""
+        removed = []
         for number, member in list(self.members.items()):
             if not member.leaving:
                 continue
@@ -175,8 +208,10 @@ class Fabric:
                 with contextlib.suppress(SettingsError):  # the last root, or others are below it: it waits for others
                     self._site(self._heirs(number), less=number)
                     self._remove(number)
+                    removed.append(number)
             elif member.now and self.switches[number].problem and all(job.over for job in held):
                 self.switches[number].give_up()
+        return removed
 
     async def close(self, keep: Callable[[], bool]) -> None:
         """All of them."""
@@ -227,11 +262,13 @@ class Fabric:
 
     def _heirs(self, number: int) -> list[SwitchSpec]:
         """Who waits for that one alone."""
+
+        def awaits(spec: SwitchSpec, other: int) -> bool:
+            return self._shares(other, spec) or self.name(other) == spec.name
+
         others = self.members.keys() - {number}
         return [
-            spec
-            for spec in self._waiting
-            if self._shares(number, spec) and not any(self._shares(other, spec) for other in others)
+            spec for spec in self._waiting if awaits(spec, number) and not any(awaits(spec, other) for other in others)
         ]
 
     def _remove(self, number: int) -> None:

@@ -61,6 +61,15 @@ class Member:
         return self.host, frozenset((switch, heard.port) for switch, heard in self.heard.items())
 
 
+@dataclass(frozen=True)
+class Standing:
+    """What ranks are to each other, once all have been heard: see `Job.leaders`, `Job.workers` and `Job.hosts`."""
+
+    leaders: dict[int, int]
+    workers: list[int]
+    hosts: list[int]
+
+
 @dataclass
 class Job:
     """`ranges`: its slots at each switch, by the switch's number; slot s is in those of tree s mod the number of trees.
@@ -97,6 +106,8 @@ class Job:
     tenant: str = ""  # whose it is; among the tenant's jobs alone the name is its own
     user: str = ""  # whose rank came first
     charged: float = 0.0  # until when its slots are in the tenant's slot-hours
+    ports_down: list[str] = field(default_factory=list)  # that it needs, as its ranks were told
+    _settled: Standing | None = field(default=None, repr=False, compare=False)
 
     @property
     def numbers(self) -> tuple[tuple[int, int], ...]:
@@ -130,6 +141,16 @@ class Job:
     def leaders(self) -> dict[int, int]:
         """Of each rank, the one that sends for it: the lowest of those that share its stream. Known when all have been
         heard."""
+        return self._settled.leaders if self._settled else self._leaders()
+
+    def settle(self) -> None:
+        """All ranks have been heard, and what follows from where they are holds from now on."""
+        self._settled = None
+        leaders = self._leaders()
+        workers = [rank for rank, leader in leaders.items() if rank == leader]
+        self._settled = Standing(leaders, workers, self.hosts)
+
+    def _leaders(self) -> dict[int, int]:
         lowest: dict[object, int] = {}
         known = all(member.stream != pb.UNSAID for member in self.members.values())
         return {
@@ -140,6 +161,8 @@ class Job:
     @property
     def workers(self) -> list[int]:
         """The ranks that send, likewise."""
+        if self._settled:
+            return self._settled.workers
         return [rank for rank, leader in self.leaders.items() if rank == leader]
 
     def workers_at(self, switch: int) -> list[int]:
@@ -149,6 +172,8 @@ class Job:
     @property
     def hosts(self) -> list[int]:
         """A number for each rank, the same for those that can share memory; [] where none says that it can."""
+        if self._settled:
+            return self._settled.hosts
         if not any(member.host for member in self.members.values()):
             return []
         numbers: dict[object, int] = {}

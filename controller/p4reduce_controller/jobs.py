@@ -13,7 +13,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.messages import MOST_SAID
@@ -87,6 +89,7 @@ class Jobs:
         self._returns = returns
         self._absence = absence
         self.closed = closed
+        self.severed: Callable[[int], str] = lambda _: ""  # why a switch does not reach its parent
         self._seats: dict[Session, tuple[Job, Member]] = {}
         self._awaited: set[int] = set()  # nonces of the ranks of jobs
         self._now = 0.0  # at the last tick
@@ -95,6 +98,7 @@ class Jobs:
         self._aborts = Aborts()
         self._note = note
         self.tenancy = tenancy or Tenancy()
+        self._queued: list[tuple[str, str]] = []
         self._door = Door(self._registry, self.tenancy, self._found, self._for_new, default_slots)
 
     def __iter__(self) -> Iterator[Job]:
@@ -397,9 +401,24 @@ class Jobs:
 
     def expect_returns(self, now: float) -> None:
         """From now on, ranks that are away can come back."""
+        self._door.expect_returns(now)
         for job in self.live:
             for member in job.away:
                 member.away_since = now
+
+    def expect_queue(self, kept: Sequence[Any], now: float) -> None:
+        """Jobs that waited for slots at an earlier controller have their places when their ranks come back soon. Raises
+        ValueError."""
+        self._door.expect(kept, time.time(), now)
+
+    def queue_to_keep(self, now: float) -> list[dict[str, Any]]:
+        """What `expect_queue` takes."""
+        return self._door.to_keep(time.time(), now)
+
+    def queue_changed(self) -> bool:
+        """Since it was asked last."""
+        before, self._queued = self._queued, [(one.tenant, one.name) for one in self._door.waitlist]
+        return before != self._queued
 
     # Events from the clock and from above.
 
@@ -481,7 +500,7 @@ class Jobs:
         return [self.tenancy.described(name, held) for name in sorted(names)]
 
     def abort_all(self, reason: pb.AbortReason, why: str, *, but_ready: bool = False) -> None:
-        for entry in self._door.waitlist:
+        for entry in self._door.waitlist if not but_ready else ():  # else they come to a later controller
             self._dismiss(entry, reason, why)
         for job in self.live:
             if not (but_ready and job.state is State.READY):
@@ -612,12 +631,14 @@ class Jobs:
         site = self._registry.site_of(job)
         if job.without(lambda member: site.heard_everywhere(member.heard)):
             return
+        job.settle()
         try:
             places = on_the_way(site, job)
             needed = {at % site.switches for at in places}
             unusable = self._unusable(site, sorted(needed - job.barred))
             if unusable := unusable + self._unusable(site, sorted(needed & job.barred), new=True):
                 raise Misplaced("; ".join(unusable))
+            self._check_links(job.site, needed)
             self._registry.take_slots(job, places, self.tenancy.kept_from(job.tenant, self._door.held))
             job.placements = place(site, job, self._children_at(job.site), self._registry.hosts)
         except PoolFull as error:
@@ -630,6 +651,17 @@ class Jobs:
         job.state = State.INSTALLING
         self._awaited -= {member.nonce for member in job.members.values()}
         self._effects.append(Install(job))
+
+    def _check_links(self, site: Site, needed: set[int]) -> None:
+        """Between switches that a job needs. Raises Misplaced."""
+        below = [at for at in sorted(needed) if at in site.trees.uplinks and site.trees.uplinks[at].parent in needed]
+        if whys := [why for at in below if (why := self.severed(site.number(at)))]:
+            raise Misplaced("; ".join(whys))
+
+    def notice(self, job: Job, text: str) -> None:
+        """For who looks at its ranks' logs."""
+        for member in job.members.values():
+            self._tell(member.session, pb.ServerMessage(notice=pb.Notice(text=text)))
 
     def _ready(self, job: Job, member: Member) -> pb.Ready:
         return told_when_ready(self._registry.site_of(job), job, member)

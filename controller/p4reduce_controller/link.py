@@ -31,7 +31,7 @@ _BATCH = 256  # updates a write: well below gRPC's 4 MiB a message
 
 Entry = fy.P4TableEntry | fy.P4MulticastGroupEntry | fy.P4CounterEntry
 _T = TypeVar("_T")
-_E = TypeVar("_E", fy.P4TableEntry, fy.P4MulticastGroupEntry, fy.P4CounterEntry)
+_E = TypeVar("_E", fy.P4TableEntry, fy.P4MulticastGroupEntry, fy.P4CounterEntry, fy.P4DirectCounterEntry)
 PacketHandler = Callable[[bytes, Callable[[], dict[str, Any]]], None]  # the second gives the packet's metadata
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TextIO
 
 from p4reduce_controller.job import Job
 
@@ -36,10 +37,22 @@ def logging_about(job: Job) -> Iterator[None]:
 
 def start_logging(form: str, level: int) -> None:
     """On stderr. form: one of FORMATS."""
-    handler = logging.StreamHandler()
+    handler = _Stderr()
     handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter("%(levelname)s %(message)s"))
     handler.addFilter(_add_job)
     logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
+    """What stderr is whenever something is logged."""
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, _: TextIO) -> None:
+        pass
 
 
 class JsonFormatter(logging.Formatter):

@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.job import State
+from p4reduce_controller.texts import DOWN
 from p4reduce_controller.watch import View, live
 
 _JOB = ["tenant", "job_name"]
@@ -62,8 +63,11 @@ def _of_switches(switches: Iterable[pb.Switch]) -> Iterator[Metric]:
         "Packets between the switch's CPU port and the controller that came to nothing",
         labels=["switch", "reason"],
     )
+    up = GaugeMetricFamily("p4reduce_port_up", "1 while it is, as the switch tells", labels=["switch", "port"])
     for switch in switches:
         name = switch.address
+        for port in switch.ports:
+            up.add_metric([name, str(port.number)], int(port.state not in DOWN))
         connected.add_metric([name], int(switch.connected))
         draining.add_metric([name], int(switch.draining or switch.leaving))
         slots.add_metric([name], switch.slots)
@@ -77,7 +81,7 @@ def _of_switches(switches: Iterable[pb.Switch]) -> Iterator[Metric]:
         drops.add_metric([name, "hello_limited"], switch.outcomes.get("hello_limited", 0))
         for reason, count in sorted(switch.cpu_drops.items()):
             drops.add_metric([name, reason], count)
-    yield from (connected, draining, slots, used, outcomes, losses, errors, drops)
+    yield from (connected, draining, slots, used, outcomes, losses, errors, drops, up)
 
 
 def _of_ports(view: View) -> Iterator[Metric]:
@@ -117,13 +121,20 @@ def _of_jobs(status: pb.StatusReply) -> Iterator[Metric]:
     slots = GaugeMetricFamily("p4reduce_job_slots", "Slots of the job", labels=_JOB)
     age = GaugeMetricFamily("p4reduce_job_age_seconds", "Since the first rank has joined", labels=_JOB)
     slow = GaugeMetricFamily("p4reduce_job_stragglers", "Ranks that others wait for", labels=_JOB)
+    ways = [*_JOB, "switch"]
+    packets = CounterMetricFamily("p4reduce_job_packets", "Packets of the job, as the switch counts them", labels=ways)
+    sent = CounterMetricFamily("p4reduce_job_bytes", "Bytes of these", labels=ways)
     for job in live(status):
         which = [job.tenant, job.name]
+        for one in job.traffic:
+            at = [*which, status.switches[one.switch].address]
+            packets.add_metric(at, one.packets)
+            sent.add_metric(at, one.bytes)
         ranks.add_metric(which, len(job.members))
         slots.add_metric(which, job.slots)
         age.add_metric(which, job.age_s)
         slow.add_metric(which, len(job.stragglers))
-    yield from (ranks, slots, age, slow)
+    yield from (ranks, slots, age, slow, packets, sent)
 
 
 def _of_ranks(jobs: Iterable[pb.Job]) -> Iterator[Metric]:

@@ -136,6 +136,20 @@ def list_switches(
     _show(_plain(status)["switches"] if as_json else views.switches(status))
 
 
+@switches.command("show")
+def show_switch(
+    name: Annotated[str, typer.Argument(help="Which.")],
+    controller: Controller = DEFAULT_CONTROLLER,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one switch: its ports, which are up, and who is there."""
+    status = Access(controller, token_file, tls_ca).status()
+    at = _find((one.name for one in status.switches), "switch", name)
+    _show(_plain(status)["switches"][at] if as_json else views.switch(status, status.switches[at]))
+
+
 @switches.command("add")
 @shows_certificate
 def add_switch(
@@ -154,7 +168,7 @@ def add_switch(
 ) -> None:
     """Add a switch while jobs run. Jobs that begin from now on use it.
 
-    It lasts as long as the controller's process: put it into the controller's --config too.
+    Without --state or --store it lasts as long as the controller's process: put it into its --config too.
     """
     given: dict[str, Any] = {"name": name, "switch": switch, "address": address, "mac": mac}
     one = {**(_of_file(file) if file is not None else {}), **{key: text for key, text in given.items() if text}}

@@ -21,6 +21,7 @@ from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.settings import Settings
 from p4reduce_controller.slots import MOST, slots_of
 from p4reduce_controller.specs import other_changes, spec_of, specs_of
+from p4reduce_controller.state_names import StateError
 from p4reduce_controller.tasks import Interrupted, Tasks
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,8 @@ class Operations:
     if TYPE_CHECKING:
 
         def _carry_out(self) -> None: ...
+
+        async def _save(self, *more: Job) -> None: ...
 
         async def _caller(self, context: Any) -> Caller: ...
 
@@ -139,6 +142,10 @@ class Operations:
             said = [f"{key} has changed, which takes a restart" for key in other_changes(self.settings, settings)]
             said += await self.fabric.reload(specs)
             self._carry_out()
+            try:
+                await self._save()
+            except StateError as error:
+                said.append(f"a later controller would not know of this: {error}")
             return said
 
     async def _add(self, text: str) -> list[str]:
@@ -171,6 +178,10 @@ class Operations:
             for line in said:
                 log.warning("%s", line)
             self._carry_out()
+            try:
+                await self._save()
+            except StateError as error:
+                said.append(f"a later controller would not know of this: {error}")
             return said
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.texts import DOWN
 from p4reduce_controller.watch import Point, View, live, titled
 
 MOST_JOBS = 200  # that are told of, and
@@ -75,6 +76,7 @@ def _switch(switch: pb.Switch, view: View) -> dict[str, Any]:
         "rounds_s": rates.rounds if rates else None,
         "sent_up_s": rates.sent_up if rates else None,
         "ports": {str(port): rate for (at, port), rate in sorted(view.port_rates.items()) if at == switch.number},
+        "ports_down": [port.number for port in switch.ports if port.state in DOWN],
         "losing": [
             {"port": loss.port, "direction": pb.Direction.Name(loss.direction).lower(), "rate": loss.rate}
             for loss in switch.losses
@@ -91,6 +93,9 @@ def _job(job: pb.Job, members: Iterable[pb.Member]) -> dict[str, Any]:
         "world_size": job.world_size,
         "slots": job.slots,
         "age_s": job.age_s,
+        "trouble": list(job.in_trouble),
+        "switch_packets": sum(one.packets for one in job.traffic),
+        "switch_bytes": sum(one.bytes for one in job.traffic),
         "stragglers": [{"rank": one.rank, "why": one.why} for one in job.stragglers],
         "ranks": [_rank(member) for member in members],
     }

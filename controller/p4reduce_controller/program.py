@@ -44,6 +44,7 @@ _COUNTERS = {
     "forgeries": "Ingress.forgeries",
 }
 _METER = "Ingress.aggregation.hellos"
+_MEMBERS = "Ingress.aggregation.admission.counted"
 
 
 class PipelineError(Exception):
@@ -88,6 +89,8 @@ class Program:
         }
         self._counters = {key: _find(schema.counters, suffix, "counter") for key, suffix in _COUNTERS.items()}
         self._hellos = _find(schema.meters, _METER, "meter")
+        # Programs of earlier releases have none.
+        self._members = next((one.name for one in schema.direct_counters if one.name.endswith(_MEMBERS)), "")
         cells = schema.counters[self._counters["outcomes"]].size
         if cells != len(OUTCOMES):
             raise PipelineError(f"its counter `outcomes` has {cells} cells, and this controller knows {len(OUTCOMES)}")
@@ -197,6 +200,10 @@ class Program:
 
     def outcomes(self) -> fy.P4CounterEntry:
         return fy.P4CounterEntry(self._counters["outcomes"])
+
+    def members(self) -> list[fy.P4DirectCounterEntry]:
+        """Asks for what each member of each job has sent, where the program counts that."""
+        return [fy.P4DirectCounterEntry(self._members)] if self._members else []
 
     def forgeries(self) -> fy.P4CounterEntry:
         return fy.P4CounterEntry(self._counters["forgeries"])

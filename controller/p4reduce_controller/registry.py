@@ -160,6 +160,7 @@ class Registry:
         if (job.tenant, job.name) in self._by_name:
             raise ValueError("there are two of that name")
         site = self.site_of(job)
+        job.settle()
         check_kept(site, job)
         for at, taken in job.ranges.items():
             self.pools[site.number(at)].take(taken)

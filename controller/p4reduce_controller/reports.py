@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -64,6 +65,11 @@ class Reports:
             rates.awaiting = _awaiting(job, member, now)
             member.awaiting_s += rates.awaiting * elapsed
         member.report, member.reported_at = report, now
+
+    def forget(self, switches: Collection[int]) -> None:
+        """Those, by the controller's numbers, are gone."""
+        for place in [place for place in self.ports if place[0] in switches]:
+            del self.ports[place]
 
     def _count(self, job: Job, member: Member, grown: dict[str, int]) -> None:
         """At the ports where the rank is; between several, its packets are dealt evenly."""

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from p4reduce_controller.audit import Audit, note_job
+from p4reduce_controller.changes import Beginning, Changes, changes_from
 from p4reduce_controller.election import Election
 from p4reduce_controller.gate import Gate
 from p4reduce_controller.jobs import Jobs
@@ -22,7 +23,7 @@ from p4reduce_controller.program import Program, load_schema
 from p4reduce_controller.quotas import Tenancy
 from p4reduce_controller.service import Service
 from p4reduce_controller.settings import Settings
-from p4reduce_controller.specs import SwitchSpec, specs_of
+from p4reduce_controller.specs import SwitchSpec, specs_of, trees_of
 from p4reduce_controller.startup import LATECOMERS, start_switches
 from p4reduce_controller.state import StateFile
 from p4reduce_controller.store import Store
@@ -76,7 +77,7 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
     """
     config = turn.config if turn else service_config(settings)
     program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None, settings.mtu))
-    specs, trees, tls = specs_of(settings), settings.trees(), settings.switch_tls()
+    tls = settings.switch_tls()
     election = settings.election
     if turn:
         election = Election(election.rank, take_over=True, term=turn.term, bar=turn.bar)
@@ -84,18 +85,19 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
     def make(spec: SwitchSpec, *, first: bool = False) -> P4RuntimeSwitch:
         return P4RuntimeSwitch(spec.config, program, election if first else replace(election, take_over=False), tls)
 
-    switches = [make(spec, first=True) for spec in specs]
     async with AsyncExitStack() as ends:  # each comes about whatever the others raise, the last one here first
         state: Store | None = turn.state if turn else None
         if settings.state:
             state = ends.enter_context(closing(StateFile(Path(settings.state))))
+        beginning = _beginning(settings, state)
+        switches = [make(spec, first=True) for spec in beginning.specs]
         entrance = turn.entrance if turn else ends.enter_context(closing(Entrance.of(settings)))
         audit, gate = entrance.audit, entrance.gate
         jobs = Jobs(
             program.layout,
             [switch.address for switch in switches],
-            trees=trees,
-            fixed=[spec.config.fixed for spec in specs],
+            trees=trees_of(beginning.specs),
+            fixed=[spec.config.fixed for spec in beginning.specs],
             rejoin_time=settings.rejoin_time,
             default_slots=settings.slots,
             returns=state is not None,
@@ -116,9 +118,21 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
         latecomers = TURN_LATECOMERS if turn else LATECOMERS
         await start_switches(switches, service, switch_timeout, latecomers)
         await service.find_children(min(switch_timeout, latecomers))
-        service.open(settings, make, specs)
+        service.open(settings, make, beginning)
         await service.start()
         yield service
+
+
+def _beginning(settings: Settings, state: Store | None) -> Beginning:
+    """The switches of the settings, with what operators have changed of them by command. Raises SettingsError or
+    StateError."""
+    if state is None:
+        return Changes().begin_with(specs_of(settings))
+    state.peek()
+    try:
+        return changes_from(state.fabric, settings).begin_with(specs_of(settings))
+    except ValueError as error:
+        raise state.refusal(str(error)) from None
 
 
 async def _bind(service: Service, again: float) -> None:
@@ -183,21 +197,13 @@ async def _web(settings: Settings, serving: ServiceConfig, service: Service, gat
         yield
         return
     from p4reduce_controller.metrics import Metrics
+    from p4reduce_controller.standby_web import web_config
     from p4reduce_controller.watch import Watch
-    from p4reduce_controller.web import Web, WebConfig
+    from p4reduce_controller.web import Web
 
-    config = WebConfig(
-        page=settings.page,
-        metrics=settings.metrics,
-        token=serving.token,
-        tls=serving.tls,
-        metrics_tls=settings.metrics_tls,
-        insecure=settings.insecure,
-        names=settings.page_names,
-    )
     watch = Watch(service.status, service.reports.ports)
     service.telemetry.registry.register(Metrics(lambda: watch.latest))
-    web = Web(config, watch, service.telemetry.registry, service, gate, service.peers)
+    web = Web(web_config(settings, serving), watch, service.telemetry.registry, service, gate, service.peers)
     try:
         await web.start()
         service.page, service.metrics = web.page, web.metrics

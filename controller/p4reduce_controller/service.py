@@ -20,6 +20,7 @@ from p4reduce_controller.access import ANYONE, Caller
 from p4reduce_controller.admission import LONGEST_NAME
 from p4reduce_controller.aggregator import Aggregator, Direction, Heard, Listener, SwitchError, SwitchUnavailable
 from p4reduce_controller.audit import Audit
+from p4reduce_controller.changes import Beginning
 from p4reduce_controller.clock import Clock
 from p4reduce_controller.effects import Answer, Install, Look, Remove, Tell
 from p4reduce_controller.fabric import Fabric, Means
@@ -33,6 +34,7 @@ from p4reduce_controller.looking import look
 from p4reduce_controller.operations import Operations
 from p4reduce_controller.pace import Pace
 from p4reduce_controller.peers import Peers, host_of
+from p4reduce_controller.ports import troubles_of
 from p4reduce_controller.reports import Reports
 from p4reduce_controller.seen import seen_by
 from p4reduce_controller.settings import Settings
@@ -111,6 +113,7 @@ class Service(Operations, rpc.JobsServicer):
         try:
             self._jobs.restore(jobs, children)
             self._jobs.tenancy.take_up(self._state.use, jobs, self._clock())
+            self._jobs.expect_queue(self._state.queue, self._clock())
         except ValueError as error:
             raise self._state.refusal(str(error)) from None
         for job in jobs:
@@ -123,6 +126,8 @@ class Service(Operations, rpc.JobsServicer):
     def has_kept_jobs(self) -> bool:
         """Once it is closed: jobs carry on, and the switches have to leave them as they are."""
         return self.keeps_jobs and (bool(self._jobs.live) or (self._state is not None and self._state.shared))
+
+    stands_by = False  # to those who ask over HTTP
 
     def bind(self) -> None:
         """Takes the port, and does not serve there yet. Raises ListenError."""
@@ -181,7 +186,11 @@ class Service(Operations, rpc.JobsServicer):
                 self._lost_in_doubt.clear()
                 self._jobs.tick(self._clock())
                 self._carry_out()
-                self.fabric.sweep()
+                if removed := self.fabric.sweep():
+                    self.reports.forget(removed)
+                    self._tasks.start(self._save_what_is_over(), "state")
+                if self._jobs.queue_changed():
+                    self._tasks.start(self._save_what_is_over(), "state")
                 if ticks % KEEP_USE == 0 and self._gate is not None:
                     self._tasks.start(self._save_what_is_over(), "state")
             if ticks % READ_USERS == 0 and self._config.tls is not None:
@@ -197,10 +206,10 @@ class Service(Operations, rpc.JobsServicer):
         self.failure = self.failure or error
         self.over.set()
 
-    def open(self, settings: Settings, make: Callable[[SwitchSpec], Aggregator], specs: Sequence[SwitchSpec]) -> None:
-        """From now on switches may come and go. `specs`: of those that there are."""
+    def open(self, settings: Settings, make: Callable[[SwitchSpec], Aggregator], beginning: Beginning) -> None:
+        """From now on switches may come and go. `beginning`: with those that there are."""
         self.settings = settings
-        self.fabric.open(Means(make, self.listener, self.find_child, self._tasks), specs)
+        self.fabric.open(Means(make, self.listener, self.find_child, self._tasks), beginning)
 
     # What the switches report.
 
@@ -287,10 +296,25 @@ class Service(Operations, rpc.JobsServicer):
                 self._jobs.failed(job, why, pb.SWITCH_LOST)
         self._carry_out()
 
-    def _switches_away(self) -> str:
+    def ports_changed(self) -> None:
+        """Jobs carry on: what was on its way is sent again when the port is up. Whose ports are down is told."""
+        for job in self._jobs.live:
+            troubles = troubles_of(job, self._jobs.children, self._switches) if job.state is State.READY else []
+            for text in [one for one in troubles if one not in job.ports_down]:
+                log.warning("job %r: %s", job.name, text, extra=about(job))
+                self._jobs.notice(job, text)
+            for text in [one for one in job.ports_down if one not in troubles]:
+                log.warning("job %r: not any more: %s", job.name, text, extra=about(job))
+                self._jobs.notice(job, f"not any more: {text}")
+            job.ports_down = troubles
+        self._carry_out()
+
+    def _switches_away(self, session: Stream) -> str:
         """Said to those who lose a rank, which may have given up because of that."""
         away = [switch for switch in self._switches.values() if switch.problem]
-        return "".join(f"; the switch at {switch.address} is away: {switch.problem}" for switch in away)
+        seat = self._jobs.member_at(session)
+        ports = "".join(f"; {text}" for text in seat[0].ports_down) if seat else ""
+        return "".join(f"; the switch at {switch.address} is away: {switch.problem}" for switch in away) + ports
 
     # Effects.
 
@@ -341,6 +365,8 @@ class Service(Operations, rpc.JobsServicer):
                 return [job for job in self._jobs if job.state is State.READY or (job.number in ready and not job.over)]
 
             self._state.use = self._jobs.tenancy.to_keep()
+            self._state.queue = self._jobs.queue_to_keep(self._clock())
+            self._state.fabric = self.fabric.to_keep().to_keep()
             await self._state.keep(kept, self._jobs.children, self._clock())
 
     async def _save_what_is_over(self, within: float | None = None) -> None:
@@ -460,7 +486,7 @@ class Service(Operations, rpc.JobsServicer):
 
     def _lost(self, stream: Stream, why: str) -> None:
         if not self._supervisor.stopping.is_set():  # else it was we who ended it
-            what = (why or BROKEN) + self._switches_away()
+            what = (why or BROKEN) + self._switches_away(stream)
             if self.doubt:  # it may be with another controller, which is here then
                 self._lost_in_doubt.append((stream, what))
                 return
@@ -529,3 +555,6 @@ class _Ear:
 
     def disconnected(self, why: str) -> None:
         """Jobs carry on: the data plane does not need us, until we know that it lost their state."""
+
+    def ports_changed(self) -> None:
+        self._service.ports_changed()

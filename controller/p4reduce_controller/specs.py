@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from p4reduce.protocol.constants import MAX_AGGREGATORS
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.settings import SCHEMA, Settings
 from p4reduce_controller.switch_config import SwitchConfig
 from p4reduce_controller.texts import as_port
+from p4reduce_controller.trees import Trees, Uplink
 
 _OF_SWITCHES = {"switches", "uplink"} | {key for key, one in SCHEMA.items() if one.spec.of == "switch"}
 
@@ -52,6 +55,19 @@ def spec_of(text: str, common: Settings) -> SwitchSpec:
     if not isinstance(way, dict) or way.keys() != {"port", "to"}:
         raise SettingsError(f"uplink = {way!r}: accepted is as {{ port = 3, to = 'spine' }}")
     return replace(spec, uplink=(as_port(way["port"]), str(way["to"])))
+
+
+def trees_of(specs: Sequence[SwitchSpec]) -> Trees:
+    """How they hang together. Raises SettingsError."""
+    names = [spec.name for spec in specs]
+    ways = {at: spec.uplink for at, spec in enumerate(specs) if spec.uplink}
+    try:
+        trees = Trees(names, {at: Uplink(port, names.index(parent)) for at, (port, parent) in ways.items()})
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+    if len(trees.roots) > MAX_AGGREGATORS:
+        raise SettingsError(f"{len(trees.roots)} switches without a parent: up to {MAX_AGGREGATORS} are accepted")
+    return trees
 
 
 def other_changes(before: Settings, after: Settings) -> list[str]:

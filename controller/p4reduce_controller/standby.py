@@ -16,6 +16,12 @@ from p4reduce_controller.pace import Pace
 from p4reduce_controller.peers import Peers
 
 
+def says(other: str) -> str:
+    """What callers hear. `other`: who serves, as far as is known."""
+    where = f"; the one that serves is {other}" if other else ""
+    return f"this controller stands by{where}"
+
+
 class Standby:
     """A server in the place of the service's, until it stops and gives the port back."""
 
@@ -30,7 +36,7 @@ class Standby:
     async def start(self) -> None:
         await self._server.start()
 
-    async def stop(self) -> None:
+    async def close(self) -> None:
         await self._server.stop(None)
 
     async def _session(self, _: object, context: Any) -> None:
@@ -41,9 +47,7 @@ class Standby:
         await self._refuse(b"", context)
 
     async def _refuse(self, _: bytes, context: Any) -> NoReturn:
-        other = self._other()
-        where = f"; the one that serves is {other}" if other else ""
-        await context.abort(grpc.StatusCode.UNAVAILABLE, f"this controller stands by{where}")
+        await context.abort(grpc.StatusCode.UNAVAILABLE, says(self._other()))
         raise AssertionError
 
 

@@ -58,9 +58,21 @@ class StateFile:
             raise StateError(f"--state {path}: another controller uses it; give each a file of its own") from None
         self._setup: Setup
         self.use: dict[str, Any] = {}
+        self.queue: list[Any] = []
+        self.fabric: dict[str, Any] = {}
 
     def close(self) -> None:
         self._lock.close()
+
+    def peek(self) -> None:
+        try:
+            text = self._read()
+        except FileNotFoundError:
+            return
+        try:
+            self.fabric = fabric_of(json.loads(text))
+        except (StateError, ValueError, RecursionError) as error:
+            raise self.refusal(str(error)) from None
 
     def load(self, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
         """The jobs, whose ranks have all still to come back, and where switches with a parent were heard by it.
@@ -76,7 +88,7 @@ class StateFile:
         try:
             kept = json.loads(text)
             found = taken_from(kept, self._setup, now)
-            self.use = use_of(kept)
+            self.use, self.queue, self.fabric = use_of(kept), queue_of(kept), fabric_of(kept)
             return found
         except (StateError, ValueError, RecursionError) as error:
             raise self.refusal(str(error)) from None
@@ -89,7 +101,8 @@ class StateFile:
 
     def save(self, jobs: Iterable[Job], children: Mapping[int, Heard], now: float) -> None:
         """Replaces the file as a whole, on the disk. Raises StateError; then the file is as it was."""
-        root = {**root_of(jobs, children, self._setup, now), "use": self.use}
+        root = {**root_of(jobs, children, self._setup, now), "use": self.use, "queue": self.queue}
+        root["fabric"] = self.fabric
         new = f"{self.path}.new"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -146,6 +159,16 @@ def taken_from(kept: object, setup: Setup, now: float) -> tuple[list[Job], dict[
 def use_of(kept: object) -> dict[str, Any]:
     """What tenants have used, as `quotas.Tenancy` has written it. Raises StateError."""
     return _Part("the state", kept).get("use", dict, {})  # which states of earlier releases have not
+
+
+def queue_of(kept: object) -> list[Any]:
+    """Jobs that waited for slots, as `jobs.Jobs` has written them. Raises StateError."""
+    return _Part("the state", kept).get("queue", list, [])  # which states of earlier releases have not, nor the next
+
+
+def fabric_of(kept: object) -> dict[str, Any]:
+    """What operators have changed of the switches, as `changes.Changes` has written it. Raises StateError."""
+    return _Part("the state", kept).get("fabric", dict, {})
 
 
 def check_version(kept: object) -> int:
@@ -316,4 +339,4 @@ def _heard(part: _Part) -> Heard:
     return Heard(part.number("port", 0, 511), sender, job=0, generation=0, worker=0, nonce=0)
 
 
-__all__ = ["StateError", "StateFile", "check_version", "root_of", "taken_from", "use_of"]
+__all__ = ["StateError", "StateFile", "check_version", "fabric_of", "queue_of", "root_of", "taken_from", "use_of"]

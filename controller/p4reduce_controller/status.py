@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.aggregator import Aggregator, Direction, SwitchError
+from p4reduce_controller.aggregator import Aggregator, Counted, Direction, SwitchError
 from p4reduce_controller.deadlines import awaited
 from p4reduce_controller.fabric import Fabric
 from p4reduce_controller.job import Job, Member, State
 from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.ports import dead
 from p4reduce_controller.reports import stragglers
 from p4reduce_controller.tasks import Interrupted, apart
 
@@ -23,6 +24,7 @@ WAITS = {
     pb.Waiting.SWITCH: "the switches",
     pb.Waiting.LEAVE: "to leave",
 }
+Traffic = dict[tuple[int, int], Counted]  # by the job's number and generation
 PATIENCE = 3.0  # with each switch; who asks waits for 10 s
 
 
@@ -30,10 +32,14 @@ async def status_of(jobs: Jobs, fabric: Fabric, now: float) -> pb.StatusReply:
     """Counters are missing of a switch that is away or does not answer soon. `now`: on the clock of the jobs."""
     switches = dict(fabric.switches)  # others may come and go while these are asked
     described = [_switch(number, switch, jobs, fabric) for number, switch in switches.items()]
-    running = [_job(job, switches, now) for job in jobs]
+    holding = list(jobs)
+    running = [_job(job, switches, now) for job in holding]
     counted = [_count(switch, one) for switch, one in zip(switches.values(), described, strict=True)]
+    traffic = await asyncio.gather(*counted)
+    for job, told in zip(holding, running, strict=True):
+        told.traffic.extend(_traffic(job, traffic))
     return pb.StatusReply(
-        switches=await asyncio.gather(*counted),
+        switches=described,
         jobs=running,
         joins=jobs.joins,
         jobs_started=jobs.started,
@@ -66,6 +72,9 @@ def _switch(number: int, switch: Aggregator, jobs: Jobs, fabric: Fabric) -> pb.S
         problem=switch.problem,
         state=switch.state,
     )
+    described.problem = described.problem or dead(switch) or fabric.severed(number)
+    described.ports_unknown = "" if switch.ports else switch.ports_unknown
+    described.ports.extend(pb.Port(number=port, state=state) for port, state in sorted(switch.ports.items()))
     if parent >= 0 and number not in jobs.children and not described.problem:
         described.problem = f"its parent {described.parent} has not heard it"
     described.rpc_errors.update(switch.counts.rpc_errors)
@@ -73,13 +82,13 @@ def _switch(number: int, switch: Aggregator, jobs: Jobs, fabric: Fabric) -> pb.S
     return described
 
 
-async def _count(switch: Aggregator, described: pb.Switch) -> pb.Switch:
-    """With its counters."""
+async def _count(switch: Aggregator, described: pb.Switch) -> Traffic:
+    """Adds its counters. Returns those of jobs."""
+    traffic: Traffic = {}
     losses: dict[tuple[int, Direction], int] = {}
     if described.connected:
         try:
-            outcomes, losses = await asyncio.wait_for(apart(_counters(switch)), PATIENCE)
-            described.outcomes.update(outcomes)
+            await asyncio.wait_for(apart(_read(switch, described, losses, traffic)), PATIENCE)
         except asyncio.TimeoutError:
             described.state = described.problem = f"no answer within {PATIENCE:g} s"
         except (SwitchError, Interrupted) as error:
@@ -89,11 +98,26 @@ async def _count(switch: Aggregator, described: pb.Switch) -> pb.Switch:
         which = pb.IN if direction == "in" else pb.OUT
         lost = losses.get((port, direction), 0)
         described.losses.append(pb.PortLoss(port=port, direction=which, rate=rate, lost=lost))
-    return described
+    return traffic
 
 
-async def _counters(switch: Aggregator) -> tuple[dict[str, int], dict[tuple[int, Direction], int]]:
-    return await switch.outcomes(), await switch.losses()
+async def _read(
+    switch: Aggregator, described: pb.Switch, losses: dict[tuple[int, Direction], int], traffic: Traffic
+) -> None:
+    """As far as it comes."""
+    described.outcomes.update(await switch.outcomes())
+    losses.update(await switch.losses())
+    traffic.update(await switch.job_traffic())
+
+
+def _traffic(job: Job, by_switch: Sequence[Traffic]) -> Iterator[pb.Traffic]:
+    """Of all threads, at each switch that knows the job."""
+    for place, counted in enumerate(by_switch):
+        mine = [counted[one] for one in job.numbers if one in counted]
+        if mine:
+            yield pb.Traffic(
+                switch=place, packets=sum(one.packets for one in mine), bytes=sum(one.bytes for one in mine)
+            )
 
 
 def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
@@ -118,7 +142,8 @@ def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
         age_s=now - job.started,
         awaited_for=awaited_for,
         awaited=waited_for,
-        in_trouble=[f"{_name(job, number)} is {switch.state}: {switch.problem}" for number, switch in trouble],
+        in_trouble=[f"{_name(job, number)} is {switch.state}: {switch.problem}" for number, switch in trouble]
+        + job.ports_down,
         left_out=job.left_out,
         stragglers=stragglers(job, now) if job.state is State.READY else [],
         members=[

@@ -25,6 +25,15 @@ class Store(Protocol):
     use: dict[str, Any]
     """By tenants: as `load` has found it, and as `keep` will keep it."""
 
+    queue: list[Any]
+    """Jobs that wait for slots, likewise."""
+
+    fabric: dict[str, Any]
+    """What operators have changed of the switches: as `peek` has found it, and as `keep` will keep it."""
+
+    def peek(self) -> None:
+        """Before there are switches to `load` for."""
+
     def load(self, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
         """The jobs, whose ranks have all still to come back, and where switches with a parent were heard by it.
 

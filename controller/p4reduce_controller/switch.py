@@ -12,6 +12,7 @@ from itertools import count
 
 from p4reduce.control.certificates import TlsFiles
 from p4reduce_controller.aggregator import (
+    Counted,
     Direction,
     HalfState,
     Heard,
@@ -28,15 +29,17 @@ from p4reduce_controller.desired import DesiredState
 from p4reduce_controller.election import Election, in_words
 from p4reduce_controller.frames import OUTCOMES, Endpoint
 from p4reduce_controller.link import Link, Standing
+from p4reduce_controller.port_watch import States, watch_ports
 from p4reduce_controller.program import Program
 from p4reduce_controller.switch_config import SwitchConfig
-from p4reduce_controller.tasks import Interrupted, Tasks, apart, first_of
+from p4reduce_controller.tasks import Interrupted, Tasks, apart, ended, first_of
 
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT = 3.0
 BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
 PREDECESSOR = 2.0  # for a primary that is just ending: its switch may notice a little later
+PORTS_AGAIN = 2.0
 SHORT_BREAK = 2.0  # which new jobs may wait for
 
 
@@ -79,6 +82,8 @@ class P4RuntimeSwitch:
         self._given_up = asyncio.Event()
         self._problem = "not connected yet"
         self._listener: Listener | None = None
+        self._ports: States = {}
+        self._ports_unknown = "it is not connected yet"
         self._tasks = Tasks(self._nobody_connects)
 
     @property
@@ -111,6 +116,14 @@ class P4RuntimeSwitch:
     @property
     def loss_rates(self) -> Mapping[tuple[int, Direction], float]:
         return self._desired.loss_rates
+
+    @property
+    def ports(self) -> States:
+        return self._ports
+
+    @property
+    def ports_unknown(self) -> str:
+        return self._ports_unknown
 
     # The connection.
 
@@ -214,7 +227,30 @@ class P4RuntimeSwitch:
         self._is_backup = False
         self._connected.set()
         self._tell(lambda listener: listener.connected(lost))
-        await link.run()
+        watching = asyncio.ensure_future(self._watch_ports())
+        try:
+            await link.run()
+        finally:
+            await ended(watching)
+            self._ports, self._ports_unknown = {}, "it is away"
+
+    async def _watch_ports(self) -> None:
+        """Until it is cancelled, or the switch cannot tell."""
+        while True:
+            try:
+                why = await apart(watch_ports(self.target, self._tls, self._ports_are))
+            except Interrupted as error:
+                why = str(error)
+            self._ports_are({}, why)
+            log.info("the ports of the switch at %s are not known: %s", self.target, why)
+            if why.startswith("UNIMPLEMENTED"):
+                return
+            await asyncio.sleep(PORTS_AGAIN)
+
+    def _ports_are(self, states: States, unknown: str = "") -> None:
+        before, self._ports, self._ports_unknown = self._ports, states, unknown
+        if before != states:
+            self._tell(lambda listener: listener.ports_changed())
 
     def _disconnected(self, why: str) -> bool:
         """True when there was a connection."""
@@ -279,6 +315,16 @@ class P4RuntimeSwitch:
         counts = [entry async for entry in self._linked().read([self._program.outcomes()])]
         forged = [entry.packet_count async for entry in self._linked().read([self._program.forgeries()])]
         return {**{OUTCOMES[entry.index or 0]: entry.packet_count for entry in counts}, "forged": sum(forged)}
+
+    async def job_traffic(self) -> dict[tuple[int, int], Counted]:
+        result: dict[tuple[int, int], Counted] = {}
+        if wanted := self._program.members():
+            async for entry in self._linked().read(wanted):
+                match: fy.Match = (entry.table_entry and entry.table_entry.match) or fy.Match({})
+                which = int(match["job"]), int(match["generation"])
+                so_far = result.get(which, Counted(0, 0))
+                result[which] = Counted(so_far.packets + entry.packet_count, so_far.bytes + entry.byte_count)
+        return result
 
     async def losses(self) -> dict[tuple[int, Direction], int]:
         result: dict[tuple[int, Direction], int] = {}

@@ -9,11 +9,17 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from p4reduce_controller.job import Job, State
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+def serving(registry: CollectorRegistry, value: int) -> None:
+    """1 of a controller that serves, 0 of one that stands by."""
+    gauge = Gauge("p4reduce_serving", "Whether this controller serves, or stands by", registry=registry)
+    gauge.set(value)
 
 
 class Telemetry(grpc.aio.ServerInterceptor):
@@ -39,6 +45,7 @@ class Telemetry(grpc.aio.ServerInterceptor):
             ["method", "code"],
             registry=self.registry,
         )
+        serving(self.registry, 1)
         self._installing: dict[int, float] = {}  # since when, by the number of the job
 
     def installing(self, job: Job, now: float) -> None:

@@ -12,6 +12,8 @@ from p4reduce_controller.frames import format_mac, parse_mac
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.switch_config import Route
 
+DOWN = ("DOWN", "LOWER_LAYER_DOWN", "NOT_PRESENT")  # states of a port, as OpenConfig calls them
+
 
 def parse_address(text: str) -> tuple[str, int]:
     """IP and UDP port of "10.0.0.254" or "127.0.0.1:40001"."""

@@ -11,9 +11,10 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from p4reduce_controller.aggregator import SwitchUnavailable
 from p4reduce_controller.etcd.client import Etcd, EtcdError, EtcdUnavailable
@@ -30,12 +31,15 @@ from p4reduce_controller.standby import Standby
 from p4reduce_controller.state import StateError
 from p4reduce_controller.tasks import ended
 
+if TYPE_CHECKING:
+    from p4reduce_controller.web import Web
+
 log = logging.getLogger(__name__)
 
 LOOK = 0.2  # seconds between a standby's looks at who serves
 PREDECESSOR = 3.0  # beyond the lease, for one that has just died
 ASIDE = 2.0  # for a controller that could not serve, so that another may
-OnStandby = Callable[[str, str], None]
+OnStandby = Callable[[Mapping[str, str], str], None]
 
 
 async def take_turns(
@@ -64,7 +68,8 @@ class Turns:
     def __init__(
         self, settings: Settings, switch_timeout: float, on_ready: Callable[[Service], None], on_standby: OnStandby
     ) -> None:
-        """`on_standby` is called with where we listen and who serves. Raises SettingsError."""
+        """`on_standby` is called with where we listen, what else we serve where, and who serves jobs. Raises
+        SettingsError."""
         members, self._prefix = parse_store(settings.store)
         files = settings.store_cert, settings.store_key, settings.store_ca
         self._etcd = Etcd(members, way(members, *files, insecure=settings.store_insecure))
@@ -77,6 +82,7 @@ class Turns:
         self._config = service_config(settings)
         self._name = f"--store {settings.store}"
         self._server: Standby | None = None
+        self._web: Web | None = None
         self._other = ""
         self._watched: tuple[str, int] | None = None
         self._watch: asyncio.Future[None] | None = None
@@ -121,6 +127,7 @@ class Turns:
         server = self._server = Standby(self._config, lambda: self._other, gate)
         await server.start()
         self._config = replace(self._config, listen=server.listen)  # where it was any port, this one for good
+        await self._show()
         self._other = ""
         deadline = math.inf
         if not (self._settings.standby or self._served):
@@ -144,6 +151,17 @@ class Turns:
                 )
             await asyncio.sleep(LOOK)
 
+    async def _show(self) -> None:
+        """Over HTTP, that we stand by. Raises ListenError or OSError."""
+        if not self._settings.metrics and not self._settings.page:
+            return
+        from p4reduce_controller.standby_web import standby_web
+
+        self._web = standby_web(self._settings, self._config, lambda: self._other, self._entrance.gate)
+        if self._web is not None:
+            await self._web.start()
+            self._settings = replace(self._settings, metrics=self._web.metrics, page=self._web.page)
+
     async def _look(self) -> Lease | None:
         """The lease, where nobody has it. Raises EtcdError."""
         found = await holder(self._etcd, self._key, within=1.0 if self._met else self._switch_timeout)
@@ -161,7 +179,8 @@ class Turns:
             self._other, listen = _who(found[0])
             self._watched, self._watch = found, asyncio.ensure_future(until_gone(listen))
             if self._settings.standby or self._served:
-                self._on_standby(self._config.listen, self._other)
+                served = {"listen": self._config.listen, "page": self._settings.page, "metrics": self._settings.metrics}
+                self._on_standby({name: place for name, place in served.items() if place}, self._other)
         return None
 
     async def _check_state(self) -> None:
@@ -179,10 +198,9 @@ class Turns:
             await ended(watch)
 
     async def _release(self) -> None:
-        """The port is the service's."""
-        if self._server is not None:
-            await self._server.stop()
-            self._server = None
+        """The ports are the service's."""
+        server, web, self._server, self._web = self._server, self._web, None, None
+        await asyncio.gather(*(one.close() for one in (server, web) if one is not None))
 
     def _said(self) -> str:
         return json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "listen": self._config.listen})

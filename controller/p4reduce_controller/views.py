@@ -12,6 +12,7 @@ from rich.text import Text
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller import tables
 from p4reduce_controller.rates import Rates
+from p4reduce_controller.texts import DOWN
 
 _MOST_NAMED = 8
 
@@ -41,6 +42,9 @@ def job(status: pb.StatusReply, one: pb.Job) -> RenderableType:
     if one.tenant:
         head.add_row("of", Text(f"{one.tenant}, by {one.user}"))
     head.add_row("slots", f"{one.slots}{threads}: {', '.join(_pools(status, one))}")
+    for counted in one.traffic:
+        name = status.switches[counted.switch].name
+        head.add_row("packets", Text(f"{counted.packets:,} of {counted.bytes:,} bytes to {name}"))
     for what, text in (("waits for", waits(one)), ("trouble", _trouble(one))):
         if text:
             head.add_row(what, Text(text))
@@ -63,7 +67,7 @@ def job(status: pb.StatusReply, one: pb.Job) -> RenderableType:
 
 
 def switches(status: pb.StatusReply) -> RenderableType:
-    table = Table("switch", "below", "P4Runtime", "aggregator", "state", "slots", "jobs")
+    table = Table("switch", "below", "P4Runtime", "aggregator", "state", "ports", "slots", "jobs")
     for one in status.switches:
         table.add_row(
             Text(one.name),
@@ -71,10 +75,34 @@ def switches(status: pb.StatusReply) -> RenderableType:
             Text(one.address),
             f"{one.ip}:{one.udp_port}",
             Text(_state(one)),
+            Text(_ports(one)),
             f"{one.slots_used} of {one.slots}",
             Text(_some(one.jobs)),
         )
     return table
+
+
+def switch(status: pb.StatusReply, one: pb.Switch) -> RenderableType:
+    head = Table.grid(padding=(0, 2))
+    head.add_row("switch", Text(f"{one.name}, {_state(one)}"))
+    if one.parent:
+        head.add_row("below", Text(one.parent))
+    head.add_row("P4Runtime", Text(one.address))
+    head.add_row("aggregator", f"{one.ip}:{one.udp_port} ({one.mac}), {one.lanes} lanes of {one.block_size} values")
+    head.add_row("slots", f"{one.slots_used} of {one.slots}")
+    head.add_row("jobs", Text(_some(one.jobs)))
+    if not one.ports:
+        return Group(head, Text(f"its ports are not known: {one.ports_unknown}"))
+    table = Table("port", "is", "there")
+    there: dict[int, list[str]] = {}
+    at = list(status.switches).index(one)
+    for job in status.jobs:
+        for member in job.members:
+            if member.places[at].heard:
+                there.setdefault(member.places[at].port, []).append(f"rank {member.rank} of {job.name}")
+    for port in one.ports:
+        table.add_row(str(port.number), port.state.lower(), Text(_some(there.get(port.number, []))))
+    return Group(head, table)
 
 
 def slots(name: str, found: pb.SlotsReply) -> RenderableType:
@@ -135,6 +163,13 @@ def _state(one: pb.Switch) -> str:
     asked = "leaving" if one.leaving else "draining" if one.draining else ""
     problem = one.problem if one.problem != one.state else ""
     return ": ".join(filter(None, [f"{asked}, {one.state}" if asked else one.state, problem]))
+
+
+def _ports(one: pb.Switch) -> str:
+    down = [str(port.number) for port in one.ports if port.state in DOWN]
+    if not one.ports:
+        return "not known"
+    return f"{len(one.ports) - len(down)} of {len(one.ports)} up" + (f"; down: {_some(down)}" if down else "")
 
 
 def _some(names: Iterable[str]) -> str:

@@ -17,12 +17,16 @@ from p4reduce_controller.job import Session
 from p4reduce_controller.quotas import Policy
 
 LONGEST_QUEUE = 7 * 86400.0
+RETURN = 5.0  # seconds that the place of a job is kept whose ranks waited at an earlier controller
 HOLD_BACK = 60.0  # seconds for which one that has no room lets nobody go ahead that would take it
 
 
 @dataclass
 class Entry:
-    """Ranks of a job that is not there yet, as they came. Times are seconds on the clock of the jobs."""
+    """Ranks of a job that is not there yet, as they came. Times are seconds on the clock of the jobs.
+
+    Without ranks it keeps the place of a job that waited at an earlier controller, until one of its ranks is back.
+    """
 
     tenant: str
     name: str
@@ -69,6 +73,11 @@ class Waitlist:
         """The entry and the rank of a session."""
         return self._by_session.get(session)
 
+    def expect(self, tenant: str, name: str, slots: int, world_size: int, since: float, deadline: float) -> None:
+        """Ranks of that job will be back."""
+        why = "its ranks, which waited at an earlier controller, are not back yet"
+        self._entries[tenant, name] = Entry(tenant, name, slots, world_size, since, deadline=deadline, why=why)
+
     def count(self, tenant: str) -> int:
         return sum(one.tenant == tenant for one in self._entries.values())
 
@@ -76,8 +85,10 @@ class Waitlist:
         """One more rank, which agrees with those that are there."""
         key = caller.tenant, join.job
         entry = self._entries.get(key)
-        if entry is None:
-            entry = self._entries[key] = Entry(caller.tenant, join.job, slots, join.world_size, now)
+        if entry is None or not entry.ranks:
+            kept = entry is not None and (entry.slots, entry.world_size) == (slots, join.world_size)
+            since = entry.since if entry is not None and kept else now
+            entry = self._entries[key] = Entry(caller.tenant, join.job, slots, join.world_size, since)
         entry.ranks[join.rank] = (session, join, caller)
         entry.deadline = min(entry.deadline, now + join.queue_s)
         self._by_session[session] = (entry, join.rank)

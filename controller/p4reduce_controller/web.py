@@ -53,6 +53,9 @@ class Served(Protocol):
     @property
     def unready(self) -> str: ...
 
+    @property
+    def stands_by(self) -> bool: ...
+
 
 @dataclass(frozen=True)
 class WebConfig:
@@ -184,7 +187,10 @@ class Web:
     async def _status(self, _: web.Request, caller: Caller) -> web.Response:
         view = self._watch.latest
         if view is None:
-            return web.json_response({"error": "nothing is known yet"}, status=503)
+            told = {"error": "nothing is known yet"}
+            if self._served.stands_by:
+                told = {"error": self._served.unready, "standby": "yes"}
+            return web.json_response(told, status=503)
         view = replace(view, status=seen_by(caller, view.status))
         return web.json_response(view_of(view, self._served.unready))
 

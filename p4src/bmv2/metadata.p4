@@ -7,6 +7,10 @@
 #define ARCHITECTURE_HEADERS
 #define ARCHITECTURE_METADATA bit<32> keep; bit<8> add; bit<8> touch;
 
+// Of a table's entries: an entry that is hit counts by itself.
+#define DIRECT_COUNTER(name) direct_counter(CounterType.packets_and_bytes) name
+#define COUNT_DIRECTLY(name)
+
 typedef bit<32> half_t;  // what indexes a register
 
 #include "../include/headers.p4"

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Only a member of a job reaches a slot, and only a slot of its job's pool: whose packet is it, and which half's?
 control Admission(in headers_t hdr, inout metadata_t meta) {
+    DIRECT_COUNTER(counted);  // what each member has sent that reached this table
+
     action admit(bit<32> worker_bit, bit<32> full_bitmap, bit<16> pool_base, bit<16> pool_halves, bit<16> group) {
+        COUNT_DIRECTLY(counted)
         meta.admitted = 1;
         meta.worker_bit = worker_bit;
         meta.full_bitmap = full_bitmap;
@@ -21,6 +24,7 @@ control Admission(in headers_t hdr, inout metadata_t meta) {
         }
         actions = { admit; @defaultonly NoAction; }
         default_action = NoAction;
+        counters = counted;
         size = 4096;
     }
 

@@ -52,6 +52,10 @@ const bit<3> STEP_SEND    = 5;  // a packet-out that goes as it is
     bit<1> from_port; bit<16> margin; bit<3> step; bit<1> newer; bit<1> live; bit<1> same; \
     bit<32> others; bit<32> missing; bit<32> lacking; bit<1> update_checksum; bit<8> active;
 
+// Of a table's entries: their actions count.
+#define DIRECT_COUNTER(name) DirectCounter<bit<64>>(CounterType_t.PACKETS_AND_BYTES) name
+#define COUNT_DIRECTLY(name) name.count();
+
 typedef bit<16> half_t;
 
 #include "../include/headers.p4"

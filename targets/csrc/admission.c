@@ -18,8 +18,8 @@ bool find_member(const struct plane *plane, const struct sender *sender, const u
                  struct member *member) {
     uint64_t first = jobs_key_first(sender->ip, sender->udp_port, load_16(header + AGGREGATION_JOB));
     uint64_t second = jobs_key_second(sender->port, load_16(header + AGGREGATION_GENERATION), worker);
-    bool hit;
-    const struct action *job = table_apply(&plane->tables[TABLE_JOBS], first, second, &hit);
+    const struct entry *entry = table_find(&plane->tables[TABLE_JOBS], &(struct key){{first, second}});
+    const struct action *job = entry != NULL ? &entry->action : &plane->tables[TABLE_JOBS].miss;
     // An entry without `admit` has a pool of no halves.
     *member = (struct member){
         .worker_bit = (uint32_t)job->arguments[0],
@@ -27,6 +27,7 @@ bool find_member(const struct plane *plane, const struct sender *sender, const u
         .pool_base = (uint32_t)job->arguments[2],
         .pool_halves = (uint32_t)job->arguments[3],
         .group = (unsigned)job->arguments[4],
+        .number = entry != NULL ? entry->number : 0,
     };
-    return hit;
+    return entry != NULL;
 }

@@ -20,6 +20,7 @@ struct member {
     uint32_t pool_base;
     uint32_t pool_halves; // 0: it is not admitted to any
     unsigned group;
+    uint32_t number; // of the entry
 };
 
 // The entry of the job's parent; NULL: this switch is the root of the job's tree. `from_parent`: the sender is that.

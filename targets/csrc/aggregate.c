@@ -44,6 +44,7 @@ static enum outcome examine_member(struct aggregation *aggregation, unsigned op,
     struct member member;
     if (!find_member(plane, &sender, header, aggregation->from_parent ? PARENT : header[AGGREGATION_WORKER], &member))
         return OUTCOME_NOT_ADMITTED;
+    count_packet(&aggregation->context->counters->jobs[member.number], packet->ingress_length);
     if (!owns_half(&member, header))
         return OUTCOME_BAD_SLOT;
     aggregation->half = half_or_nowhere(&plane->slots, half_of(&member, header), nowhere);

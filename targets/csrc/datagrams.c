@@ -84,6 +84,7 @@ static bool contribute(struct thread *thread, struct source *source, const uint8
     bool taken = outcome == OUTCOME_STARTED || outcome == OUTCOME_ADDED;
     if (taken) {
         struct count *outcomes = thread->context.counters->outcomes;
+        count_packet(&thread->context.counters->jobs[source->member.number], UDP_HEADERS_SIZE + length);
         count_packet(&outcomes[outcome], UDP_HEADERS_SIZE + length);
         if (half_contribute(slots, half, &data, outcome)) {
             count_packet(&outcomes[OUTCOME_COMPLETED], UDP_HEADERS_SIZE + length);

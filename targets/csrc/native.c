@@ -223,6 +223,8 @@ int native_insert(struct native_switch *native, struct plane *plane, unsigned ta
     const struct action call = action_of(action, arguments);
     pthread_rwlock_wrlock(&native->lock);
     int error = table_insert(&plane->tables[table], &words, &call);
+    if (error == 0 && table == TABLE_JOBS)
+        plane_count_member(plane, table_find(&plane->tables[table], &words)->number, 0, 0);
     plane->version++;
     pthread_rwlock_unlock(&native->lock);
     return error;
@@ -300,6 +302,31 @@ int native_write_counter(struct native_switch *native, struct plane *plane, unsi
     }
     pthread_rwlock_unlock(&native->lock);
     return error;
+}
+
+int native_read_member(struct native_switch *native, struct plane *plane, const uint64_t *key, uint64_t *count) {
+    const struct key words = key_of(key);
+    count[0] = count[1] = 0;
+    pthread_rwlock_rdlock(&native->lock);
+    const struct entry *entry = table_find(&plane->tables[TABLE_JOBS], &words);
+    for (unsigned set = 0; entry != NULL && set < COUNTER_SETS; set++) {
+        const struct count *cell = &plane->counters[set].jobs[entry->number];
+        count[0] += atomic_load_explicit(&cell->packets, memory_order_relaxed);
+        count[1] += atomic_load_explicit(&cell->bytes, memory_order_relaxed);
+    }
+    pthread_rwlock_unlock(&native->lock);
+    return entry != NULL ? 0 : -ENOENT;
+}
+
+int native_write_member(struct native_switch *native, struct plane *plane, const uint64_t *key,
+                        const uint64_t *count) {
+    const struct key words = key_of(key);
+    pthread_rwlock_wrlock(&native->lock);
+    const struct entry *entry = table_find(&plane->tables[TABLE_JOBS], &words);
+    if (entry != NULL)
+        plane_count_member(plane, entry->number, count[0], count[1]);
+    pthread_rwlock_unlock(&native->lock);
+    return entry != NULL ? 0 : -ENOENT;
 }
 
 int native_limit_hellos(struct native_switch *native, struct plane *plane, unsigned port, const uint64_t *limit) {

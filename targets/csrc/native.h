@@ -68,6 +68,12 @@ NATIVE_API int native_read_counter(struct native_switch *native, struct plane *p
 NATIVE_API int native_write_counter(struct native_switch *native, struct plane *plane, unsigned counter, unsigned index,
                                     const uint64_t *count);
 
+// The same of an entry of the jobs' table. Returns -ENOENT where there is none.
+NATIVE_API int native_read_member(struct native_switch *native, struct plane *plane, const uint64_t *key,
+                                  uint64_t *count);
+NATIVE_API int native_write_member(struct native_switch *native, struct plane *plane, const uint64_t *key,
+                                   const uint64_t *count);
+
 // How many HELLOs an ingress port may send to the controller: `limit` is tokens a second, and tokens, of a bucket that is
 // full now; NULL: any number, as at first. Returns 0, or -ERANGE for a port or number that is too large.
 NATIVE_API int native_limit_hellos(struct native_switch *native, struct plane *plane, unsigned port,

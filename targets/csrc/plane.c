@@ -10,7 +10,7 @@ static const struct {
     enum action_id miss;
 } tables[TABLES] = {
     [TABLE_LOSS_IN] = {512, NO_ACTION},    [TABLE_OWN_ADDRESSES] = {64, NO_ACTION},
-    [TABLE_JOBS] = {4096, NO_ACTION},      [TABLE_MAC_ADDRESSES] = {4096, ACTION_DISCARD},
+    [TABLE_JOBS] = {MEMBERS, NO_ACTION},   [TABLE_MAC_ADDRESSES] = {4096, ACTION_DISCARD},
     [TABLE_ROUTER_MACS] = {64, NO_ACTION}, [TABLE_ROUTES] = {1024, ACTION_UNROUTABLE},
     [TABLE_LOSS_OUT] = {512, NO_ACTION},   [TABLE_WORKERS] = {4096, NO_ACTION},
     [TABLE_UPLINKS] = {4096, NO_ACTION},   [TABLE_OWN_SOURCES] = {64, NO_ACTION},
@@ -63,6 +63,14 @@ int plane_set_group(struct plane *plane, unsigned group, const struct replica *r
     plane->groups[group] = made;
     plane->version++;
     return 0;
+}
+
+void plane_count_member(struct plane *plane, uint32_t number, uint64_t packets, uint64_t bytes) {
+    for (unsigned set = 0; set < COUNTER_SETS; set++) {
+        struct count *cell = &plane->counters[set].jobs[number];
+        atomic_store_explicit(&cell->packets, set == 0 ? packets : 0, memory_order_relaxed);
+        atomic_store_explicit(&cell->bytes, set == 0 ? bytes : 0, memory_order_relaxed);
+    }
 }
 
 struct count *counters_cell(struct counters *counters, enum counter_id counter, unsigned index) {

@@ -12,6 +12,7 @@
 
 #define PORTS 512     // 9 bits
 #define DROP_PORT 511 // what BMv2 does not send to
+#define MEMBERS 4096  // of jobs, at most
 #define MAX_THREADS 64
 #define COUNTER_SETS (MAX_THREADS + 1) // the first is for packets processed in a caller's thread
 
@@ -34,6 +35,7 @@ struct counters {
     struct count outcomes[OUTCOMES];
     struct count losses_out[PORTS];
     struct count forgeries[PORTS];
+    struct count jobs[MEMBERS]; // by the number of the entry in TABLE_JOBS
 };
 
 struct replica {
@@ -71,6 +73,9 @@ static inline void count_packet(struct count *count, size_t bytes) {
     atomic_store_explicit(&count->packets, packets + 1, memory_order_relaxed);
     atomic_store_explicit(&count->bytes, sum + bytes, memory_order_relaxed);
 }
+
+// Sets the counter of an entry of TABLE_JOBS.
+void plane_count_member(struct plane *plane, uint32_t number, uint64_t packets, uint64_t bytes);
 
 // Cells of a counter; NULL for an index out of range.
 struct count *counters_cell(struct counters *counters, enum counter_id counter, unsigned index);

@@ -19,12 +19,17 @@ bool table_create(struct table *table, size_t limit, enum action_id miss) {
         places *= 2;
     *table = (struct table){.mask = places - 1, .limit = limit, .miss = {.id = miss}};
     table->entries = calloc(places, sizeof *table->entries);
-    return table->entries != NULL;
+    table->numbers = calloc(limit, sizeof *table->numbers);
+    for (size_t number = 0; table->numbers != NULL && number < limit; number++)
+        table->numbers[number] = (uint32_t)number;
+    return table->entries != NULL && table->numbers != NULL;
 }
 
 void table_destroy(struct table *table) {
     free(table->entries);
+    free(table->numbers);
     table->entries = NULL;
+    table->numbers = NULL;
 }
 
 // The entry with this key, or the free place where it belongs.
@@ -46,7 +51,7 @@ int table_insert(struct table *table, const struct key *key, const struct action
         return -EEXIST;
     if (table->count == table->limit)
         return -ENOSPC;
-    *entry = (struct entry){.key = *key, .action = *action, .used = true};
+    *entry = (struct entry){.key = *key, .action = *action, .number = table->numbers[table->count], .used = true};
     table->count++;
     return 0;
 }
@@ -65,6 +70,7 @@ int table_delete(struct table *table, const struct key *key) {
         return -ENOENT;
     // Whatever stands behind a gap must still be found from its own place: move it into the gap where it may stand.
     size_t gap = (size_t)(entry - table->entries);
+    table->numbers[--table->count] = entry->number;
     for (size_t next = (gap + 1) & table->mask; table->entries[next].used; next = (next + 1) & table->mask) {
         size_t home = place_of(table, &table->entries[next].key);
         if (((next - home) & table->mask) >= ((next - gap) & table->mask)) {
@@ -73,7 +79,6 @@ int table_delete(struct table *table, const struct key *key) {
         }
     }
     table->entries[gap].used = false;
-    table->count--;
     return 0;
 }
 

@@ -51,6 +51,7 @@ struct key {
 struct entry {
     struct key key;
     struct action action;
+    uint32_t number; // below the table's limit, and of no other entry that is there
     bool used;
 };
 
@@ -58,7 +59,8 @@ struct table {
     struct entry *entries; // open addressing, linear probing
     size_t mask;
     size_t count;
-    size_t limit; // entries that the program allows
+    size_t limit;      // entries that the program allows
+    uint32_t *numbers; // the first `count` of these are taken
     struct action miss;
 };
 

@@ -103,9 +103,10 @@ def _run_sim(
             ports.append(open_port(text))
             stack.callback(ports[-1].close)
         device = stack.enter_context(Switch(load, ports, cpu_port))
-        server = stack.enter_context(Server(device, address=address, device_id=device_id, tls=tls))
+        names = {one.number: one.name for one in ports}
+        server = stack.enter_context(Server(device, address=address, device_id=device_id, tls=tls, ports=names))
         _on_signals(device.stop)
-        _say_ready(Target.sim, server.address, {one.number: one.name for one in ports}, as_json=as_json)
+        _say_ready(Target.sim, server.address, names, as_json=as_json)
         device.run()
 
 
@@ -126,7 +127,7 @@ def _run_native(
             device = stack.enter_context(NativeSwitch(texts, cpu_port, threads))
         except LibraryMissing as error:
             raise TargetMissing(str(error)) from None
-        server = stack.enter_context(Server(device, address=address, device_id=device_id, tls=tls))
+        server = stack.enter_context(Server(device, address=address, device_id=device_id, tls=tls, ports=device.names))
         _on_signals(device.stop)
         _say_ready(Target.native, server.address, device.names, as_json=as_json)
         device.run()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -80,6 +81,44 @@ def test_one_that_stands_still_is_passed_over(
     with Session(f"{controller.address},{other.address}") as session:
         session.join("job", 1, 2)
         assert session.address == other.address
+
+
+def waits(place: int) -> pb.ServerMessage:
+    return pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.QUEUE, place=place, queued=3, why="no room"))
+
+
+def test_who_waits_in_the_queue_waits_on_at_the_one_that_takes_over(
+    controller: ScriptedController, other: ScriptedController
+) -> None:
+    """For the rest of the time that it would wait."""
+    with Session(f"{controller.address},{other.address}", connect_timeout=1.0) as session:
+        joining = Attempt(lambda: session.join("job", 1, 2, queue=50.0))
+        assert controller.script.next().join.queue_s == 50.0
+        controller.script.send.put(waits(2))
+        wait_until(session._queued)
+        time.sleep(1.2)  # longer than it would wait for a controller
+        controller.stop()
+        again = other.script.next().join
+        assert (again.job, again.rank, again.world_size) == ("job", 1, 2)
+        assert 40.0 < again.queue_s < 49.0
+        other.script.send.put(waits(2))
+        other.script.assign(10.0, "secret")
+        assert joining.error() is None
+        assert session.address == other.address
+
+
+def test_it_waits_for_the_only_one_to_be_back(controller: ScriptedController) -> None:
+    with Session(controller.address) as session:
+        joining = Attempt(lambda: session.join("job", 1, 2, queue=50.0))
+        assert controller.script.next().WhichOneof("message") == "join"
+        controller.script.send.put(waits(1))
+        wait_until(session._queued)
+        controller.stop()
+        later = ScriptedController(port=controller.port)
+        later.script.assign(10.0, "secret")
+        assert joining.error() is None
+        assert later.script.next().join.queue_s < 50.0
+        later.stop()
 
 
 def test_the_rank_goes_to_the_one_that_takes_over(controller: ScriptedController, other: ScriptedController) -> None:

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Mapping
 
 from p4reduce_controller.aggregator import (
+    Counted,
     Direction,
     HalfState,
     Heard,
@@ -42,6 +43,8 @@ class FakeSwitch:
         self.cables: dict[int, list[tuple[FakeSwitch, int]]] = {}  # port -> switches there, and their ports
         self._connected = asyncio.Event()
         self.given_up = False
+        self.ports: dict[int, str] = {}
+        self.ports_unknown = "it has none"
         self._expected: dict[int, Placement] = {}
 
     def expect(self, job: Placement) -> None:
@@ -88,6 +91,12 @@ class FakeSwitch:
     def hear(self, hello: Heard) -> None:
         assert self.listener is not None
         self.listener.heard(hello)
+
+    def set_ports(self, **states: str) -> None:
+        """As p1="UP"."""
+        assert self.listener is not None
+        self.ports = {int(name[1:]): state for name, state in states.items()}
+        self.listener.ports_changed()
 
     def disconnect(self, why: str = "pulled") -> None:
         assert self.listener is not None
@@ -152,6 +161,9 @@ class FakeSwitch:
     async def outcomes(self) -> dict[str, int]:
         self._do("outcomes")
         return dict.fromkeys(OUTCOMES, 0) | {"hello": 7}
+
+    async def job_traffic(self) -> dict[tuple[int, int], Counted]:
+        return {(job.job, job.generation): Counted(10 * job.job, 1000 * job.job) for job in self.admitted.values()}
 
     async def losses(self) -> dict[tuple[int, Direction], int]:
         return dict.fromkeys(self.loss_rates, 3)

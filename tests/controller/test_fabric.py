@@ -14,6 +14,7 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce_controller.aggregator import Layout, Superseded
+from p4reduce_controller.changes import Changes
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.schema import SettingsError
 from p4reduce_controller.settings import load
@@ -162,7 +163,7 @@ class Changing(Running):
             part["name"] = str(switch.address)
         self.settings = load(None, {"switches": one, "switch_insecure": True})
         self.jobs._absence = self.service.fabric.absence
-        self.service.open(self.settings, self._make, specs_of(self.settings))
+        self.service.open(self.settings, self._make, Changes().begin_with(specs_of(self.settings)))
 
     def _make(self, spec: SwitchSpec) -> FakeSwitch:
         switch = FakeSwitch(16)
@@ -303,7 +304,8 @@ def test_a_leaf_comes_and_finds_its_parent(changing: Changing) -> None:
         return switch
 
     changing._make = make  # type: ignore[method-assign]
-    changing.loop.call(changing.service.open, changing.settings, make, specs_of(changing.settings))
+    beginning = Changes().begin_with(specs_of(changing.settings))
+    changing.loop.call(changing.service.open, changing.settings, make, beginning)
     changing.add("leaf", uplink={"port": UP, "to": FIRST})
     wait_until(lambda: not changing.status()["leaf"].problem, "it to be heard")
     assert changing.status()["leaf"].parent == FIRST

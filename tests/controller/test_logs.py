@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -32,6 +34,17 @@ def stderr(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
     for handler in before:
         root.addHandler(handler)
     root.setLevel(level)
+
+
+def test_what_stderr_is_when_something_is_logged(stderr: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    start_logging("text", logging.INFO)
+    later = io.StringIO()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", later)
+        logging.warning("into it")
+    logging.warning("after it")
+    assert later.getvalue() == "WARNING into it\n"
+    assert stderr() == "WARNING after it\n"
 
 
 def test_json_has_an_object_a_line_whatever_is_logged(stderr: Callable[[], str]) -> None:

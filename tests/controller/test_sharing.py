@@ -77,6 +77,22 @@ def test_ranks_of_a_host_are_one_worker() -> None:
         assert list(ready.hosts) == [0, 1, 1, 0, 2]
 
 
+def test_who_leads_is_found_once_however_many_ranks_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str] = []
+    look_for = Job._leaders
+
+    def counted(job: Job) -> dict[int, int]:
+        found.append(job.name)
+        return look_for(job)
+
+    monkeypatch.setattr(Job, "_leaders", counted)
+    desk = SharingDesk(ONE_SWITCH)
+    for name, ranks in (("few", 2), ("many", 40)):
+        told = desk.told_ready(desk.job_on(*(rank // 4 for rank in range(ranks)), name=name))
+        assert list(told[-1].leaders) == [rank // 4 * 4 for rank in range(ranks)]
+    assert found.count("many") == found.count("few") == 1
+
+
 def test_where_each_sends_for_itself_ranks_are_told_what_they_always_were() -> None:
     """So are ranks of earlier releases, which say their host, and cannot share a stream."""
     desk = SharingDesk(ONE_SWITCH)

@@ -189,6 +189,24 @@ def test_a_jobs_workers_meet_in_its_slots_and_nobody_elses(bench: Bench) -> None
     assert outcomes["bad_slot"] == 1
 
 
+def test_what_a_job_has_sent_is_seen(bench: Bench) -> None:
+    _, one = bench.job(2, job="one")
+    _, two = bench.job(2, job="two")
+    bench.announce(one[0])
+    bench.announce(one[0], slot=1)
+    bench.announce(two[1])
+    keys = [(job[0].job, job[0].generation) for job in (one, two)]
+    wait_until(lambda: sum(c.packets for c in bench.loop.run(bench.switch.job_traffic()).values()) == 3, "all three")
+    traffic = bench.loop.run(bench.switch.job_traffic())
+    assert [traffic[key].packets for key in keys] == [2, 1]
+    assert traffic[keys[0]].bytes == 2 * traffic[keys[1]].bytes > 0
+    status = bench.loop.run(bench.service.status())
+    assert {job.name: [(t.switch, t.packets) for t in job.traffic] for job in status.jobs} == {
+        "one": [(0, 2)],
+        "two": [(0, 1)],
+    }
+
+
 def test_the_state_of_a_half(bench: Bench) -> None:
     _, assigned = bench.job(3)
     seq = assigned[0].first_seq

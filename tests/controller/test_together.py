@@ -25,6 +25,7 @@ from p4reduce_controller.metrics import Metrics
 from p4reduce_controller.settings import Settings
 from p4reduce_controller.specs import with_switches_of
 from p4reduce_controller.standby import Standby
+from p4reduce_controller.standby_web import standby_web
 from p4reduce_controller.status import status_of
 from p4reduce_controller.trees import Trees
 from p4reduce_controller.users import UsersFile
@@ -271,7 +272,37 @@ def test_who_stands_by_says_so_to_users_alone(loop: Loop, tmp_path: Path) -> Non
     assert refused(call("x")) == (grpc.StatusCode.UNAUTHENTICATED, "the token is wrong")
     code, text = refused(call("b"))
     assert (code, text) == (grpc.StatusCode.UNAVAILABLE, "this controller stands by; the one that serves is at b:1")
-    loop.run(standby.stop())
+    loop.run(standby.close())
+
+
+def test_who_stands_by_says_so_over_http(loop: Loop) -> None:
+    settings = Settings(metrics="127.0.0.1:0", page="127.0.0.1:0")
+    other = [""]
+    web = standby_web(settings, ServiceConfig(), lambda: other[0], None)
+    assert web is not None
+    loop.run(web.start())
+
+    def get(path: str, at: str = "") -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(at or web.metrics, timeout=10)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+    assert get("/readyz") == (503, b'{"ok": false, "problem": "this controller stands by"}')
+    other[0] = "at b:1"
+    text = "this controller stands by; the one that serves is at b:1"
+    assert json.loads(get("/readyz")[1])["problem"] == text
+    assert get("/healthz")[0] == 200
+    assert b"p4reduce_serving 0.0" in get("/metrics")[1]
+    assert get("/", web.page)[0] == 200
+    code, body = get("/api/status", web.page)
+    assert (code, json.loads(body)) == (503, {"error": text, "standby": "yes"})
+    loop.run(web.close())
+    assert standby_web(Settings(), ServiceConfig(), lambda: "", None) is None
+
+
+def test_who_serves_says_so(page: Page) -> None:
+    assert b"p4reduce_serving 1.0" in page.get("/metrics", "o")[1]
 
 
 def test_a_standby_takes_switches_alone_from_a_file_that_is_read_again() -> None:

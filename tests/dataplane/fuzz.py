@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from .switch import COMPILED, FORGERIES, LOSSES_IN, LOSSES_OUT, OUTCOMES, Outputs, Switch
+from .switch import COMPILED, FORGERIES, JOBS, LOSSES_IN, LOSSES_OUT, OUTCOMES, Outputs, Switch
 from .targets import TARGETS, Unavailable
 from .traffic import Setup, Step, Traffic
 
@@ -58,9 +58,11 @@ class Report:
 
 
 def state(switch: Switch, setup: Setup) -> list[object]:
-    """Slot halves, then every cell of every counter, packets and bytes; the sentinels are the same on both sides."""
+    """Slot halves, then every cell of every counter and what each member of a job has sent, packets and bytes; the
+    sentinels are the same on both sides."""
     halves = [switch.query(half) for half in setup.halves]
-    return [*halves, *(switch.client.read_counters(name) for name in (OUTCOMES, LOSSES_IN, LOSSES_OUT, FORGERIES))]
+    counters = [switch.client.read_counters(name) for name in (OUTCOMES, LOSSES_IN, LOSSES_OUT, FORGERIES)]
+    return [*halves, *counters, switch.client.read_direct_counters(JOBS)]
 
 
 def compare(left: Switch, right: Switch, frames: int, seed: int, progress: Callable[[str], object]) -> Report:

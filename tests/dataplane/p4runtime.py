@@ -223,6 +223,19 @@ class P4Runtime:
             cell.index.index: (cell.data.packet_count, cell.data.byte_count) for cell in cells if cell.data.packet_count
         }
 
+    def read_direct_counters(self, table: str) -> dict[tuple[bytes, ...], tuple[int, int]]:
+        """Match values, in the order of the fields, -> (packets, bytes) of every entry of a table."""
+        entity = p4r.Entity()
+        entity.direct_counter_entry.table_entry.table_id = self.program.tables[table].preamble.id
+        found = [answer.direct_counter_entry for answer in self.read(entity)]
+        return {
+            tuple(one.exact.value for one in sorted(entry.table_entry.match, key=lambda one: one.field_id)): (
+                entry.data.packet_count,
+                entry.data.byte_count,
+            )
+            for entry in found
+        }
+
     def meter_entry(self, name: str, index: int | None, config: tuple[int, int, int, int] | None = None) -> p4r.Entity:
         """A cell of a meter, or all; `config` is cir, cburst, pir, pburst."""
         entity = p4r.Entity()

@@ -22,6 +22,7 @@ class Pair(Stack):
 
     def __init__(self, store: str, *options: str, target: str = "native", aggregators: int = 1) -> None:
         self.places = ["127.0.0.1:0"] * 2
+        self.said: list[dict[str, Any]] = [{}, {}]  # by each at first
         self.controllers: list[Child | None] = [None] * 2
         super().__init__(
             target, ["1=udp:127.0.0.1:0"], options=["--store", store, "--standby", *options], aggregators=aggregators
@@ -36,7 +37,7 @@ class Pair(Stack):
         """Until it serves or stands by, which is returned."""
         options = [*self._controller_options, "--listen", self.places[number], "--json", "--verbose"]
         child = self.controllers[number] = self.start(f"controller {number}", "p4reduce", "controller", *options)
-        said = child.first(START_UP_S)
+        said = self.said[number] = child.first(START_UP_S)
         self.places[number] = said["listen"]
         return said
 

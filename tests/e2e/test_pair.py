@@ -3,14 +3,20 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
+import grpc
 import pytest
 
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
 from tests.etcd import Members
 
 from .pair import Pair, longest_pause
@@ -97,6 +103,51 @@ def test_a_controller_that_stands_still_is_replaced_and_does_no_harm_when_it_goe
         assert pause < PAUSE_S, report
         assert pair.serving() == other
         ends_as_one(pair, ranks, other)
+
+
+def test_what_commands_change_is_the_others_too(etcd: Members) -> None:
+    """And each says over HTTP what it is."""
+    options = ("--metrics", "127.0.0.1:0", "--page", "127.0.0.1:0")
+    with (
+        Pair(f"{etcd.url}/changes", *options, aggregators=2) as pair,
+        pair.ranks(STEPS, world_size=2, repeat=True, local="off") as ranks,
+    ):
+        go_on(ranks)
+        first = pair.serving()
+        other = 1 - first
+        assert seen(pair, first) == (200, 1.0)
+        assert seen(pair, other) == (503, 0.0)
+        code, told = get(f"http://{pair.said[other]['page']}/api/status")
+        assert (code, "this controller stands by" in told) == (503, True)
+        assert get(f"http://{pair.said[other]['page']}/")[0] == 200
+        with grpc.insecure_channel(pair.places[first]) as channel:
+            stub = rpc.JobsStub(channel)
+            name = stub.Status(pb.StatusRequest(), timeout=10).switches[1].name
+            stub.DrainSwitch(pb.DrainSwitchRequest(name=name), timeout=10)
+        pair.end_one(first)
+        pair.wait_until_serves(other)
+        reply = pair.status(other)
+        assert reply is not None
+        assert [one.draining for one in reply.switches] == [False, True]
+        assert seen(pair, other) == (200, 1.0)
+        pair.wait_until_all_are_back(other, 2)
+        go_on(ranks)
+
+
+def seen(pair: Pair, number: int) -> tuple[int, float]:
+    """What /readyz answers, and what the metrics say of serving."""
+    at = f"http://{pair.said[number]['metrics']}"
+    found = re.search(r"^p4reduce_serving (\S+)$", get(f"{at}/metrics")[1], re.MULTILINE)
+    assert found is not None
+    return get(f"{at}/readyz")[0], float(found[1])
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
 
 
 def test_an_outage_of_etcd_ends_no_job(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from ..dataplane.p4runtime import Entry, PacketIn, Program
 from ..dataplane.switch import (
     FORGERIES,
     HELLOS,
+    JOBS,
     LOSSES_IN,
     LOSSES_OUT,
     MAC_ADDRESSES,
@@ -39,14 +40,19 @@ class Direct:
         self.lanes, self.block_size, self.halves = program.lanes, program.block_size, program.halves
         self.ports = tuple(range(1, PORTS + 1))
         self.deaf_ports: set[int] = set()
+        self.members: list[tuple[Exact | Lpm, ...]] = []  # keys of jobs' entries
 
     def insert(self, *entries: Entry) -> None:
         for entry in entries:
             self.plane.insert(entry.table, self._key(entry), 0, self._call(entry))
+            if entry.table == JOBS:
+                self.members.append(self._key(entry))
 
     def delete(self, *entries: Entry) -> None:
         for entry in entries:
             self.plane.delete(entry.table, self._key(entry), 0)
+            if entry.table == JOBS:
+                self.members.remove(self._key(entry))
 
     def insert_group(self, group: int, replicas: Iterable[tuple[int, int]]) -> None:
         self.plane.set_group(group, [Replica(*one) for one in replicas])
@@ -116,12 +122,13 @@ class Direct:
         return HalfState.of(answer, self.lanes, self.block_size)
 
     def state(self, halves: Sequence[int]) -> list[Any]:
-        """What is in these halves, and every counter cell that has counted something."""
+        """What is in these halves, every counter cell that has counted something, and what each member has sent."""
         counters: dict[tuple[str, int], Count] = {}
         for name, size in ((OUTCOMES, len(OUTCOME_NAMES)), (LOSSES_IN, 512), (LOSSES_OUT, 512), (FORGERIES, 512)):
             cells = {(name, index): self.plane.read_counter(name, index) for index in range(size)}
             counters |= {cell: count for cell, count in cells.items() if count.packets}
-        return [*(self.query(half) for half in halves), counters]
+        members = {key: self.plane.read_direct_counter(JOBS, key, 0) for key in self.members}
+        return [*(self.query(half) for half in halves), counters, members]
 
     def _key(self, entry: Entry) -> tuple[Exact | Lpm, ...]:
         values = [entry.match[item.name] for item in self.program.tables[entry.table].match_fields]

@@ -73,6 +73,12 @@ def test_counters(ours: Translation, theirs: Program) -> None:
     assert ours.counters == {name: counter.size for name, counter in theirs.counters.items()}
 
 
+def test_tables_that_count(ours: Translation, theirs: Program) -> None:
+    tables = {table.preamble.id: table.preamble.name for table in theirs.info.tables}
+    wanted = {tables[one.direct_table_id] for one in theirs.info.direct_counters}
+    assert {name for name, table in ours.tables.items() if table.counts} == wanted
+
+
 def test_meters(ours: Translation, theirs: Program) -> None:
     assert ours.meters == {name: meter.size for name, meter in theirs.meters.items()}
 

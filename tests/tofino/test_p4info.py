@@ -20,6 +20,7 @@ def read(path: Path) -> p4i.P4Info:
 def contract(info: p4i.P4Info) -> dict[str, Any]:
     """What a controller uses, by name: numbers of tables and actions are the compiler's own."""
     actions = {one.preamble.id: one for one in info.actions}
+    tables = {one.preamble.id: one.preamble.name for one in info.tables}
     return {
         "tables": {
             table.preamble.name: (
@@ -33,6 +34,9 @@ def contract(info: p4i.P4Info) -> dict[str, Any]:
             for table in info.tables
         },
         "counters": {one.preamble.name: (one.size, one.spec.unit) for one in info.counters},
+        "direct counters": {
+            one.preamble.name: (tables[one.direct_table_id], one.spec.unit) for one in info.direct_counters
+        },
         "meters": {one.preamble.name: (one.size, one.spec.unit) for one in info.meters},
         "packets": {
             one.preamble.name: [(item.id, item.name, item.bitwidth) for item in one.metadata]

@@ -395,6 +395,8 @@ class Translator:
                 self._execute(scope, call, None)
             elif kind == "Counter" and method.member == "count":
                 self._line(f"count({self._name(scope, instance)!r}, {self._value(scope, arguments[0])}, s['$length'])")
+            elif kind == "DirectCounter" and method.member == "count":
+                pass  # its table counts, all of whose entries' actions do
             elif kind == "Checksum" and method.member == "add":
                 self._line(f"{scope.block}_{instance.name} = [{self._words(scope, arguments[0])}]")
             else:
@@ -553,7 +555,8 @@ class Translator:
         ]
         kind = ExactTable if all(one.match == "exact" for one in fields) else MaskedTable
         size = self._constant(properties["size"].value.expression) if "size" in properties else 1024
-        made = kind(self._name(scope, table), fields, actions, size, False)
+        counts = "counters" in properties
+        made = kind(self._name(scope, table), fields, actions, size, counts)
         constant_entries: list[tuple[tuple[tuple[int, int], ...], tuple[int, ...], int]] = []
         if "entries" in properties:
             made.constant_entries = True
@@ -587,7 +590,11 @@ class Translator:
         self._line(f"def table_{name}(s):")
         self.depth += 1
         self._line(f"entry = lookup_{name}({values})" if elements else "entry = None")
-        self._line(f"number, _, *arguments = default_{name}[0] if entry is None else entry")
+        self._line(f"number, cell, *arguments = default_{name}[0] if entry is None else entry")
+        if counts:
+            self._line("if cell is not None:")
+            self._line("    cell[0] += 1")
+            self._line("    cell[1] += s['$length']")
         self._line(f"actions_{name}[number](s, *arguments)")
         self._line(f"return entry is not None, names_{name}[number]")
         self.depth -= 1

@@ -13,7 +13,15 @@ from p4reduce_controller.etcd import rpc_pb2 as rpc
 from p4reduce_controller.etcd.client import PATIENCE, EtcdError
 from p4reduce_controller.etcd.lease import Cluster, Lease
 from p4reduce_controller.job import Job
-from p4reduce_controller.state import StateError, check_version, root_of, taken_from, use_of
+from p4reduce_controller.state import (
+    StateError,
+    check_version,
+    fabric_of,
+    queue_of,
+    root_of,
+    taken_from,
+    use_of,
+)
 from p4reduce_controller.state_names import Setup
 
 _MOST_CHANGES = 100  # a transaction: etcd takes 128 by default
@@ -33,6 +41,8 @@ class EtcdState:
         self._name = name
         self._setup: Setup
         self.use: dict[str, Any] = {}
+        self.queue: list[Any] = []
+        self.fabric: dict[str, Any] = {}
         self._there: dict[str, dict[str, Any]] = {}  # by key, without the prefix
         self._broken = ""
         self._writing = asyncio.Lock()
@@ -64,6 +74,13 @@ class EtcdState:
         except StateError as error:
             raise self.refusal(str(error)) from None
 
+    def peek(self) -> None:
+        self.check()
+        try:
+            self.fabric = fabric_of(self._there.get("site", {}))
+        except StateError as error:
+            raise self.refusal(str(error)) from None
+
     def load(self, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
         self._setup = setup
         self.check()
@@ -72,7 +89,8 @@ class EtcdState:
                 return [], {}
             jobs = [one for key, one in sorted(self._there.items()) if key.startswith("jobs/")]
             found = taken_from({**self._there.get("site", {}), "jobs": jobs}, self._setup, now)
-            self.use = use_of(self._there.get("site", {}))
+            rest = self._there.get("site", {})
+            self.use, self.queue, self.fabric = use_of(rest), queue_of(rest), fabric_of(rest)
             return found
         except (StateError, ValueError, RecursionError) as error:
             raise self.refusal(str(error)) from None
@@ -94,7 +112,7 @@ class EtcdState:
         async with self._writing:  # so one transaction is after the other in etcd, too
             root = root_of(jobs(), children, self._setup, now)
             wanted = {f"jobs/{job['number']}": job for job in root.pop("jobs")}
-            wanted["site"] = {**root, "use": self.use}
+            wanted["site"] = {**root, "use": self.use, "queue": self.queue, "fabric": self.fabric}
             changes = [key for key in [*wanted, *self._there] if not _same(wanted.get(key), self._there.get(key))]
             changes = sorted(dict.fromkeys(changes), key=lambda key: key != "site")
             for start in range(0, len(changes), _MOST_CHANGES):

@@ -17,6 +17,7 @@ let answered = Date.now();
 let historyAt = 0;
 
 class Refused extends Error {}
+class StandsBy extends Error {}
 
 async function ask(path) {
   const token = sessionStorage.getItem(KEY);
@@ -26,6 +27,7 @@ async function ask(path) {
   });
   const told = await answer.json();
   if (answer.status === 401) throw new Refused(token ? told.error : "");
+  if (told.standby) throw new StandsBy(told.error);
   if (!answer.ok) throw new Error(told.error);
   return told;
 }
@@ -36,6 +38,14 @@ function showLogin(why) {
   byId("login").hidden = false;
   byId("main").hidden = byId("logout").hidden = true;
   setHealth("", "not logged in");
+}
+
+function showStandby(said) {
+  status = history = null;
+  historyAt = 0;
+  byId("login").hidden = byId("main").hidden = true;
+  byId("logout").hidden = !sessionStorage.getItem(KEY);
+  setHealth("standby", said);
 }
 
 function setHealth(kind, text) {
@@ -58,6 +68,7 @@ async function refresh() {
     show();
   } catch (error) {
     if (error instanceof Refused) return showLogin(error.message);
+    if (error instanceof StandsBy) return showStandby(error.message);
     const silent = Math.round((Date.now() - answered) / 1000);
     setHealth("bad", status ? `no answer for ${silent} s: what is shown is old` : `no answer: ${error.message}`);
   }
@@ -98,7 +109,10 @@ const trouble = (name, why) => element("li", {}, element("b", {}, name), `: ${wh
 function switchTroubles() {
   const away = status.switches.filter((one) => one.problem);
   const losing = status.switches.flatMap((one) => one.losing.map((loss) => [one, loss]));
+  const cut = status.switches.filter((one) => one.ports_down.length);
   return [
+    ...cut.map((one) => trouble(`Switch ${one.name}`, `down: port ${one.ports_down.join(", ")}`)),
+    ...status.jobs.flatMap((one) => one.trouble.map((why) => trouble(one.name, why))),
     ...away.map((one) => trouble(`Switch ${one.name}`, one.problem)),
     ...losing.map(([one, loss]) =>
       trouble(`Switch ${one.name}`, `port ${loss.port} loses ${percent(loss.rate)} of packets (${loss.direction}), on purpose`)),
@@ -123,6 +137,10 @@ function job(one) {
       fact("traffic", `${bytes(rateOf(one))}/s`),
       fact("age", seconds(one.age_s)),
       fact("traffic so far", sparkline(history?.at ?? [], history?.jobs[one.name] ?? []), "wide"),
+    ),
+    element(
+      "p", { class: "note" },
+      one.switch_packets ? `Its switches have counted ${count(one.switch_packets)} packets of ${bytes(one.switch_bytes)}.` : "",
     ),
     element("div", { class: "ranks" }, rankTable(one)),
   );

@@ -101,6 +101,11 @@ def may_come(error: grpc.RpcError) -> bool:
     return code_of(error) is grpc.StatusCode.UNAVAILABLE and ("Connection refused" in said or _STANDS_BY in said)
 
 
+def has_gone(error: grpc.RpcError) -> bool:
+    """True for what breaks where a controller ends that has let the caller in."""
+    return code_of(error) in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+
+
 def code_of(error: grpc.RpcError) -> grpc.StatusCode | None:
     return error.code() if isinstance(error, grpc.Call) else None
 

@@ -20,7 +20,17 @@ import grpc
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.certificates import TlsFiles
-from p4reduce.control.channel import DEFAULT_CONTROLLER, LEASE, Tls, code_of, details, explain, may_come, open_channel
+from p4reduce.control.channel import (
+    DEFAULT_CONTROLLER,
+    LEASE,
+    Tls,
+    code_of,
+    details,
+    explain,
+    has_gone,
+    may_come,
+    open_channel,
+)
 from p4reduce.control.line import Line
 from p4reduce.control.messages import (
     MOST_SAID,
@@ -174,11 +184,13 @@ class Session:
 
     def _first_that_serves(self, first: pb.ClientMessage, deadline: float, queue: float) -> Assigned:
         troubles: dict[str, str] = {}
+        began, queued = time.monotonic(), False
         for address in itertools.cycle(self.addresses):
             limit = _ANSWER_TIMEOUT if len(self.addresses) == 1 else _ANSWER_TIMEOUT_OF_SEVERAL
             self._begin(Line(address, first))
             with self._news:
                 if self._await_answer(limit, queue):  # so there was time enough to reach it: what comes now is new
+                    queued = True
                     troubles, deadline = {}, time.monotonic() + self._connect_timeout
                 assigned, aborted, broken, closed = self._assigned, self._aborted, self._broken, self._closed
             if assigned is not None:
@@ -190,12 +202,19 @@ class Session:
             self._shut()
             no_answer = f"controller at {address}: no answer within {limit:g} s; check address and network"
             troubles[address] = no_answer if broken is None else explain(broken, address, self._tls)
-            hopeless = len(self.addresses) == 1 and (broken is None or not may_come(broken))
+            # The place of one that has waited in the queue is kept for it.
+            gone = broken is not None and (may_come(broken) or (queued and has_gone(broken)))
+            hopeless = len(self.addresses) == 1 and not gone
             if hopeless or (time.monotonic() + _RETRY >= deadline and len(troubles) == len(self.addresses)):
                 self.close()
                 raise JoinError("; ".join(troubles.values()))
             if address == self.addresses[-1]:
                 time.sleep(_RETRY)
+            if queued:
+                queue = max(0.0, queue - (time.monotonic() - began))
+                began = time.monotonic()
+                first = pb.ClientMessage(join=first.join)
+                first.join.queue_s = queue
         raise AssertionError
 
     def _await_answer(self, limit: float, queue: float) -> bool:
@@ -383,6 +402,8 @@ class Session:
             left_behind.cancel()
         elif kind == "ready" and line is self._line:
             self._ask_others()
+        if kind == "notice" and line is self._line:
+            log.warning("%s", message.notice.text)
         on_counted = self._on_counted
         if kind == "counted" and on_counted is not None:
             on_counted(take_counted(message.counted))

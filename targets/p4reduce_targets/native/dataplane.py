@@ -84,10 +84,7 @@ class NativeDataPlane:
 
     def write_counter(self, counter: str, index: int, count: Count) -> None:
         """Sets one cell of a counter."""
-        for number in (count.packets, count.bytes):
-            if not 0 <= number < 1 << 64:
-                raise ValueError(f"counter {counter}: {number} does not fit within 64 bits")
-        self._call("write_counter", *_cell(counter, index), Words(count.packets, count.bytes))
+        self._call("write_counter", *_cell(counter, index), _counts(f"counter {counter}", count))
 
     def set_meter(self, meter: str, index: int, config: MeterConfig | None) -> None:
         """Configures one cell of a meter. What is beyond the peak rate is red; nobody looks at the committed one."""
@@ -104,14 +101,15 @@ class NativeDataPlane:
         self._call("set_time", now or 0)
 
     def read_direct_counter(self, table: str, key: Key, priority: int) -> Count:
-        """Raises ValueError: no table of the program has a direct counter."""
-        del key, priority
-        raise ValueError(f"table {table} has no direct counter" if _table(table) else "")
+        """Of the members of jobs alone. Raises KeyError if there is no such entry, ValueError for other tables."""
+        count = Words()
+        self._known(table, key, self._call("read_member", _counted(table, key, priority), count))
+        return Count(count[0], count[1])
 
     def write_direct_counter(self, table: str, key: Key, priority: int, count: Count) -> None:
-        """Raises ValueError: no table of the program has a direct counter."""
-        del count
-        self.read_direct_counter(table, key, priority)
+        """Likewise."""
+        words = _counts(f"table {table}", count)
+        self._known(table, key, self._call("write_member", _counted(table, key, priority), words))
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """Runs one frame past the switch's own ports; ValueError where it is too long or there is no such port."""
@@ -155,6 +153,20 @@ def _table(name: str) -> program.Table:
 
 def _place(table: str, key: Key, priority: int) -> tuple[int, Any]:
     return _table(table).number, _words(table, key, priority)
+
+
+def _counted(table: str, key: Key, priority: int) -> Any:
+    """The key of an entry that counts."""
+    if _table(table) is not program.TABLES[program.COUNTED]:
+        raise ValueError(f"table {table} has no direct counter")
+    return _words(table, key, priority)
+
+
+def _counts(where: str, count: Count) -> Any:
+    for number in (count.packets, count.bytes):
+        if not 0 <= number < 1 << 64:
+            raise ValueError(f"{where}: {number} does not fit within 64 bits")
+    return Words(count.packets, count.bytes)
 
 
 def _words(name: str, key: Key, priority: int) -> Any:

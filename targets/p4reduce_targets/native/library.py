@@ -46,6 +46,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "native_set_group": (c_int, [_SWITCH, _PLANE, c_uint, POINTER(c_uint16), c_size_t]),
     "native_read_counter": (c_int, [_SWITCH, _PLANE, c_uint, c_uint, _WORDS]),
     "native_write_counter": (c_int, [_SWITCH, _PLANE, c_uint, c_uint, _WORDS]),
+    "native_read_member": (c_int, [_SWITCH, _PLANE, _WORDS, _WORDS]),
+    "native_write_member": (c_int, [_SWITCH, _PLANE, _WORDS, _WORDS]),
     "native_limit_hellos": (c_int, [_SWITCH, _PLANE, c_uint, _WORDS]),
     "native_set_time": (None, [_SWITCH, _PLANE, c_uint64]),
     "native_process": (c_long, [_SWITCH, _PLANE, c_uint, c_char_p, c_size_t, POINTER(c_void_p)]),

@@ -148,6 +148,9 @@ COUNTERS: Mapping[str, Counter] = {
     "SwitchIngress.forgeries": Counter(CounterId.FORGERIES, 512),
 }
 
+COUNTED = "SwitchIngress.aggregation.admission.jobs"
+"""The table whose entries count, if the program has any that do; those before the members' counters have none."""
+
 METERS: Mapping[str, int] = {"SwitchIngress.aggregation.hellos": 512}
 """Name -> cells. All count packets."""
 
@@ -188,6 +191,8 @@ def _check(program: dict[str, Any]) -> Layout:
     _check_tables(program, headers, differences)
     found = {array["name"]: array["size"] for array in program["counter_arrays"] if not array.get("is_direct")}
     differences.compare("the set of counters", {name: one.size for name, one in COUNTERS.items()}, found)
+    direct = {array["binding"] for array in program["counter_arrays"] if array.get("is_direct")}
+    differences.compare("the set of tables that count besides", [], sorted(direct - {COUNTED}))
     meters = {array["name"]: (array["size"], array["type"]) for array in program["meter_arrays"]}
     differences.compare("the set of meters", {name: (size, "packets") for name, size in METERS.items()}, meters)
     cpu_port = _parser_constant(program, "start", "parse_packet_out", differences)

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
-from finsy.proto import p4r_grpc
+from finsy.proto import gnmi_grpc, p4r_grpc
 
 from p4reduce_targets.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration
 from p4reduce_targets.p4runtime.device import Device
+from p4reduce_targets.p4runtime.gnmi import MOST_WATCHERS, GnmiService, PortStates
 from p4reduce_targets.p4runtime.service import P4RuntimeService
 
 _OTHER_CALLS = 8  # threads beside those that the streams hold
@@ -39,11 +41,16 @@ class Server:
         address: str = "127.0.0.1:9559",
         device_id: int = 1,
         tls: grpc.ServerCredentials | None = None,
+        ports: Mapping[int, str] | None = None,
     ) -> None:
+        """`ports`: by number, as in --port; whether they are up is told by gNMI."""
         self.arbitration = Arbitration(device_id)
-        self._pool = ThreadPoolExecutor(MAX_CONTROLLERS + _OTHER_CALLS, thread_name_prefix="p4runtime")
+        self._pool = ThreadPoolExecutor(MAX_CONTROLLERS + MOST_WATCHERS + _OTHER_CALLS, thread_name_prefix="p4runtime")
         self._server = grpc.server(self._pool, options=_OPTIONS)
         p4r_grpc.add_P4RuntimeServicer_to_server(P4RuntimeService(device, self.arbitration), self._server)
+        self._ports = PortStates(ports) if ports is not None else None
+        if self._ports is not None:
+            gnmi_grpc.add_gNMIServicer_to_server(GnmiService(self._ports), self._server)
         try:
             if tls is None:
                 port = self._server.add_insecure_port(address)
@@ -51,6 +58,7 @@ class Server:
                 port = self._server.add_secure_port(address, tls)
         except RuntimeError as error:
             self._pool.shutdown()
+            self._close_ports()
             raise OSError(f"cannot listen for P4Runtime at {address}: {error}") from error
         self.address = address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
         self._server.start()
@@ -59,6 +67,11 @@ class Server:
         """End every call and stop listening."""
         self._server.stop(grace=0).wait()
         self._pool.shutdown()
+        self._close_ports()
+
+    def _close_ports(self) -> None:
+        if self._ports is not None:
+            self._ports.close()
 
     def __enter__(self) -> Server:
         return self

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The little of gNMI by which a controller sees ports go up and down: OpenConfig's state/ifindex, which is a port's
+number, and state/oper-status of each interface, which is called as in --port."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+import grpc
+from finsy.proto import gnmi, gnmi_grpc
+
+MOST_WATCHERS = 8  # each holds a thread of the server
+LOOK = 0.2  # seconds between looks at the interfaces
+_SIOCGIFFLAGS = 0x8913
+_IFF_RUNNING = 0x40
+_REQUEST = struct.Struct("16sH14x")  # ifreq: a name, and flags
+_LEAVES = ("ifindex", "oper-status")
+
+
+class PortStates:
+    """Of ports on this machine. An interface is up while its link is; a socket has none, and is."""
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        """`names`: by number, as in --port. The interfaces are those of this thread's network namespace."""
+        self.names = dict(names)
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def of(self, number: int) -> str:
+        """As OpenConfig calls it."""
+        kind, _, interface = self.names[number].partition(":")
+        if kind != "eth":
+            return "UP"
+        try:
+            found = fcntl.ioctl(self._socket, _SIOCGIFFLAGS, _REQUEST.pack(interface.encode()[:15], 0))
+        except OSError:
+            return "NOT_PRESENT"
+        return "UP" if _REQUEST.unpack(found)[1] & _IFF_RUNNING else "DOWN"
+
+
+class GnmiService(gnmi_grpc.gNMIServicer):
+    def __init__(self, ports: PortStates) -> None:
+        self._ports = ports
+        self._watchers = threading.Semaphore(MOST_WATCHERS)
+
+    def Capabilities(self, request: gnmi.CapabilityRequest, context: Any) -> gnmi.CapabilityResponse:  # noqa: ARG002
+        model = gnmi.ModelData(name="openconfig-interfaces", organization="OpenConfig working group", version="2.4.3")
+        return gnmi.CapabilityResponse(supported_models=[model], supported_encodings=[gnmi.PROTO], gNMI_version="0.7.0")
+
+    def Get(self, request: gnmi.GetRequest, context: Any) -> gnmi.GetResponse:
+        told = [leaf for path in request.path for leaf in self._leaves(request.prefix, path, context)]
+        return gnmi.GetResponse(notification=[self._notification([leaf]) for leaf in told])
+
+    def Set(self, request: gnmi.SetRequest, context: Any) -> NoReturn:  # noqa: ARG002
+        _refuse(context, grpc.StatusCode.UNIMPLEMENTED, "nothing can be set here")
+
+    def Subscribe(self, requests: Iterator[gnmi.SubscribeRequest], context: Any) -> Iterator[gnmi.SubscribeResponse]:
+        """ON_CHANGE, whatever the mode of a stream."""
+        if not self._watchers.acquire(blocking=False):
+            _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_WATCHERS} subscriptions are accepted")
+        try:
+            first = next(requests, gnmi.SubscribeRequest())
+            wanted = first.subscribe
+            if not first.HasField("subscribe") or wanted.mode == gnmi.SubscriptionList.POLL:
+                _refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "a subscription in mode ONCE or STREAM is accepted")
+            leaves = [leaf for one in wanted.subscription for leaf in self._leaves(wanted.prefix, one.path, context)]
+            before = {leaf: self._value(leaf) for leaf in leaves}
+            for leaf in leaves:
+                yield gnmi.SubscribeResponse(update=self._notification([leaf], before))
+            yield gnmi.SubscribeResponse(sync_response=True)
+            while wanted.mode == gnmi.SubscriptionList.STREAM and context.is_active():
+                time.sleep(LOOK)
+                now = {leaf: self._value(leaf) for leaf in leaves}
+                if changed := [leaf for leaf in leaves if now[leaf] != before[leaf]]:
+                    yield gnmi.SubscribeResponse(update=self._notification(changed, now))
+                before = now
+        finally:
+            self._watchers.release()
+
+    def _leaves(self, prefix: gnmi.Path, path: gnmi.Path, context: Any) -> list[tuple[int, str]]:
+        """Ports, and which of `_LEAVES`, that a path means."""
+        parts = [*prefix.elem, *path.elem]
+        names = [part.name for part in parts]
+        if names[:3] != ["interfaces", "interface", "state"] or len(parts) > 4 or (set(names[3:]) - set(_LEAVES)):
+            text = "/".join(names)
+            leaves = " and ".join(_LEAVES)
+            _refuse(context, grpc.StatusCode.NOT_FOUND, f"{text}: interfaces/interface[name=*]/state has {leaves}")
+        name = parts[1].key.get("name", "*")
+        numbers = [number for number, one in self._ports.names.items() if name in ("*", one)]
+        if not numbers and name != "*":
+            _refuse(context, grpc.StatusCode.NOT_FOUND, f"there is no interface {name!r}")
+        return [(number, leaf) for number in sorted(numbers) for leaf in names[3:] or _LEAVES]
+
+    def _value(self, leaf: tuple[int, str]) -> int | str:
+        number, what = leaf
+        return number if what == "ifindex" else self._ports.of(number)
+
+    def _notification(
+        self, leaves: list[tuple[int, str]], values: Mapping[tuple[int, str], int | str] | None = None
+    ) -> gnmi.Notification:
+        told = gnmi.Notification(timestamp=time.time_ns())
+        for leaf in leaves:
+            value = values[leaf] if values is not None else self._value(leaf)
+            typed = gnmi.TypedValue(uint_val=value) if isinstance(value, int) else gnmi.TypedValue(string_val=value)
+            told.update.append(gnmi.Update(path=self._path(*leaf), val=typed))
+        return told
+
+    def _path(self, number: int, leaf: str) -> gnmi.Path:
+        interface = gnmi.PathElem(name="interface", key={"name": self._ports.names[number]})
+        return gnmi.Path(
+            elem=[gnmi.PathElem(name="interfaces"), interface, gnmi.PathElem(name="state"), gnmi.PathElem(name=leaf)]
+        )
+
+
+def _refuse(context: Any, code: grpc.StatusCode, why: str) -> NoReturn:
+    context.abort(code, why)
+    raise AssertionError

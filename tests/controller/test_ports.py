@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ports that are down: what begins goes elsewhere, and what runs is told which."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+from p4reduce_controller import views
+from p4reduce_controller.metrics import Metrics
+from p4reduce_controller.page_data import view_of
+from p4reduce_controller.ports import dead, severed
+from p4reduce_controller.site import Site
+from p4reduce_controller.watch import Watch
+
+from .conftest import Loop
+from .fake_switch import FakeSwitch
+from .ranks import ready, wait_until
+from .test_fabric import FIRST, SECOND, Changing
+from .test_trees import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, UP, TreeDesk
+
+
+@pytest.fixture
+def changing(loop: Loop) -> Iterator[Changing]:
+    changing = Changing(loop)
+    yield changing
+    changing.close()
+
+
+def cut(changing: Changing, at: int, **states: str) -> None:
+    changing.loop.call(lambda: changing.switches[at].set_ports(**states))
+
+
+def switches(*ports: dict[int, str]) -> dict[int, FakeSwitch]:
+    made = {}
+    for number, states in enumerate(ports):
+        made[number] = FakeSwitch(number=number)
+        made[number].ports = states
+    return made
+
+
+@pytest.mark.parametrize(
+    ("ports", "why"),
+    [
+        ({}, ""),
+        ({1: "UP", 2: "DOWN"}, ""),
+        ({1: "UNKNOWN", 2: "DOWN"}, ""),
+        ({1: "LOWER_LAYER_DOWN", 2: "NOT_PRESENT"}, "all its 2 ports are down"),
+    ],
+)
+def test_who_is_dead(ports: dict[int, str], why: str) -> None:
+    assert dead(switches(ports)[0]) == why
+
+
+def test_which_cable_is_out() -> None:
+    desk = TreeDesk(TWO_LEAVES)
+    site = Site(desk.jobs.site.layout, tuple(ADDRESSES), TWO_LEAVES)
+
+    def why(at: int, *ports: dict[int, str]) -> str:
+        return severed(site, at, desk.jobs.children, switches(*ports))
+
+    assert why(LEAF1, {}, {UP: "UP"}, {}) == ""
+    assert why(LEAF1, {}, {UP: "DOWN"}, {}) == f"port {UP} of leaf1 toward spine is down"
+    assert why(LEAF2, {1: "DOWN", 2: "DOWN"}, {}, {}) == "port 2 of spine toward leaf2 is down"
+    assert why(LEAF2, {1: "DOWN"}, {UP: "DOWN"}, {}) == ""
+    assert why(SPINE, {1: "DOWN"}, {}, {}) == ""
+
+
+def test_a_job_that_begins_is_not_placed_over_a_link_that_is_down() -> None:
+    desk = TreeDesk(TWO_LEAVES)
+    desk.jobs.severed = lambda number: "port 9 of leaf2 toward spine is down" if number == LEAF2 else ""
+    wide = [desk.join(rank, 2, "wide") for rank in range(2)]
+    desk.hear_at(wide[0], LEAF1)
+    desk.hear_at(wide[1], LEAF2)
+    assert desk.last(wide[0]).message == "job 'wide': port 9 of leaf2 toward spine is down"
+    desk.ready_at(LEAF2, LEAF2, name="a rack")  # which does not need it
+
+
+def test_a_dead_root_is_left_out_and_its_jobs_are_told(changing: Changing, caplog: pytest.LogCaptureFixture) -> None:
+    running = [changing.rank(rank, 2, job="running") for rank in range(2)]
+    ready(running)
+    with caplog.at_level(logging.WARNING):
+        cut(changing, 1, p1="DOWN", p2="DOWN")
+        text = f"port 1 of {SECOND} is down, where ranks 0, 1 are"
+        wait_until(lambda: sum(one.getMessage() == text for one in caplog.records) == 2, "both ranks to hear of it")
+    job = changing.loop.run(changing.service.status()).jobs[0]
+    assert list(job.in_trouble) == [text]
+    there = changing.status()[SECOND]
+    assert (there.problem, [port.state for port in there.ports]) == ("all its 2 ports are down", ["DOWN", "DOWN"])
+    assert len(ready([changing.rank(0, 1, job="next")])[0].aggregators) == 1
+    running[1].session.close()
+    wait_until(lambda: running[0].session.aborted, "the other to hear that it is lost")
+    assert text in str(running[0].session.aborted)
+    cut(changing, 1, p1="UP", p2="UP")
+    assert len(ready([changing.rank(0, 1, job="later")])[0].aggregators) == 2
+
+
+def test_a_port_that_comes_back_is_told_too(changing: Changing, caplog: pytest.LogCaptureFixture) -> None:
+    ready([changing.rank(0, 1)])
+    with caplog.at_level(logging.WARNING):
+        cut(changing, 0, p1="DOWN", p2="UP")
+        cut(changing, 0, p1="UP", p2="DOWN")
+        text = f"port 1 of {FIRST} is down, where rank 0 is"
+        wait_until(lambda: f"not any more: {text}" in [one.getMessage() for one in caplog.records], "it to be told")
+    assert not changing.loop.run(changing.service.status()).jobs[0].in_trouble
+
+
+def test_they_are_shown(changing: Changing) -> None:
+    ready([changing.rank(0, 1)])
+    cut(changing, 0, p1="DOWN", p2="UP")
+    status = changing.loop.run(changing.service.status())
+    watch = Watch(changing.service.status, {})
+    watch.look(status, 1000.0)
+    assert watch.latest is not None
+    found = {
+        (sample.labels["switch"], sample.labels["port"]): sample.value
+        for one in Metrics(lambda: watch.latest).collect()
+        for sample in one.samples
+        if sample.name == "p4reduce_port_up"
+    }
+    assert found == {("fake", "1"): 0, ("fake", "2"): 1}
+    told = view_of(watch.latest, "")
+    assert [one["ports_down"] for one in told["switches"]] == [[1], []]
+    assert told["jobs"][0]["trouble"] == [f"port 1 of {FIRST} is down, where rank 0 is"]
+    assert "1 of 2 up; down: 1" in shown(views.switches(status))
+    assert "not known" in shown(views.switches(status))
+    one = shown(views.switch(status, status.switches[0]))
+    assert "rank 0 of job" in one
+    assert "its ports are not known: it has none" in shown(views.switch(status, status.switches[1]))
+
+
+def shown(what: object) -> str:
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(what)
+    return capture.get()

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job's place in the queue outlives the controller at which it waits."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p4reduce.control.client import Session
+from p4reduce_controller.quotas import Policy, Quota
+from p4reduce_controller.waitlist import RETURN
+
+from .conftest import Loop, Running
+from .ranks import DEADLINE, ready, wait_until
+from .test_service import leave
+from .test_tenants import ALICE, BOB, CAROL, Hall
+
+
+def two_in_the_queue() -> tuple[Hall, list[Any]]:
+    hall = Hall(slots=4)
+    hall.begin(CAROL, "running")
+    hall.come(ALICE, "first", queue_s=60)
+    hall.tick(1)
+    hall.come(BOB, "second", queue_s=60)
+    hall.tick(1)
+    return hall, hall.jobs.queue_to_keep(hall.now)
+
+
+def taken_over(kept: list[Any], policy: Policy | None = None) -> Hall:
+    hall = Hall(policy, slots=4)
+    hall.jobs.expect_queue(kept, hall.now)
+    return hall
+
+
+def test_who_comes_back_has_the_place_it_had() -> None:
+    _, kept = two_in_the_queue()
+    hall = taken_over(kept)
+    new = hall.come(CAROL, "new", queue_s=60)
+    second = hall.come(BOB, "second", queue_s=60)
+    first = hall.come(ALICE, "first", queue_s=60)
+    assert "assigned" in hall.kinds(first)  # the others wait until it is back
+    hall.tick(0.1)
+    assert [hall.place(one) for one in (second, new)] == [1, 2]
+
+
+def test_who_does_not_come_back_soon_has_none() -> None:
+    _, kept = two_in_the_queue()
+    hall = taken_over(kept)
+    new = hall.come(CAROL, "new", queue_s=60)
+    hall.tick(0.1)
+    assert hall.place(new) == 3
+    assert next((one.name, one.why) for one in hall.status().queue) == (
+        "first",
+        "its ranks, which waited at an earlier controller, are not back yet",
+    )
+    hall.jobs.expect_returns(hall.now)
+    hall.tick(RETURN - 0.1)
+    assert hall.kinds(new)[-1] == "waiting"
+    hall.tick(0.2)
+    hall.tick(0.1)
+    assert "assigned" in hall.kinds(new)
+
+
+def test_who_may_have_no_more_keeps_nobody_waiting() -> None:
+    _, kept = two_in_the_queue()
+    hall = taken_over(kept, Policy(quotas={"alice": Quota(jobs=0), "bob": Quota(slots=1)}))
+    assert "assigned" in hall.kinds(hall.come(CAROL, "new"))
+
+
+def test_who_asks_for_something_else_comes_last() -> None:
+    _, kept = two_in_the_queue()
+    hall = taken_over(kept)
+    hall.come(ALICE, "first", slots=3, queue_s=60)
+    other = hall.come(CAROL, "other", queue_s=60)
+    hall.come(BOB, "second", queue_s=60)
+    hall.tick(0.1)
+    assert [one.name for one in hall.status().queue] == ["first", "other"]
+    assert hall.kinds(other)[-1] == "waiting"
+
+
+def test_it_is_kept_until_it_is_back_or_gone() -> None:
+    _, kept = two_in_the_queue()
+    hall = taken_over(kept)
+    assert hall.jobs.queue_changed()
+    assert not hall.jobs.queue_changed()
+    assert hall.jobs.queue_to_keep(hall.now) == kept
+
+
+@pytest.mark.parametrize("kept", [[3], [{}], [{"tenant": 1, "name": "x", "slots": 1, "world_size": 1, "since": 1.0}]])
+def test_what_cannot_be_is_refused(kept: list[Any]) -> None:
+    with pytest.raises(ValueError, match="queue"):
+        taken_over(kept)
+
+
+@pytest.fixture
+def running(loop: Loop, tmp_path: Path) -> Iterator[Running]:
+    running = Running(loop, slots=4, state=tmp_path / "state")
+    yield running
+    running.close()
+
+
+class Waiting(threading.Thread):
+    """One that joins and would wait for slots."""
+
+    def __init__(self, running: Running, job: str) -> None:
+        super().__init__(daemon=True)
+        self._running = running
+        self._job = job
+        self.session = Session(running.address)
+        self.error: Exception | None = None
+        self.let_in = False
+        self.start()
+
+    def run(self) -> None:
+        try:
+            assigned = self.session.join(self._job, 0, 1, slots=4, queue=60)
+            self.session.wait_ready(lambda: self._running._hello(assigned))
+            self.let_in = True
+        except Exception as error:
+            self.error = error
+
+
+def queue(running: Running) -> list[str]:
+    return [one.name for one in running.loop.run(running.service.status()).queue]
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_places_are_kept_over_a_restart(running: Running, tmp_path: Path, killed: bool) -> None:
+    busy = running.rank(0, 1, job="busy")
+    ready([busy])
+    waiting = []
+    for name in ("first", "second"):
+        waiting.append(Waiting(running, name))
+        wait_until(lambda name=name: name in queue(running), "it to wait")
+
+    def kept() -> list[str]:
+        return [one["name"] for one in json.loads((tmp_path / "state").read_text())["queue"]]
+
+    wait_until(lambda: kept() == ["first", "second"], "the state to have them")
+    if killed:
+        running.crash()
+    else:
+        running.loop.run(running.service.close())
+        running.release()
+    running.start_again()
+    wait_until(lambda: [len(one.ranks) for one in running.jobs._door.waitlist] == [1, 1], "both to be back")
+    assert queue(running) == ["first", "second"]
+    leave(running, [busy])
+    wait_until(lambda: waiting[0].let_in or waiting[0].error, "the first to be let in")
+    assert (waiting[0].error, waiting[1].let_in) == (None, False)
+    waiting[0].session.leave()
+    waiting[1].join(DEADLINE)
+    assert waiting[1].error is None
+    for one in waiting:
+        one.session.close()

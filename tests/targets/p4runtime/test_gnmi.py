@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ports that go up and down, as the switches of this machine tell it by gNMI and the controller hears it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import finsy as fy
+import grpc
+import pytest
+from finsy.gnmiclient import GNMIClientError
+from finsy.proto import gnmi, gnmi_grpc
+
+from p4reduce_controller.port_watch import States, watch_ports
+from p4reduce_targets.bmv2 import BINARY, Bmv2
+from p4reduce_targets.p4runtime import Server
+from p4reduce_targets.p4runtime.gnmi import MOST_WATCHERS
+from p4reduce_targets.switch import Switch
+from tests.own_network import ip
+
+from ..own_cables import own_cables
+from .fake_device import CPU_PORT, FakeDataPlane
+
+DEADLINE = 15.0
+
+
+@contextmanager
+def served(ports: dict[int, str]) -> Iterator[str]:
+    with (
+        Switch(FakeDataPlane, [], CPU_PORT) as switch,
+        Server(switch, address="127.0.0.1:0", ports=ports) as server,
+    ):
+        yield server.address
+
+
+def watched(address: str, steps: list[tuple[tuple[str, ...], dict[int, str]]]) -> None:
+    """After each `ip ...`, these are the states that are told."""
+
+    async def work() -> None:
+        told: list[States] = []
+        watching = asyncio.ensure_future(watch_ports(address, None, told.append))
+        for change, wanted in steps:
+            if change:
+                ip(*change)  # in this thread, which may be in a namespace
+            for _ in range(int(DEADLINE / 0.02)):
+                if (told and told[-1] == wanted) or watching.done():
+                    break
+                await asyncio.sleep(0.02)
+            assert told, watching
+            assert told[-1] == wanted
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+    asyncio.run(work())
+
+
+def test_interfaces_come_and_go() -> None:
+    with own_cables(2), served({1: "eth:switch1", 7: "eth:switch2"}) as address:
+        watched(
+            address,
+            [
+                ((), {1: "UP", 7: "UP"}),
+                (("link", "set", "host2", "down"), {1: "UP", 7: "DOWN"}),  # the cable's other end
+                (("link", "set", "switch1", "down"), {1: "DOWN", 7: "DOWN"}),
+                (("link", "set", "switch1", "up"), {1: "UP", 7: "DOWN"}),
+                (("link", "del", "switch2"), {1: "UP", 7: "NOT_PRESENT"}),
+            ],
+        )
+
+
+def test_sockets_are_up() -> None:
+    with served({3: "udp:127.0.0.1:1", 4: "udp:127.0.0.1:2"}) as address:
+        watched(address, [((), {3: "UP", 4: "UP"})])
+
+
+def test_a_switch_that_tells_nothing() -> None:
+    with Switch(FakeDataPlane, [], CPU_PORT) as switch, Server(switch, address="127.0.0.1:0") as server:
+        why = asyncio.run(watch_ports(server.address, None, lambda _: None))
+    assert why.startswith("UNIMPLEMENTED")
+
+
+@pytest.mark.bmv2
+def test_bmv2_tells_nothing() -> None:
+    if shutil.which(BINARY) is None:
+        pytest.skip(f"{BINARY} is not on PATH")
+    with Bmv2({}, grpc_address="127.0.0.1:0", cpu_port=CPU_PORT) as process:
+        assert asyncio.run(watch_ports(process.address, None, lambda _: None)).startswith("UNIMPLEMENTED")
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("interfaces/interface[name=*]/state/ifindex", [3, 4]),
+        ("interfaces/interface[name=udp:x]/state", [4, "UP"]),
+        ("interfaces/interface[name=nobody]/state", "there is no interface 'nobody'"),
+        ("interfaces/interface[name=*]/config", "interfaces/interface[name=*]/state has ifindex and oper-status"),
+        ("components", "has ifindex and oper-status"),
+    ],
+)
+def test_what_is_there_to_get(path: str, found: object) -> None:
+    async def get(address: str) -> list[object]:
+        async with fy.GNMIClient(address) as client:
+            return [update.value for update in await client.get(fy.GNMIPath(path))]
+
+    with served({3: "eth:nobody", 4: "udp:x"}) as address:
+        if isinstance(found, list):
+            assert asyncio.run(get(address)) == found
+        else:
+            with pytest.raises(GNMIClientError) as caught:
+                asyncio.run(get(address))
+            assert found in caught.value.message
+
+
+def test_so_many_may_watch() -> None:
+    path = fy.GNMIPath("interfaces/interface[name=*]/state/oper-status").path
+    once = gnmi.SubscribeRequest(
+        subscribe=gnmi.SubscriptionList(subscription=[gnmi.Subscription(path=path)], mode=gnmi.SubscriptionList.ONCE)
+    )
+    with served({4: "udp:x"}) as address, grpc.insecure_channel(address) as channel:
+        stub = gnmi_grpc.gNMIStub(channel)
+        assert len(list(stub.Subscribe(iter([once]), timeout=DEADLINE))) == 2
+        once.subscribe.mode = gnmi.SubscriptionList.STREAM
+        streams = [stub.Subscribe(iter([once]), timeout=60) for _ in range(MOST_WATCHERS)]
+        for stream in streams:
+            assert next(stream).HasField("update")
+        with pytest.raises(grpc.RpcError, match=f"{MOST_WATCHERS} subscriptions are accepted"):
+            next(stub.Subscribe(iter([once]), timeout=DEADLINE))
+        for stream in streams:
+            stream.cancel()
