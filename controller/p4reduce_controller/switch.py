@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import count
 
+import finsy as fy
+
 from p4reduce.control.certificates import TlsFiles
 from p4reduce_controller.aggregator import (
     Counted,
@@ -28,7 +30,7 @@ from p4reduce_controller.cpu_channel import CpuChannel
 from p4reduce_controller.desired import DesiredState
 from p4reduce_controller.election import Election, in_words
 from p4reduce_controller.frames import OUTCOMES, Endpoint
-from p4reduce_controller.link import Link, Standing
+from p4reduce_controller.link import Link, Standing, credentials
 from p4reduce_controller.port_watch import States, watch_ports
 from p4reduce_controller.program import Program
 from p4reduce_controller.switch_config import SwitchConfig
@@ -237,8 +239,9 @@ class P4RuntimeSwitch:
     async def _watch_ports(self) -> None:
         """Until it is cancelled, or the switch cannot tell."""
         while True:
+            tls = credentials(self._tls) if self._tls is not None else None
             try:
-                why = await apart(watch_ports(self.target, self._tls, self._ports_are))
+                why = await apart(watch_ports(self.target, tls, self._ports_are))
             except Interrupted as error:
                 why = str(error)
             self._ports_are({}, why)
