@@ -162,3 +162,14 @@ def test_a_capture(tmp_path: Path) -> None:
     for frames in files.values():
         assert switch + b"\n\x00\x00" in frames
         assert port in frames
+
+
+def test_folders_that_are_files_are_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for arguments in (["run", "star", "--pcap"], ["experiment", "density", "--out"]):
+        said = topo(*arguments, str(tmp_path / "file"))
+        assert said.returncode == 1
+        assert f"{arguments[-1]} {tmp_path}/file: a folder is accepted, and this is a file" in " ".join(
+            (said.stdout + said.stderr).split()
+        )
+        assert "Traceback" not in said.stderr

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 from finsy.proto import p4r_grpc
 
+from p4reduce.control import words
 from p4reduce_targets.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration
 from p4reduce_targets.p4runtime.device import Device
 from p4reduce_targets.p4runtime.service import P4RuntimeService
@@ -40,6 +41,8 @@ class Server:
         device_id: int = 1,
         tls: grpc.ServerCredentials | None = None,
     ) -> None:
+        if why := words.cannot_listen(address):  # before gRPC logs it in its own words
+            raise OSError(f"cannot listen for P4Runtime at {address}: {why}")
         self.arbitration = Arbitration(device_id)
         self._pool = ThreadPoolExecutor(MAX_CONTROLLERS + _OTHER_CALLS, thread_name_prefix="p4runtime")
         self._server = grpc.server(self._pool, options=_OPTIONS)
