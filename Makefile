@@ -27,6 +27,7 @@ $(VENV)/.ready: pyproject.toml bench/pyproject.toml Makefile $(C_SOURCES)
 	$(PIP) --no-deps --retries 0 --index-url $(TORCH_INDEX) '$(TORCH)' 2>/dev/null || $(PIP) '$(TORCH)'
 	$(PIP) 'scikit-build-core>=0.11' cmake ninja
 	$(PIP) --no-build-isolation -e '.[dev]' -e ./bench
+	@echo "installed into $(VENV)/; for the command p4reduce in this shell: . $(BIN)/activate"
 	touch $@
 
 $(VENV)/.tools: Makefile
@@ -108,10 +109,16 @@ p4: setup  ## compile the P4 program again (needs p4c)
 p4-tofino: setup  ## compile it for Tofino and show what it takes (needs p4c with its Tofino backend)
 	$(BIN)/python p4src/tofino.py $(ARGS)
 
-proto: setup  ## generate the control service's stubs again
-	$(BIN)/python hostlib/p4reduce/control/generate.py
-	$(BIN)/python -m grpc_tools.protoc --proto_path=controller --python_out=controller --pyi_out=controller \
+# What newer tools write would ask for a protobuf as new as theirs, which training hosts need not have. Python 3.10 to 3.12.
+$(VENV)-proto/.ready: Makefile
+	test -x $(VENV)-proto/bin/python || $(PYTHON) -m venv $(VENV)-proto
+	$(VENV)-proto/bin/python -m pip install -q --disable-pip-version-check grpcio-tools==1.62.3 'setuptools<81'
+	touch $@
+
+proto: $(VENV)-proto/.ready  ## generate the control service's stubs again
+	$(VENV)-proto/bin/python hostlib/p4reduce/control/generate.py
+	$(VENV)-proto/bin/python -m grpc_tools.protoc --proto_path=controller --python_out=controller --pyi_out=controller \
 	    p4reduce_controller/etcd/rpc.proto
 
 clean:  ## remove what was set up and built
-	rm -rf $(VENV) $(VENV)-p4runtime-shell build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-p4runtime-shell $(VENV)-proto build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile the P4 program for BMv2 into `p4src/compiled/`: as shipped, each build for its MTU; or, with options of p4c
+"""Compile the P4 program for BMv2: as shipped, each build for its MTU, into `p4src/compiled/`; or, with options of p4c
 such as -DLANES=1, the one of those."""
 
+import argparse
 import json
 import shutil
 import subprocess
@@ -53,9 +54,21 @@ def compile_program(to: Path, options: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="What is not listed here is handed to p4c, as -DLANES=8, -DBLOCK_SIZE=256 and -DSLOTS=256. A switch "
+        "gets the program of a folder by `p4reduce controller --pipeline FOLDER`.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "-o", "--out", type=Path, default=COMPILED, metavar="FOLDER", help=f"where it goes (default {COMPILED})"
+    )
+    arguments, options = parser.parse_known_args()
+    if arguments.out.exists() and not arguments.out.is_dir():
+        parser.error(f"--out {arguments.out}: a folder is accepted, and this is a file")
     try:
-        for folder, options in BUILDS.items() if not sys.argv[1:] else [(".", sys.argv[1:])]:
-            compile_program(COMPILED / folder, options)
+        for folder, given in BUILDS.items() if not options else [(".", options)]:
+            compile_program(arguments.out / folder, given)
     except FileNotFoundError as error:
         sys.exit(str(error))
     except subprocess.CalledProcessError as error:

@@ -41,7 +41,10 @@ JsonFile = Annotated[Path | None, typer.Option("--json", help="Write all rows th
 Plot = Annotated[Path | None, typer.Option(help="Write a plot there.")]
 
 bench = typer.Typer(
-    help="Measure the switch beside other libraries.", no_args_is_help=True, pretty_exceptions_enable=False
+    help="Measure the switch beside other libraries.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
 )
 
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from p4reduce.control.words import check_folder
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce import grid
 from p4reduce_bench.allreduce.grid import Case
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-topo = typer.Typer(help="Networks in Mininet.", no_args_is_help=True, pretty_exceptions_enable=False)
+topo = typer.Typer(
+    help="Networks in Mininet.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
 
 Target = Annotated[str, typer.Option(help="What runs every switch: native, sim or bmv2.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -103,6 +106,8 @@ def run(
     def inputs() -> Topology:
         _check(target, system, overlap, fault)
         _check_own(pipeline, program, fault, trace)
+        if pcap is not None:
+            check_folder("--pcap", pcap)
         return build(name, workers, edge, core, shape)
 
     def work(console: Console, topology: Topology) -> None:
@@ -181,6 +186,7 @@ def experiment(
         ):
             if value not in accepted:
                 raise P4ReduceError(f"{option} {value}: accepted are {', '.join(accepted)}")
+        check_folder("--out", out)
         if name != "congestion":
             return chosen(EXPERIMENTS[name], values, systems, **fixed)
         if any((values, systems, *fixed.values())):

@@ -19,6 +19,7 @@ from google.protobuf import json_format
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.channel import DEFAULT_CONTROLLER, code_of, explain, open_channel
+from p4reduce.control.words import read_token
 from p4reduce.errors import JoinError
 from p4reduce_controller.logs import FORMATS, start_logging
 from p4reduce_controller.options import with_options
@@ -49,10 +50,27 @@ TlsCa = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+def _show_example(asked: bool) -> None:
+    if asked:
+        from p4reduce_controller.example import example
+
+        typer.echo(example(), nl=False)
+        raise typer.Exit
+
+
 @with_options(SCHEMA)
 def controller(
     *,
-    config: Annotated[Path | None, typer.Option(help="TOML file with any of these settings.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="TOML file with any of these settings, named as the options; --example-config shows one."),
+    ] = None,
+    example_config: Annotated[  # noqa: ARG001 - it is over before the command begins
+        bool,
+        typer.Option(
+            "--example-config", callback=_show_example, is_eager=True, help="Print a complete one, and leave."
+        ),
+    ] = False,
     options: dict[str, Any],
     switch_timeout: Annotated[float, typer.Option(help="Seconds to wait for a switch.")] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
@@ -153,7 +171,7 @@ def _ask(
 ) -> _T:
     try:
         tls = tls_of(tls_ca)
-        token = token_file.read_text().strip() if token_file is not None else os.environ.get("P4REDUCE_TOKEN")
+        token = read_token("--token-file", token_file) if token_file is not None else os.environ.get("P4REDUCE_TOKEN")
         metadata = (("authorization", f"Bearer {token}"),) if token else ()
         troubles = []
         for one in address.split(","):  # of several, the one that serves answers
@@ -165,7 +183,7 @@ def _ask(
                 if code_of(error) not in _ELSEWHERE:
                     break
         _fail("; ".join(troubles))
-    except (JoinError, OSError) as error:
+    except (JoinError, ValueError) as error:
         _fail(str(error))
 
 

@@ -222,6 +222,9 @@ class Jobs:
             return
         job, member = self._seats[session]
         if job.state is State.READY and half < 2 * job.slots:
+            if away := self._unusable(job.site, sorted({*job.ranges} & {*range(job.site.switches)})):
+                notice = pb.Waiting(what=pb.Waiting.AWAY, why="; ".join(away))
+                self._tell(session, pb.ServerMessage(waiting=notice))
             job.unanswered.setdefault(member.rank, half)
             self._look(job)
 

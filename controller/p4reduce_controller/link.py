@@ -17,6 +17,7 @@ from finsy.proto import U128, p4r
 
 from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.channel import is_tls_trouble
+from p4reduce.control.words import of_grpc
 from p4reduce_controller.aggregator import Superseded, SwitchError, SwitchUnavailable
 from p4reduce_controller.election import in_words
 from p4reduce_controller.tasks import Interrupted, apart
@@ -272,6 +273,8 @@ class Link:
         )
 
     def _advice(self, message: str) -> str:
+        if "Connection refused" in message:
+            return "; start it, as with `p4reduce switch`, or say with --switch where it is"
         broken = "reset" in message or "losed" in message
         if self._tls is not None and (broken or is_tls_trouble(message)):
             return "; check that the switch uses TLS, its name, --switch-ca, and whether it wants --switch-cert"
@@ -282,7 +285,9 @@ class Link:
         self._errors[error.code.name if isinstance(error, fy.P4ClientError) else type(error).__name__] += 1
         if isinstance(error, fy.P4ClientError):
             details = "; ".join(f"{e.message or e.canonical_code.name} (update {i})" for i, e in error.details.items())
-            text = f"{where}{error.code.name}: {details or error.message}"
+            said = of_grpc(error.message)
+            known = error.code == fy.GRPCStatusCode.UNAVAILABLE and said != error.message
+            text = f"{where}{said}" if known else f"{where}{error.code.name}: {details or error.message}"
             if doing == _CONNECTING:
                 text += self._advice(error.message)
             gone = (fy.GRPCStatusCode.UNAVAILABLE, fy.GRPCStatusCode.CANCELLED, fy.GRPCStatusCode.DEADLINE_EXCEEDED)

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
+from p4reduce.control import words
 from p4reduce.control.certificates import TlsFiles, server_credentials
 from p4reduce.control.channel import LEASE, keepalive
 from p4reduce_controller.limits import Rates
@@ -44,9 +45,11 @@ class ServiceConfig:
 
 def check_listen(config: ServiceConfig) -> None:
     """Raises ListenError for an address that is none, or that would lay the service open."""
-    host, colon, port = config.listen.rpartition(":")
-    if not (host and colon and port.isdigit() and int(port) < 65536):
-        raise ListenError(f"--listen {config.listen}: HOST:PORT is accepted, as in 127.0.0.1:7700")
+    try:
+        words.check_address("--listen", config.listen, "127.0.0.1:7700", least=0)
+    except ValueError as error:
+        raise ListenError(str(error)) from None
+    host = config.listen.rpartition(":")[0]
     if not (config.tls or config.insecure or is_loopback(host)):
         raise ListenError(
             f"--listen {config.listen} is open to other hosts without TLS; "
@@ -65,6 +68,8 @@ def bound_server(
     in.
     """
     check_listen(config)
+    if why := words.cannot_listen(config.listen):  # before gRPC logs it in its own words
+        raise ListenError(f"cannot listen on {config.listen}: {why}")
     gates = [gate] if gate is not None else [_TokenCheck(config.token)] if config.token else []
     # Without the first, a second controller could take the same port.
     options = [
@@ -81,7 +86,7 @@ def bound_server(
         else:
             port = server.add_insecure_port(config.listen)
     except RuntimeError as error:
-        raise ListenError(f"cannot listen on {config.listen}: {error}; is the port taken?") from None
+        raise ListenError(f"cannot listen on {config.listen}: {error}") from None
     return server, f"{config.listen.rpartition(':')[0]}:{port}"
 
 

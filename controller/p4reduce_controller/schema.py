@@ -6,9 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
+from difflib import get_close_matches
 from typing import Any, Literal, cast
 
 Scope = Literal["controller", "switch", "either"]
+
+
+# What errors call a value of a type, as TOML writes it.
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text in quotes",
+    list: "a list",
+    dict: "a table",
+}
 
 
 class SettingsError(Exception):
@@ -90,15 +102,20 @@ class Setting:
         if self.kind is float and type(value) is int:
             value = float(value)
         if type(value) is not self.kind:
-            raise SettingsError(f"{self.key} = {value!r}: a {self.kind.__name__} is accepted")
+            raise SettingsError(f"{self.key} = {value!r}: {self._accepted()} is accepted")
         items = self.spec.items
         elements = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         if items is not None and not all(type(element) is items for element in elements):
-            raise SettingsError(f"{self.key} = {value!r}: a {self.kind.__name__} of {items.__name__} is accepted")
+            raise SettingsError(f"{self.key} = {value!r}: {self._accepted()} is accepted")
         within = self.spec.within
         if within is not None and not within.low <= value <= within.high:
             raise SettingsError(f"{self.option} {value}: {within.said}")
         return value
+
+    def _accepted(self) -> str:
+        """As TOML has it, in words."""
+        items = self.spec.items
+        return _WORDS[self.kind] + (f", each element {_WORDS[items]}" if items is not None else "")
 
 
 def spec(help: str = "", **what: Any) -> Mapping[str, Spec]:
@@ -114,13 +131,35 @@ def settings_of(schema: type) -> dict[str, Setting]:
 def check(
     values: Mapping[str, Any], known: Mapping[str, Setting], where: str, also: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """The values as a dataclass takes them. Raises SettingsError, which names `where` a key is that is not known.
+    """The values as a dataclass takes them. A key may also be written as its option is, without the first dashes.
+    Raises SettingsError, which names `where` a key is that is not known.
 
     `also`: keys that are known there besides, for people.
     """
-    if strange := sorted(set(values) - set(known)):
-        raise SettingsError(f"{where}: unknown {', '.join(strange)}; known are {', '.join([*also, *known])}")
-    return {key: known[key].checked(value) for key, value in values.items()}
+    names = {setting.option.removeprefix("--").replace("-", "_"): key for key, setting in known.items()}
+    named: dict[str, Any] = {}
+    strange = []
+    for written, value in values.items():
+        plain = written.replace("-", "_")
+        key = plain if plain in known else names.get(plain, "")
+        if not key:
+            strange.append(written)
+        elif key in named:
+            raise SettingsError(f"{where}: {written}: {key} is given twice")
+        else:
+            named[key] = known[key].checked(value)
+    if strange:
+        raise SettingsError(
+            f"{where}: unknown {', '.join(map(str, sorted(strange)))}{_meant(strange, [*also, *known])}; known are "
+            f"{', '.join([*also, *known])}"
+        )
+    return named
+
+
+def _meant(strange: Iterable[str], known: list[str]) -> str:
+    """What is known by a name like theirs."""
+    near = [near for one in strange for near in get_close_matches(one.replace("-", "_"), known, 1)]
+    return f" (is {', '.join(near)} meant?)" if near else ""
 
 
 def _default(item: Field[Any]) -> Any:

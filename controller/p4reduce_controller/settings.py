@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from p4reduce.control import words
 from p4reduce.control.certificates import TlsFiles
 from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
 from p4reduce_controller.admission import DEFAULT_SLOTS
@@ -382,6 +383,10 @@ class Settings:
         if files is not None:
             return files
         for target in (config.target for config in self.switch_configs()):
+            try:
+                words.check_address("--switch", target, "127.0.0.1:9559")
+            except ValueError as error:
+                raise SettingsError(str(error)) from None
             if not (self.switch_insecure or target.startswith("unix:") or is_loopback(target.rpartition(":")[0])):
                 raise SettingsError(
                     f"--switch {target} is on another host, and whoever is on the way there without TLS owns the "
@@ -406,10 +411,10 @@ class Settings:
         """The token file's contents without white space around them. Raises SettingsError."""
         if not self.token_file:
             return None
-        token = read(self.token_file).decode().strip()
-        if not token:
-            raise SettingsError(f"--token-file {self.token_file} is empty")
-        return token
+        try:
+            return words.read_token("--token-file", self.token_file)
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
 
 
 SCHEMA = settings_of(Settings)
@@ -444,7 +449,7 @@ def read(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise SettingsError(f"cannot read {path}: {error.strerror}") from None
+        raise SettingsError(f"cannot read {path}: {words.of_os(error)}") from None
 
 
 def _of_one(switch: Mapping[str, Any], common: Settings) -> Settings:

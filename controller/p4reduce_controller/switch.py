@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from itertools import count
@@ -42,6 +43,7 @@ CLOSE_TIMEOUT = 3.0
 BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
 PREDECESSOR = 2.0  # for a primary that is just ending: its switch may notice a little later
 PORTS_AGAIN = 2.0
+_QUIET = 1.5  # seconds without a switch, after which that is told
 SHORT_BREAK = 2.0  # which new jobs may wait for
 
 
@@ -130,7 +132,7 @@ class P4RuntimeSwitch:
     # The connection.
 
     async def look(self, timeout: float) -> None:
-        deadline = time.monotonic() + timeout
+        deadline, told = time.monotonic() + timeout, time.monotonic() + _QUIET
         for failures in count():
             link = self._new_link()
             try:
@@ -146,6 +148,9 @@ class P4RuntimeSwitch:
                 await link.close()
             if time.monotonic() + _backoff(failures) >= deadline:
                 raise SwitchUnavailable(f"no switch after {timeout:g} s: {self._problem}")
+            if time.monotonic() >= told:
+                told, left = math.inf, deadline - time.monotonic()
+                log.warning("waiting for a switch, for %.0f s more: %s", left, self._problem)
             await asyncio.sleep(_backoff(failures))
 
     async def _find_vacant(self, link: Link) -> None:

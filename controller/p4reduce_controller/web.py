@@ -15,6 +15,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from p4reduce.control import words
 from p4reduce.control.certificates import ServerContext, TlsFiles
 from p4reduce_controller.access import ANYONE, Caller
 from p4reduce_controller.gate import Gate, Refused
@@ -130,7 +131,8 @@ class Web:
         try:
             await web.TCPSite(runner, host.strip("[]"), port, ssl_context=context).start()
         except OSError as error:
-            raise ListenError(f"cannot serve on {option} {listen}: {error.strerror}; is the port taken?") from None
+            why = words.cannot_listen(listen) or words.of_os(error)
+            raise ListenError(f"cannot serve on {option} {listen}: {why}") from None
         return f"{host}:{runner.addresses[0][1]}"
 
     def _page(self, names: Names | None) -> web.Application:

@@ -18,6 +18,7 @@ from pathlib import Path
 import grpc
 from finsy.proto import p4r, p4r_grpc
 
+from p4reduce.control.words import cannot_listen, of_os
 from p4reduce_targets import offloads
 from p4reduce_targets.launch import bound_to_us
 from p4reduce_targets.ports import PortError, check_ports, split_port
@@ -53,7 +54,9 @@ def interfaces(ports: Sequence[str], cpu_port: int) -> dict[int, str]:
     for text in ports:
         number, kind, name = split_port(text)
         if kind != "eth":
-            raise PortError(f"port {number}: BMv2 needs a network interface, {number}=eth:INTERFACE; {kind} is for sim")
+            raise PortError(
+                f"port {number}: BMv2 needs a network interface, {number}=eth:INTERFACE; {kind} is for sim and native"
+            )
         found.append((number, name))
     check_ports(ports, cpu_port)
     for number, name in found:
@@ -191,7 +194,7 @@ def _free(address: str) -> str:
         try:
             probe.bind((plain, int(port)))
         except OSError as error:
-            raise TargetFailed(f"cannot listen at {address}: {error}") from None
+            raise TargetFailed(f"cannot listen at {address}: {cannot_listen(address) or of_os(error)}") from None
         return f"{host}:{probe.getsockname()[1]}"
 
 

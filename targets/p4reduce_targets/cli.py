@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 from grpc import ServerCredentials
 
+from p4reduce.control import words
 from p4reduce.control.certificates import CertificateError, TlsFiles, server_credentials
 from p4reduce_targets.bmv2 import Bmv2, TargetFailed, TargetMissing, interfaces
 from p4reduce_targets.p4runtime import Server
@@ -70,6 +71,8 @@ def switch(
         check_ports(port, cpu_port)
         _check_address(grpc, insecure=insecure or tls_ca is not None)
         tls = _tls(tls_cert, tls_key, tls_ca)
+        if pcap is not None:
+            words.check_folder("--pcap", pcap)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     try:

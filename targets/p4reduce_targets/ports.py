@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterable
 from typing import Protocol
 
+from p4reduce.control.words import of_os
 from p4reduce.protocol.constants import AGGREGATION_PORT
 from p4reduce_targets import offloads
 
@@ -83,7 +84,8 @@ class UdpPort:
             self._socket.bind((host, port))
         except (OSError, OverflowError) as error:
             self._socket.close()
-            raise PortError(f"port {number}: cannot bind udp:{host}:{port}: {error}") from None
+            why = of_os(error) if isinstance(error, OSError) else str(error)
+            raise PortError(f"port {number}: cannot bind udp:{host}:{port}: {why}") from None
         self._ip = address.packed
         self.name = f"udp:{host}:{self._socket.getsockname()[1]}"
         self._headers: dict[tuple[tuple[str, int], int], bytes] = {}

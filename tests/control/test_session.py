@@ -211,6 +211,18 @@ def test_not_ready_in_time_says_who_is_missing(controller: ScriptedController) -
     session.close()
 
 
+def test_a_switch_that_is_away_is_told_once(controller: ScriptedController, caplog: pytest.LogCaptureFixture) -> None:
+    session = joined(controller)
+    why = "the switch leaf1 cannot be used: unreachable for 3 s: pulled"
+    for _ in range(3):
+        controller.script.send.put(pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.AWAY, why=why)))
+    controller.script.send.put(pb.ServerMessage(abort=pb.Abort(message="over")))
+    with pytest.raises(JoinError, match="over"):
+        session.wait_ready(lambda: None, timeout=DEADLINE)
+    session.close()
+    assert [one for one in caplog.messages if "no answer" in one] == [f"this rank has no answer: {why}"]
+
+
 def test_a_controller_that_goes_away_ends_the_job(controller: ScriptedController) -> None:
     heard: list[JobAborted] = []
     session = ready(controller, on_abort=heard.append)

@@ -38,6 +38,22 @@ def test_a_rack_needs_no_other_switch_than_its_own() -> None:
     assert desk.placements.keys() == {LEAF1}
 
 
+def test_a_rank_without_an_answer_is_told_of_switches_that_are_away() -> None:
+    desk = TreeDesk()
+    desk.ready_at(LEAF1, LEAF1)
+    one = ("job", 0, 0)
+    told = len(desk.told[one])
+    desk.ask(one, 0)
+    desk.absent = {SPINE: GONE}  # where the job is not
+    desk.ask(one, 0)
+    assert len(desk.told[one]) == told
+    desk.absent = {LEAF1: GONE}
+    desk.ask(one, 0)
+    [notice] = desk.told[one][told:]
+    assert notice.waiting.what == pb.Waiting.AWAY
+    assert notice.waiting.why == f"the switch leaf1 cannot be used: {GONE}"
+
+
 def test_a_job_over_racks_needs_the_spine() -> None:
     desk = TreeDesk()
     desk.absent = {SPINE: GONE}

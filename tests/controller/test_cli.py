@@ -80,7 +80,7 @@ def test_a_token_is_shown_from_its_file(loop: Loop, tmp_path: Path) -> None:
     try:
         code, _, error = run("status", "--controller", running.address)
         assert code == 1
-        assert "a token is needed; pass the token that the controller was started with (--token-file)" in error
+        assert "a token is needed; pass the token that the controller was started with (P4REDUCE_TOKEN" in error
         file = tmp_path / "token"
         file.write_text("secret\n")
         assert run("status", "--controller", running.address, "--token-file", str(file))[0] == 0

@@ -128,5 +128,5 @@ def test_a_switch_of_which_nothing_is_known_is_not_named_as_one_with_tls(certifi
         pass
     for options in ({}, certificates.of_controller()):
         said = refusal(address, **options)
-        assert "Connection refused" in said
+        assert "connection refused; start it" in said
         assert "TLS" not in said

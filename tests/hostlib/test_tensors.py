@@ -322,3 +322,12 @@ def test_torch_is_not_imported_for_arrays() -> None:
         "numbers(np.zeros(3, np.float32), np.float32).write_back(); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_float64_is_refused_with_what_to_do() -> None:
+    with pytest.raises(UnsupportedDtype, match=r"dtype float64: supported are float32, .*; model\.float\(\) makes a"):
+        work_dtype("float64")
+    with pytest.raises(UnsupportedDtype, match=r"int64: .*int32; where the values fit, tensor\.int\(\)"):
+        work_dtype("int64")
+    with pytest.raises(UnsupportedDtype, match=r"int32$"):
+        work_dtype("uint8")

@@ -241,3 +241,19 @@ class TestBmv2:
         logged = "".join(path.read_text() for path in tmp_path.iterdir() if path.name.startswith("log"))
         assert "mgid 1" in logged
         assert list(pcap.iterdir())
+
+
+def test_a_port_that_is_taken_and_a_key_of_another_certificate(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, said = failing(*UDP, "--grpc", f"127.0.0.1:{taken.getsockname()[1]}")
+        assert code == 1
+        assert "another program has the port; `ss -ltnp" in said
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        code, said = failing(*ANY, "--port", f"1=udp:127.0.0.1:{taken.getsockname()[1]}")
+        assert (code, "another program has the port" in said) == (1, True)
+    certificate, _ = self_signed(tmp_path, "one")
+    _, key = self_signed(tmp_path, "other")
+    code, said = failing(*ANY, *UDP, "--tls-cert", str(certificate), "--tls-key", str(key))
+    assert code == 2
+    assert "is not the key of the certificate in" in " ".join(said.replace("│", " ").split())

@@ -208,3 +208,14 @@ def test_a_p4_program_of_ones_own() -> None:
     said = topo("run", "star", "--pipeline", "no-such-folder")
     assert said.returncode == 1
     assert "there is no p4reduce.json in it" in " ".join(said.stdout.split())
+
+
+def test_folders_that_are_files_are_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for arguments in (["run", "star", "--pcap"], ["experiment", "density", "--out"]):
+        said = topo(*arguments, str(tmp_path / "file"))
+        assert said.returncode == 1
+        assert f"{arguments[-1]} {tmp_path}/file: a folder is accepted, and this is a file" in " ".join(
+            (said.stdout + said.stderr).split()
+        )
+        assert "Traceback" not in said.stderr

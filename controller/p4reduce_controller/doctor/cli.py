@@ -21,6 +21,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, explain, open_channel
+from p4reduce.control.words import read_token
 from p4reduce.errors import JoinError
 from p4reduce_controller.aggregator import Layout
 from p4reduce_controller.cli import AsJson, Controller, TlsCa, TokenFile
@@ -58,10 +59,10 @@ def doctor(
     table = Table("looked at", "", "found", "what to do")
     findings = []
     try:
-        token = token_file.read_text().strip() if token_file is not None else os.environ.get("P4REDUCE_TOKEN")
+        token = read_token("--token-file", token_file) if token_file is not None else os.environ.get("P4REDUCE_TOKEN")
         files = tls_files("switch", *(str(one or "") for one in (switch_cert, switch_key, switch_ca)))
         tls = tls_of(tls_ca)
-    except (OSError, SettingsError, JoinError) as error:
+    except (ValueError, SettingsError, JoinError) as error:
         typer.echo(f"p4reduce: {error}", err=True)
         raise typer.Exit(1) from None
     for finding in _look(controller, token, tls, switch, device_id, mtu, pipeline, files, join=join):

@@ -2,9 +2,11 @@
 """The command line `p4reduce`. A command is imported when it is called: a host needs only its role's extras."""
 
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 
 class Command(NamedTuple):
@@ -39,15 +41,36 @@ COMMANDS = {
         "p4reduce_bench.analyze.cli:analyze", "bench", "Say how sparse recorded gradients are, and what that gains."
     ),
     "trace": Command("p4reduce.trace.cli:trace", "scapy", "See a job's rounds: who was awaited, what was lost."),
-    "exec": Command("p4reduce.commands.launching:app", "", "Join a job, and run a C program in it."),
+    "exec": Command("p4reduce.commands.launching:app", "cli", "Join a job, and run a C program in it."),
     "loss": Command("p4reduce_controller.cli:loss", "controller", "Make a switch port lose packets, for experiments."),
 }
 
+
+class Commands(TyperGroup):
+    """Its list and its help know a command's summary alone; the command is imported when it is named."""
+
+    def resolve_command(self, context: Any, args: list[str]) -> Any:
+        """As click's, for a call and for the completion of one."""
+        name, known, rest = super().resolve_command(context, args)
+        if name not in COMMANDS:
+            return name, known, rest
+        try:
+            return name, load(name), rest
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] == "p4reduce":
+                raise
+            if context.resilient_parsing:
+                return name, known, rest
+            extra = COMMANDS[name].extra
+            typer.echo(f"p4reduce {name} needs the package {error.name!r}: pip install 'p4reduce[{extra}]'", err=True)
+            raise typer.Exit(1) from None
+
+
 app = typer.Typer(
     name="p4reduce",
+    cls=Commands,
     help="In-network aggregation of sparse tensors on programmable switches.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -68,38 +91,21 @@ def root(
     """In-network aggregation of sparse tensors on programmable switches."""
 
 
-def run(name: str, arguments: list[str]) -> None:
-    """Import the command's function, or its commands, and run it on its own arguments."""
+def load(name: str) -> Any:
+    """The command, as click has it. Raises ModuleNotFoundError where its extra is not installed."""
     command = COMMANDS[name]
     module, function = command.target.split(":")
-    try:
-        called = getattr(import_module(module), function)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == "p4reduce":
-            raise
-        typer.echo(
-            f"p4reduce {name} needs the package {error.name!r}: pip install 'p4reduce[{command.extra}]'", err=True
-        )
-        raise typer.Exit(1) from None
+    called = getattr(import_module(module), function)
     if isinstance(called, typer.Typer):
-        alone = called
-    else:
-        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        alone.command(help=command.summary)(called)
-    alone(arguments, prog_name=f"p4reduce {name}")
+        return get_command(called)
+    alone = typer.Typer(add_completion=False)
+    alone.command(help=command.summary)(called)
+    return get_command(alone)
 
 
 def add(name: str) -> None:
-    """Add a command that hands over to `run`."""
-
-    @app.command(
-        name,
-        help=COMMANDS[name].summary,
-        add_help_option=False,
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    )
-    def forward(context: typer.Context) -> None:
-        run(name, context.args)
+    """Add a command's name and summary."""
+    app.command(name, help=COMMANDS[name].summary)(lambda: None)
 
 
 for command_name in COMMANDS:
@@ -107,8 +113,8 @@ for command_name in COMMANDS:
 
 
 def main() -> None:
-    """Entry point of the console script."""
-    app()
+    """Entry point, where typer is installed."""
+    app(prog_name="p4reduce")
 
 
 if __name__ == "__main__":

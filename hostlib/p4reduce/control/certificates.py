@@ -99,6 +99,9 @@ class TlsFiles:
             read = [Path(path).read_bytes() if path else b"" for path in self._paths]
             return Pem(read[0], read[1], read[2], version, context)
         except ssl.SSLError as error:
+            if error.reason == "KEY_VALUES_MISMATCH":
+                pair = f"{self._called[0]} and {self._called[1]}"
+                raise CertificateError(f"{pair}: {key} is not the key of the certificate in {certificate}") from None
             why = (error.reason or "no PEM").replace("_", " ").lower()
             raise CertificateError(f"{what} {self._of(what)}: {why}") from None
         except OSError as error:

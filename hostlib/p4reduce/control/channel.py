@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 
+from p4reduce.control import words
 from p4reduce.control.certificates import CertificateError, Pem, TlsFiles, channel_credentials
 from p4reduce.errors import JoinError
 
@@ -56,7 +57,7 @@ def keepalive(lease: float) -> list[tuple[str, int]]:
 
 def open_channel(address: str, tls: Tls | None, lease: float = LEASE, pem: Pem | None = None) -> grpc.Channel:
     """Connects later, when it is used. `pem`: what stands in the files of `tls`, where that is known. Raises JoinError
-    when they cannot be used."""
+    for what is no address, and when they cannot be used."""
     options: list[tuple[str, int | str]] = [
         ("grpc.enable_retries", 0),
         ("grpc.enable_http_proxy", 0),  # a site's web proxy is not on the way to its controller
@@ -65,6 +66,10 @@ def open_channel(address: str, tls: Tls | None, lease: float = LEASE, pem: Pem |
         ("grpc.max_reconnect_backoff_ms", 1000),  # by default two minutes: a controller is back within seconds
         *keepalive(lease),
     ]
+    try:
+        words.check_address("controller", address, DEFAULT_CONTROLLER)
+    except ValueError as error:
+        raise JoinError(str(error)) from None
     if tls is None:
         return grpc.insecure_channel(address, options)
     if tls.server_name is not None:
@@ -76,12 +81,15 @@ def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
     """One line: what is wrong, and what to do about it."""
     where, text, code = f"controller at {address}: ", details(error), code_of(error)
     if code is grpc.StatusCode.UNAUTHENTICATED:
-        return f"{where}{text}; pass the token that the controller was started with (--token-file)"
+        return (
+            f"{where}{text}; pass the token that the controller was started with (P4REDUCE_TOKEN, or a command's "
+            "--token-file)"
+        )
     told = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.NOT_FOUND)
     if code in told or _STANDS_BY in text:
         return f"{where}{text}"
     if "Connection refused" in text:
-        return f"{where}connection refused; start one with `p4reduce controller --listen {address}`"
+        return f"{where}connection refused; {_start_one(address)}"
     if tls is not None and is_tls_trouble(text):
         return f"{where}TLS failed ({text}); check that the controller uses TLS, its authorities and its name"
     if tls is None and code is grpc.StatusCode.UNAVAILABLE and ("reset" in text or "losed" in text):
@@ -89,10 +97,18 @@ def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
     if tls is not None and tls.cert is None and code is grpc.StatusCode.UNAVAILABLE and "losed" in text:
         return f"{where}{text}; if the controller wants a certificate, show one (--tls-cert, P4REDUCE_TLS_CERT)"
     if code is grpc.StatusCode.UNAVAILABLE:
-        return f"{where}unreachable ({text}); check the address and the network"
+        return f"{where}unreachable ({words.of_grpc(text)}); check the address and the network"
     if code is grpc.StatusCode.UNIMPLEMENTED:
-        return f"{where}it is not a p4reduce controller of this version ({text})"
+        return f"{where}it is not a p4reduce controller of this version ({words.of_grpc(text)})"
     return f"{where}{code.name if code else 'error'}: {text}"
+
+
+def _start_one(address: str) -> str:
+    """Advice that is accepted: other hosts are served with TLS alone."""
+    host = address.rpartition(":")[0]
+    if host == "localhost" or host.startswith(("127.", "[::1]", "unix:")):
+        return f"start one with `p4reduce controller --listen {address}`"
+    return "see that one runs there, and that its --listen is this address, not the loopback that it has by default"
 
 
 def may_come(error: grpc.RpcError) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -57,6 +58,7 @@ _RETRY = 0.2
 _LOOK = 1.0  # seconds between looks at certificates, while a rank waits for a controller
 _MOST_UNSENT = 4  # beyond which reports are left out
 _REMIND_LEAVING = 5.0  # after which who is awaited is told
+_REMIND_AWAY = 30.0
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +116,7 @@ class Session:
         self._returns = 0  # how often one has
         self._leaving = False
         self._failed: pb.Failed | None = None
+        self._told_of_switches = -math.inf
 
     def __enter__(self) -> Session:
         return self
@@ -321,6 +324,12 @@ class Session:
                     awaited=self._waiting.ranks if self._waiting else (),
                 )
 
+    def _tell_of_switches(self, why: str) -> None:
+        """Logs that switches are away, which the controller answers as often as it is asked, and not so often."""
+        if time.monotonic() >= self._told_of_switches + _REMIND_AWAY:
+            self._told_of_switches = time.monotonic()
+            log.warning("this rank has no answer: %s", why)
+
     def await_abort(self, timeout: float) -> None:
         """Waits until the controller has said why the job is dead, for so many seconds at most."""
         with self._news:
@@ -393,6 +402,8 @@ class Session:
                     left_behind = self._come_back(line)
             elif kind == "left":
                 self._left = True
+            elif kind == "waiting" and message.waiting.what == pb.Waiting.AWAY:
+                self._tell_of_switches(message.waiting.why)
             elif kind == "waiting":
                 self._waiting = message.waiting
             elif kind == "abort":

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regenerates the stubs beside jobs.proto: `python -m p4reduce.control.generate [DIRECTORY]` (needs grpcio-tools).
+"""Regenerates the stubs beside jobs.proto: `make proto`, which has grpcio-tools in an environment of its own.
 
-The committed stubs come from grpcio-tools 1.74, whose code runs with protobuf 6.31 and grpcio 1.74 or newer.
+The committed stubs come from grpcio-tools 1.62.3. What it writes runs with protobuf 3.20.3 to 7, and with any grpcio
+from 1.49 on; newer tools write code that asks for protobuf and grpcio as new as themselves.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -259,11 +258,13 @@ class Waiting(_message.Message):
         SWITCH: _ClassVar[Waiting.For]
         LEAVE: _ClassVar[Waiting.For]
         QUEUE: _ClassVar[Waiting.For]
+        AWAY: _ClassVar[Waiting.For]
     JOIN: Waiting.For
     HELLO: Waiting.For
     SWITCH: Waiting.For
     LEAVE: Waiting.For
     QUEUE: Waiting.For
+    AWAY: Waiting.For
     WHAT_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]

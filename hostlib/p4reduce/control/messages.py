@@ -121,5 +121,6 @@ def awaited_text(waiting: pb.Waiting) -> str:
         pb.Waiting.HELLO: f"ranks that the switch has not heard: {ranks}",
         pb.Waiting.SWITCH: "the switch is still being set up",
         pb.Waiting.LEAVE: f"ranks that have not left: {ranks}",
+        pb.Waiting.AWAY: f"switches that are away: {waiting.why}",
         pb.Waiting.QUEUE: f"its turn in the queue, at place {waiting.place} of {waiting.queued}: {waiting.why}",
     }[waiting.what]

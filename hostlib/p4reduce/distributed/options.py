@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from p4reduce.local.host import LocalChoice
-from p4reduce.tensors.dense import WireChoice
+if TYPE_CHECKING:  # what `import torch` brings in stays small
+    from p4reduce.local.host import LocalChoice
+    from p4reduce.tensors.dense import WireChoice
 
 NAME = "p4reduce"
 

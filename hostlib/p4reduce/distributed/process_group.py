@@ -39,7 +39,7 @@ from p4reduce.distributed.options import NAME, Options
 from p4reduce.distributed.premultiplied import by_gloo, multiplied, summing
 from p4reduce.distributed.queue import Queue
 from p4reduce.distributed.seats import Seats, with_own_client
-from p4reduce.distributed.support import alike, as_list, can_move, can_reduce, how, reducing
+from p4reduce.distributed.support import alike, as_list, can_move, can_reduce, how, reducing, tell_of_gloo
 from p4reduce.distributed.traffic import Counting, Traffic
 from p4reduce.distributed.work import QueuedWork, SwitchWork, Works, as_backend_error
 from p4reduce.errors import P4ReduceError
@@ -173,6 +173,8 @@ class SwitchGroup(ByGloo):
 
     def _allreduce(self, tensor: torch.Tensor, opts: Any) -> _Call:
         call = self._call("all_reduce", can_reduce(tensor, opts.reduceOp), [tensor], opts)
+        if not call.can:
+            tell_of_gloo(call.name, tensor)
         call.by_gloo = lambda gloo: by_gloo(gloo.allreduce, tensor, opts)
         op, factor = how(opts)
         if tensor.is_sparse:

@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
 from torch._C._distributed_c10d import ReduceOp
 
 from p4reduce.tensors.dense import WORK_DTYPES
+
+log = logging.getLogger(__name__)
+
+_WORTH_TELLING = 1024  # elements; what programs reduce by the way, as a loss, is fewer
+_TOLD: set[torch.dtype] = set()
 
 _OPS = [
     (ReduceOp.SUM, "sum"),
@@ -41,6 +47,19 @@ def can_reduce(tensor: torch.Tensor, op: Any) -> bool:
         return not tensor.is_complex()
     integers_as_they_are = op == ReduceOp.SUM or tensor.is_floating_point()
     return dtype in WORK_DTYPES and integers_as_they_are
+
+
+def tell_of_gloo(call: str, tensor: torch.Tensor) -> None:
+    """Warns, once for each dtype, of sums that the switch could carry if they were of another one."""
+    if tensor.dtype not in _TOLD and tensor.dtype is torch.float64 and tensor.numel() >= _WORTH_TELLING:
+        _TOLD.add(tensor.dtype)
+        log.warning(
+            "%s of %d float64 goes through Gloo, as all of float64 does: the switch adds %s; model.float() makes a "
+            "model float32",
+            call,
+            tensor.numel(),
+            ", ".join(WORK_DTYPES),
+        )
 
 
 def can_move(tensor: torch.Tensor) -> bool:

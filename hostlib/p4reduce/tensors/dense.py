@@ -25,6 +25,11 @@ WORK_DTYPES: dict[str, type[np.float32] | type[np.int32]] = {
     "int32": np.int32,
 }
 
+_ADVICE = {
+    "float64": "; model.float() makes a model float32, and tensor.float() or array.astype(np.float32) what is in it",
+    "int64": "; where the values fit, tensor.int() or array.astype(np.int32) makes it int32",
+}
+
 Half: TypeAlias = "type[np.float16] | type[np.uint16]"
 
 # That of 16-bit floats' memory, which the protocol reads and writes where no other step of a collective is in float32.
@@ -90,7 +95,9 @@ def shape_of(tensor: Any) -> tuple[int, ...]:
 def work_dtype(name: str) -> type[np.float32] | type[np.int32]:
     """In what the protocol adds values of the dtype of this name. Raises UnsupportedDtype."""
     if name not in WORK_DTYPES:
-        raise UnsupportedDtype(f"tensor has dtype {name}: supported are {', '.join(WORK_DTYPES)}")
+        raise UnsupportedDtype(
+            f"tensor has dtype {name}: supported are {', '.join(WORK_DTYPES)}{_ADVICE.get(name, '')}"
+        )
     return WORK_DTYPES[name]
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 from finsy.proto import gnmi_grpc, p4r_grpc
 
+from p4reduce.control import words
 from p4reduce_targets.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration
 from p4reduce_targets.p4runtime.device import Device
 from p4reduce_targets.p4runtime.gnmi import MOST_WATCHERS, GnmiService, PortStates
@@ -44,6 +45,8 @@ class Server:
         ports: Mapping[int, str] | None = None,
     ) -> None:
         """`ports`: by number, as in --port; whether they are up is told by gNMI."""
+        if why := words.cannot_listen(address):  # before gRPC logs it in its own words
+            raise OSError(f"cannot listen for P4Runtime at {address}: {why}")
         self.arbitration = Arbitration(device_id)
         self._pool = ThreadPoolExecutor(MAX_CONTROLLERS + MOST_WATCHERS + _OTHER_CALLS, thread_name_prefix="p4runtime")
         self._server = grpc.server(self._pool, options=_OPTIONS)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the system and gRPC say of files, addresses and connections, in words for people: the one place for that."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+_OF_ERRNO = {
+    errno.EADDRINUSE: "another program has the port",
+    errno.EADDRNOTAVAIL: "this machine does not have that address",
+    errno.EPERM: "only root may",
+}
+_OTHER_FORMS = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:")  # gRPC's own, for who knows them
+# What gRPC's texts contain, and what that means. The first that fits is taken.
+_OF_GRPC = (
+    ("Connection refused", "connection refused"),
+    ("Misformatted domain name", "that is no host's name"),
+    ("Domain name not found", "there is no host of that name"),
+    ("DNS resolution failed", "there is no host of that name"),
+    ("address lookup failed", "there is no host of that name"),
+    ("Name or service not known", "there is no host of that name"),
+    ("No route to host", "no route to host"),
+    ("Network is unreachable", "the network is unreachable"),
+    ("No such file or directory", "there is no such socket"),
+    ("http1.x server", "a web server answers there, and not gRPC"),
+    ("Failed parsing HTTP/2", "what answers there does not speak gRPC"),
+)
+
+
+def of_os(error: OSError) -> str:
+    """What went wrong, without a number and without the file's name."""
+    return _OF_ERRNO.get(error.errno or 0) or error.strerror or str(error)
+
+
+def of_grpc(text: str) -> str:
+    """The part of gRPC's details that says what happened; all of them where that is not known."""
+    for part, meaning in _OF_GRPC:
+        if part in text:
+            return meaning
+    return text
+
+
+def read(what: str, file: str | Path) -> bytes:
+    """The file's bytes. `what` names it in the ValueError: an option, and what should be in the file."""
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise ValueError(f"{what}: cannot read {file}: {of_os(error)}") from None
+
+
+def read_token(what: str, file: str | Path) -> str:
+    """The token in a file, without white space around it. Raises ValueError, which has nothing of the token."""
+    try:
+        token = read(what, file).decode("ascii").strip()
+    except UnicodeDecodeError:
+        raise ValueError(f"{what} {file}: a token is accepted, in ASCII") from None
+    if not token or any(character.isspace() or not character.isprintable() for character in token):
+        said = "is empty" if not token else "has more than one word"
+        raise ValueError(f"{what} {file}: a token is accepted, and the file {said}")
+    return token
+
+
+def check_address(what: str, text: str, example: str, least: int = 1) -> None:
+    """Raises ValueError unless it is HOST:PORT, with a port from `least` on, or in another form of gRPC's."""
+    if text.startswith(_OTHER_FORMS):
+        return
+    host, _, port = text.rpartition(":")
+    scheme, slashes, rest = text.partition("://")
+    if slashes:
+        advice = f"; leave out {scheme}://" if rest else ""
+    elif text.isdigit():
+        advice = f"; the host is missing, as in 127.0.0.1:{text}"
+    elif text.count(":") > 1 and not host.startswith("["):
+        advice = "; an IPv6 address is written in brackets, as in [::1]:7700"
+    elif not (host and port):
+        advice = "; the port is missing" if ":" not in text or not port else "; the host is missing"
+    elif not (port.isascii() and port.isdigit() and least <= int(port) < 65536):
+        advice = f"; {port} is no port"
+    else:
+        return
+    raise ValueError(f"{what} {text}: HOST:PORT is accepted, as in {example}{advice}")
+
+
+def cannot_listen(address: str) -> str:
+    """Why nobody can listen at HOST:PORT, found out by trying it; "" where one can, at one of the host's addresses."""
+    if address.startswith("unix:"):
+        folder = Path(address[5:]).parent
+        return "" if folder.is_dir() and os.access(folder, os.W_OK) else f"{folder} is no folder that can be written to"
+    host, _, port = address.rpartition(":")
+    why = ""
+    try:
+        for family, kind, _, _, place in socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM):
+            if not (why := _cannot_bind(family, kind, place)):
+                return ""
+    except socket.gaierror:
+        return "there is no host of that name"
+    return why
+
+
+def _cannot_bind(family: int, kind: int, place: tuple[Any, ...]) -> str:
+    port = place[1]
+    try:
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return f"{of_os(error)}; `ss -ltnp 'sport = :{port}'` says which"
+        if error.errno == errno.EACCES:
+            return f"ports below 1024 are root's, and {port} is one"
+        return of_os(error)
+    return ""
+
+
+def check_folder(what: str, folder: Path) -> None:
+    """Raises ValueError unless it is a folder, or one can be made there."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{what} {folder}: a folder is accepted, and this is a file")

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the system and gRPC say, in words that help."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import grpc
+import pytest
+
+from p4reduce.control import words
+from p4reduce.control.certificates import CertificateError, TlsFiles
+from p4reduce.control.channel import explain, open_channel
+from p4reduce.errors import JoinError
+
+from ..certificates import self_signed
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:7700", "[::1]:7700", "a.example:1", "unix:/run/p4", "dns:///a.example:7"])
+def test_addresses(text: str) -> None:
+    words.check_address("--controller", text, "127.0.0.1:7700")
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("127.0.0.1", "the port is missing"),
+        ("127.0.0.1:", "the port is missing"),
+        ("", "the port is missing"),
+        (":7700", "the host is missing"),
+        ("7700", "the host is missing, as in 127.0.0.1:7700"),
+        ("http://127.0.0.1:7700", "leave out http://"),
+        ("https://a.example", "leave out https://"),
+        ("::1", "an IPv6 address is written in brackets, as in [::1]:7700"),
+        ("::1:7700", "an IPv6 address is written in brackets, as in [::1]:7700"),
+        ("a.example:http", "http is no port"),
+        ("a.example:0", "0 is no port"),
+        ("a.example:65536", "65536 is no port"),
+    ],
+)
+def test_what_is_no_address(text: str, advice: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        words.check_address("--controller", text, "127.0.0.1:7700")
+    assert str(caught.value) == f"--controller {text}: HOST:PORT is accepted, as in 127.0.0.1:7700; {advice}"
+    with pytest.raises(JoinError, match="HOST:PORT is accepted"):  # at once, and not after a time-out
+        open_channel(text, None)
+
+
+def test_who_has_the_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = words.cannot_listen(f"127.0.0.1:{port}")
+        assert said == f"another program has the port; `ss -ltnp 'sport = :{port}'` says which"
+    assert words.cannot_listen(f"127.0.0.1:{port}") == ""
+    assert words.cannot_listen("192.0.2.1:0") == "this machine does not have that address"
+    assert words.cannot_listen("no-such-host.invalid:1") == "there is no host of that name"
+    assert words.cannot_listen("unix:/nowhere/socket") == "/nowhere is no folder that can be written to"
+
+
+def test_a_certificate_and_a_key(tmp_path: Path) -> None:
+    one, key = self_signed(tmp_path, "one")
+    _, other = self_signed(tmp_path, "other")
+    called = ("--tls-cert", "--tls-key", "--tls-ca")
+    TlsFiles(one, key, called=called)
+    with pytest.raises(CertificateError) as caught:
+        TlsFiles(one, other, called=called)
+    assert str(caught.value) == f"--tls-cert and --tls-key: {other} is not the key of the certificate in {one}"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "the file is empty"), (b" \n", "the file is empty"), (b"my secret", "one word"), (b"\xff", "in ASCII")],
+)
+def test_a_token_that_is_none(tmp_path: Path, content: bytes, said: str) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=said) as caught:
+        words.read_token("--token-file", file)
+    assert "secret" not in str(caught.value)
+
+
+def test_folders(tmp_path: Path) -> None:
+    words.check_folder("--pcap", tmp_path / "new")
+    words.check_folder("--pcap", tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="a folder is accepted, and this is a file"):
+        words.check_folder("--pcap", tmp_path / "file")
+
+
+class _Refused(grpc.RpcError, grpc.Call):  # type: ignore[misc]
+    """A call that did not get through."""
+
+    def __init__(self, details: str) -> None:
+        self._details = details
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self) -> str:
+        return self._details
+
+
+for _name in _Refused.__abstractmethods__:
+    setattr(_Refused, _name, None)
+_Refused.__abstractmethods__ = frozenset()
+
+
+@pytest.mark.parametrize(
+    ("details", "said"),
+    [
+        ("errors resolving http://x:1: [address lookup failed for x: Domain name not found]", "no host of that name"),
+        ("Trying to connect an http1.x server", "a web server answers there, and not gRPC"),
+        ("something new", "something new"),
+    ],
+)
+def test_what_grpc_says(details: str, said: str) -> None:
+    assert said in explain(_Refused(details), "127.0.0.1:7700", None)
+
+
+@pytest.mark.parametrize(("address", "listens"), [("127.0.0.1:7700", True), ("10.0.0.1:7700", False)])
+def test_advice_is_such_that_is_accepted(address: str, listens: bool) -> None:
+    """A controller refuses to serve other hosts without TLS."""
+    said = explain(_Refused("Connection refused"), address, None)
+    assert (f"start one with `p4reduce controller --listen {address}`" in said) is listens

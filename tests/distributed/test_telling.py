@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the backend says of tensors that the switch does not carry."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch")
+
+from p4reduce.distributed import support  # noqa: E402
+
+
+def test_float64_is_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support, "_TOLD", set())
+    with caplog.at_level(logging.WARNING):
+        support.tell_of_gloo("all_reduce", torch.ones(4, dtype=torch.float64))  # a loss
+        support.tell_of_gloo("all_reduce", torch.ones(4096, dtype=torch.bool))
+        assert caplog.messages == []
+        for _ in range(2):
+            support.tell_of_gloo("all_reduce", torch.ones(4096, dtype=torch.float64))
+    assert caplog.messages == [
+        "all_reduce of 4096 float64 goes through Gloo, as all of float64 does: the switch adds float32, float16, "
+        "bfloat16, int32; model.float() makes a model float32"
+    ]

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What docs/troubleshooting.md says that one sees, the code says."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "troubleshooting.md"
+SOURCES = [ROOT / name for name in ("hostlib/p4reduce", "controller", "targets", "bench/p4reduce_bench", "bmv2_topos")]
+OTHERS = ("CMakeLists.txt", "pyproject.toml")
+# Where a message may be put together: at what stands for something else, and between sentences.
+ERROR = r"[A-Z]\w+(?:Error|Aborted|Exhausted|Timeout|Dtype)"
+EXAMPLE = rf"\b(?:leaf1|spine|olga|allreduce|{ERROR}|[\d.:-]+)(?!\w)"
+JOINT = re.compile(rf"\.\.\.|[:;,()`]|{EXAMPLE}|\bs\b|\bcannot\b")
+NOT_OURS = {"No backend of type 0 found for Process Group"}
+
+
+@cache
+def said() -> str:
+    """The texts of the code, with a line's end where something is put in."""
+    texts: set[str] = set()
+    for folder in SOURCES:
+        for path in folder.rglob("*.py"):
+            tree = ast.parse(path.read_text())
+            notes = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in notes:
+                    texts |= set(re.split(r"%[-\d.]*[a-z]", node.value))
+        for path in [*folder.rglob("*.c"), *folder.parent.glob("csrc/*.c"), *folder.rglob("*.js")]:
+            joined = re.sub(r'"\s*\n\s*"', "", path.read_text())
+            texts |= set(re.split(r"%[-\d.]*[a-z]+", "\n".join(re.findall(r'"([^"\n]*)"', joined))))
+    texts |= {(ROOT / name).read_text() for name in OTHERS}
+    return "\n".join(sorted(texts))
+
+
+def messages() -> list[str]:
+    """What stands in the first column, in backquotes."""
+    rows = re.findall(r"^\| (.*?) \| .*? \| .*? \|$", PAGE.read_text(), re.MULTILINE)
+    return [message for row in rows for message in re.findall(r"`([^`]+)`", row) if message != "p4reduce status"]
+
+
+def unsaid(message: str) -> list[str]:
+    """The parts of a message that are in no text of the code."""
+    parts = [part.strip() for part in JOINT.split(message)]
+    return [part for part in parts if part and part not in said()]
+
+
+@pytest.mark.parametrize("message", messages())
+def test_a_message_in_the_table_exists(message: str) -> None:
+    assert message in NOT_OURS or unsaid(message) == []
+
+
+def test_one_that_does_not_exist_is_found() -> None:
+    assert len(messages()) > 40
+    assert unsaid("JoinError: ... nobody listens") == ["nobody listens"]
+    assert unsaid("CollectiveTimeout: ... the moon is in the way") == ["the moon is in the way"]
