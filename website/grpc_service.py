@@ -21,6 +21,7 @@ from website.repository import ROOT
 PROTO = ROOT / "hostlib" / "p4reduce" / "control" / "jobs.proto"
 _MESSAGE, _ENUM, _SERVICE = 4, 5, 6  # fields of FileDescriptorProto, of which paths to comments are made
 _FIELD, _VALUE, _METHOD = 2, 2, 2
+_NESTED, _NESTED_ENUM = 3, 4  # fields of DescriptorProto
 _LONGEST_S = 60.0
 
 
@@ -59,30 +60,43 @@ class _Page:
                 )
             parts.append("")
         parts.append("## Messages\n")
-        parts += [self._message(one, _MESSAGE, number) for number, one in enumerate(self._file.message_type)]
+        parts += [self._message(one, "", _MESSAGE, number) for number, one in enumerate(self._file.message_type)]
         parts.append("## Enumerations\n")
-        parts += [self._enumeration(one, _ENUM, number) for number, one in enumerate(self._file.enum_type)]
+        parts += [self._enumeration(one, "", _ENUM, number) for number, one in enumerate(self._file.enum_type)]
         return "\n".join(parts)
 
     def _said(self, *path: int) -> str:
         return self._comments.get(path, "").replace("|", "\\|").replace("<", "\\<").replace("[[", "\\[\\[")
 
-    def _message(self, message: DescriptorProto, *path: int) -> str:
+    def _message(self, message: DescriptorProto, outer: str, *path: int) -> str:
+        """outer: the message that it is declared in, with a dot; empty for none."""
         maps = {one.name: one for one in message.nested_type if one.options.map_entry}
         rows = [
-            f"| {field.number} | `{field.name}` | {_type(field, maps)}"
-            f" | {self._said(*path, _FIELD, index)}{_choice(message, field)} |"
+            f"| {field.number} | `{field.name}` | {_choice(message, field)}{_type(field, maps)}"
+            f" | {self._said(*path, _FIELD, index)} |"
             for index, field in enumerate(message.field)
         ]
         table = "\n| | field | type | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n" if rows else "\nIt is empty.\n"
-        return f"### {message.name}\n\n{self._said(*path)}\n{table}"
+        inner = f"{outer}{message.name}."
+        within = [
+            *(
+                self._message(one, inner, *path, _NESTED, index)
+                for index, one in enumerate(message.nested_type)
+                if one.name not in maps
+            ),
+            *(
+                self._enumeration(one, inner, *path, _NESTED_ENUM, index)
+                for index, one in enumerate(message.enum_type)
+            ),
+        ]
+        return "\n".join([f"### {outer}{message.name}\n\n{self._said(*path)}\n{table}", *within])
 
-    def _enumeration(self, enumeration: EnumDescriptorProto, *path: int) -> str:
+    def _enumeration(self, enumeration: EnumDescriptorProto, outer: str, *path: int) -> str:
         rows = [
             f"| {value.number} | `{value.name}` | {self._said(*path, _VALUE, index)} |"
             for index, value in enumerate(enumeration.value)
         ]
-        return f"### {enumeration.name}\n\n{self._said(*path)}\n\n| | | |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+        return f"### {outer}{enumeration.name}\n\n{self._said(*path)}\n\n| | | |\n|---|---|---|\n" + "\n".join(rows) + "\n"
 
 
 def page() -> str:
@@ -101,10 +115,11 @@ def _type(field: FieldDescriptorProto, maps: dict[str, DescriptorProto]) -> str:
 
 def _choice(message: DescriptorProto, field: FieldDescriptorProto) -> str:
     if field.proto3_optional:
-        return " Optional."
-    return f" One of `{message.oneof_decl[field.oneof_index].name}`." if field.HasField("oneof_index") else ""
+        return "optional "
+    return f"one of {message.oneof_decl[field.oneof_index].name}: " if field.HasField("oneof_index") else ""
 
 
 def _link(type_name: str) -> str:
-    name = type_name.rpartition(".")[2]
-    return f"[`{name}`](#{name.lower()})"
+    """type_name: as protoc has it, with the package: `.p4reduce.jobs.v1.Join`."""
+    name = ".".join(part for part in type_name.split(".") if part[:1].isupper())
+    return f"[`{name}`](#{name.lower().replace('.', '')})"

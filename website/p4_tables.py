@@ -17,7 +17,7 @@ OTHERS = {
     "tofino1-32.p4info.txtpb": "`tofino1-32`",
     "tofino2-64.p4info.txtpb": "`tofino2-64`",
 }
-_KINDS = ("tables", "actions", "counters", "meters", "registers", "controller_packet_metadata")
+_KINDS = ("tables", "counters", "meters", "registers", "controller_packet_metadata")
 
 
 def read(name: str) -> p4i.P4Info:
@@ -27,6 +27,7 @@ def read(name: str) -> p4i.P4Info:
 def page() -> str:
     info = read("p4info.txtpb")
     actions = {action.preamble.id: action for action in info.actions}
+    used = {one.id for table in info.tables for one in table.action_refs}
     parts = [
         "# P4 tables\n",
         f"What a P4Runtime client sees of the program {info.pkg_info.name} {info.pkg_info.version}, as it is shipped"
@@ -34,8 +35,10 @@ def page() -> str:
         " [protocol.md](../protocol.md) says what for.\n",
         "## Tables\n",
         *(_table(table, actions) for table in info.tables),
-        "## Actions\n",
-        "| action | parameters |\n|---|---|\n" + "\n".join(map(_action, info.actions)) + "\n",
+        "## Actions of these tables\n",
+        "| action | parameters |\n|---|---|\n"
+        + "\n".join(_action(action) for action in info.actions if action.preamble.id in used)
+        + "\n",
         "## Counters, meters and registers\n",
         "| name | kind | cells | |\n|---|---|---|---|\n" + "\n".join(_cells(info)) + "\n",
         "Values of slots, of which there is a register each, are left out.\n",
@@ -48,7 +51,7 @@ def page() -> str:
 
 
 def _short(name: str) -> str:
-    return name.removeprefix("SwitchIngress.").removeprefix("SwitchEgress.")
+    return name.removeprefix("SwitchIngress.")
 
 
 def _table(table: p4i.Table, actions: dict[int, p4i.Action]) -> str:
@@ -60,10 +63,9 @@ def _table(table: p4i.Table, actions: dict[int, p4i.Action]) -> str:
         f"`{_short(actions[one.id].preamble.name)}`" + (" (default only)" if one.scope == one.DEFAULT_ONLY else "")
         for one in table.action_refs
     ]
-    constant = " Its entries are the program's own." if table.is_const_table else ""
     return (
         f"### {_short(table.preamble.name)}\n\n"
-        f"{table.size} entries at most.{constant} Actions: {', '.join(named)}.\n\n"
+        f"{table.size} entries at most. Actions: {', '.join(named)}.\n\n"
         "| key | match | bits |\n|---|---|---|\n" + "\n".join(keys) + "\n"
     )
 
@@ -100,6 +102,6 @@ def _others(info: p4i.P4Info) -> Iterable[str]:
 
 
 def _names(info: p4i.P4Info) -> set[str]:
-    """Without the registers of values, of which builds have more or fewer."""
-    every = (_short(one.preamble.name) for kind in _KINDS for one in getattr(info, kind))
-    return {name for name in every if "value" not in name and "pair" not in name and "lane" not in name}
+    """Without actions, and without the registers of values, of which builds have more or fewer."""
+    names = {_short(one.preamble.name) for kind in _KINDS for one in getattr(info, kind)}
+    return {name for name in names if "value" not in name and "pair" not in name and "lane" not in name}

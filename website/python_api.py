@@ -19,7 +19,7 @@ PACKAGES = {
 }
 FOREIGN = {"bf16_wrapper", "fp16_wrapper", "noop_hook"}  # PyTorch's own
 
-_PARAMETER = re.compile(r"^(?:[a-z_]+(?:, )?)+: |^Raises |^Returns ")
+_PARAMETER = re.compile(r"([a-z_]+(?:, [a-z_]+)*):(?= |$)")
 
 
 def page() -> str:
@@ -53,13 +53,15 @@ class Docstrings(griffe.Extension):
 
 def as_markdown(text: str) -> str:
     lines: list[str] = []
+    listing = False
     for line in text.splitlines():
-        if _PARAMETER.match(line):
-            name, _, rest = line.partition(": ") if not line.startswith(("Raises", "Returns")) else ("", "", line)
-            if not lines or not lines[-1].startswith(("- ", "    ")):
-                lines.append("")
-            marked = ", ".join(f"`{one}`" for one in name.split(", "))
-            lines.append(f"- {marked}: {rest}" if name else f"\n{rest}")
+        parameter = _PARAMETER.match(line)
+        if listing != bool(parameter) and not line.startswith(" "):
+            listing = not listing
+            lines.append("")
+        if parameter:
+            names = ", ".join(f"`{name}`" for name in parameter[1].split(", "))
+            lines.append(f"- {names}:{line[parameter.end() :]}")
         else:
-            lines.append(line)
-    return "\n".join(lines)
+            lines += ["", line] if line.startswith(("Raises ", "Returns ")) else [line]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines))

@@ -17,6 +17,7 @@ from markdown_it import MarkdownIt
 from p4reduce.commands.cli import COMMANDS
 from website import c_headers, decisions, grpc_service, p4_tables
 from website.metrics import metrics
+from website.python_api import as_markdown
 from website.repository import Links
 
 from .blocks import ROOT
@@ -116,6 +117,7 @@ def test_every_message_and_comment_of_the_service_is_there() -> None:
     text = grpc_service.PROTO.read_text()
     for name in re.findall(r"^(?:message|enum) (\w+)", text, re.MULTILINE):
         assert f"\n### {name}\n" in page
+    assert set(re.findall(r"\(#(\w+)\)", page)) <= {one.lower().replace(".", "") for one in re.findall(r"^### (.*)", page, re.M)}
     assert "| 2 | `rank` | `uint32` | 0 to world_size - 1 |" in page
     assert "| `Session` | stream of [`ClientMessage`](#clientmessage) |" in page
 
@@ -155,4 +157,11 @@ def test_links_to_files_lead_to_their_pages() -> None:
     assert links.rewritten(text, "docs/running.md", "running.md") == (
         "[a](index.md#x) [b](wire.md) [c](sources/hostlib/csrc/cpu.h.md) [d](https://p4.org)\n"
         "```\n[e](../README.md)\n```\n"
+    )
+
+
+def test_docstrings_become_lists() -> None:
+    text = "Adds.\n\nnames, other: what\n    goes on\nop: the sum\nAnd so on.\nRaises ValueError."
+    assert as_markdown(text) == (
+        "Adds.\n\n- `names`, `other`: what\n    goes on\n- `op`: the sum\n\nAnd so on.\n\nRaises ValueError."
     )
