@@ -8,7 +8,7 @@ import textwrap
 
 from website.repository import ROOT
 
-_DECISION = re.compile(r"^- \*\*(.+?)\*\* (.*?)(?=^- \*\*|^#|\Z)", re.MULTILINE | re.DOTALL)
+_DECISION = re.compile(r"^- \*\*(.+?)\*\*(.*?)(?=^- |\Z)", re.MULTILINE | re.DOTALL)
 
 
 def page() -> str:
@@ -17,9 +17,15 @@ def page() -> str:
     found = _DECISION.findall(section)
     if not found:
         raise ValueError("docs/architecture.md has no section Decisions with items that begin with **What.**")
-    parts = [
-        f"## {number}. {what.rstrip('.').replace(chr(10), ' ')}\n\n{textwrap.dedent(' ' * 2 + why).strip()}\n"
-        for number, (what, why) in enumerate(found, 1)
-    ]
+    parts = [f"## {_head(what)}\n\n{_why(what, why)}\n" for what, why in found]
     head = "# Decisions\n\nWhat was decided, and why, as [architecture.md](architecture.md#decisions) has it.\n"
     return "\n".join([head, *parts])
+
+
+def _head(what: str) -> str:
+    return " ".join(what.rstrip(".").split())
+
+
+def _why(what: str, why: str) -> str:
+    """The rest of the item; all of it where the first sentence goes on behind what is bold."""
+    return textwrap.dedent("  " + (why if what.endswith(".") else what + why).lstrip()).strip()

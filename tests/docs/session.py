@@ -63,8 +63,9 @@ ports = [1]
 RECORDED = """
 import numpy as np, pathlib
 pathlib.Path("gradients").mkdir()
-for rank in range(2):
-    np.savez(f"gradients/gradients-0-rank{rank}.npz", weight=np.eye(64, 64 * (rank + 1), dtype=np.float32)[:, :64])
+for step, rank in np.ndindex(4, 2):
+    weight = np.eye(64, k=step + rank, dtype=np.float32)
+    np.savez(f"gradients/gradients-{step}-rank{rank}.npz", weight=weight)
 """
 
 WAIT = "for job in $(jobs -p); do wait $job; done\n"

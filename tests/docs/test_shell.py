@@ -23,8 +23,6 @@ def test_it_runs(block: Block, how: Shell, tmp_path: Path) -> None:
     furnish(tmp_path)
     if ".pem" in block.text:
         certify(tmp_path, how.name)
-    if "veth1" in block.text:
-        how = Shell("ip link add veth1 type veth\nip link add veth2 type veth", needs=how.needs)
     text = "\n".join(line for line in commands(block) if not how.left_out or how.left_out not in line)
     if _AND_THE_OTHER.search(block.text):
         text = _AND_THE_OTHER.sub(r"RANK=0 \1 &\nRANK=1 \1", block.text)

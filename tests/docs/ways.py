@@ -69,6 +69,7 @@ p4reduce switch --target native --grpc 127.0.0.1:9559 --port 1=udp:127.0.0.1:0
 p4reduce switch --target native --grpc 127.0.0.1:9562 --port 1=udp:127.0.0.1:0 --port 2=udp:127.0.0.1:0 --port 3=udp:127.0.0.1:0
 p4reduce controller --config spine.toml
 """  # noqa: E501
+VETHS = "ip link add veth1 type veth peer name far1\nip link add veth2 type veth peer name far2"
 MEASURED = Not("hours of measuring, with links; tests/bench measures with less")
 BUILD = Not("builds and tests the project itself")
 PACKETS = Python(before="prepared.capture('file.pcap'); prepared.capture('job.pcap')")
@@ -90,7 +91,7 @@ RULES: list[tuple[str, str, Way]] = [
     ("CONTRIBUTING.md", "", BUILD),
     ("docs/running.md", "tls-ca controllers.pem", Shell(addresses=["10.0.0.5"], name="switch.example")),
     ("docs/running.md", "--target sim", Shell()),
-    ("docs/running.md", "veth1", Shell(needs="simple_switch_grpc")),
+    ("docs/running.md", "veth1", Shell(before=VETHS, needs="simple_switch_grpc")),
     ("docs/running.md", "compile.py", Not("compiles into p4src/compiled; tests/p4src/test_builds.py compiles elsewhere")),
     ("docs/running.md", "--mtu 9000", Shell(before=SWITCH)),
     ("docs/running.md", "--uplink 127", Shell(addresses=["10.0.0.5", "10.0.0.6", "10.0.0.7", "10.0.1.5", "10.0.2.5"])),
