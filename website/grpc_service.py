@@ -84,10 +84,7 @@ class _Page:
                 for index, one in enumerate(message.nested_type)
                 if one.name not in maps
             ),
-            *(
-                self._enumeration(one, inner, *path, _NESTED_ENUM, index)
-                for index, one in enumerate(message.enum_type)
-            ),
+            *(self._enumeration(one, inner, *path, _NESTED_ENUM, index) for index, one in enumerate(message.enum_type)),
         ]
         return "\n".join([f"### {outer}{message.name}\n\n{self._said(*path)}\n{table}", *within])
 
@@ -96,7 +93,9 @@ class _Page:
             f"| {value.number} | `{value.name}` | {self._said(*path, _VALUE, index)} |"
             for index, value in enumerate(enumeration.value)
         ]
-        return f"### {outer}{enumeration.name}\n\n{self._said(*path)}\n\n| | | |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+        return (
+            f"### {outer}{enumeration.name}\n\n{self._said(*path)}\n\n| | | |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+        )
 
 
 def page() -> str:

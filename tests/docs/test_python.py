@@ -35,8 +35,11 @@ def test_they_run(stack: Stack, tmp_path: Path) -> None:
     ]
     environment = {
         **os.environ,
-        **{"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"},
-        **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"},
+        **dict.fromkeys(("RANK", "LOCAL_RANK"), "0"),
+        **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "1"),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "GLOO_SOCKET_IFNAME": "lo",
         "P4REDUCE_CONTROLLER": stack.controller,
     }
     done = subprocess.run(

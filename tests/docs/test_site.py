@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,12 +33,12 @@ def build(folder: Path, configuration: Path = ROOT / "mkdocs.yml") -> subprocess
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     done = build(folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "WARNING" not in done.stdout + done.stderr
-    yield folder
+    return folder
 
 
 def counted(html: str) -> Counter[str]:
@@ -117,7 +116,9 @@ def test_every_message_and_comment_of_the_service_is_there() -> None:
     text = grpc_service.PROTO.read_text()
     for name in re.findall(r"^(?:message|enum) (\w+)", text, re.MULTILINE):
         assert f"\n### {name}\n" in page
-    assert set(re.findall(r"\(#(\w+)\)", page)) <= {one.lower().replace(".", "") for one in re.findall(r"^### (.*)", page, re.M)}
+    assert set(re.findall(r"\(#(\w+)\)", page)) <= {
+        one.lower().replace(".", "") for one in re.findall(r"^### (.*)", page, re.M)
+    }
     assert "| 2 | `rank` | `uint32` | 0 to world_size - 1 |" in page
     assert "| `Session` | stream of [`ClientMessage`](#clientmessage) |" in page
 
@@ -138,7 +139,9 @@ def test_series_of_the_registry_are_there() -> None:
 
 def test_every_decision_has_a_heading() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
-    assert decisions.page().count("\n## ") == len(re.findall(r"^- \*\*", text.partition("## Decisions")[2], re.MULTILINE))
+    assert decisions.page().count("\n## ") == len(
+        re.findall(r"^- \*\*", text.partition("## Decisions")[2], re.MULTILINE)
+    )
 
 
 def test_every_command_has_a_heading() -> None:
@@ -152,7 +155,9 @@ def test_every_command_has_a_heading() -> None:
 
 def test_links_to_files_lead_to_their_pages() -> None:
     links = Links({"README.md": "index.md"})
-    text = "[a](../README.md#x) [b](wire.md) [c](../hostlib/csrc/cpu.h) [d](https://p4.org)\n```\n[e](../README.md)\n```\n"
+    text = (
+        "[a](../README.md#x) [b](wire.md) [c](../hostlib/csrc/cpu.h) [d](https://p4.org)\n```\n[e](../README.md)\n```\n"
+    )
     assert links.sources(text, "docs/running.md") == {"hostlib/csrc/cpu.h"}
     assert links.rewritten(text, "docs/running.md", "running.md") == (
         "[a](index.md#x) [b](wire.md) [c](sources/hostlib/csrc/cpu.h.md) [d](https://p4.org)\n"

@@ -92,7 +92,11 @@ RULES: list[tuple[str, str, Way]] = [
     ("docs/running.md", "tls-ca controllers.pem", Shell(addresses=["10.0.0.5"], name="switch.example")),
     ("docs/running.md", "--target sim", Shell()),
     ("docs/running.md", "veth1", Shell(before=VETHS, needs="simple_switch_grpc")),
-    ("docs/running.md", "compile.py", Not("compiles into p4src/compiled; tests/p4src/test_builds.py compiles elsewhere")),
+    (
+        "docs/running.md",
+        "compile.py",
+        Not("compiles into p4src/compiled; tests/p4src/test_builds.py compiles elsewhere"),
+    ),
     ("docs/running.md", "--mtu 9000", Shell(before=SWITCH)),
     ("docs/running.md", "--uplink 127", Shell(addresses=["10.0.0.5", "10.0.0.6", "10.0.0.7", "10.0.1.5", "10.0.2.5"])),
     ("docs/running.md", "10.0.0.6:31314", Shell(addresses=["10.0.0.5", "10.0.0.6"])),
@@ -119,7 +123,11 @@ RULES: list[tuple[str, str, Way]] = [
     ("docs/c-api.md", "p4reduce_allreduce(", Elsewhere("tests/docs/test_other_languages.py")),
     ("docs/c-api.md", "pytest", BUILD),
     ("docs/native.md", "pytest", BUILD),
-    ("docs/native.md", "ens5", Shell(before="ip link add ens5 type veth peer name ens6", addresses=["192.168.1.5"], apart=True)),  # noqa: E501
+    (
+        "docs/native.md",
+        "ens5",
+        Shell(before="ip link add ens5 type veth peer name ens6", addresses=["192.168.1.5"], apart=True),
+    ),
     ("docs/pytorch.md", 'init_process_group("gloo")', Elsewhere("tests/e2e/test_pytorch_docs.py")),
     ("docs/pytorch.md", "--target native", Elsewhere("tests/e2e/test_pytorch_docs.py")),
     ("docs/pytorch.md", "p4reduce analyze", Shell(before="python recorded.py")),
