@@ -31,23 +31,27 @@ def run(name: str, before: str, text: str) -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model = torch.nn.Linear(64, 64)
     ddp = torch.nn.parallel.DistributedDataParallel(model)
-    with p4reduce.Communicator(job="prepared") as communicator:
-        given = {
-            "p4reduce": p4reduce, "np": np, "torch": torch, "dist": dist, "prepared": sys.modules[__name__],
-            "communicator": communicator, "model": model, "ddp": ddp, "gradient": np.ones(1000, np.float32),
-            "step": 1, "BlockTopKState": BlockTopKState,
-        }  # fmt: skip
-        exec(compile(before, f"before {name}", "exec"), given)
-        exec(compile(text, name, "exec"), given)
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    try:
+        with p4reduce.Communicator(job="prepared") as communicator:
+            given = {
+                "p4reduce": p4reduce, "np": np, "torch": torch, "dist": dist, "prepared": sys.modules[__name__],
+                "communicator": communicator, "model": model, "ddp": ddp, "gradient": np.ones(1000, np.float32),
+                "step": 1, "BlockTopKState": BlockTopKState, "Communicator": p4reduce.Communicator,
+            }  # fmt: skip
+            exec(compile(before, f"before {name}", "exec"), given)
+            exec(compile(text, name, "exec"), given)
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 if __name__ == "__main__":
+    failed = []
     for name, before, text in json.load(sys.stdin):
         try:
             run(name, before, text)
+            print("done", name, flush=True)
         except Exception:
             traceback.print_exc()
-            sys.exit(f"{name} has failed")
-        print("done", name, flush=True)
+            failed.append(name)
+    sys.exit(f"{', '.join(failed)} failed" if failed else 0)
