@@ -142,6 +142,15 @@ RULES: list[tuple[str, str, Way]] = [
     ("docs/speed-up.md", "", Python()),
     ("docs/troubleshooting.md", "rdpcap", PACKETS),
     ("docs/benchmarks.md", "", MEASURED),
+    ("docs/first-training.md", "apt install", Not("installs packages")),
+    ("docs/first-training.md", "", Elsewhere("tests/deploy/test_first_training.py")),
+    ("docs/deploying.md", "docker", Not("needs Docker and Kubernetes; tests/deploy reads their files")),
+    ("docs/deploying.md", "sbatch", Elsewhere("tests/deploy/test_slurm.py")),
+    ("docs/deploying.md", "install -D", Not("needs systemd, and this machine; tests/deploy/test_systemd.py")),
+    ("docs/deploying.md", "switches drain", Not("needs systemd; tests/e2e/test_upgrade.py does the same")),
+    ("docs/deploying.md", "systemctl stop", Not("needs systemd; tests/e2e/test_back_up.py does the same")),
+    ("docs/security.md", "openssl req", Shell(needs="openssl")),
+    ("docs/security.md", "fuzz", BUILD),
 ]
 
 
