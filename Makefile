@@ -15,7 +15,7 @@ C_SOURCES   := CMakeLists.txt $(wildcard hostlib/csrc/CMakeLists.txt hostlib/csr
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup gradients demo bench fuzz fuzz-controller figures pictures test test-all again lint p4 p4-tofino proto clean
+.PHONY: help setup gradients demo bench fuzz fuzz-controller figures pictures docs test test-all again lint p4 p4-tofino proto clean
 
 help:  ## list what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -63,6 +63,9 @@ figures: setup  ## measure the README's figures again (root), then draw its pict
 
 pictures: setup  ## draw the README's pictures again, from docs/figures/
 	$(BIN)/python -m p4reduce_bench.pictures
+
+docs: setup  ## build the documentation as a site, build/site/index.html; nothing is fetched for it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # The packet parsers of both ends. Inputs that reached something new are kept in build/corpus, for the next time.
 FUZZ_SECONDS ?= 300

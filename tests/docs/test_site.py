@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The site is built without a network and without a warning, and shows what the sources say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+from markdown_it import MarkdownIt
+
+from p4reduce.commands.cli import COMMANDS
+from website import c_headers, decisions, grpc_service, p4_tables
+from website.metrics import metrics
+from website.python_api import as_markdown
+from website.repository import Links
+
+from .blocks import ROOT
+
+pytest.importorskip("mkdocs", reason="needs mkdocs, of the extra docs")
+
+ELEMENTS = ("li", "pre", "table", "td", "h2", "h3")
+
+
+def build(folder: Path, configuration: Path = ROOT / "mkdocs.yml") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(configuration)]
+    command += ["--site-dir", str(folder)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = build(folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stdout + done.stderr
+    return folder
+
+
+def counted(html: str) -> Counter[str]:
+    return Counter(found for found in re.findall(r"<(\w+)", html) if found in ELEMENTS)
+
+
+def article(site: Path, page: str) -> str:
+    html = (site / page).with_suffix(".html").read_text()
+    found = re.search(r"<article.*?>(.*?)</article>", html, re.DOTALL)
+    assert found, page
+    return found[1]
+
+
+@pytest.mark.slow
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        tags = re.findall(r"<(?:script|link|img|iframe)\b[^>]*>", page.read_text())
+        assert [tag for tag in tags if re.search(r"(?:src|href)=\"?(?:https?:)?//", tag)] == [], page
+
+
+@pytest.mark.slow
+def test_pages_have_the_structure_that_readers_of_the_files_see(site: Path) -> None:
+    """As CommonMark, which GitHub shows, has it: lists, tables, blocks and headings."""
+    different = {}
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        expected = counted(MarkdownIt("commonmark").enable("table").render(path.read_text()))
+        found = counted(article(site, str(path.relative_to(ROOT / "docs"))))
+        if expected != found:
+            different[path.name] = {tag: (expected[tag], found[tag]) for tag in ELEMENTS if expected[tag] != found[tag]}
+    assert different == {}
+
+
+@pytest.mark.slow
+def test_the_search_knows_pages(site: Path) -> None:
+    assert "densification" in (site / "search" / "search_index.json").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("unlisted", "extra.md"),  # a page that the nav does not list
+        ("[nowhere](missing.md)", "missing.md"),
+        ("[no heading](running.md#missing)", "#missing"),
+    ],
+)
+def test_what_is_wrong_ends_the_build(tmp_path: Path, change: str, named: str) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "index.md").write_text("# Index\n")
+    (docs / "running.md").write_text(f"# Running\n\n{change}\n")
+    if change == "unlisted":
+        (docs / "extra.md").write_text("# Extra\n")
+    settings = yaml.load((ROOT / "mkdocs.yml").read_text(), Loader=yaml.BaseLoader)
+    kept = {name: settings[name] for name in ("site_name", "validation")}
+    kept |= {"nav": ["index.md", "running.md"], "theme": {"name": "material", "font": False}}
+    (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(kept))
+    done = build(tmp_path / "site", tmp_path / "mkdocs.yml")
+    assert done.returncode != 0
+    assert named in done.stderr
+
+
+def test_every_function_of_c_has_a_heading() -> None:
+    assert c_headers.headers() == sorted(c_headers.HEADERS)
+    page = c_headers.page()
+    for header in c_headers.HEADERS:
+        text = (ROOT / c_headers.INCLUDE / header).read_text()
+        declared = re.findall(r"^P4REDUCE_API .*?(\w+)\(", text, re.MULTILINE | re.DOTALL)
+        for name in declared:
+            assert re.search(rf"^### .*\b{name}\b", page, re.MULTILINE), name
+
+
+def test_every_message_and_comment_of_the_service_is_there() -> None:
+    page = grpc_service.page()
+    text = grpc_service.PROTO.read_text()
+    for name in re.findall(r"^(?:message|enum) (\w+)", text, re.MULTILINE):
+        assert f"\n### {name}\n" in page
+    assert set(re.findall(r"\(#(\w+)\)", page)) <= {
+        one.lower().replace(".", "") for one in re.findall(r"^### (.*)", page, re.M)
+    }
+    assert "| 2 | `rank` | `uint32` | 0 to world_size - 1 |" in page
+    assert "| `Session` | stream of [`ClientMessage`](#clientmessage) |" in page
+
+
+def test_every_table_of_the_program_is_there() -> None:
+    page = p4_tables.page()
+    for table in p4_tables.read("p4info.txtpb").tables:
+        assert f"### {table.preamble.name.removeprefix('SwitchIngress.')}\n" in page
+    assert "| `ingress_port` | exact | 9 |" in page
+
+
+def test_series_of_the_registry_are_there() -> None:
+    found = {metric.name: labels for metric, labels in metrics()}
+    assert found["p4reduce_packets"] == ("switch", "outcome")
+    assert found["p4reduce_rpcs"] == ("method", "code")
+    assert found["p4reduce_install_seconds"] == ()
+
+
+def test_every_decision_has_a_heading() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    assert decisions.page().count("\n## ") == len(
+        re.findall(r"^- \*\*", text.partition("## Decisions")[2], re.MULTILINE)
+    )
+
+
+def test_every_command_has_a_heading() -> None:
+    from website import commands
+
+    page = commands.page()
+    assert [name for name in COMMANDS if f"\n## p4reduce {name}\n" not in page] == []
+    assert "`--drop-rate" in page
+    assert "\n### p4reduce topo run\n" in page
+
+
+def test_links_to_files_lead_to_their_pages() -> None:
+    links = Links({"README.md": "index.md"})
+    text = "[a](../README.md#x) [b](wire.md) [c](../hostlib/csrc/packet.c) [d](https://p4.org)\n```\n[e](../README.md)\n```\n"
+    assert links.sources(text, "docs/running.md") == {"hostlib/csrc/packet.c"}
+    assert links.rewritten(text, "docs/running.md", "running.md") == (
+        "[a](index.md#x) [b](wire.md) [c](sources/hostlib/csrc/packet.c.md) [d](https://p4.org)\n"
+        "```\n[e](../README.md)\n```\n"
+    )
+
+
+def test_docstrings_become_lists() -> None:
+    text = "Adds.\n\nnames, other: what\n    goes on\nop: the sum\nAnd so on.\nRaises ValueError."
+    assert as_markdown(text) == (
+        "Adds.\n\n- `names`, `other`: what\n    goes on\n- `op`: the sum\n\nAnd so on.\n\nRaises ValueError."
+    )

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of the tutorial, each from its first block to its last, and what is printed there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from .blocks import PAGES, Block, blocks
+from .session import WAIT, run
+from .ways import Tutorial, way
+
+pytestmark = [pytest.mark.slow, pytest.mark.root]
+
+STEPS = [page for page in PAGES if any(isinstance(way(block), Tutorial) for block in blocks(page))]
+NEEDS = {"docs/tutorial/2-bmv2.md": "simple_switch_grpc mnexec", "docs/tutorial/3-hosts.md": "openssl"}
+END = "---- end of block"
+
+
+def is_printed(line: str, output: str) -> bool:
+    """`...` stands for anything."""
+    pattern = ".*".join(map(re.escape, line.split("...")))
+    return any(re.fullmatch(pattern, one.strip()) for one in output.splitlines())
+
+
+@pytest.mark.parametrize("page", STEPS)
+def test_a_step(page: str, tmp_path: Path) -> None:
+    script: list[Block] = []
+    expected: dict[int, Block] = {}  # by the number of the block that prints it
+    for block in blocks(page):
+        if block.language == "python":
+            name = re.match(r"# (\S+\.py)\n", block.text)
+            assert name, f"{block} does not begin with its file's name"
+            (tmp_path / name[1]).write_text(block.text)
+        elif block.language == "sh":
+            script.append(block)
+        else:
+            expected[len(script) - 1] = block
+    text = "\n".join(f"{block.text}\n{WAIT}\necho '{END}'" for block in script)
+    printed = run(tmp_path, text, needs=NEEDS.get(page, "")).split(END)
+    for number, block in expected.items():
+        for line in block.text.strip().splitlines():
+            assert is_printed(line, printed[number]), f"{block}: {line!r} is not in {printed[number]!r}"
+    if page.endswith("3-hosts.md"):
+        weights = re.findall(r"rank \d: (weights \S+)", "".join(printed))
+        assert len(weights) == 2
+        assert len(set(weights)) == 1
+
+
+def test_the_steps_are_there() -> None:
+    assert len(STEPS) == 3

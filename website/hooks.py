@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MkDocs calls these: pages that are made of the sources are added, and links to files outside docs/ lead to pages.
+
+Nothing of it is written anywhere but into the site.
+"""
+
+from __future__ import annotations
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from website import c_headers, commands, decisions, grpc_service, metrics, p4_tables, python_api
+from website.repository import ROOT, Links, source_page
+
+DOCUMENTS = {  # pages that stand elsewhere in the repository
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "project/contributing.md",
+    "CHANGELOG.md": "project/changelog.md",
+    "SECURITY.md": "project/security.md",
+}
+GENERATED = {
+    "decisions.md": decisions.page,
+    "reference/python.md": python_api.page,
+    "reference/c.md": c_headers.page,
+    "reference/commands.md": commands.page,
+    "reference/grpc.md": grpc_service.page,
+    "reference/p4-tables.md": p4_tables.page,
+    "reference/metrics.md": metrics.page,
+}
+LINKS = Links(DOCUMENTS)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages that are not in docs/, and those of the sources that any page links to."""
+    made = {name: (ROOT / path).read_text() for path, name in DOCUMENTS.items()}
+    texts = {file.src_uri: file.content_string for file in files.documentation_pages()}
+    for name, make in GENERATED.items():
+        made[name] = texts[name] = make()
+    linked = {source for name, text in texts.items() for source in LINKS.sources(text, f"docs/{name}")}
+    for path, name in DOCUMENTS.items():
+        linked |= LINKS.sources(made[name], path)
+        made[name] = LINKS.rewritten(made[name], path, name)
+    for source in sorted(linked):
+        made |= source_page(source)
+    for name, text in made.items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links out of docs/ become links to the pages of what is there."""
+    del config, files
+    if page.file.src_uri in DOCUMENTS.values():
+        return markdown
+    return LINKS.rewritten(markdown, f"docs/{page.file.src_uri}", page.file.src_uri)

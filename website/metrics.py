@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of metrics: every series that the controller has, from the collectors that it is scraped with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.metrics import MetricWrapperBase
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.metrics import Metrics
+from p4reduce_controller.telemetry import Telemetry
+from p4reduce_controller.watch import View
+
+
+def page() -> str:
+    parts = [
+        "# Metrics\n",
+        "What `/metrics` has, in Prometheus's terms; [how to get it](../seeing.md#metrics).\n",
+        "| series | kind | labels | is |\n|---|---|---|---|",
+        *(_row(metric, labels) for metric, labels in sorted(metrics(), key=lambda one: one[0].name)),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def metrics() -> Iterator[tuple[Metric, tuple[str, ...]]]:
+    """All that there are, without samples, and their labels."""
+    for own in vars(Telemetry()).values():
+        if isinstance(own, MetricWrapperBase):
+            yield from ((metric, tuple(own._labelnames)) for metric in own.collect())
+    registry = CollectorRegistry(auto_describe=False)
+    nothing = View(0.0, pb.StatusReply(), {}, {}, {})
+    registry.register(Metrics(lambda: nothing))
+    yield from ((metric, tuple(getattr(metric, "_labelnames", ()))) for metric in registry.collect())
+
+
+def _row(metric: Metric, labels: tuple[str, ...]) -> str:
+    name = f"{metric.name}_total" if metric.type == "counter" else metric.name
+    return f"| `{name}` | {metric.type} | {', '.join(f'`{one}`' for one in labels)} | {metric.documentation} |"
