@@ -7,15 +7,16 @@ torchrun --standalone --nproc-per-node 2 examples/train_accelerate.py [backend]
 import sys
 
 import torch
-from accelerate import Accelerator, InitProcessGroupKwargs
+import torch.distributed as dist
+from accelerate import Accelerator
 from model import STEPS, Model, batch, loss_of, tell
 
 from p4reduce import Communicator
 from p4reduce.ddp import AllreduceState, allreduce_hook
 
 by_hook = sys.argv[1:] != ["backend"]
-group = InitProcessGroupKwargs(backend="gloo" if by_hook else "p4reduce")  # "nccl" for the hook on GPUs
-accelerator = Accelerator(cpu=True, kwargs_handlers=[group])
+dist.init_process_group("gloo" if by_hook else "p4reduce")  # before the Accelerator, which makes one otherwise
+accelerator = Accelerator(cpu=True)
 model = Model()
 model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.5))
 if by_hook:

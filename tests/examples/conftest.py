@@ -17,8 +17,8 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch")
 
-from tests.e2e.conftest import over_udp
-from tests.e2e.stack import Stack
+from tests.e2e.conftest import over_udp  # noqa: E402
+from tests.e2e.stack import Stack  # noqa: E402
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))  # as when they are run
@@ -90,12 +90,3 @@ def expected(ranks: int) -> Losses:
         (sum(each) / ranks).backward()
         optimizer.step()
     return losses
-
-
-def over_gloo(example: str, folder: Path) -> str:
-    """A copy of an example whose process group has the backend gloo: what it is to be compared with."""
-    program = (EXAMPLES / example).read_text()
-    assert '"p4reduce"' in program
-    path = folder / f"gloo_{example}"
-    path.write_text(program.replace('"p4reduce"', '"gloo"'))
-    return str(path)
