@@ -17,8 +17,8 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch")
 
-from tests.e2e.conftest import over_udp  # noqa: E402
-from tests.e2e.stack import Stack  # noqa: E402
+from tests.e2e.conftest import over_udp
+from tests.e2e.stack import Stack
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))  # as when they are run

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frameworks on two ranks, beside a model that one process trains. Where a package is missing, its tests are skipped."""
+"""Frameworks on two ranks, beside a model that one process trains; skipped where the framework's package is missing."""
 
 from __future__ import annotations
 
