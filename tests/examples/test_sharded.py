@@ -16,9 +16,7 @@ pytestmark = pytest.mark.slow
     ("example", "ranks"),
     [
         ("train_fsdp2.py", 2),
-        ("train_fsdp2_hook.py 1", 2),
         ("train_fsdp2_hook.py 2", 4),
-        ("train_hsdp.py 1", 2),
         ("train_hsdp.py 2", 4),
         ("train_fsdp.py", 2),
         ("train_fsdp.py hook", 2),
