@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import p4reduce.ddp
 from p4reduce import CollectiveTimeout
 from p4reduce.continuations import Continuations
 from p4reduce.ddp import (
@@ -229,3 +230,13 @@ def test_what_is_no_communicator_and_a_class_in_the_place_of_a_state_are_refused
         AllreduceState("127.0.0.1:7700")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="state of allreduce_hook is a type"):
         allreduce_hook(AllreduceState, bucket())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in p4reduce.ddp.__all__ if name.endswith("_hook") and name != "noop_hook"]
+)
+def test_a_place_for_hooks_of_fsdp_is_told_from_ddps(name: str, communicator: Any) -> None:
+    hook, state, gradient = getattr(p4reduce.ddp, name), AllreduceState(communicator), torch.ones(4)
+    for given in [(state, gradient, torch.ones(2)), (state, gradient), (gradient,)]:
+        with pytest.raises(TypeError, match=f"^{name} is a hook of DistributedDataParallel.*Tensor.*frameworks.md$"):
+            hook(*given)

@@ -8,7 +8,9 @@ pass, as for a rank that has no more inputs under `Join`, by the future.
 No `from __future__ import annotations` here: DDP inspects the hooks' annotations as objects.
 """
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import torch
 from torch._C._distributed_c10d import GradBucket
@@ -24,7 +26,26 @@ from p4reduce.ddp.states import AllreduceState, Int8State
 from p4reduce.futures import future_of
 from p4reduce.profiles import span
 
+Hook = TypeVar("Hook", bound=Callable[..., Any])
 
+
+def _of_ddp(hook: Hook) -> Hook:
+    """Says so where another than DDP calls it: FSDP gives a gradient and a place for its shard, FSDP2 a shard alone."""
+
+    @functools.wraps(hook)
+    def checked(*given: Any, **named: Any) -> Any:
+        if len(given) + len(named) != 2 or any(isinstance(one, torch.Tensor) for one in given):
+            raise TypeError(
+                f"{hook.__name__} is a hook of DistributedDataParallel, called with (state, bucket), and not with "
+                f"({', '.join(type(one).__name__ for one in given)}): FSDP's hooks are others, of a few lines: "
+                "see docs/frameworks.md"
+            )
+        return hook(*given, **named)
+
+    return cast(Hook, checked)
+
+
+@_of_ddp
 def allreduce_hook(state: AllreduceState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average the bucket over all ranks: blocks that hold only zeros are not sent.
 
@@ -37,6 +58,7 @@ def allreduce_hook(state: AllreduceState, bucket: GradBucket) -> torch.futures.F
     return _average("allreduce_hook", state, bucket)
 
 
+@_of_ddp
 def block_topk_hook(state: BlockTopKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average what is left of the bucket when each rank sends its largest blocks only: see `BlockTopKState`.
 
@@ -45,6 +67,7 @@ def block_topk_hook(state: BlockTopKState, bucket: GradBucket) -> torch.futures.
     return _average("block_topk_hook", state, bucket)
 
 
+@_of_ddp
 def element_topk_hook(state: ElementTopKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average what is left of the bucket when each rank sends its largest elements only: see `ElementTopKState`.
 
@@ -55,6 +78,7 @@ def element_topk_hook(state: ElementTopKState, bucket: GradBucket) -> torch.futu
     return _average("element_topk_hook", state, bucket)
 
 
+@_of_ddp
 def block_threshold_hook(state: BlockThresholdState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average what is left of the bucket when each rank sends its blocks above a norm: see `BlockThresholdState`.
 
@@ -63,6 +87,7 @@ def block_threshold_hook(state: BlockThresholdState, bucket: GradBucket) -> torc
     return _average("block_threshold_hook", state, bucket)
 
 
+@_of_ddp
 def block_randomk_hook(state: BlockRandomKState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average what is left of the bucket when all ranks send the same random blocks only: see `BlockRandomKState`.
 
@@ -71,6 +96,7 @@ def block_randomk_hook(state: BlockRandomKState, bucket: GradBucket) -> torch.fu
     return _average("block_randomk_hook", state, bucket)
 
 
+@_of_ddp
 def int8_hook(state: Int8State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average the bucket as int8, with error feedback: see `Int8State`.
 
@@ -79,6 +105,7 @@ def int8_hook(state: Int8State, bucket: GradBucket) -> torch.futures.Future[torc
     return _average("int8_hook", state, bucket)
 
 
+@_of_ddp
 def hierarchical_hook(state: HierarchicalState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average the bucket within each host, and between hosts on the switch: see `HierarchicalState`.
 

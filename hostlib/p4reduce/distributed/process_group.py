@@ -38,6 +38,7 @@ from p4reduce.distributed.by_gloo import ByGloo
 from p4reduce.distributed.options import NAME, Options
 from p4reduce.distributed.premultiplied import by_gloo, multiplied, summing
 from p4reduce.distributed.queue import Queue
+from p4reduce.distributed.restarts import agreed, naming_an_earlier_start
 from p4reduce.distributed.seats import Seats, with_own_client
 from p4reduce.distributed.support import alike, as_list, can_move, can_reduce, how, reducing, tell_of_gloo
 from p4reduce.distributed.traffic import Counting, Traffic
@@ -60,7 +61,6 @@ class SwitchGroup(ByGloo):
         super().__init__(group.group_rank, group.group_size)
         self._rank, self._size = group.group_rank, group.group_size
         self._timeout: timedelta = group.timeout
-        self._seats = Seats(PrefixStore(f"{NAME}/", group.store), self._rank, self._size, group.group_id, options)
         self._sequence = 0
         self._threads = Continuations(f"p4reduce group {group.group_id}")
         self._queue = Queue(self._threads)
@@ -68,7 +68,10 @@ class SwitchGroup(ByGloo):
         self._members = Group(self._rank, self._size)
         self._wire = options.wire
         self._store = group.store
-        self._gloo: Any = self._make_gloo("gloo/")
+        with naming_an_earlier_start():
+            self._gloo: Any = self._make_gloo("gloo/")
+        self._store = PrefixStore(f"{NAME}/{agreed(self._gloo, self._timeout)}/", group.store)
+        self._seats = Seats(self._store, self._rank, self._size, group.group_id, options)
         self._spare: Any = None
         self._gloo._set_sequence_number_for_group()
         self._set_default_backend(ProcessGroup.BackendType.GLOO)

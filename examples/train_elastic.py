@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torchrun starts the ranks again when one dies, and they go on from the last checkpoint that all of them have.
+
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+torchrun --standalone --nproc-per-node 2 --max-restarts 3 examples/train_elastic.py checkpoints
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from model import Model, batch, loss_of, tell
+from torch.nn.parallel import DistributedDataParallel
+
+from p4reduce import Communicator
+from p4reduce.ddp import BlockTopKState, block_topk_hook
+
+STEPS = 20
+folder = Path(sys.argv[1])  # that all hosts share: a rank may come back on another
+folder.mkdir(parents=True, exist_ok=True)
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+communicator = Communicator(job="elastic")
+ddp = DistributedDataParallel(Model())
+state = BlockTopKState(communicator, ddp, ratio=0.2)
+ddp.register_comm_hook(state, block_topk_hook)
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.5, momentum=0.9)
+
+
+def path(step: int) -> Path:
+    return folder / f"{step}-{rank}.pt"
+
+
+def save(step: int) -> None:
+    """What this rank knows after so many steps; never half of it. Of older ones the last is kept."""
+    saved = {"model": ddp.module.state_dict(), "optimizer": optimizer.state_dict(), "hook": state.state_dict()}
+    torch.save(saved, path(step).with_suffix(".new"))
+    os.replace(path(step).with_suffix(".new"), path(step))
+    path(step - 2).unlink(missing_ok=True)
+
+
+def load() -> int:
+    """The last step that all ranks have saved: one that died may have saved one less than the others."""
+    mine = max((int(file.stem.split("-")[0]) for file in folder.glob(f"*-{rank}.pt")), default=0)
+    last = torch.tensor(mine)
+    dist.all_reduce(last, dist.ReduceOp.MIN)
+    step = int(last)
+    if step:
+        saved = torch.load(path(step), weights_only=True)
+        ddp.module.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        state.load_state_dict(saved["hook"])  # a sparsifier's residuals are part of the training
+    return step
+
+
+for step in range(load(), STEPS):
+    loss = loss_of(ddp, batch(step, rank))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    save(step + 1)
+    tell(rank, step, loss)
+communicator.close()
+dist.destroy_process_group()

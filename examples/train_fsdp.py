@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FSDP, the first one: over the backend, or with a hook over a process group of another.
+
+torchrun --standalone --nproc-per-node 2 examples/train_fsdp.py [hook]
+"""
+
+import sys
+
+import torch
+import torch.distributed as dist
+from model import STEPS, Model, batch, loss_of, tell
+from torch.distributed.fsdp import FullyShardedDataParallel
+
+from p4reduce import Communicator
+
+by_hook = sys.argv[1:] == ["hook"]
+dist.init_process_group("gloo" if by_hook else "p4reduce")
+rank = dist.get_rank()
+model = FullyShardedDataParallel(Model(), device_id=torch.device("cpu"), use_orig_params=True)
+if by_hook:
+    communicator = Communicator(job="fsdp")
+
+    def reduce_scatter(communicator: Communicator, gradient: torch.Tensor, shard: torch.Tensor) -> None:
+        communicator.reduce_scatter(gradient.view(communicator.world_size, -1), "average", out=shard)
+
+    model.register_comm_hook(communicator, reduce_scatter)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+for step in range(STEPS):
+    loss = loss_of(model, batch(step, rank))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    tell(rank, step, loss)
+if by_hook:
+    communicator.close()
+dist.destroy_process_group()

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hugging Face's Trainer: with our hook, or over our backend.
+
+torchrun --standalone --nproc-per-node 2 examples/train_trainer.py [backend]
+"""
+
+import sys
+import tempfile
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from model import BATCH, STEPS, Model, batch, loss_of, tell
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from p4reduce import Communicator
+from p4reduce.ddp import AllreduceState, allreduce_hook
+
+
+class Classifier(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Model()
+
+    def forward(self, words: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": loss_of(self.model, words)}
+
+
+class Hook(TrainerCallback):
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self.communicator = Communicator(job="trainer")
+        trainer.model_wrapped.register_comm_hook(AllreduceState(self.communicator), allreduce_hook)
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        self.communicator.close()
+
+
+class Told(Trainer):
+    """Prints each rank's losses."""
+
+    def compute_loss(self, model: Any, inputs: Any, *given: Any, **more: Any) -> torch.Tensor:
+        loss: torch.Tensor = super().compute_loss(model, inputs, *given, **more)
+        tell(dist.get_rank(), self.state.global_step, loss)
+        return loss
+
+
+by_hook = sys.argv[1:] != ["backend"]
+dist.init_process_group("gloo" if by_hook else "p4reduce")  # before the Trainer's arguments, which make one otherwise
+rank, ranks = dist.get_rank(), dist.get_world_size()
+# Of the Trainer's sampler, rank r has every batch of which the number, modulo the ranks, is r.
+data = [{"words": words} for number in range(STEPS * ranks) for words in batch(number // ranks, number % ranks)]
+arguments = TrainingArguments(
+    output_dir=tempfile.mkdtemp(), use_cpu=True, per_device_train_batch_size=BATCH, max_steps=STEPS,
+    train_sampling_strategy="sequential", optim="sgd", learning_rate=0.5, lr_scheduler_type="constant", max_grad_norm=0,
+    report_to=[], save_strategy="no", disable_tqdm=True,
+)  # fmt: skip
+trainer = Told(model=Classifier(), args=arguments, train_dataset=data, callbacks=[Hook()] if by_hook else [])
+trainer.train()
+dist.destroy_process_group()

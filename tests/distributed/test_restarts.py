@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of ranks whose store has what ranks of an earlier start have left, as torchrun's after a restart."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch")
+
+from torch.distributed import DistBackendError, HashStore  # noqa: E402
+
+from p4reduce.distributed.options import Options  # noqa: E402
+from p4reduce.distributed.process_group import SwitchGroup  # noqa: E402
+from tests.e2e.stack import Stack  # noqa: E402
+
+
+def group(store: Any, rank: int, controller: str, timeout: float) -> Any:
+    place = SimpleNamespace(
+        store=store, group_rank=rank, group_size=2, group_id="0", global_ranks_in_group=[],
+        timeout=timedelta(seconds=timeout),
+    )  # fmt: skip
+    return SwitchGroup(place, Options(controller=controller))
+
+
+def test_the_job_of_an_earlier_start_is_not_joined(native_stack: Stack) -> None:
+    store = HashStore()
+    store.set("p4reduce/job 1", "torch 0 of an earlier start")
+    with ThreadPoolExecutor(2) as pool:
+        groups = list(pool.map(lambda rank: group(store, rank, native_stack.controller, 20), range(2)))
+        tensors = list(pool.map(lambda each: reduced(each), groups))
+        list(pool.map(lambda each: each.shutdown(), groups))
+    assert [tensor.tolist() for tensor in tensors] == [[2.0, 2.0]] * 2
+
+
+def reduced(one: Any) -> Any:
+    tensor = torch.ones(2)
+    one.allreduce(tensor).wait()
+    return tensor
+
+
+@pytest.mark.parametrize(("restarts", "shared"), [("1", "True"), ("0", "True"), ("1", "False")])
+def test_a_restart_with_the_store_of_before_is_named(
+    monkeypatch: pytest.MonkeyPatch, restarts: str, shared: str
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", shared)
+    with pytest.raises(RuntimeError) as caught:
+        group(HashStore(), 1, "127.0.0.1:9", 0.2)
+    named = "start torchrun with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in str(caught.value)
+    assert named == isinstance(caught.value, DistBackendError) == ((restarts, shared) == ("1", "True"))

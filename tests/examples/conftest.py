@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs the examples on two ranks, and sees that a switch has added up for them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs torch")
+
+from tests.e2e.conftest import over_udp
+from tests.e2e.stack import Stack
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.append(str(EXAMPLES))  # as when they are run
+LOSS = re.compile(r"rank (\d+) step (\d+) loss ([\d.]+)")
+
+Losses = dict[tuple[int, int], float]
+"""By rank and step."""
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Stack]:
+    with over_udp(target="native") as stack:
+        yield stack
+
+
+def environment(stack: Stack) -> dict[str, str]:
+    """Of the ranks. What looks for a hub or a counter of users is told that there is no network."""
+    offline = {"HF_HUB_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0", "ACCELERATE_USE_CPU": "true"}
+    ours = {"P4REDUCE_CONTROLLER": stack.controller, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    return {**os.environ, **offline, **ours}
+
+
+def status(stack: Stack) -> Any:
+    command = [sys.executable, "-m", "p4reduce", "status", "--controller", stack.controller, "--json"]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
+
+
+@contextlib.contextmanager
+def rounds_of(stack: Stack, at_least: int) -> Iterator[None]:
+    """The switch completes so many rounds meanwhile."""
+    before = _rounds(stack)
+    yield
+    assert _rounds(stack) - before >= at_least
+
+
+def _rounds(stack: Stack) -> int:
+    return sum(int(switch["outcomes"]["completed"]) for switch in status(stack)["switches"])
+
+
+def torchrun(*options: str, ranks: int = 2) -> list[str]:
+    """The command that runs an example, which with its arguments is the last of `options`."""
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *options]
+
+
+def run(stack: Stack, command: list[str], *, more: Mapping[str, str] | None = None, limit: float = 240) -> str:
+    """What it has printed, when it has ended well, within so many seconds."""
+    environment_ = {**environment(stack), **(more or {})}
+    done = subprocess.run(command, env=environment_, capture_output=True, text=True, timeout=limit, check=False)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+    return done.stdout
+
+
+def losses_of(said: str) -> Losses:
+    """Of the lines "rank 0 step 3 loss 0.123"."""
+    return {(int(rank), int(step)): float(loss) for rank, step, loss in LOSS.findall(said)}
+
+
+def expected(ranks: int) -> Losses:
+    """What one process makes of all ranks' batches."""
+    import torch
+    from model import STEPS, Model, batch, loss_of
+
+    model, losses = Model(), {}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for step in range(STEPS):
+        each = [loss_of(model, batch(step, rank)) for rank in range(ranks)]
+        losses.update({(rank, step): loss.item() for rank, loss in enumerate(each)})
+        optimizer.zero_grad()
+        (sum(each) / ranks).backward()
+        optimizer.step()
+    return losses

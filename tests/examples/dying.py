@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs an example that prints its steps, and has one rank killed in the midst of one at each of its starts.
+
+Arguments: for each start the step and the rank, as "3:1,7:0"; later starts live. The example and its arguments.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import random
+import re
+import runpy
+import signal
+import sys
+import threading
+
+MIDST_S = 0.01
+
+
+def main() -> None:
+    plan, start = sys.argv[1].split(","), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    sys.argv = sys.argv[2:]
+    if start < len(plan):
+        step, _, rank = plan[start].partition(":")
+        if rank == os.environ["RANK"]:
+            die_after(int(step))
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def die_after(step: int) -> None:
+    """As soon as a step that is not earlier has been printed, and a little later."""
+    plain_print, doom = print, threading.Event()
+
+    def and_die(*words: object, **how: object) -> None:
+        plain_print(*words, **how)  # type: ignore[call-overload]
+        found = re.match(r"rank \d+ step (\d+)", str(words[0]))
+        if found and int(found[1]) >= step and not doom.is_set():
+            doom.set()
+            threading.Timer(random.uniform(0, MIDST_S), os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+    builtins.print = and_die
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FSDP, FSDP2 and HSDP on two ranks, or on four that are two hosts', beside a model that one process trains."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.stack import Stack
+
+from .conftest import EXAMPLES, expected, losses_of, rounds_of, run, torchrun
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("example", "ranks"),
+    [
+        ("train_fsdp2.py", 2),
+        ("train_fsdp2_hook.py 2", 4),
+        ("train_hsdp.py 2", 4),
+        ("train_fsdp.py", 2),
+        ("train_fsdp.py hook", 2),
+    ],
+)
+def test_losses_are_those_of_one_process(stack: Stack, example: str, ranks: int) -> None:
+    program, *arguments = example.split()
+    with rounds_of(stack, 10):
+        said = run(stack, torchrun(str(EXAMPLES / program), *arguments, ranks=ranks))
+    assert losses_of(said) == pytest.approx(expected(ranks), rel=1e-5)
