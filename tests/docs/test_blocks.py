@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any
 
 import pytest
+import yaml
 
 from website import commands as declared
 
@@ -24,11 +25,11 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-CODE = every("python", "sh", "c", "toml", "json", "console")
+CODE = every("python", "sh", "c", "toml", "json", "yaml", "console")
 
 
 def test_every_block_is_run_or_listed() -> None:
-    unknown = [str(block) for block in CODE if block.language not in ("toml", "json") and way(block) is None]
+    unknown = [str(block) for block in CODE if block.language not in ("toml", "json", "yaml") and way(block) is None]
     assert not unknown, f"tests/docs/ways.py says of no rule for {', '.join(unknown)}"
 
 
@@ -45,7 +46,7 @@ def test_tests_that_run_blocks_are_there() -> None:
 def test_languages_are_known() -> None:
     """A block without one is no code, as of a program's output."""
     named = {block.language for page in PAGES for block in blocks(page)}
-    assert named - {"", "text", "python", "sh", "c", "toml", "json", "console"} == set()
+    assert named - {"", "text", "python", "sh", "c", "toml", "json", "yaml", "console"} == set()
 
 
 @pytest.mark.parametrize("block", CODE, ids=str)
@@ -59,6 +60,8 @@ def test_it_can_be_read(block: Block) -> None:
         tomllib.loads(block.text)
     elif block.language == "json":
         json.loads(block.text)
+    elif block.language == "yaml":
+        yaml.safe_load(block.text)
 
 
 @cache
