@@ -62,6 +62,8 @@ def test_it_can_be_read(block: Block) -> None:
         json.loads(block.text)
     elif block.language == "yaml":
         yaml.safe_load(block.text)
+    elif block.language == "console":
+        assert block.text.startswith("$ "), "a terminal's block shows a command and what it says; commands alone are sh"
 
 
 @cache
