@@ -36,7 +36,12 @@ def stack() -> Iterator[Stack]:
 
 def environment(stack: Stack) -> dict[str, str]:
     """Of the ranks. What looks for a hub or a counter of users is told that there is no network."""
-    offline = {"HF_HUB_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0", "ACCELERATE_USE_CPU": "true"}
+    offline = {
+        "HF_HUB_OFFLINE": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_DEDUP_LOGS": "0",
+        "ACCELERATE_USE_CPU": "true",
+    }
     ours = {"P4REDUCE_CONTROLLER": stack.controller, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     return {**os.environ, **offline, **ours}
 

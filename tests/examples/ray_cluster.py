@@ -10,6 +10,7 @@ import os
 import runpy
 import sys
 
+import ray
 from ray.cluster_utils import Cluster
 
 
@@ -23,6 +24,7 @@ def main() -> None:
         sys.path.insert(0, os.path.dirname(sys.argv[0]))
         runpy.run_path(sys.argv[0], run_name="__main__")
     finally:
+        ray.shutdown()
         cluster.shutdown()
 
 
