@@ -23,6 +23,7 @@ from prometheus_client import generate_latest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.protocol.constants import NO_KEY, Op
 from p4reduce_controller.aggregator import Placement, SwitchError
+from p4reduce_controller.changes import Beginning
 from p4reduce_controller.cpu_channel import CpuChannel
 from p4reduce_controller.frames import Aggregation, Endpoint, build
 from p4reduce_controller.jobs import Jobs
@@ -121,7 +122,7 @@ class Fuzzer:
             self.channels.append(
                 CpuChannel("fuzz", switch.address, switch.layout, lambda: self.link, ear.heard, ear.awaits)  # type: ignore[arg-type,return-value]
             )
-        self.service.open(load(None, {}), self._new_switch, [])
+        self.service.open(load(None, {}), self._new_switch, Beginning((), ()))
         await self.service.start()
         try:
             for _ in range(EPISODE):

@@ -255,7 +255,7 @@ def test_every_rank_of_a_host_has_to_be_heard() -> None:
     sessions = [desk.join(rank, 3, host="h0", stream=pb.SHARED, timeout_s=5.0) for rank in range(3)]
     for session in sessions[:2]:
         desk.hear_on(session, 0)
-    desk.tick()
+    desk.tick(1.0)
     assert list(desk.told[sessions[0]][-1].waiting.ranks) == [2]
     desk.tick(6.0)
     assert "rank 2 joined, but no HELLO from there reached the switch" in desk.last(sessions[0]).message
