@@ -7,6 +7,7 @@ import asyncio
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import finsy as fy
 import grpc
@@ -28,10 +29,10 @@ DEADLINE = 15.0
 
 
 @contextmanager
-def served(ports: dict[int, str]) -> Iterator[str]:
+def served(ports: dict[int, str], address: str = "127.0.0.1:0") -> Iterator[str]:
     with (
         Switch(FakeDataPlane, [], CPU_PORT) as switch,
-        Server(switch, address="127.0.0.1:0", ports=ports) as server,
+        Server(switch, address=address, ports=ports) as server,
     ):
         yield server.address
 
@@ -57,8 +58,9 @@ def watched(address: str, steps: list[tuple[tuple[str, ...], dict[int, str]]]) -
     asyncio.run(work())
 
 
-def test_interfaces_come_and_go() -> None:
-    with own_cables(2), served({1: "eth:switch1", 7: "eth:switch2"}) as address:
+def test_interfaces_come_and_go(tmp_path: Path) -> None:
+    everywhere = f"unix:{tmp_path / 'gnmi'}"  # gRPC's threads may be of another namespace
+    with own_cables(2), served({1: "eth:switch1", 7: "eth:switch2"}, everywhere) as address:
         watched(
             address,
             [
