@@ -93,7 +93,7 @@ def jwt_tokens(table: Mapping[str, Any], folder: Path) -> JwtTokens:
     if bool(values["jwks"]) == bool(values["key"]):
         raise JwtError("either jwks, a file with a JSON Web Key Set, or key, one with a public key in PEM, is accepted")
     algorithms = table.get("algorithms", ["RS256", "ES256", "EdDSA"])
-    if not isinstance(algorithms, list) or not algorithms or not set(algorithms) <= set(ALGORITHMS):
+    if not isinstance(algorithms, list) or not algorithms or not all(one in ALGORITHMS for one in algorithms):
         raise JwtError(f"algorithms = {algorithms!r}: accepted are some of {', '.join(ALGORITHMS)}")
     claims = {key: table[key] for key in ("user_claim", "role_claim", "tenant_claim") if key in table}
     if not all(map(_is_name, claims.values())):
@@ -109,13 +109,16 @@ def jwt_tokens(table: Mapping[str, Any], folder: Path) -> JwtTokens:
             jwt.get_algorithm_by_name(algorithms[0]).prepare_key(text)
     except OSError as error:
         raise JwtError(f"{file}: {error.strerror}") from None
-    except (jwt.PyJWTError, ValueError, KeyError, TypeError) as error:
+    except (jwt.PyJWTError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise JwtError(f"{file}: {error}") from None
     return JwtTokens(values["issuer"], values["audience"], keys, tuple(algorithms), leeway_s=float(leeway), **claims)
 
 
 def _of_jwks(text: str) -> dict[str, Any]:
-    keys = jwt.PyJWKSet.from_dict(json.loads(text)).keys
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("a JSON Web Key Set, an object with keys, is accepted")
+    keys = jwt.PyJWKSet.from_dict(found).keys
     if private := [key.key_id for key in keys if key.key_type == "oct"]:
         raise ValueError(f"the key {private[0]!r} is a secret that is shared; public keys are accepted")
     return {key.key_id or "": key.key for key in keys}

@@ -133,6 +133,8 @@ class Operations:
                 log.warning("SIGHUP: %s", line)
         except (SettingsError, SwitchError, Interrupted) as error:
             log.error("SIGHUP: the settings stay as they are: %s", error)
+        except Exception:  # whatever a file says, the controller goes on
+            log.exception("SIGHUP: the settings stay as they are")
 
     async def reload(self, settings: Settings) -> list[str]:
         """The settings were read again. Raises SettingsError."""
@@ -175,6 +177,9 @@ class Operations:
                 said = await work()
             except (SettingsError, SwitchError, Interrupted) as error:
                 return error
+            except Exception as error:  # whatever a request says, the controller goes on
+                log.exception("a change of the switches")
+                return SettingsError(f"{type(error).__name__}: {error}")
             for line in said:
                 log.warning("%s", line)
             self._carry_out()

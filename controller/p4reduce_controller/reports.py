@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -55,7 +56,12 @@ class Reports:
     def take(self, job: Job, member: Member, report: pb.Report, now: float) -> None:
         """now: on the clock of the jobs."""
         del report.awaited[MOST_AWAITED:]
-        before, elapsed = member.report or pb.Report(), now - (member.reported_at or now)
+        for name in ("busy_s", "stuck_s"):  # who reads them reads JSON, which has no other numbers
+            if not math.isfinite(getattr(report, name)):
+                setattr(report, name, 0.0)
+        # What a rank that has come back did before was counted by the controller of then.
+        before = member.report or (report if member.away_since else pb.Report())
+        elapsed = now - (member.reported_at or now)
         grown = {name: max(0, getattr(report, name) - getattr(before, name)) for name in _COUNTS}
         self._count(job, member, grown)
         if member.report is not None and elapsed > 0:

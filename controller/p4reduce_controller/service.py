@@ -101,7 +101,7 @@ class Service(Operations, rpc.JobsServicer):
         self._hellos: dict[int, int] = {}  # nonce -> the switch with a parent that has not been heard yet
         self._clock = Clock()
         self._lost_in_doubt: list[tuple[Stream, str]] = []
-        self._to_be_ready: set[int] = set()  # numbers of jobs that are on the switches, and not kept yet
+        self._to_be_ready: set[tuple[int, int]] = set()  # jobs, by number and generation: on the switches, not kept yet
 
     # Its own life.
 
@@ -362,7 +362,11 @@ class Service(Operations, rpc.JobsServicer):
 
             def kept() -> list[Job]:
                 ready = self._to_be_ready
-                return [job for job in self._jobs if job.state is State.READY or (job.number in ready and not job.over)]
+                return [
+                    job
+                    for job in self._jobs
+                    if job.state is State.READY or ((job.number, job.generation) in ready and not job.over)
+                ]
 
             self._state.use = self._jobs.tenancy.to_keep()
             self._state.queue = self._jobs.queue_to_keep(self._clock())
@@ -384,7 +388,7 @@ class Service(Operations, rpc.JobsServicer):
         self._tasks.start(self._installed(job), "state")
 
     async def _installed(self, job: Job) -> None:
-        self._to_be_ready.add(job.number)  # so what is kept for another's sake meanwhile has it, too
+        self._to_be_ready.add((job.number, job.generation))  # so what is kept for another's sake meanwhile has it, too
         try:
             await self._save()  # before any rank knows that it is ready
             if job.over:
@@ -394,7 +398,7 @@ class Service(Operations, rpc.JobsServicer):
             self.failed(job, str(error))
             return
         finally:
-            self._to_be_ready.discard(job.number)
+            self._to_be_ready.discard((job.number, job.generation))
         self.telemetry.installed(job, self._clock())
         self._traces.settled(job)
         workers = f" as {len(job.workers)} workers" if len(job.workers) < job.world_size else ""

@@ -13,7 +13,7 @@ from typing import Any
 from p4reduce.control import words
 from p4reduce.control.certificates import TlsFiles
 from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
-from p4reduce_controller.admission import DEFAULT_SLOTS
+from p4reduce_controller.admission import DEFAULT_SLOTS, LONGEST_NAME
 from p4reduce_controller.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
 from p4reduce_controller.deadlines import LONGEST_REJOIN_TIME, REJOIN_TIME
 from p4reduce_controller.election import DEFAULT_RANK, HIGHEST_RANK, Election
@@ -112,7 +112,14 @@ class Settings:
     switch_cert: str = field(default="", metadata=spec("PEM file with the certificate to show to switches."))
     switch_key: str = field(default="", metadata=spec("PEM file with its key."))
     switch_insecure: bool = field(default=False, metadata=spec("Use switches on other hosts without TLS."))
-    device_id: int = field(default=1, metadata=spec("P4Runtime device (default {default}).", of="either"))
+    device_id: int = field(
+        default=1,
+        metadata=spec(
+            "P4Runtime device (default {default}).",
+            of="either",
+            within=Range(1, 2**64 - 1, "1 to 2^64 - 1 are accepted"),
+        ),
+    )
     election_id: int = field(
         default=DEFAULT_RANK,
         metadata=spec(
@@ -314,6 +321,10 @@ class Settings:
     def trees(self) -> Trees:
         """How the switches hang together. Raises SettingsError."""
         names = self.names
+        for one in self.switches:
+            name = one.get("name", "a")
+            if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+                raise SettingsError(f"name = {name!r}: 1 to {LONGEST_NAME} printable characters are accepted")
         if len(set(names)) != len(names):
             raise SettingsError(f"switches {', '.join(names)}: names that differ are accepted")
         ways = [parse_uplink(text) for text in self.uplink]
@@ -431,7 +442,7 @@ def parsed(file: Path, option: str) -> dict[str, Any]:
     """What stands in a TOML file. Raises SettingsError, which names it as the option's."""
     try:
         return dict(tomllib.loads(read(str(file)).decode()))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise SettingsError(f"{option} {file}: {error}") from None
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.aggregator import Aggregator
+from p4reduce_controller.aggregator import Aggregator, SwitchError
 from p4reduce_controller.job import Job
 from p4reduce_controller.placement import below
 from p4reduce_controller.tasks import apart
@@ -22,8 +22,10 @@ async def slots_of(job: Job, switches: Mapping[int, Aggregator], first: int, cou
     for half in range(2 * first, 2 * min(first + count, job.slots)):
         tree, there = site.slot_at(half, job.slots)
         for at in sorted(at for at in job.placements if site.trees.tree(at) == tree):
-            number = 2 * job.placements[at].slots.first + there
-            state = await apart(switches[site.number(at)].query(number))
+            switch = switches.get(site.number(at))
+            if job.over or switch is None:
+                raise SwitchError(f"job {job.name!r}: it has left the switch {site.trees.names[at]} meanwhile")
+            state = await apart(switch.query(2 * job.placements[at].slots.first + there))
             ranks, children = job.workers_at(at), below(site, job, at)
             counted = [bit for bit in range(len(ranks) + len(children)) if state.bitmap >> bit & 1]
             age = (state.seq - job.first_seq + 2**31) % 2**32 - 2**31
@@ -31,7 +33,7 @@ async def slots_of(job: Job, switches: Mapping[int, Aggregator], first: int, cou
                 slot=half // 2,
                 half=half % 2,
                 switch=site.trees.names[at],
-                at=number // 2,
+                at=job.placements[at].slots.first + there // 2,
                 seq=state.seq,
                 round=max(-1, age),
                 ranks=[ranks[bit] for bit in counted if bit < len(ranks)],

@@ -83,7 +83,7 @@ class UsersFile:
 
 def digest(token: str) -> str:
     """What is kept of a token. Tokens are random and long, so that a fast hash is enough."""
-    return hashlib.sha256(token.encode()).hexdigest()
+    return hashlib.sha256(token.encode(errors="replace")).hexdigest()
 
 
 def read_users(path: Path) -> Book:
@@ -92,7 +92,7 @@ def read_users(path: Path) -> Book:
         root = tomllib.loads(path.read_bytes().decode())
     except OSError as error:
         raise SettingsError(f"--users {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise SettingsError(f"--users {path}: {error}") from None
     try:
         return _book(_Table("the file", root), path.parent)

@@ -344,6 +344,11 @@ class Communicator:
         """For this library: runs a task in a thread where it may wait for collectives."""
         self._engine.continuations.run(task)
 
+    @property
+    def local(self) -> bool:
+        """Whether all ranks share their host's memory, so that nothing goes to a switch."""
+        return self._seat.local
+
     def stats(self) -> Stats:
         """What was done so far."""
         return Stats.of(self._engine, self._layouts.sites.all(), local=self._seat.local, threads=self._threads)

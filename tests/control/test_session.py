@@ -152,6 +152,29 @@ def test_a_failure_is_told_once(controller: ScriptedController) -> None:
     session.close()
 
 
+@pytest.mark.parametrize("addresses", ["127.0.0.1:7700,", "127.0.0.1:7700,http://127.0.0.1:7701", ""])
+def test_addresses_are_looked_at_before_they_are_needed(addresses: str) -> None:
+    with pytest.raises(JoinError, match="HOST:PORT is accepted"):
+        Session(addresses)
+
+
+def test_a_message_that_cannot_be_taken_ends_the_line(
+    controller: ScriptedController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so nobody waits for the next one."""
+    heard: list[JobAborted] = []
+    session = ready(controller, on_abort=heard.append)
+
+    def refuse(_: object) -> None:
+        raise ValueError("mine")
+
+    monkeypatch.setattr("p4reduce.control.client.take_abort", refuse)
+    controller.script.send.put(abort(rank=0))
+    wait_until(lambda: heard)
+    assert heard[0].reason == "CONTROLLER_LOST"
+    session.close()
+
+
 def test_a_failure_of_any_text_is_told_until_the_session_is_closed(controller: ScriptedController) -> None:
     session = ready(controller)
     session.fail("it ended \udc80", rank=0)

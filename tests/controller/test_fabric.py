@@ -322,6 +322,9 @@ UP = 9
     [
         ({"name": FIRST}, f"the switch {FIRST} is there already"),
         ({"switch": "fake"}, f"has an address in common with {FIRST}"),
+        ({"switch": "fake 9", "address": ["10.0.0.9"], "device_id": -1}, "1 to 2^64 - 1 are accepted"),
+        ({"switch": "fake 9", "address": ["10.0.0.9"], "name": "\ud800"}, "1 to 200 printable characters are accepted"),
+        ({"switch": "fake 9", "address": ["10.0.0.9"], "name": 3}, "1 to 200 printable characters are accepted"),
         ({"address": [SECOND]}, f"has an address in common with {SECOND}"),
         ({"uplink": {"port": 3, "to": "nowhere"}}, "the switch third: nowhere above it is no switch"),
         ({"uplink": {"port": 3}}, "accepted is as { port = 3, to = 'spine' }"),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from p4reduce_controller.aggregator import Heard
 from p4reduce_controller.job import Job
 
 from .conftest import Loop, Running
-from .ranks import ready
+from .ranks import ready, wait_until
 
 
 @pytest.fixture
@@ -20,6 +21,32 @@ def running(loop: Loop, tmp_path: Path) -> Iterator[Running]:
     running = Running(loop, state=tmp_path / "state")
     yield running
     running.close()
+
+
+def test_a_job_that_gathers_under_the_number_of_one_that_died_is_not_kept(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one was on its switches, and was about to be kept."""
+    may_write, written = asyncio.Event(), []
+    assert running.state is not None
+
+    async def keep(jobs: Callable[[], Iterable[Job]], _: Mapping[int, Heard], __: float) -> None:
+        await may_write.wait()
+        written.append([job.name for job in jobs()])
+
+    monkeypatch.setattr(running.state, "keep", keep)
+    dying = [running.rank(rank, 2, job="dying") for rank in range(2)]
+    wait_until(lambda: running.service._to_be_ready, "it to be on its switches")
+    for rank in dying:
+        rank.session.close()
+    wait_until(lambda: not list(running.jobs), "its end")
+    gathering = running.rank(0, 2, job="gathering")
+    wait_until(lambda: gathering.assigned, "the other to have its number")
+    assert gathering.assigned is not None
+    assert gathering.assigned.job == 1
+    running.loop.call(may_write.set)
+    wait_until(lambda: written, "all to be written")
+    assert not any("gathering" in names for names in written)
 
 
 def test_a_job_that_is_just_kept_is_not_forgotten_with_another(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 
@@ -82,6 +83,22 @@ def test_a_report_is_bounded() -> None:
     report = job.members[0].report
     assert report is not None
     assert len(report.awaited) == MOST_AWAITED
+
+
+def test_numbers_that_json_has_not_are_none() -> None:
+    job, reports = job_of(1), Reports()
+    told(reports, job, 1.0, pb.Report(stuck_s=math.nan, busy_s=math.inf))
+    report = job.members[0].report
+    assert report is not None
+    assert (report.stuck_s, report.busy_s) == (0, 0)
+
+
+def test_what_was_counted_by_an_earlier_controller_is_not_counted_again() -> None:
+    job, reports = job_of(1), Reports()
+    job.members[0].away_since = 0.5
+    told(reports, job, 1.0, pb.Report(bytes_sent=10**12))
+    told(reports, job, 2.0, pb.Report(bytes_sent=10**12 + 7))
+    assert sum(port.bytes_in for port in reports.ports.values()) == 7
 
 
 def test_many_ranks_report_less_often() -> None:

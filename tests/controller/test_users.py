@@ -68,7 +68,7 @@ def test_who_a_token_belongs_to(tmp_path: Path) -> None:
     assert users.caller("b") == Caller("bob", Role.USER, "bob")
     assert users.caller("p") == Caller("page", Role.VIEWER, "")
     assert users.caller("the one").role is users.caller("o").role is Role.OPERATOR
-    for strange in ("", "A", digest("a"), "x.y.z"):
+    for strange in ("", "A", digest("a"), "x.y.z", "\udcff"):
         with pytest.raises(Unauthenticated):
             users.caller(strange)
     policy = users.book.policy
@@ -97,9 +97,19 @@ def test_who_a_token_belongs_to(tmp_path: Path) -> None:
             "accepted are some of RS256",
         ),
         (f'{USERS}\n[jwt]\nissuer = "i"\naudience = "a"\nkey = "missing.pem"', "No such file"),
+        (
+            f'{USERS}\n[jwt]\nissuer = "i"\naudience = "a"\nkey = "k"\nalgorithms = [["a"]]',
+            "accepted are some of RS256",
+        ),
+        (f'{USERS}\n[jwt]\nissuer = "i"\naudience = "a"\njwks = "list.json"', "an object with keys, is accepted"),
+        (f'{USERS}\n[jwt]\nissuer = "i"\naudience = "a"\njwks = "deep.json"', "recursion"),
+        (f"{USERS}\n[tenants.x]\nslots = {'9' * 5000}", "4300 digits"),
+        (f"a = {'[' * 20000}", "recursion"),
     ],
 )
 def test_what_is_not_accepted_is_named(tmp_path: Path, text: str, error: str) -> None:
+    (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
     with pytest.raises(SettingsError) as refused:
         read_users(file(tmp_path, text))
     assert error in str(refused.value)

@@ -16,6 +16,8 @@ import grpc
 
 log = logging.getLogger(__name__)
 
+_MOST_READ = 5  # times, where files change while they are read
+
 
 class CertificateError(Exception):
     """The files cannot be used; the message says which and why, and has nothing of a key."""
@@ -55,7 +57,6 @@ class TlsFiles:
         self._lock = threading.Lock()
         if bool(certificate) != bool(key):
             raise CertificateError(f"{called[0]} and {called[1]}: both are accepted, or none")
-        self._seen = self._stamps()
         self._pem = self._read(1)
 
     @property
@@ -69,9 +70,7 @@ class TlsFiles:
 
     def current(self) -> Pem:
         with self._lock:
-            stamps = self._stamps()
-            if stamps != self._seen:
-                self._seen = stamps
+            if self._stamps() != self._seen:
                 try:
                     self._pem = self._read(self._pem.version + 1)
                     log.warning("%s: read again, for connections that begin from now on", self)
@@ -83,6 +82,20 @@ class TlsFiles:
         return ", ".join(f"{what} {path}" for what, path in zip(self._called, self._paths, strict=True) if path)
 
     def _read(self, version: int) -> Pem:
+        """All of one time: what was changed meanwhile is read again. Raises CertificateError."""
+        for _ in range(_MOST_READ):
+            self._seen = self._stamps()
+            try:
+                pem = self._read_once(version)
+            except CertificateError:
+                if self._stamps() == self._seen:
+                    raise
+            else:
+                if self._stamps() == self._seen:
+                    return pem
+        raise CertificateError(f"{self}: they change all the time")
+
+    def _read_once(self, version: int) -> Pem:
         """Raises CertificateError."""
         certificate, key, authorities = self._paths
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

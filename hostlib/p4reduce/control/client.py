@@ -20,6 +20,7 @@ from collections.abc import Callable
 import grpc
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import words
 from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.channel import (
     DEFAULT_CONTROLLER,
@@ -84,12 +85,17 @@ class Session:
         on_counted: Callable[[Counted], None] | None = None,
         lease: float = LEASE,
     ) -> None:
-        """`address`: of the controller, or of those of which one serves, with commas between them.
+        """`address`: of the controller, or of those of which one serves, with commas between them. Raises JoinError.
 
         Does not connect yet; `join` does. `connect_timeout` bounds how long it waits for the controller to start,
         `lease` how long a controller's host that vanished may go unnoticed (seconds).
         """
         self.addresses = list(dict.fromkeys(one.strip() for one in address.split(",")))
+        for one in self.addresses:
+            try:
+                words.check_address("controller", one, DEFAULT_CONTROLLER)
+            except ValueError as error:
+                raise JoinError(str(error)) from None
         self._token = token
         self._tls = tls
         self._connect_timeout = connect_timeout

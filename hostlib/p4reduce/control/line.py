@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable
@@ -13,6 +14,8 @@ import grpc
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.forks import end_in_children
+
+log = logging.getLogger(__name__)
 
 
 class Line:
@@ -77,6 +80,8 @@ class Line:
             # The error is the call itself, and its traceback refers to it. A call must be gone after `close`: if only
             # the interpreter's exit collects it, it waits for a lock that a daemon thread may have taken to its grave.
             broken = error.with_traceback(None)
+        except Exception:
+            log.exception("what the controller at %s has said", self.address)
         self._outgoing.put(None)
         self._call = None
         del call

@@ -345,7 +345,7 @@ class SwitchGroup(ByGloo):
                 self._store = with_own_client(self._store)
                 self._spare = self._make_gloo("spare gloo/")
             return self._to_gloo(call, self._spare)
-        self._counting.count("switch", call.name, call.outputs, call.nbytes or None)
+        self._counting.count("memory" if communicator.local else "switch", call.name, call.outputs, call.nbytes or None)
         try:
             if call.rows is not None:
                 return SwitchWork(call.rows(communicator), call.outputs, call.name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a process group's collectives the switch has carried, and how much Gloo."""
+"""How much of a process group's collectives the switch has carried, how much the host's memory, and how much Gloo."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ class Traffic:
 
     switch: dict[str, Carried] = field(default_factory=dict)
     gloo: dict[str, Carried] = field(default_factory=dict)
+    memory: dict[str, Carried] = field(default_factory=dict)
+    """Added in the memory of the host on which all ranks are."""
     sent: int = 0
     received: int = 0
 
     def total(self, way: str) -> Carried:
-        """Of "switch" or "gloo"."""
-        each = {"switch": self.switch, "gloo": self.gloo}[way].values()
+        """Of "switch", "memory" or "gloo"."""
+        each = {"switch": self.switch, "memory": self.memory, "gloo": self.gloo}[way].values()
         return Carried(sum(one.calls for one in each), sum(one.bytes for one in each))
 
     def __str__(self) -> str:
@@ -48,6 +50,8 @@ class Traffic:
             f"switch: {self.total('switch')}; on the wire {self.sent / 1e6:,.3f} MB sent, "
             f"{self.received / 1e6:,.3f} MB received",
             *(f"  {what}: {one}" for what, one in sorted(self.switch.items())),
+            f"host's memory: {self.total('memory')}",
+            *(f"  {what}: {one}" for what, one in sorted(self.memory.items())),
             f"Gloo: {self.total('gloo')}",
             *(f"  {what}: {one}" for what, one in sorted(self.gloo.items())),
         ]
@@ -59,7 +63,7 @@ class Counting:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ways: dict[str, dict[str, Carried]] = {"switch": {}, "gloo": {}}
+        self._ways: dict[str, dict[str, Carried]] = {"switch": {}, "memory": {}, "gloo": {}}
 
     def count(self, way: str, name: str, tensors: Any, nbytes: int | None = None) -> None:
         """tensors: a list, which may be one of lists. nbytes: of all together, by default what they say themselves."""
@@ -75,7 +79,7 @@ class Counting:
                 way: {what: Carried(one.calls, one.bytes) for what, one in each.items()}
                 for way, each in self._ways.items()
             }
-        return Traffic(copies["switch"], copies["gloo"], sent, received)
+        return Traffic(**copies, sent=sent, received=received)
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
