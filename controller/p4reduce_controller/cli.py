@@ -148,6 +148,7 @@ def loss(
         tls_ca,
         lambda stub, metadata: stub.SetLoss(request, timeout=_CALL_TIMEOUT, metadata=metadata),
     )
+    print(f"port {port} loses {rate:.3g} of its packets, {'both ways' if direction == 'both' else direction}")
 
 
 def _say_ready(service: Service, as_json: bool) -> None:

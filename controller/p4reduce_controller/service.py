@@ -517,6 +517,11 @@ class Service(Operations, rpc.JobsServicer):
         if request.switch and request.switch not in known:
             reason = f"switch={request.switch[:LONGEST_NAME]!r}: accepted are {', '.join(known)}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        chosen = [one for one in self._switches.values() if request.switch in ("", one.target)]
+        there = sorted({port for one in chosen for port in one.ports})
+        if all(one.ports for one in chosen) and request.port not in there:
+            ports = ", ".join(map(str, there))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"port={request.port}: of ports there are {ports}")
         # To its end, even where the caller has gone: what a switch has been told in part nobody knows.
         error = await asyncio.shield(self._tasks.start(self._set_loss(request), "loss"))
         caller = await self._caller(context)

@@ -445,6 +445,9 @@ def test_status_and_loss_of_several_switches(dealt: Running) -> None:
         stub.SetLoss(pb.SetLossRequest(port=2, direction=pb.OUT, rate=0.5), timeout=5)
         with pytest.raises(grpc.RpcError, match="switch='fake 3': accepted are fake, fake 1, fake 2"):
             stub.SetLoss(pb.SetLossRequest(port=1, rate=0.1, switch="fake 3"), timeout=5)
+        dealt.switch.ports = {1: "UP"}
+        with pytest.raises(grpc.RpcError, match="port=2: of ports there are 1"):
+            stub.SetLoss(pb.SetLossRequest(port=2, rate=0.1, switch="fake"), timeout=5)
         status = stub.Status(pb.StatusRequest(), timeout=5)
     assert [(switch.address, switch.slots_used) for switch in status.switches] == [
         ("fake", 2),

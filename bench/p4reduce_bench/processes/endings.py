@@ -28,8 +28,8 @@ def command(
         raise typer.Exit(130) from None
     except OSError as error:  # as of a disk that is full
         where = f"{error.filename}: " if error.filename else ""
-        console.print(f"[red]error:[/] {escape(f'{where}{error.strerror or error}')}", highlight=False)
+        console.print(f"[red]error:[/] {escape(f'{where}{error.strerror or error}')}", highlight=False, emoji=False)
         raise typer.Exit(1) from None
     except errors as error:
-        console.print(f"[red]error:[/] {escape(str(error))}", highlight=False)
+        console.print(f"[red]error:[/] {escape(str(error))}", highlight=False, emoji=False)
         raise typer.Exit(1) from None
