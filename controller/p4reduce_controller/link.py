@@ -66,7 +66,7 @@ class Link:
         self._schema = schema
         self._on_packet = on_packet
         self._tls = tls
-        self._client = fy.P4Client(target, _credentials(tls) if tls is not None else None, wait_for_ready=False)
+        self._client = fy.P4Client(target, credentials(tls) if tls is not None else None, wait_for_ready=False)
         self._sending = asyncio.Lock()
         self._receiver: asyncio.Task[Any] | None = None
         self._closed = False
@@ -288,7 +288,7 @@ class Link:
         return SwitchUnavailable(f"{where}the connection was closed")
 
 
-def _credentials(tls: TlsFiles) -> fy.GRPCCredentialsTLS:
+def credentials(tls: TlsFiles) -> fy.GRPCCredentialsTLS:
     """As the files are now: of this connection, and not of those that follow."""
     pem = tls.current()
     return fy.GRPCCredentialsTLS(

@@ -28,7 +28,7 @@ from p4reduce_controller.cpu_channel import CpuChannel
 from p4reduce_controller.desired import DesiredState
 from p4reduce_controller.election import Election, in_words
 from p4reduce_controller.frames import OUTCOMES, Endpoint
-from p4reduce_controller.link import Link, Standing
+from p4reduce_controller.link import Link, Standing, credentials
 from p4reduce_controller.port_watch import States, watch_ports
 from p4reduce_controller.program import Program
 from p4reduce_controller.switch_config import SwitchConfig
@@ -238,7 +238,8 @@ class P4RuntimeSwitch:
         """Until it is cancelled, or the switch cannot tell."""
         while True:
             try:
-                why = await apart(watch_ports(self.target, self._tls, self._ports_are))
+                tls = credentials(self._tls) if self._tls is not None else None
+                why = await apart(watch_ports(self.target, tls, self._ports_are))
             except Interrupted as error:
                 why = str(error)
             self._ports_are({}, why)
@@ -320,7 +321,9 @@ class P4RuntimeSwitch:
         result: dict[tuple[int, int], Counted] = {}
         if wanted := self._program.members():
             async for entry in self._linked().read(wanted):
-                match: fy.Match = (entry.table_entry and entry.table_entry.match) or fy.Match({})
+                match = entry.table_entry.match if entry.table_entry is not None else None
+                if match is None:
+                    continue
                 which = int(match["job"]), int(match["generation"])
                 so_far = result.get(which, Counted(0, 0))
                 result[which] = Counted(so_far.packets + entry.packet_count, so_far.bytes + entry.byte_count)
