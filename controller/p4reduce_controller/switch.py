@@ -244,8 +244,8 @@ class P4RuntimeSwitch:
     async def _watch_ports(self) -> None:
         """Until it is cancelled, or the switch cannot tell."""
         while True:
-            tls = credentials(self._tls) if self._tls is not None else None
             try:
+                tls = credentials(self._tls) if self._tls is not None else None
                 why = await apart(watch_ports(self.target, tls, self._ports_are))
             except Interrupted as error:
                 why = str(error)
@@ -328,7 +328,9 @@ class P4RuntimeSwitch:
         result: dict[tuple[int, int], Counted] = {}
         if wanted := self._program.members():
             async for entry in self._linked().read(wanted):
-                match: fy.Match = (entry.table_entry and entry.table_entry.match) or fy.Match({})
+                match = entry.table_entry.match if entry.table_entry is not None else None
+                if match is None:
+                    continue
                 which = int(match["job"]), int(match["generation"])
                 so_far = result.get(which, Counted(0, 0))
                 result[which] = Counted(so_far.packets + entry.packet_count, so_far.bytes + entry.byte_count)

@@ -202,6 +202,7 @@ class Session:
                     queued = True
                     troubles, deadline = {}, time.monotonic() + self._connect_timeout
                 assigned, aborted, broken, closed = self._assigned, self._aborted, self._broken, self._closed
+                ended = self._ended
             if assigned is not None:
                 return assigned
             if aborted is not None:
@@ -212,7 +213,8 @@ class Session:
             no_answer = f"controller at {address}: no answer within {limit:g} s; check address and network"
             troubles[address] = no_answer if broken is None else explain(broken, address, self._tls)
             # The place of one that has waited in the queue is kept for it.
-            gone = broken is not None and (may_come(broken) or (queued and has_gone(broken)))
+            left = queued and ended and (broken is None or has_gone(broken))
+            gone = left or (broken is not None and may_come(broken))
             hopeless = len(self.addresses) == 1 and not gone
             if hopeless or (time.monotonic() + _RETRY >= deadline and len(troubles) == len(self.addresses)):
                 self.close()
