@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import count
 
-import finsy as fy
-
 from p4reduce.control.certificates import TlsFiles
 from p4reduce_controller.aggregator import (
     Counted,
