@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from .blocks import PAGES, Block, blocks
+from .blocks import Block, blocks, every
 from .session import WAIT, run
 from .ways import Tutorial, way
 
 pytestmark = [pytest.mark.slow, pytest.mark.root]
 
-STEPS = [page for page in PAGES if any(isinstance(way(block), Tutorial) for block in blocks(page))]
+STEPS = list(dict.fromkeys(block.page for block in every("sh") if isinstance(way(block), Tutorial)))
 NEEDS = {"docs/tutorial/2-bmv2.md": "simple_switch_grpc mnexec", "docs/tutorial/3-hosts.md": "openssl"}
 END = "---- end of block"
 
