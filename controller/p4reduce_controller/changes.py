@@ -49,6 +49,9 @@ class Changes:
                 log.warning("the switch %s is left out: %s of the settings is in its place", spec.name, same[0].name)
             else:
                 specs.append(spec)
+        while later := [one for one in specs if one not in self.leaving and _is_below(one, waiting, specs)]:
+            waiting += later
+            specs = [one for one in specs if one not in later]
         while orphans := [one for one in specs if one not in filed and one.uplink and not _has(specs, one.uplink[1])]:
             log.warning("the switch %s is left out: what was above it is no switch any more", orphans[0].name)
             specs.remove(orphans[0])
@@ -58,7 +61,7 @@ class Changes:
 @dataclass(frozen=True)
 class Beginning:
     """The switches that a controller begins with. `filed`: those of the settings. `waiting`: for others, of the same
-    names or addresses, to be gone. `draining`: names."""
+    names or addresses, to be gone, or below one that does. `draining`: names."""
 
     specs: Sequence[SwitchSpec]
     filed: Sequence[SwitchSpec]
@@ -106,6 +109,11 @@ def written(spec: SwitchSpec) -> dict[str, Any]:
 
 def _has(specs: Sequence[SwitchSpec], name: str) -> bool:
     return any(spec.name == name for spec in specs)
+
+
+def _is_below(one: SwitchSpec, waiting: Sequence[SwitchSpec], specs: Sequence[SwitchSpec]) -> bool:
+    """Its parent is one that waits, and none of these."""
+    return one.uplink is not None and _has(waiting, one.uplink[1]) and not _has(specs, one.uplink[1])
 
 
 def _meet(one: SwitchSpec, other: SwitchSpec) -> bool:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from p4reduce.control import jobs_pb2 as pb
@@ -19,20 +19,29 @@ from p4reduce_controller.waitlist import LONGEST_QUEUE, RETURN, Entry, Waitlist
 
 _KEPT = ("tenant", "name", "slots", "world_size", "since")
 Found = Callable[[pb.Join, Caller, int, float], Job]
+Shut = Callable[[Iterable[pb.Join]], str | None]
 
 
 class Door:
     def __init__(
-        self, registry: Registry, tenancy: Tenancy, found: Found, site: Callable[[], Site], default_slots: int
+        self,
+        registry: Registry,
+        tenancy: Tenancy,
+        found: Found,
+        site: Callable[[], Site],
+        shut: Shut,
+        default_slots: int,
     ) -> None:
         """`found`: makes the job of so many slots for its first rank at that time, and raises PoolFull or
-        NumbersExhausted. `site`: of the switches that there are now for a job that begins. `default_slots`: of jobs
-        that leave it to the controller, where the switches have as many."""
+        NumbersExhausted. `site`: of the switches that there are now for a job that begins. `shut`: why none of
+        those takes a job of these ranks, or None. `default_slots`: of jobs that leave it to the controller, where the
+        switches have as many."""
         self.waitlist = Waitlist()
         self.tenancy = tenancy
         self._registry = registry
         self._found = found
         self._site = site
+        self._shut = shut
         self._default_slots = default_slots
 
     @property
@@ -69,6 +78,9 @@ class Door:
                 entry.slots = min(self._default_slots, self._site().capacity)
             try:
                 self.tenancy.check(entry.tenant, entry.slots, held)
+                if (why := self._shut(one for _, one, _ in entry.ranks.values())) is not None:
+                    entry.why = why
+                    continue
                 if held_back and held.slots[entry.tenant] + entry.slots > self.tenancy.reserved(entry.tenant):
                     entry.why = "jobs that wait before it have no room yet"
                     continue

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from p4reduce.protocol.constants import MAX_AGGREGATORS
@@ -70,7 +70,7 @@ class Fabric:
         self._next = len(self.members)
         self._means: Means | None = None
         self._filed: dict[str, SwitchSpec] = {}
-        self._waiting: list[SwitchSpec] = []  # for another at the same P4Runtime server to be gone
+        self._waiting: list[SwitchSpec] = []  # for another at the same address to be gone, or below one that does
         jobs.closed, jobs.severed = self.closed, self.severed
 
     def open(self, means: Means, beginning: Beginning) -> None:
@@ -134,16 +134,16 @@ class Fabric:
     async def add(self, spec: SwitchSpec) -> list[str]:
         """Raises Superseded too, where the switch is another controller's; then nothing has changed."""
         means = self._open()
-        if (before := self._in_the_way(spec)) is not None:
+        if awaited := self._awaited_by(spec):
             self._waiting.append(spec)
-            return [f"the switch {spec.name} comes when {self.name(before)} is gone from its address"]
+            return [f"the switch {spec.name} comes {awaited}"]
         switch = means.make(spec)
         away = ""
         try:
             await switch.look(ADD_TIMEOUT)
         except SwitchUnavailable as error:
             away = str(error)
-        if self._in_the_way(spec) is not None:  # others may have come or gone meanwhile
+        if self._awaited_by(spec):  # others may have come or gone meanwhile
             raise SettingsError(f"the switch {spec.name}: another has come meanwhile; try again")
         number = self._enter(spec, switch)
         self._change_site()
@@ -194,23 +194,26 @@ class Fabric:
                     self._filed[spec.name] = spec
                 except (SettingsError, SwitchError) as error:
                     said.append(f"the switch {spec.name} is not added: {error}")
-        return said
+        return said + self._drop_orphans()
 
     def sweep(self) -> list[int]:
         """Removes what shall leave and is free of jobs, and returns the numbers. Call it every tenth of a second or
         so."""
-        removed = []
-        for number, member in list(self.members.items()):
-            if not member.leaving:
-                continue
-            held = self._jobs.held_at(number)
-            if not held:
-                with contextlib.suppress(SettingsError):  # the last root, or others are below it: it waits for others
-                    self._site(self._heirs(number), less=number)
-                    self._remove(number)
-                    removed.append(number)
-            elif member.now and self.switches[number].problem and all(job.over for job in held):
+        free = [number for number, one in self.members.items() if one.leaving and not self._jobs.held_at(number)]
+        removed = [number for number in free if self._remove([number])]
+        rest = [number for number in free if number not in removed]
+        if len(rest) > 1 and self._remove(rest):  # who comes for one of them needs who comes for another
+            removed += rest
+        for number, member in self.members.items():
+            held = self._jobs.held_at(number) if member.leaving and member.now else []
+            if held and self.switches[number].problem and all(job.over for job in held):
                 self.switches[number].give_up()
+        if heirs := self._heirs([]):  # who was to be above them is there
+            with contextlib.suppress(SettingsError):
+                self._site(heirs)
+                entered = self._enter_heirs(heirs)
+                self._change_site()
+                self._open().tasks.start(self._start_heirs(entered), "switches that come")
         return removed
 
     async def close(self, keep: Callable[[], bool]) -> None:
@@ -232,8 +235,9 @@ class Fabric:
             there = there.replace("run there", "ended")
         return [f"the switch {member.name} is removed when it is free; {there}"]
 
-    def _in_the_way(self, spec: SwitchSpec) -> int | None:
-        """The one that leaves and has its address as yet. Raises SettingsError where it cannot come at all."""
+    def _awaited_by(self, spec: SwitchSpec) -> str:
+        """When it comes, where that is not now: another leaves and has its address as yet, or who shall be above it
+        waits for that. Raises SettingsError where it cannot come at all."""
         if spec.name in {one.name for one in self._waiting}:
             raise SettingsError(f"the switch {spec.name}: it waits already to take the place of another")
         there = self._named(spec.name)
@@ -242,8 +246,46 @@ class Fabric:
         same = [number for number in self.members if self._shares(number, spec)]
         if staying := [self.name(number) for number in same if not self.members[number].leaving]:
             raise SettingsError(f"the switch {spec.name} has an address in common with {staying[0]}")
-        self._site([spec])
-        return same[0] if same else None
+        above = self._waiting_above(spec)
+        self._site([spec, *above])
+        if same:
+            return f"when {self.name(same[0])} is gone from its address"
+        if above and self._named(above[0].name) is None:
+            return f"with {above[0].name} above it"
+        return ""
+
+    def _waiting_above(self, spec: SwitchSpec) -> list[SwitchSpec]:
+        """Those that wait themselves: its parent, whose parent, and so on."""
+        waiting = {one.name: one for one in self._waiting if one.name != spec.name}
+        above: list[SwitchSpec] = []
+        while spec.uplink and spec.uplink[1] in waiting:
+            spec = waiting.pop(spec.uplink[1])
+            above.append(spec)
+        return above
+
+    def _are_awaited_above(self, gone: Collection[int]) -> bool:
+        """One that waits shall be below one of these, and no other has or shall have its name."""
+        others = {one.name for other, one in self.members.items() if other not in gone and not one.replaced}
+        others |= {spec.name for spec in self._waiting}
+        parents = {spec.uplink[1] for spec in self._waiting if spec.uplink}
+        return any(self.name(number) in parents - others for number in gone)
+
+    def _drop_orphans(self) -> list[str]:
+        """Of those that wait: who was to be above them does not come any more."""
+        said = []
+        names = {one.name for one in self.members.values() if not one.replaced}
+        while orphans := [
+            spec
+            for spec in self._waiting
+            if spec.uplink and spec.uplink[1] not in names | {one.name for one in self._waiting}
+        ]:
+            for spec in orphans:
+                self._waiting.remove(spec)
+                self._filed.pop(spec.name, None)  # so that the file has it come, when it is read again
+                said.append(
+                    f"the switch {spec.name} is not added: {spec.uplink and spec.uplink[1]} above it is no switch"
+                )
+        return said
 
     def _shares(self, number: int, spec: SwitchSpec) -> bool:
         """Its P4Runtime server, or where workers send to."""
@@ -260,39 +302,68 @@ class Fabric:
         self._jobs.switch_comes(number, spec.config.address, spec.config.fixed)
         return number
 
-    def _heirs(self, number: int) -> list[SwitchSpec]:
-        """Who waits for that one alone."""
+    def _heirs(self, gone: Collection[int]) -> list[SwitchSpec]:
+        """Who waits for these alone, or, of none of these, for nobody any more; and those below them that wait only
+        with them. Parents first."""
 
         def awaits(spec: SwitchSpec, other: int) -> bool:
             return self._shares(other, spec) or self.name(other) == spec.name
 
-        others = self.members.keys() - {number}
-        return [
-            spec for spec in self._waiting if awaits(spec, number) and not any(awaits(spec, other) for other in others)
-        ]
+        others = {other: one for other, one in self.members.items() if other not in gone}
+        there = {one.name for one in others.values() if not one.replaced}
+        free = [spec for spec in self._waiting if not any(awaits(spec, other) for other in others)]
+        heirs: list[SwitchSpec] = []
+        above = there
+        come = [spec for spec in free if not gone or any(awaits(spec, one) for one in gone)]
+        while come := [spec for spec in come if not spec.uplink or spec.uplink[1] in above]:
+            heirs += come
+            above = {spec.name for spec in heirs}
+            come = [spec for spec in free if spec not in heirs and spec.uplink and spec.uplink[1] in above]
+        return heirs
 
-    def _remove(self, number: int) -> None:
-        """With who has waited for that in its place."""
+    def _enter_heirs(self, heirs: Sequence[SwitchSpec]) -> dict[int, Aggregator]:
+        """By their numbers. `_change_site` has to follow."""
         assert self._means is not None
-        heirs = {}
-        for spec in self._heirs(number):
+        entered = {}
+        for spec in heirs:
             self._waiting.remove(spec)
             switch = self._means.make(spec)
-            heirs[self._enter(spec, switch)] = switch
-        member, switch = self.members.pop(number), self.switches.pop(number)
-        self._change_site()
-        self._jobs.switch_goes(number)
-        self._means.tasks.start(self._hand_over(member.name, switch, heirs), f"the end of the switch {member.name}")
+            entered[self._enter(spec, switch)] = switch
+        return entered
 
-    async def _hand_over(self, name: str, switch: Aggregator, heirs: Mapping[int, Aggregator]) -> None:
-        assert self._means is not None
+    def _remove(self, gone: Sequence[int]) -> bool:
+        """With who has waited for them in their places. False where one is the last root, or others are to be below:
+        it waits for others."""
         try:
-            await switch.close()
-        except Exception:
-            log.exception("closing the connection to the switch %s", name)
-        log.warning("the switch %s at %s is removed", name, switch.target)
+            self._site(self._heirs(gone), less=gone)
+        except SettingsError:
+            return False
+        if self._are_awaited_above(gone):
+            return False
+        heirs = self._enter_heirs(self._heirs(gone))
+        ends = [(self.members.pop(number).name, self.switches.pop(number)) for number in gone]
+        self._change_site()
+        for number in gone:
+            self._jobs.switch_goes(number)
+        names = ", ".join(name for name, _ in ends)
+        self._open().tasks.start(self._hand_over(ends, heirs), f"the end of the switch {names}")
+        return True
+
+    async def _hand_over(self, ends: Sequence[tuple[str, Aggregator]], heirs: Mapping[int, Aggregator]) -> None:
+        for name, switch in ends:
+            try:
+                await switch.close()
+            except Exception:
+                log.exception("closing the connection to the switch %s", name)
+            log.warning("the switch %s at %s is removed", name, switch.target)
+        await self._start_heirs(heirs)
+
+    async def _start_heirs(self, heirs: Mapping[int, Aggregator]) -> None:
+        assert self._means is not None
         for number, heir in heirs.items():
-            log.warning("the switch %s at %s comes in its place", self.name(number), heir.target)
+            if number not in self.members:
+                continue  # it was removed meanwhile
+            log.warning("the switch %s at %s, which has waited for its place, comes", self.name(number), heir.target)
             with contextlib.suppress(SwitchUnavailable):
                 await heir.start(self._means.listener(number), ADD_TIMEOUT)
 
@@ -306,14 +377,14 @@ class Fabric:
             if now != before[number] and now != _NO_UPLINK:
                 self._means.find_child(number)
 
-    def _site(self, more: Sequence[SwitchSpec] = (), less: int | None = None) -> Site:
+    def _site(self, more: Sequence[SwitchSpec] = (), less: Collection[int] = ()) -> Site:
         """Of all that are not replaced; of those that leave, only such as still have a parent. `more`: that may come,
         and `less`: that may go. Raises SettingsError."""
         names_of_more = [spec.name for spec in more]
         every = {
             number: one
             for number, one in self.members.items()
-            if not one.replaced and number != less and one.name not in names_of_more
+            if not one.replaced and number not in less and one.name not in names_of_more
         }
         for number, spec in enumerate(more, self._next):
             every[number] = Member(spec.name, spec.config.address, spec.uplink, {})

@@ -99,7 +99,7 @@ class Jobs:
         self._note = note
         self.tenancy = tenancy or Tenancy()
         self._queued: list[tuple[str, str]] = []
-        self._door = Door(self._registry, self.tenancy, self._found, self._for_new, default_slots)
+        self._door = Door(self._registry, self.tenancy, self._found, self._for_new, self._shut, default_slots)
 
     def __iter__(self) -> Iterator[Job]:
         """All that hold slots."""
@@ -139,7 +139,11 @@ class Jobs:
         self._now = now
         job = self._registry.named(join.job, caller.tenant)
         site = job.site if job is not None else self._for_new()
-        problem = self._problem_of(join, site, new=job is None)
+        queued = job is None and self._door.waitlist.named(caller.tenant, join.job) is not None
+        if queued and self._shut([join]) is not None:
+            problem = problem_of(join, self.site, self._slots_at(self.site))  # it waits with the others of its job
+        else:
+            problem = self._problem_of(join, site, new=job is None)
         if problem is None and job is None:
             problem = self._door.problem_of(join, caller)
         if problem is None and job is not None:
@@ -557,6 +561,10 @@ class Jobs:
         if self._usable is None or self._usable[:2] != (self.site, out):
             self._usable = self.site, out, self.site.without(out) if out else self.site
         return self._usable[2]
+
+    def _shut(self, joins: Iterable[pb.Join]) -> str | None:
+        """Why no switch takes a job that begins now with such ranks."""
+        return self._nobody_at(self._for_new(), *{join.switch for join in joins}, new=True)
 
     def _left_out(self, site: Site, join: pb.Join) -> str | None:
         """Whether the rank needs what there is, but not for its job."""

@@ -79,6 +79,8 @@ def show_job(
     """Show one job: where its ranks and its slots are, and what is the matter with it."""
     status = Access(controller, token_file, tls_ca).status()
     mine = [one for one in status.jobs if tenant in ("", one.tenant)]
+    if len(whose := {one.tenant for one in mine if one.name == job}) > 1:
+        _fail(f"job {job!r}: tenants {', '.join(sorted(whose))} have one each; say whose, with --tenant")
     at = list(status.jobs).index(mine[_find((one.name for one in mine), "job", job)])
     _show(_plain(status)["jobs"][at] if as_json else views.job(status, status.jobs[at]))
 

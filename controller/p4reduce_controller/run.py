@@ -164,7 +164,8 @@ async def run(
     on_ready: Callable[[Service], None],
     again: Callable[[], Settings] | None = None,
 ) -> None:
-    """Serves until SIGINT or SIGTERM. At SIGHUP, `again` reads the settings anew, for the switches among them.
+    """Serves until SIGINT or SIGTERM. At SIGHUP, `again` reads the settings anew, for the switches among them, as
+    soon as it serves.
 
     Jobs that a state file has carry on after SIGTERM, but not after SIGINT. Raises what the service failed with.
     """
@@ -173,6 +174,9 @@ async def run(
     handle = asyncio.get_running_loop().add_signal_handler
     for number in (signal.SIGINT, signal.SIGTERM):
         handle(number, task.cancel)
+    early = asyncio.Event()  # a SIGHUP before it serves
+    if again is not None:
+        handle(signal.SIGHUP, early.set)
     try:
         async with running(settings, switch_timeout) as service:
 
@@ -183,6 +187,8 @@ async def run(
             handle(signal.SIGINT, end_jobs_too)
             if again is not None:
                 handle(signal.SIGHUP, service.read_again, again)
+                if early.is_set():
+                    service.read_again(again)
             on_ready(service)
             await service.over.wait()
             assert service.failure is not None

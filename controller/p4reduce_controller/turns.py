@@ -240,8 +240,11 @@ class Turns:
         except EtcdError as error:
             raise StateError(f"{self._name}: {error}") from None
         turn = Turn(state, self._entrance, self._config, lease.term, lambda: lease.doubt, self._release)
-        async with running(self._settings, self._switch_timeout, turn) as service:
+        begun = self._settings
+        async with running(begun, self._switch_timeout, turn) as service:
             self._served, self._service = True, service
+            if (now := self._settings) != begun:  # they were read again meanwhile
+                service.read_again(lambda: now)
             try:
                 self._on_ready(service)
                 await service.over.wait()

@@ -96,6 +96,13 @@ def test_one_that_leaves_still_does_and_who_waits_for_its_place_comes_then(kept:
     wait_until(lambda: list(kept.status()) == [FIRST, "heir"], "the heir to come")
 
 
+def test_who_is_below_one_that_waits_does_so_too() -> None:
+    """A parent was renamed in the file, and its jobs still run under the old name."""
+    top, leaf = {**ONE, "name": "top"}, {**LEAF, "uplink": {"port": 2, "to": "top"}}
+    beginning = Changes(leaving=(spec(ONE),)).begin_with(specs_of(settings(leaf, top, TWO)))
+    assert (names(beginning.specs), names(beginning.waiting)) == (["one", "two"], ["top", "leaf"])
+
+
 def test_what_settings_say_by_now_comes_first(caplog: pytest.LogCaptureFixture) -> None:
     kept = Changes(added=(spec(LEAF), spec(TWO)), removed=(spec(ONE),), draining=frozenset({"two", "gone"}))
     beginning = kept.begin_with(specs_of(settings(ONE, {**TWO, "switch": "two:2"})))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,19 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.client import Session
 from p4reduce_controller.aggregator import Layout, Superseded
 from p4reduce_controller.changes import Changes
 from p4reduce_controller.frames import Endpoint
 from p4reduce_controller.schema import SettingsError
-from p4reduce_controller.settings import load
+from p4reduce_controller.settings import Settings, load
 from p4reduce_controller.site import Site
 from p4reduce_controller.specs import SwitchSpec, other_changes, spec_of, specs_of
 from p4reduce_controller.trees import Trees, Uplink
 
 from .conftest import Loop, Running
 from .fake_switch import FakeSwitch
-from .ranks import Rank, ready, wait_until
+from .ranks import DEADLINE, Rank, ready, wait_until
 from .test_trees import LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeDesk
 
 GONE = "unreachable for 12 s: pulled"
@@ -245,6 +247,49 @@ def test_a_switch_is_drained_and_then_removed(changing: Changing) -> None:
     wait_until(lambda: changing.used() == 0, "the slots to be freed")
 
 
+def test_who_waits_goes_on_waiting_while_every_switch_is_drained(changing: Changing) -> None:
+    running = changing.rank(0, 1, job="running", slots=32)
+    ready([running])
+    waiting = [Waiting(changing, 0)]
+    wait_until(lambda: waits(changing), "it to wait")
+    for name in (FIRST, SECOND):
+        changing.ask("DrainSwitch", pb.DrainSwitchRequest(name=name))
+    leave(changing, running)
+    wait_until(lambda: waits(changing) == f"the switch {FIRST} cannot be used: it is being drained", "to know why")
+    waiting.append(Waiting(changing, 1))
+    wait_until(lambda: len(changing.loop.run(changing.service.status()).queue[0].ranks) == 2, "the other to wait, too")
+    assert "it is being drained" in str(changing.rank(0, 1, job="does not wait").outcome())
+    changing.ask("DrainSwitch", pb.DrainSwitchRequest(name=SECOND, undo=True))
+    for one in waiting:
+        one.join(DEADLINE)
+        assert one.error is None
+        assert [at.udp_port for at in one.aggregators] == [31315]
+        one.session.close()
+
+
+class Waiting(threading.Thread):
+    """A rank of two that would wait in the queue for its job."""
+
+    def __init__(self, changing: Changing, rank: int) -> None:
+        super().__init__(daemon=True)
+        self._rank = rank
+        self.session = Session(changing.address)
+        self.error: Exception | None = None
+        self.aggregators: list[Any] = []
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.aggregators = list(self.session.join("waits", self._rank, 2, slots=8, queue=60).aggregators)
+        except Exception as error:
+            self.error = error
+
+
+def waits(changing: Changing) -> str:
+    """Why, who waits there."""
+    return "".join(one.why for one in changing.loop.run(changing.service.status()).queue)
+
+
 def test_draining_is_taken_back(changing: Changing) -> None:
     changing.ask("DrainSwitch", pb.DrainSwitchRequest(name=SECOND))
     changing.ask("DrainSwitch", pb.DrainSwitchRequest(name=SECOND, undo=True))
@@ -394,6 +439,63 @@ def test_a_file_that_is_read_again(changing: Changing) -> None:
     wait_until(lambda: len(changing.loop.run(changing.service.status()).switches) == 3, "the old one to be gone")
     assert changing.status()["leaf"].parent == "spine"
     assert changing.loop.run(changing.service.reload(changed)) == ["slots has changed, which takes a restart"]
+
+
+def renamed(parent: str, *more: dict[str, Any]) -> Settings:
+    """A tree at one address, below the first switch, by what its parent is called."""
+    leaf = one("leaf", "10.0.0.2", uplink={"port": 3, "to": parent})
+    first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
+    root = one(parent, "10.0.0.1", switch="spine:1")
+    return load(None, {"switches": [leaf, root, first, *more], "switch_insecure": True})
+
+
+def test_a_parent_is_renamed_with_who_is_below_it(changing: Changing) -> None:
+    """Whichever of the old ones goes first; who is new below it comes with it."""
+    below = one("below", "10.0.0.4", uplink={"port": 4, "to": "leaf"})
+    new = one("new", "10.0.0.5", uplink={"port": 5, "to": "top"})
+    changing.loop.run(changing.service.reload(renamed("spine", below)))
+    wait_until(lambda: sorted(changing.status()) == sorted([FIRST, "below", "leaf", "spine"]), "the tree")
+    said = changing.loop.run(changing.service.reload(renamed("top", below, new)))
+    assert "the switch top comes when spine is gone from its address" in said
+    assert "the switch new comes with top above it" in said
+    wait_until(lambda: sorted(changing.status()) == sorted([FIRST, "below", "leaf", "new", "top"]), "the other")
+    parents = {name: one.parent for name, one in changing.status().items()}
+    assert parents == {FIRST: "", "below": "leaf", "leaf": "top", "new": "top", "top": ""}
+    wait_until(lambda: all(changing.made[f"{name}:1"].listener for name in ("spine", "leaf", "new")), "their start")
+    assert changing.loop.run(changing.service.reload(renamed("top", below, new))) == []
+
+
+def test_who_waits_below_one_that_does_not_come_is_said(changing: Changing) -> None:
+    new = one("new", "10.0.0.5", uplink={"port": 5, "to": "top"})
+    running = changing.rank(0, 1, job="running")
+    ready([running])
+    first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
+    top = {"name": "top", "switch": "elsewhere:1", "address": [SECOND]}
+    wanted = {"switches": [first, top, new], "switch_insecure": True}
+    said = changing.loop.run(changing.service.reload(load(None, wanted)))
+    assert f"the switch top comes when {SECOND} is gone from its address" in said
+    wanted["switches"] = [first, {**top, "switch": "fake"}, new]
+    said = changing.loop.run(changing.service.reload(load(None, wanted)))
+    assert f"the switch top is not added: the switch top has an address in common with {FIRST}" in said
+    assert "the switch new is not added: top above it is no switch" in said
+    wanted["switches"] = [first, {**top, "address": ["10.0.0.6"]}, new]
+    changing.loop.run(changing.service.reload(load(None, wanted)))
+    wait_until(lambda: sorted(changing.status()) == sorted([FIRST, SECOND, "new", "top"]), "both to come")
+
+
+def test_who_waits_for_its_parent_comes_where_that_comes_another_way(changing: Changing) -> None:
+    """The parent waits for an address, and is then to have another, which is free."""
+    running = changing.rank(0, 1, job="running")
+    ready([running])
+    first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
+    top = {"name": "top", "switch": "elsewhere:1", "address": [SECOND]}
+    new = one("new", "10.0.0.5", uplink={"port": 5, "to": "top"})
+    for address in (SECOND, "10.0.0.6"):
+        wanted = {"switches": [first, {**top, "address": [address]}, new], "switch_insecure": True}
+        changing.loop.run(changing.service.reload(load(None, wanted)))
+    wait_until(lambda: "new" in changing.status() and "top" in changing.status(), "both to come")
+    wait_until(lambda: changing.made["new:1"].listener is not None, "it to be started")
+    assert changing.status()["new"].parent == "top"
 
 
 def test_the_only_switch_is_replaced_at_its_address(changing: Changing) -> None:

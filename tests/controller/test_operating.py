@@ -18,8 +18,9 @@ from p4reduce_controller import operating, shell, views
 from p4reduce_controller.doctor import host, switches
 from p4reduce_controller.rates import Rates
 
-from .conftest import Running
+from .conftest import Loop, Running
 from .ranks import ready, wait_until
+from .test_users import file
 
 app = typer.Typer()
 app.add_typer(operating.jobs, name="jobs")
@@ -60,6 +61,23 @@ def test_who_has_not_sent_is_named_by_where_it_is(running: Running) -> None:
     assert "rank 1 (127.0.0.1) to send its share" in run(running, "jobs", "list")
     running.loop.call(running.jobs.looked, job, 0, pb.Counted(half=0, seq=2, ranks=[0, 1]))
     assert "to send its share" not in run(running, "jobs", "list")
+
+
+def test_whose_job_is_shown_has_to_be_said_where_several_have_one(loop: Loop, tmp_path: Path) -> None:
+    running = Running(loop, users=file(tmp_path))
+    try:
+        for token in ("a", "b"):
+            running.rank(0, 2, token=token)
+        wait_until(lambda: running.jobs.joins == 2, "both to join")
+        as_operator = ["--token-file", str(tmp_path / "token")]
+        (tmp_path / "token").write_text("o")
+        (tmp_path / "token").chmod(0o600)
+        said = run(running, "jobs", "show", "job", *as_operator, code=1)
+        assert "job 'job': tenants bob, vision have one each; say whose, with --tenant" in said
+        shown = json.loads(run(running, "jobs", "show", "job", "--tenant", "bob", "--json", *as_operator))
+        assert shown["tenant"] == "bob"
+    finally:
+        running.close()
 
 
 def test_a_job_is_ended(running: Running) -> None:

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SIGHUP while a controller starts: it counts as soon as it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from p4reduce_controller import run, turns
+from p4reduce_controller.etcd.lease import Lease
+from p4reduce_controller.settings import Settings, load
+
+ONE = {"name": "one", "switch": "127.0.0.1:1", "address": ["10.0.0.1"]}
+TWO = {"name": "two", "switch": "127.0.0.1:2", "address": ["10.0.0.2"]}
+
+
+class Over(Exception):
+    """What ends the service."""
+
+
+class Served:
+    """A service that is over at once. `read`: names of switches, each time that settings were read again."""
+
+    def __init__(self) -> None:
+        self.read: list[list[str]] = []
+        self.over = asyncio.Event()
+        self.over.set()
+        self.failure = Over()
+        self.keeps_jobs = True
+
+    def read_again(self, again: Callable[[], Settings]) -> None:
+        self.read.append([one["name"] for one in again().switches])
+
+
+def settings(*switches: dict[str, Any], store: str = "") -> Settings:
+    return load(None, {"switches": list(switches), "store": store})
+
+
+@pytest.fixture
+def hangups() -> Iterator[list[int]]:
+    """Those that nobody else takes, which would end the process."""
+    missed: list[int] = []
+    before = signal.signal(signal.SIGHUP, lambda number, _: missed.append(number))
+    yield missed
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_controller_reads_its_settings_again_when_it_serves(
+    monkeypatch: pytest.MonkeyPatch, hangups: list[int], early: bool
+) -> None:
+    served = []
+
+    @asynccontextmanager
+    async def starting(*_: Any) -> AsyncIterator[Served]:
+        if early:
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0.05)
+        served.append(Served())
+        yield served[0]
+
+    monkeypatch.setattr(run, "running", starting)
+    with pytest.raises(Over):
+        asyncio.run(run.run(settings(ONE), 1.0, lambda _: None, lambda: settings(ONE, TWO)))
+    assert (served[0].read, hangups) == ([["one", "two"]] if early else [], [])
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_one_of_two_has_what_was_read_while_its_turn_began(monkeypatch: pytest.MonkeyPatch, early: bool) -> None:
+    class Kept:
+        async def fetch(self) -> None: ...
+
+    async def turn() -> Served:
+        served = Served()
+        mine = turns.Turns(settings(ONE, store="etcd://127.0.0.1:3/x"), 1.0, lambda _: None, lambda *_: None)
+
+        @asynccontextmanager
+        async def starting(begun: Settings, *_: Any) -> AsyncIterator[Served]:
+            assert begun.switches == [ONE]
+            if early:
+                mine.read_again(lambda: settings(ONE, TWO))
+            yield served
+
+        monkeypatch.setattr(turns, "running", starting)
+        monkeypatch.setattr(mine, "_state", lambda _: Kept())
+
+        class Ours:
+            term, doubt = 1, ""
+
+        with pytest.raises(Over):
+            await mine._turn(cast(Lease, Ours()))
+        await mine._etcd.close()
+        mine._entrance.close()
+        return served
+
+    assert asyncio.run(turn()).read == ([["one", "two"]] if early else [])
