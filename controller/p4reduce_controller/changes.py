@@ -19,16 +19,18 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Changes:
     """`added`: switches that no settings had. `removed`: those of the settings that are gone all the same, as the
-    settings had them. `leaving`: those that go when no job needs them. `draining`: names."""
+    settings had them. `leaving`: those that go when no job needs them. `draining`: names. `replaced`: those that leave,
+    too, while others have their names."""
 
     added: tuple[SwitchSpec, ...] = ()
     removed: tuple[SwitchSpec, ...] = ()
     leaving: tuple[SwitchSpec, ...] = ()
     draining: frozenset[str] = frozenset()
+    replaced: tuple[SwitchSpec, ...] = ()
 
     def to_keep(self) -> dict[str, Any]:
         """As JSON has it."""
-        every = {"added": self.added, "removed": self.removed, "leaving": self.leaving}
+        every = {"added": self.added, "removed": self.removed, "leaving": self.leaving, "replaced": self.replaced}
         return {key: [written(spec) for spec in specs] for key, specs in every.items()} | {
             "draining": sorted(self.draining)
         }
@@ -36,14 +38,15 @@ class Changes:
     def begin_with(self, filed: Sequence[SwitchSpec]) -> Beginning:
         """`filed`: the switches of the settings. Those that leave come first where two cannot be together, as jobs may
         run there, and those of the settings before `added`. One that the settings describe in another way by now is no
-        longer removed."""
+        longer removed. Raises ValueError where none would be left for jobs that begin."""
         specs = list(self.leaving)
+        aside = [one for one in self.replaced if one not in filed or one in self.removed]
         waiting = []
         for spec in [*(one for one in filed if one not in self.removed), *self.added]:
             same = [other for other in specs if other.name == spec.name or _meet(other, spec)]
             if spec in specs:
                 continue
-            if any(other in self.leaving for other in same):
+            if any(other in self.leaving for other in same) or any(_meet(other, spec) for other in aside):
                 waiting.append(spec)
             elif same:
                 log.warning("the switch %s is left out: %s of the settings is in its place", spec.name, same[0].name)
@@ -52,22 +55,33 @@ class Changes:
         while later := [one for one in specs if one not in self.leaving and _is_below(one, waiting, specs)]:
             waiting += later
             specs = [one for one in specs if one not in later]
-        while orphans := [one for one in specs if one not in filed and one.uplink and not _has(specs, one.uplink[1])]:
-            log.warning("the switch %s is left out: what was above it is no switch any more", orphans[0].name)
+        while orphans := [one for one in specs if one.uplink and not _has(specs, one.uplink[1])]:
             specs.remove(orphans[0])
-        return Beginning(specs, filed, waiting, self.draining, self.leaving)
+            if orphans[0] in self.leaving:
+                aside.append(orphans[0])
+            else:
+                log.warning("the switch %s is left out: what was above it is no switch any more", orphans[0].name)
+                filed = [one for one in filed if one != orphans[0]]
+        if not specs:
+            away = ", ".join(spec.name for spec in waiting)
+            raise ValueError(f"fabric: {away or 'all'} of the settings wait for switches that jobs still have")
+        return Beginning(specs, filed, waiting, self.draining, self.leaving, aside, self.replaced)
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """The switches that a controller begins with. `filed`: those of the settings. `waiting`: for others, of the same
-    names or addresses, to be gone, or below one that does. `draining`: names."""
+    """The switches that a controller begins with. `filed`: those of the settings, but for those above which there is no
+    switch as yet. `waiting`: for others, of the same names or addresses, to be gone, or below one that does.
+    `draining`: names. `aside`: besides, for jobs that run there alone; others have the names of those of them that are
+    `replaced`."""
 
     specs: Sequence[SwitchSpec]
     filed: Sequence[SwitchSpec]
     waiting: Sequence[SwitchSpec] = ()
     draining: Collection[str] = frozenset()
     leaving: Sequence[SwitchSpec] = ()
+    aside: Sequence[SwitchSpec] = ()
+    replaced: Sequence[SwitchSpec] = ()
 
 
 def changes_from(kept: object, common: Settings) -> Changes:
@@ -80,6 +94,7 @@ def changes_from(kept: object, common: Settings) -> Changes:
             tuple(spec_of(json.dumps(one), common) for one in _list_of(dict, kept, "removed")),
             tuple(spec_of(json.dumps(one), common) for one in _list_of(dict, kept, "leaving")),
             frozenset(_list_of(str, kept, "draining")),
+            tuple(spec_of(json.dumps(one), common) for one in _list_of(dict, kept, "replaced")),
         )
     except SettingsError as error:
         raise ValueError(f"fabric: {error}") from None

@@ -73,13 +73,19 @@ class Fabric:
         self._waiting: list[SwitchSpec] = []  # for another at the same address to be gone, or below one that does
         jobs.closed, jobs.severed = self.closed, self.severed
 
+    def set_aside(self, beginning: Beginning, switches: Sequence[Aggregator]) -> None:
+        """`switches`: those that `beginning` has aside, in this order. They come before jobs of an earlier run do."""
+        for spec, switch in zip(beginning.aside, switches, strict=True):
+            member = self.members[self._number(spec, switch)]
+            member.leaving, member.replaced = True, spec in beginning.replaced
+
     def open(self, means: Means, beginning: Beginning) -> None:
         """From now on it can be changed. `beginning`: with the switches that there are."""
         self._means = means
         self._filed = {spec.name: spec for spec in beginning.filed}
         self._waiting = list(beginning.waiting)
         specs = {spec.name: spec for spec in beginning.specs}
-        for member in self.members.values():
+        for member in [one for one in self.members.values() if one.spec not in beginning.aside]:
             member.spec = specs.get(member.name)
             member.draining = member.name in beginning.draining
             member.leaving = member.spec in beginning.leaving
@@ -114,19 +120,25 @@ class Fabric:
             return "it was removed"
         return "it is being removed" if member.leaving else "it is being drained" if member.draining else ""
 
+    def aside(self) -> dict[int, tuple[str, tuple[int, str] | None]]:
+        """Those that are not for jobs that begin: their names, and their ports toward their parents with the parents'
+        names."""
+        site = self._jobs.site
+        return {at: (one.name, one.parent) for at, one in self.members.items() if site.place_of(at) is None}
+
     def to_keep(self) -> Changes:
-        """What a later controller does not have from its settings. One that leaves while another has its name has to
-        be gone first."""
+        """What a later controller does not have from its settings."""
         mine = [(one, one.spec) for one in self.members.values() if not one.replaced and one.spec is not None]
         filed = self._filed.values()
-        names = {one.name for one in self.members.values()} | {spec.name for spec in self._waiting}
+        there = [*(spec for _, spec in mine), *self._waiting]
         return Changes(
             tuple(
                 spec for spec in [*(spec for one, spec in mine if not one.leaving), *self._waiting] if spec not in filed
             ),
-            tuple(spec for spec in filed if spec.name not in names),
+            tuple(spec for spec in filed if spec not in there),
             tuple(spec for one, spec in mine if one.leaving),
             frozenset(one.name for one, _ in mine if one.draining),
+            tuple(one.spec for one in self.members.values() if one.replaced and one.spec is not None),
         )
 
     # Changes. They say in words what was done, and raise SettingsError.
@@ -293,10 +305,13 @@ class Fabric:
 
     def _enter(self, spec: SwitchSpec, switch: Aggregator) -> int:
         """Returns its number. `_change_site` has to follow."""
-        number, self._next = self._next, self._next + 1
         there = self._named(spec.name)
         if there is not None:
             self.members[there].replaced = True
+        return self._number(spec, switch)
+
+    def _number(self, spec: SwitchSpec, switch: Aggregator) -> int:
+        number, self._next = self._next, self._next + 1
         self.members[number] = Member(spec.name, spec.config.address, spec.uplink, spec.config.fixed, spec)
         self.switches[number] = switch
         self._jobs.switch_comes(number, spec.config.address, spec.config.fixed)

@@ -78,7 +78,8 @@ class Job:
     that takes part is told, by its number, once all ranks have been heard. `more_numbers`: numbers and generations by
     which switches know the shares of its ranks' threads but the first. `site`: the switches that there were for it
     when it began. What is by switch, here and of members, is by the places of `site.for_threads`. `left_out`: what
-    could not be used then, for people; `barred`: the places of those that are in `site` all the same.
+    could not be used then, for people; `barred`: the places of those that are in `site` all the same. `children`: where
+    each switch with a parent was heard by it, when all ranks had been.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Job:
     state: State = State.GATHERING
     members: dict[int, Member] = field(default_factory=dict)
     placements: dict[int, Placement] = field(default_factory=dict)
+    children: dict[int, Heard] = field(default_factory=dict, repr=False)
     leave_deadline: float | None = None
     more_numbers: tuple[tuple[int, int], ...] = ()
     unanswered: dict[int, int] = field(default_factory=dict)  # by rank, the half that it asks about

@@ -401,9 +401,13 @@ class Jobs:
                 request = pb.Join(job=job.name, world_size=job.world_size, slots=job.slots, threads=job.threads)
                 if problem := problem_of(request, job.site, job.slots):
                     raise ValueError(problem)
-                self._registry.take_up(job, self._children_at(job.site))
+                job.children = self._children_at(job.site) | job.children
+                self._registry.take_up(job, job.children)
             except (ValueError, Misplaced) as error:
                 raise ValueError(f"job {job.name!r}: {error}") from None
+            at = {job.site.number(place): heard for place, heard in job.children.items()}
+            aside = self._registry.pools.keys() - {self.site.number(place) for place in range(self.site.switches)}
+            self._children |= {number: heard for number, heard in at.items() if number in aside}
             self.started += 1
 
     def expect_returns(self, now: float) -> None:
@@ -651,7 +655,8 @@ class Jobs:
                 raise Misplaced("; ".join(unusable))
             self._check_links(job.site, needed)
             self._registry.take_slots(job, places, self.tenancy.kept_from(job.tenant, self._door.held))
-            job.placements = place(site, job, self._children_at(job.site), self._registry.hosts)
+            job.children = self._children_at(job.site)
+            job.placements = place(site, job, job.children, self._registry.hosts)
         except PoolFull as error:
             why = f"all ranks were heard, but {error}; ask for fewer slots, or wait until other jobs end"
             self._abort(job, pb.Abort(reason=pb.SLOTS_EXHAUSTED, message=f"job {job.name!r}: {why}"))

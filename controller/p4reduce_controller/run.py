@@ -90,7 +90,7 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
         if settings.state:
             state = ends.enter_context(closing(StateFile(Path(settings.state))))
         beginning = _beginning(settings, state)
-        switches = [make(spec, first=True) for spec in beginning.specs]
+        switches, aside = ([make(one, first=True) for one in specs] for specs in (beginning.specs, beginning.aside))
         entrance = turn.entrance if turn else ends.enter_context(closing(Entrance.of(settings)))
         audit, gate = entrance.audit, entrance.gate
         jobs = Jobs(
@@ -108,6 +108,7 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
         traces = configured()
         ends.push_async_callback(asyncio.to_thread, traces.close)
         service = Service(switches, jobs, config, state, gate, audit, traces)
+        service.fabric.set_aside(beginning, aside)
         if turn:
             await turn.release()
         await _bind(service, BIND_AGAIN if turn else 0.0)
@@ -116,7 +117,7 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
         await ends.enter_async_context(_web(settings, config, service, gate))
         service.restore()
         latecomers = TURN_LATECOMERS if turn else LATECOMERS
-        await start_switches(switches, service, switch_timeout, latecomers)
+        await start_switches([*switches, *aside], service, switch_timeout, latecomers)
         await service.find_children(min(switch_timeout, latecomers))
         service.open(settings, make, beginning)
         await service.start()

@@ -109,7 +109,9 @@ class Service(Operations, rpc.JobsServicer):
         """Takes up the jobs of an earlier service, before the switches are started. Raises StateError."""
         if self._state is None:
             return
-        jobs, children = self._state.load(Setup(self._switches, lambda: self._jobs.site), self._clock())
+        jobs, children = self._state.load(
+            Setup(self._switches, lambda: self._jobs.site, self.fabric.aside), self._clock()
+        )
         try:
             self._jobs.restore(jobs, children)
             self._jobs.tenancy.take_up(self._state.use, jobs, self._clock())

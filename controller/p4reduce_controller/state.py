@@ -244,6 +244,7 @@ def _of_job(job: Job, setup: Setup, now: float) -> dict[str, Any]:
         "first_slots": {of_place(job.site, at): taken.first for at, taken in job.ranges.items()},
         "slots_each": each,
         "slots_elsewhere": {of_place(job.site, at): one.count for at, one in job.ranges.items() if one.count != each},
+        "children": {job.site.trees.names[at]: _of_heard(heard) for at, heard in job.children.items()},
         "first_seq": job.first_seq,
         "abort_secret": job.abort_secret,
         "rejoin_s": job.rejoin_time,
@@ -257,6 +258,7 @@ def _job(part: _Part, setup: Setup, now: float) -> Job:
     more_numbers = tuple(map(_number, part.get("more_numbers", list, [])))  # which files of earlier releases have not
     threads = 1 + len(more_numbers)
     members = [_member(rank, one, site, threads) for rank, one in enumerate(part.parts("members"))]
+    children = part.get("children", dict, {})  # which files of earlier releases have not
     each = part.number("slots_each", 1, 2**16)
     firsts = _by_place(part, "first_slots", site, threads)
     counts = dict.fromkeys(firsts, each) | _by_place(part, "slots_elsewhere", site, threads, {})
@@ -275,6 +277,7 @@ def _job(part: _Part, setup: Setup, now: float) -> Job:
         deadline=math.inf,
         abort_secret=part.secret("abort_secret", 2**64 - 1),
         site=site,
+        children={place_from(f"0:{name}", site, 1): _heard(_Part("child", one)) for name, one in children.items()},
         more_numbers=more_numbers,
         tenant=part.get("tenant", str, ""),  # which files of earlier releases have not, nor the next
         user=part.get("user", str, ""),

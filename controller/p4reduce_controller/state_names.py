@@ -20,10 +20,15 @@ class StateError(Exception):
 
 @dataclass(frozen=True)
 class Setup:
-    """The switches that there are, by the controller's numbers, and how they hang together. Both change."""
+    """The switches that there are, by the controller's numbers, and how they hang together. Both change.
+
+    `aside`: the names of those that the site has not, as only jobs that run need them, and their ports toward their
+    parents with the parents' names.
+    """
 
     switches: Mapping[int, Aggregator]
     site: Callable[[], Site]
+    aside: Callable[[], Mapping[int, tuple[str, tuple[int, str] | None]]] = dict
 
     def names(self) -> dict[int, str]:
         """By the controller's numbers."""
@@ -32,11 +37,25 @@ class Setup:
 
     def described(self, site: Site, at: int) -> str:
         """All of a switch that must not change while jobs run there."""
-        switch, uplink, names = self.switches[site.number(at)], site.trees.uplinks.get(at), site.trees.names
+        uplink, names = site.trees.uplinks.get(at), site.trees.names
+        way = (uplink.port, names[uplink.parent]) if uplink else None
+        return self._described(site.number(at), names[at], way)
+
+    def called(self, name: str) -> dict[int, str]:
+        """All of that name as `described` has them, by the controller's numbers: first the one of the site."""
+        site = self.site()
+        here = [at for at, one in enumerate(site.trees.names) if one == name]
+        aside = {number: way for number, (one, way) in self.aside().items() if one == name}
+        return {site.number(at): self.described(site, at) for at in here} | {
+            number: self._described(number, name, way) for number, way in aside.items()
+        }
+
+    def _described(self, number: int, name: str, way: tuple[int, str] | None) -> str:
+        switch = self.switches[number]
         layout, address = switch.layout, switch.address
-        below = f", below {names[uplink.parent]} by port {uplink.port}" if uplink else ""
+        below = f", below {way[1]} by port {way[0]}" if way else ""
         return (
-            f"{names[at]} at {switch.target}, aggregator {address} ({address.mac}), {layout.lanes} lanes of "
+            f"{name} at {switch.target}, aggregator {address} ({address.mac}), {layout.lanes} lanes of "
             f"{layout.block_size} values, {layout.slots} slots{below}"
         )
 
@@ -83,19 +102,23 @@ def site_from(parts: list[Any], setup: Setup) -> Site:
         raise StateError(f"site: {type(error).__name__} {error}; name, mac, ip and udp_port are needed") from None
     if len(set(names)) != len(names) or not names:
         raise StateError(f"site: {', '.join(names) or 'no switch'}; names that differ are accepted")
-    trees = Trees(names, uplinks)
-    now = setup.site()
-    numbers = []
-    for name, then in zip(names, wanted, strict=True):
-        at = list(now.trees.names).index(name) if name in now.trees.names else None
-        there = setup.described(now, at) if at is not None else ""
-        if then and then != there:
-            raise StateError(
-                f"it has jobs that run on other switches than this controller's: it had {then}, and now there is "
-                f"{there or 'none of that name'}. Start it as it was"
-            )
-        numbers.append(now.number(at) if at is not None else GONE)
-    return Site(now.layout, addresses, trees, numbers=tuple(numbers))
+    numbers = [_number_of(*one, setup) for one in zip(names, addresses, wanted, strict=True)]
+    return Site(setup.site().layout, addresses, Trees(names, uplinks), numbers=tuple(numbers))
+
+
+def _number_of(name: str, address: Endpoint, described: str, setup: Setup) -> int:
+    """The controller's, of the switch that was called so, or `GONE`. `described`: "" where no slots are held there.
+    Raises StateError."""
+    there = setup.called(name)
+    if not described:
+        return next((at for at in there if setup.switches[at].address == address), next(iter(there), GONE))
+    for number, text in there.items():
+        if text == described:
+            return number
+    raise StateError(
+        f"it has jobs that run on other switches than this controller's: it had {described}, and now there is "
+        f"{'; '.join(there.values()) or 'none of that name'}. Start it as it was"
+    )
 
 
 def _address(part: Any) -> Endpoint:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,11 @@ from typing import Any
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.client import Assigned
+from p4reduce_controller import run as controller
+from p4reduce_controller.aggregator import Heard
 from p4reduce_controller.changes import Changes, changes_from, written
+from p4reduce_controller.frames import Endpoint, hello_nonce
 from p4reduce_controller.run import _beginning
 from p4reduce_controller.settings import Settings, load
 from p4reduce_controller.specs import SwitchSpec, spec_of, specs_of
@@ -20,9 +25,11 @@ from p4reduce_controller.state import StateError, StateFile
 
 from .conftest import Loop
 from .fake_etcd import FakeEtcd
-from .ranks import ready, wait_until
+from .fake_switch import FakeSwitch
+from .ranks import hello_packet, ready, wait_until
 from .test_etcd import Controller, after, run
-from .test_fabric import FIRST, SECOND, Changing, leave
+from .test_fabric import FIRST, SECOND, UP, Changing, leave
+from .test_fabric import one as filed
 
 ONE = {"name": "one", "switch": "one:1", "address": ["10.0.0.1"]}
 TWO = {"name": "two", "switch": "two:1", "address": ["10.0.0.2"]}
@@ -148,3 +155,230 @@ def test_what_a_port_carried_is_forgotten_with_its_switch(kept: Changing) -> Non
         kept.loop.call(reports.ports.__getitem__, place)
     kept.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
     wait_until(lambda: list(reports.ports) == [(0, 1)], "the ports of the second to go")
+
+
+# --- jobs at switches whose names others have -------------------------------------------------------------------------
+
+
+class Later:
+    """What another controller had, with a copy of the state, once it served. `jobs`: of those that run, where they have
+    slots, by targets."""
+
+    def __init__(self, kept: Changing, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._kept = kept
+        self._made: dict[str, FakeSwitch] = {}
+        monkeypatch.setattr(controller, "P4RuntimeSwitch", self._make)
+        monkeypatch.setattr(controller, "Program", lambda _: kept.switch)  # which has a layout
+
+    def _make(self, config: Any, *_: Any) -> FakeSwitch:
+        """With the jobs that the switch has."""
+        switch = FakeSwitch(16)
+        switch.target, switch.address = config.target, config.address
+        [there] = [one for one in self._kept.switches if one.target == config.target]
+        switch.admitted = dict(there.admitted)
+        self._made[config.target] = switch
+        return switch
+
+    def serve(self, settings: Settings | None = None) -> None:
+        self._kept.loop.run(self._serve(settings or self._kept.settings))
+
+    async def _serve(self, settings: Settings) -> None:
+        assert self._kept.state is not None
+        path = self._kept.state.path.with_name("copy")
+        shutil.copy(self._kept.state.path, path)
+        async with controller.running(replace(settings, state=str(path), listen="127.0.0.1:0"), 1.0) as service:
+            switches = service.fabric.switches
+            self.status = (await service.status()).switches
+            self.jobs = {
+                job.name: {switches[number].target for number in job.holds}
+                for job in service._jobs.live
+                if not job.over
+            }
+            await service._save()
+        again = json.loads(path.read_text())
+        now = json.loads(self._kept.state.path.read_text())
+        assert [job["site"] for job in again["jobs"]] == [job["site"] for job in now["jobs"]]
+        assert again["fabric"] == now["fabric"]
+
+
+@pytest.fixture
+def later(kept: Changing, monkeypatch: pytest.MonkeyPatch) -> Later:
+    return Later(kept, monkeypatch)
+
+
+def by_target(later: Later) -> dict[str, tuple[str, bool]]:
+    return {one.address: (one.name, one.leaving) for one in later.status}
+
+
+def run_job(kept: Changing, name: str) -> Any:
+    rank = kept.rank(0, 1, job=name)
+    ready([rank])
+    return rank
+
+
+def test_one_whose_name_another_has_is_there_with_its_jobs(kept: Changing, later: Later) -> None:
+    """And so is the other, with its own."""
+    kept.add("third")
+    run_job(kept, "before")
+    for round in (1, 2):  # it is replaced twice
+        kept.ask("RemoveSwitch", pb.RemoveSwitchRequest(name="third"))
+        kept.add("third", switch=f"new:{round}", address=[f"127.0.0.1:4020{round}"])
+        run_job(kept, f"after {round}")
+    later.serve()
+    assert by_target(later) == {
+        "fake": (FIRST, False), "fake 1": (SECOND, False),
+        "third:1": ("third", True), "new:1": ("third", True), "new:2": ("third", False),
+    }  # fmt: skip
+    assert later.jobs == {
+        name: {"fake", "fake 1", target}
+        for name, target in (("before", "third:1"), ("after 1", "new:1"), ("after 2", "new:2"))
+    }
+
+
+def test_one_of_the_settings_that_a_command_has_replaced_stays_so(kept: Changing, later: Later) -> None:
+    before = run_job(kept, "before")
+    kept.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
+    kept.add(SECOND, switch="new:1")
+    after = run_job(kept, "after")
+    later.serve()
+    assert later.jobs == {"before": {"fake", "fake 1"}, "after": {"fake", "new:1"}}
+    assert by_target(later)["fake 1"] == (SECOND, True)
+    leave(kept, before)
+    wait_until(lambda: len(kept.loop.run(kept.service.status()).switches) == 2, "the old one to go")
+    later.serve()
+    assert by_target(later) == {"fake": (FIRST, False), "new:1": (SECOND, False)}
+    assert later.jobs == {"after": {"fake", "new:1"}}
+    leave(kept, after)
+
+
+def test_one_that_is_replaced_at_its_address_is_there_with_its_jobs(kept: Changing, later: Later) -> None:
+    run_job(kept, "before")
+    kept.ask("RemoveSwitch", pb.RemoveSwitchRequest(name=SECOND))
+    kept.add(SECOND, switch="fake 1", address=[SECOND], ports=[1, 2])
+    run_job(kept, "after")
+    later.serve()
+    assert by_target(later) == {"fake": (FIRST, False), "fake 1": (SECOND, True)}
+    assert later.jobs == {"before": {"fake", "fake 1"}, "after": {"fake"}}
+
+
+def test_who_waits_for_the_address_of_one_whose_name_another_has_does_so_later(kept: Changing) -> None:
+    kept.add("third")
+    run_job(kept, "before")
+    kept.ask("RemoveSwitch", pb.RemoveSwitchRequest(name="third"))
+    kept.add("third", switch="new:1", address=["127.0.0.1:40201"])
+    kept.add("heir")  # at the address of the first
+    beginning = next_one(kept)
+    assert (names(beginning.specs), names(beginning.aside), names(beginning.waiting)) == (
+        [FIRST, SECOND, "third"], ["third"], ["heir"],
+    )  # fmt: skip
+    assert beginning.aside[0].config.target == "third:1"
+
+
+def test_a_file_that_calls_another_so(kept: Changing, later: Later) -> None:
+    """And a standby that has not read it again has the first for what it was."""
+    run_job(kept, "before")
+    first = {"name": FIRST, "switch": "fake", "address": [FIRST]}
+    after = settings(first, filed(SECOND, "127.0.0.1:40201", switch="new:1"))
+    kept.loop.run(kept.service.reload(after))
+    run_job(kept, "after")
+    later.serve(after)
+    assert later.jobs == {"before": {"fake", "fake 1"}, "after": {"fake", "new:1"}}
+    assert by_target(later)["fake 1"] == (SECOND, True)
+    beginning = next_one(kept)
+    assert (names(beginning.specs), beginning.aside) == ([FIRST, SECOND], [])
+
+
+LEAVES = {"a": 40211, "b": 40212}
+
+
+def tree(number: int) -> Settings:
+    leaves = [filed(leaf, f"127.0.0.1:{port}", uplink={"port": UP, "to": "top"}) for leaf, port in LEAVES.items()]
+    return settings(filed("top", f"127.0.0.1:4020{number}", switch=f"top:{number}"), *leaves)
+
+
+@pytest.fixture
+def leaves(kept: Changing) -> Changing:
+    """With a switch and its leaves, which it hears at its port 7, and one that is there later at its port 8."""
+    original = kept._make
+
+    def make(spec: SwitchSpec) -> FakeSwitch:
+        switch = original(spec)
+        for other in kept.switches:
+            if other.target in ("top:1", "top:2") and spec.uplink:
+                switch.cables.setdefault(UP, []).append((other, 7))
+            if other.target in ("a:1", "b:1") and not spec.uplink:
+                other.cables.setdefault(UP, []).append((switch, 8))
+        return switch
+
+    kept.loop.call(kept.service.open, kept.settings, make, Changes().begin_with(specs_of(kept.settings)))
+    change(kept, tree(1), "top:1", "a:1", "b:1")
+    return kept
+
+
+def change(kept: Changing, after: Settings, *targets: str) -> None:
+    """The settings; and waits until these are all that there are, and heard."""
+    kept.loop.run(kept.service.reload(after))
+
+    def there() -> bool:
+        every = kept.loop.run(kept.service.status()).switches
+        return {one.address for one in every if not one.problem} == set(targets)
+
+    wait_until(there, f"{targets} to be there")
+
+
+def run_at(kept: Changing, name: str, *leaves: str) -> None:
+    """A job with a rank at each of these."""
+
+    def hello(assigned: Assigned) -> None:
+        packet = hello_packet(assigned)
+        sender = Endpoint(f"02:00:00:00:00:{assigned.worker:02x}", "127.0.0.1", 41000 + assigned.worker)
+        heard = Heard(1, sender, packet.job, packet.generation, packet.worker, hello_nonce(packet))
+        kept.loop.call(kept.made[f"{leaves[assigned.worker]}:1"].hear, heard)
+
+    kept._hello = hello  # type: ignore[method-assign]
+    ready([kept.rank(rank, len(leaves), job=name) for rank in range(len(leaves))])
+
+
+def test_leaves_below_one_whose_name_another_has(leaves: Changing, later: Later) -> None:
+    """The other hears them at another port."""
+    run_at(leaves, "before", "a", "b")
+    change(leaves, tree(2), "top:1", "top:2", "a:1", "b:1")
+    run_at(leaves, "after", "a", "b")
+    later.serve(tree(2))
+    assert later.jobs == {"before": {"top:1", "a:1", "b:1"}, "after": {"top:2", "a:1", "b:1"}}
+
+
+def test_a_leaf_that_leaves_after_what_was_above_it(leaves: Changing, later: Later) -> None:
+    run_at(leaves, "rack", "a", "a")
+    after = settings(filed("other", "127.0.0.1:40230"))
+    change(leaves, after, "other:1", "a:1")
+    later.serve(after)
+    assert later.jobs == {"rack": {"a:1"}}
+    assert by_target(later) == {"other:1": ("other", False), "a:1": ("a", True)}
+
+
+def test_leaves_that_leave_while_others_have_their_names(leaves: Changing, later: Later) -> None:
+    run_at(leaves, "before", "a", "b")
+    named = {"switch": "left:1", "uplink": {"port": UP, "to": "top"}}
+    top, *_ = tree(2).switches
+    after = settings(top, filed("a", "127.0.0.1:40240", **named))
+    change(leaves, after, "top:1", "top:2", "a:1", "b:1", "left:1")
+    later.serve(after)
+    assert later.jobs == {"before": {"top:1", "a:1", "b:1"}}
+    assert by_target(later) == {
+        "top:2": ("top", False), "left:1": ("a", False), "b:1": ("b", True), "top:1": ("top", True), "a:1": ("a", True),
+    }  # fmt: skip
+
+
+def test_what_is_below_one_that_waits_comes_after_it() -> None:
+    upper = {**ONE, "name": "upper"}
+    lower = {**LEAF, "uplink": {"port": 2, "to": "upper"}}
+    beginning = Changes(leaving=(spec(ONE),)).begin_with(specs_of(settings(upper, lower, TWO)))
+    assert (names(beginning.specs), names(beginning.waiting), names(beginning.filed)) == (
+        ["one", "two"], ["upper", "leaf"], ["upper", "leaf", "two"],
+    )  # fmt: skip
+
+
+def test_no_switch_for_jobs_that_begin() -> None:
+    with pytest.raises(ValueError, match="one of the settings wait for switches that jobs still have"):
+        Changes(replaced=(spec({**ONE, "name": "other"}),)).begin_with(specs_of(settings(ONE)))
