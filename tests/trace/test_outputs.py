@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,11 @@ from typer.testing import CliRunner
 
 from p4reduce.trace import page, perfetto
 from p4reduce.trace.cli import trace as command
+from p4reduce.trace.frames import Build
 from p4reduce.trace.model import Trace, save
+from p4reduce.trace.rounds import trace_of
 
-from .packets import data, key, result, trace
+from .packets import address, data, key, result, trace
 
 END = 0xFFFFFFFF
 
@@ -120,6 +124,7 @@ def test_the_command_draws_a_trace(made: Trace, tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (["view", "none.trace.json"], "none.trace.json: No such file or directory"),
+        (["view", "a.pcap", "b.json"], "b.json: of several files all must be captures; a trace is viewed alone"),
         (["view", "none.trace.json", "--lanes", "3"], "--lanes 3: accepted are 1, 2, 4, 8"),
         (["record", "--pcap", "a", "--interface", "b"], "--pcap and --interface: one of them is accepted"),
         (["record", "mine", "--pcap", "a"], "in captures jobs have numbers"),
@@ -136,23 +141,36 @@ def test_mistakes_are_explained(
     assert len(done.stderr.splitlines()) == 1
 
 
+@contextlib.contextmanager
+def browser() -> Iterator[Any]:
+    """Skips the test where there is none."""
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        pytest.skip("needs Chromium")
+    sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
+    with (
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=path, args=["--no-sandbox"]) as started,
+    ):
+        yield started
+
+
+def opened(started: Any, made: Trace, file: Path, wrong: list[object], width: int = 1280, height: int = 900) -> Any:
+    """The trace's page. wrong: gets what the browser complains of."""
+    page.write(made, file)
+    shown = started.new_page(viewport={"width": width, "height": height})
+    shown.on("pageerror", lambda one: wrong.append(one))
+    shown.on("console", lambda one: wrong.append(one.text))
+    shown.goto(file.as_uri())
+    return shown
+
+
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
 def test_a_browser_draws_it(made: Trace, tmp_path: Path, width: int, height: int) -> None:
     """On a desktop and on a phone: nothing is wider than the screen, the straggler and the losses are named."""
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        pytest.skip("needs Chromium")
-    sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
-    page.write(made, tmp_path / "page.html")
-    with (
-        sync_playwright() as playwright,
-        playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"]) as started,
-    ):
-        shown = started.new_page(viewport={"width": width, "height": height})
-        wrong: list[object] = []
-        shown.on("pageerror", lambda one: wrong.append(one))
-        shown.on("console", lambda one: wrong.append(one.text))
-        shown.goto((tmp_path / "page.html").as_uri())
+    wrong: list[object] = []
+    with browser() as started:
+        shown = opened(started, made, tmp_path / "page.html", wrong, width, height)
         assert shown.evaluate("document.documentElement.scrollWidth") <= width
         verdicts = shown.inner_text("#verdicts")
         assert "worker 2" in verdicts
@@ -163,3 +181,34 @@ def test_a_browser_draws_it(made: Trace, tmp_path: Path, width: int, height: int
         shown.mouse.click(box["x"] + where["x"], box["y"] + where["y"])
         assert "worker 2 was awaited for" in shown.inner_text("#round")
         assert wrong == []
+
+
+def test_a_browser_says_of_nobody_what_is_not_known(tmp_path: Path) -> None:
+    """A job that stands still, a worker that was not heard, and packets that were missed: no green box says "none"."""
+    done = [data(0, 0), data(900, 1), result(900.1, 0, 1), result(900.1, 1, 1)]
+    stalled = [*done, data(901, 0, seq=3), data(950, 0, seq=3)]
+    alone = [data(0, 0), data(9, 0)]
+    wrong: list[object] = []
+    with browser() as started:
+
+        def boxes(made: Trace) -> list[tuple[str, str]]:
+            shown = opened(started, made, tmp_path / "page.html", wrong)
+            shown.evaluate("words(rounds[rounds.length - 1])")
+            return [(one.get_attribute("class"), one.inner_text()) for one in shown.locator("#verdicts > div").all()][
+                :2
+            ]
+
+        kind, text = boxes(trace(*stalled))[0]
+        assert (kind, "worker 1" in text) == ("awaited", True)
+        kind, text = boxes(trace_of(alone, Build(), names={address(0): "rank 0", address(1): "rank 1"}))[0]
+        assert (kind, "not known" in text, "rank 1" in text) == ("plain", True, True)
+        missed = boxes(trace_of(stalled, Build(), missed=12))
+        assert [(kind, "not known" in text) for kind, text in missed] == [("plain", True)] * 2
+    assert wrong == []
+
+
+def test_perfetto_shows_who_has_not_come_in_the_end() -> None:
+    made = trace(data(0, 0), data(0, 1), result(1, 0, 1), data(2, 0, seq=3), data(90, 0, seq=3))
+    assert "awaits worker 1" in [event["name"] for event in phases(made, "X")]
+    waits = [event for event in phases(made, "X") if event["pid"] == perfetto.WORKERS]
+    assert [(event["tid"], event["dur"]) for event in waits] == [(1, 88000.0)]

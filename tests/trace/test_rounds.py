@@ -9,7 +9,7 @@ import pytest
 
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import NO_KEY
-from p4reduce.trace.frames import Build
+from p4reduce.trace.frames import Build, Header
 from p4reduce.trace.model import load, save
 from p4reduce.trace.rounds import trace_of
 from p4reduce.trace.summary import summarise
@@ -108,6 +108,80 @@ def test_a_round_without_a_result_is_unfinished() -> None:
     made = trace(data(0, 0), data(8, 0))
     assert not made.rounds[0].complete
     assert "1 rounds have no result in the trace." in summarise(made).said
+
+
+def test_who_has_not_come_when_the_trace_ends_was_awaited_until_then() -> None:
+    first = [data(0, 0), data(0.1, 1), data(0.2, 2), *(result(0.3, to, 2) for to in range(3))]
+    stalled = [data(1, 0, seq=3), data(1.1, 2, seq=3), *(data(at, 0, seq=3) for at in (100, 900))]
+    made = trace(*first, *stalled)
+    assert (made.rounds[1].missing, made.rounds[1].awaited, made.rounds[1].end) == ([1], (1100.0, 900000.0), 900000.0)
+    summary = summarise(made)
+    assert (summary.stragglers, summary.awaited_last) == (["worker 1"], ["worker 1"])
+    assert "When the trace ended, worker 1 had been awaited for 899 ms." in summary.said
+    summary = summarise(trace(*first, *(one for one in stalled if one.worker == 0)))  # two have not come
+    assert summary.awaited_last == summary.stragglers == ["worker 1", "worker 2"]
+
+
+def test_a_short_stand_after_a_long_time_is_told_and_no_slot_that_has_gone_on_waits() -> None:
+    packets = [
+        data(0, 0),
+        data(900, 1),
+        result(900.1, 0, 1),
+        result(900.1, 1, 1),
+        data(901, 0, seq=3),
+        data(950, 0, seq=3),
+    ]
+    summary = summarise(trace(*packets))
+    assert summary.awaited_last == ["worker 1"]
+    packets += [data(2000, 0, seq=4), data(2000, 1, seq=4), result(2001, 0, 1, seq=4)]
+    made = trace(*packets)
+    assert (made.rounds[1].end, made.rounds[1].missing) == (950000.0, [])
+    assert summarise(made).awaited_last == []
+
+
+def test_who_is_known_and_has_sent_nothing_is_named() -> None:
+    packets = [data(0, 0), data(9, 0), status(9.1, 0)]
+    names = {address(0): "rank 0", address(1): "rank 1"}
+    summary = summarise(trace_of(packets, Build(), names=names))
+    assert summary.silent == ["rank 1"]
+    assert any(text.startswith("rank 1 has sent nothing in this trace") for text in summary.said)
+    assert not any(text.startswith("Nobody") for text in summary.said)
+    counted = status(9.1, 0)._replace(keys=(0b101, 0, 0, 0))  # the switch has counted worker 2
+    assert summarise(trace(*packets[:2], counted)).silent == ["worker 1", "worker 2"]
+    assert summarise(trace(*packets, data(10, 1), result(10.1, 0, 1))).silent == []
+    further = data(9.2, 1)._replace(source=(address(1)[0], 50000))  # another thread of rank 1
+    assert summarise(trace_of([*packets, further], Build(), names=names)).silent == []
+
+
+def test_where_packets_were_missed_nothing_is_said_that_may_be_wrong() -> None:
+    packets = [data(0, 0), data(5, 0), data(30, 1), result(30.1, 0, 1), result(30.1, 1, 1), data(31, 0, seq=3)]
+    made = trace_of(packets, Build(), missed=1234)
+    assert summarise(trace_of(packets, Build())).lost == 1
+    assert not any(one.again or one.awaited or one.missing for one in made.rounds)
+    summary = summarise(made)
+    assert summary.said[0].startswith("1,234 packets came faster than they could be recorded: who was a straggler")
+    assert not any(word in text for text in summary.said[1:] for word in ("straggler", "lost", "result", "again"))
+    told = summary.as_dict()
+    assert told["missed"] == 1234
+    for key_ in ("lost", "loss", "asked", "unfinished", "stragglers", "awaited_last"):
+        assert told[key_] is None
+    assert {one["lost"] for one in told["workers"]} == {one["awaited_s"] for one in told["workers"]} == {None}
+
+
+def test_no_block_is_skipped_where_the_result_before_was_missed() -> None:
+    def packets(*missed: int) -> list[Header]:
+        made = []
+        for seq in range(2, 8):
+            keys = (key(seq - 2) if seq < 7 else NO_KEY, NO_KEY, NO_KEY, NO_KEY)
+            active = 0 if seq == 2 else 1
+            if seq not in missed:
+                made += [data(seq, 0, seq=seq, active=active, present=active)]
+                made += [result(seq + 0.1, 0, 0, seq=seq, active=active, keys=keys)]
+        return made
+
+    assert [one.blocks for one in trace(*packets()).rounds] == [[], [0], [1], [2], [3], [4]]
+    made = trace(*packets(4, 5))
+    assert [(one.blocks, one.skipped) for one in made.rounds] == [([], 0), ([0], 0), ([], 0), ([4], 0)]
 
 
 def test_one_job_is_shown_and_the_others_are_named() -> None:

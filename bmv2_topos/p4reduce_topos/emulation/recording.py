@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from p4reduce.errors import P4ReduceError
 from p4reduce.trace import page
 from p4reduce.trace.live import Recorder, listening
 from p4reduce.trace.merging import merge
@@ -21,17 +22,28 @@ SUFFIX = ".trace.json"
 def recorded(file: Path | None, say: Callable[[str], None]) -> Iterator[None]:
     """Records what happens meanwhile in this network namespace, if there is a file for it; says it in words in the end.
 
-    Raises P4ReduceError where no round was seen.
+    So it does where what happens raises, Ctrl-C included, and that is raised again. Raises P4ReduceError where no round
+    was seen.
     """
     if file is None:
         yield
         return
     with Recorder() as recorder:
-        with listening(recorder):
-            yield
-        made = trace_of(*merge(recorder.captures()))
-    if recorder.missed:
-        made.notes.append(f"{recorder.missed:,} packets came faster than they could be recorded.")
+        try:
+            with listening(recorder):
+                yield
+        except BaseException:
+            try:
+                _keep(recorder, file, say)
+            except (P4ReduceError, OSError) as error:
+                say(f"no trace is written: {error}")
+            raise
+        _keep(recorder, file, say)
+
+
+def _keep(recorder: Recorder, file: Path, say: Callable[[str], None]) -> None:
+    captures = recorder.captures()
+    made = trace_of(*merge(captures), missed=recorder.missed)
     file.parent.mkdir(parents=True, exist_ok=True)
     save(made, file)
     drawn = file.with_name(f"{file.name.removesuffix(SUFFIX)}.html")

@@ -70,11 +70,9 @@ def record(
         found, missed = (_captured(pcap), 0) if pcap else _heard(interface or [], seconds, packets)
         heads, build = merge(found, build)
         if known is None:
-            made = trace_of(heads, build, job=int(job) if job else None)
+            made = trace_of(heads, build, job=int(job) if job else None, missed=missed)
         else:
-            made = trace_of(heads, build, job=known.number, name=job, names=known.names)
-        if missed:
-            made.notes.append(f"{missed:,} packets came faster than they could be recorded.")
+            made = trace_of(heads, build, job=known.number, name=job, names=known.names, missed=missed)
         save(made, out)
         _say(made, [out], as_json=as_json)
 
@@ -96,6 +94,8 @@ def view(
     """Draw a trace: a page that needs nothing else, and a file for Perfetto."""
     with _explained():
         build = _build(lanes, block_size)
+        if len(file) > 1 and (traces := [one for one in file if one.suffix == ".json"]):
+            raise P4ReduceError(f"{traces[0]}: of several files all must be captures; a trace is viewed alone")
         if len(file) == 1 and file[0].suffix == ".json":
             made = load(file[0])
         else:

@@ -49,10 +49,11 @@ class Round:
     """One aggregation in a slot. Times are us since the trace began.
 
     slot: its index in the trace. operation: what its fingerprint says. begin: the first packet. end: the first RESULT,
-    or the last packet of it if the trace has none, and then it is not `complete`. active: lanes that carry values.
-    blocks: the numbers of these blocks in their streams, where known, lane by lane. skipped: blocks between them and
-    those of the round before, which are zero at all workers. last: the worker whose packet completed it. awaited: since
-    when all others had sent, and until when it had; None where it was not late.
+    or the end of the trace if that has none, and then it is not `complete`; where its slot has gone on all the same,
+    the last packet of it. active: lanes that carry values. blocks: the numbers of these blocks in their streams, where
+    known, lane by lane. skipped: blocks between them and those of the round before, which are zero at all workers; 0
+    where the trace has not that one's RESULT. last: the worker whose packet completed it. awaited: since when all
+    others had sent, and until when it had; None where it was not late. missing: who had not sent when the trace ended.
     """
 
     slot: int
@@ -68,11 +69,19 @@ class Round:
     awaited: tuple[float, float] | None = None
     parts: list[Part] = field(default_factory=list)
     again: list[Again] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)
+
+    @property
+    def late(self) -> list[int]:
+        """Who was awaited, if anybody was."""
+        return self.missing or ([] if self.last is None else [self.last])
 
 
 @dataclass
 class Trace:
-    """began: seconds since 1970. notes: what else was seen, in words."""
+    """began: seconds since 1970. notes: what else was seen, in words. silent: workers that the trace has no packet of.
+    missed: packets that came faster than they could be recorded; with any, rounds say neither who was awaited nor what
+    was sent again, as that might be wrong."""
 
     job: int
     generation: int
@@ -85,6 +94,8 @@ class Trace:
     rounds: list[Round] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     packets: int = 0
+    silent: list[str] = field(default_factory=list)
+    missed: int = 0
 
     @property
     def title(self) -> str:
@@ -113,6 +124,7 @@ def as_dict(trace: Trace) -> dict[str, Any]:
             one.last, one.awaited,
             [[part.worker, part.at, part.present] for part in one.parts],
             [[again.worker, again.at, again.kind] for again in one.again],
+            one.missing,
         ]
         for one in trace.rounds
     ]  # fmt: skip
@@ -135,9 +147,9 @@ def load(file: Path) -> Trace:
 
 
 def _round(*row: Any) -> Round:
-    slot, seq, operation, begin, end, complete, active, blocks, skipped, last, awaited, parts, again = row
+    slot, seq, operation, begin, end, complete, active, blocks, skipped, last, awaited, parts, again, *missing = row
     between = None if awaited is None else (float(awaited[0]), float(awaited[1]))
     return Round(
         slot, seq, operation, begin, end, complete, active, blocks, skipped, last, between,
-        [Part(*one) for one in parts], [Again(*one) for one in again],
+        [Part(*one) for one in parts], [Again(*one) for one in again], *missing,
     )  # fmt: skip

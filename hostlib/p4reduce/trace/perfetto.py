@@ -46,7 +46,7 @@ def events(trace: Trace) -> Iterator[Event]:
     yield from _names(SLOTS, f"Slots of {trace.title}", trace.slots)
     yield from _names(OPERATIONS, "Operations", [])
     for index in range(len(trace.workers)):
-        waits = [one.awaited for one in trace.rounds if one.awaited is not None and one.last == index]
+        waits = [one.awaited for one in trace.rounds if one.awaited is not None and index in one.late]
         for begin, end in merged(waits):
             yield _span(WORKERS, index, "awaited", begin, end, "awaited")
     free = [0.0] * len(trace.slots)
@@ -75,7 +75,8 @@ def _round(trace: Trace, one: Round) -> Iterator[Event]:
     yield {**_span(SLOTS, one.slot, name, one.begin, one.end, "round"), "args": arguments}
     if one.awaited is not None:
         begin, end = max(one.awaited[0], one.begin), min(one.awaited[1], one.end)
-        yield _span(SLOTS, one.slot, f"awaits {last}", begin, max(begin, end), "awaited")
+        awaited = ", ".join(trace.workers[index].name for index in one.late)
+        yield _span(SLOTS, one.slot, f"awaits {awaited}", begin, max(begin, end), "awaited")
     for again in one.again:
         yield _instant(WORKERS, again.worker, again, trace)
         yield _instant(SLOTS, one.slot, again, trace)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from p4reduce.errors import P4ReduceError
-from p4reduce.protocol.constants import MAX_WORKERS, NO_KEY, Op
+from p4reduce.protocol.constants import MAX_WORKERS, NO_KEY, PARENT, Op
 from p4reduce.trace.frames import Address, Build, Header
 from p4reduce.trace.model import Again, Kind, Part, Round, Trace, Worker
 
@@ -45,10 +45,12 @@ def trace_of(
     job: int | None = None,
     name: str = "",
     names: Mapping[Address, str] | None = None,
+    missed: int = 0,
 ) -> Trace:
     """The trace of one job, by default the one with most packets.
 
-    packets: in order of time. name: the job's. names: of workers, by where their packets come from.
+    packets: in order of time. name: the job's. names: of all its workers, by where their packets come from. missed:
+    packets that could not be recorded.
     Raises P4ReduceError where there is no round.
     """
     counts = Counter((one.job, one.generation) for one in packets if one.op in (Op.DATA, Op.RESULT))
@@ -58,7 +60,7 @@ def trace_of(
         others = f"; there are some of {', '.join(sorted({str(one[0]) for one in counts}))}" if counts else ""
         raise P4ReduceError(f"no DATA or RESULT packet{of} was captured{others}")
     own = [one for one in packets if (one.job, one.generation) == chosen and one.op not in _NO_ROUNDS]
-    trace = Trace(*chosen, own[0].time / 1e9, name, build.lanes, build.block_size, packets=len(own))
+    trace = Trace(*chosen, own[0].time / 1e9, name, build.lanes, build.block_size, packets=len(own), missed=missed)
     trace.notes = [
         f"job {number}, generation {generation}: {count} packets, not shown"
         for (number, generation), count in counts.most_common()
@@ -74,8 +76,11 @@ class _Reading:
     def __init__(self, trace: Trace, packets: Sequence[Header], names: Mapping[Address, str]) -> None:
         self.trace = trace
         self.began = packets[0].time
+        self.until = round((packets[-1].time - self.began) / 1000, 1)
         self.senders: dict[Address, _Sender] = {}  # who has which address
         self.seen: dict[tuple[_Place, int], _Seen] = {}
+        self.known: defaultdict[str, set[int]] = defaultdict(set)  # the workers that each switch has named
+        self.latest: dict[_Place, int] = {}  # the seq of each slot's latest round
         self.names = names
         for one in packets:
             self._take(one)
@@ -90,9 +95,11 @@ class _Reading:
         elif one.op == Op.RESULT:
             seen = self._round(one, one.source[0], at)
             seen.results.append((at, one.destination, one.worker))
+            self.known[one.source[0]].add(one.worker)
             seen.keys = one.keys
         elif one.op == Op.STATUS:
             self._round(one, one.source[0], at).statuses[one.destination].append(at)
+            self.known[one.source[0]] |= {number for number in range(MAX_WORKERS) if one.keys[0] >> number & 1}
         elif one.op == Op.ERROR:
             self._note(f"at {at / 1e3:.1f} ms, ERROR in slot {one.slot >> 1}: workers do not call the same")
         elif one.op == Op.ABORT:
@@ -107,6 +114,7 @@ class _Reading:
         seen = self.seen.get((place, one.seq))
         if seen is None:
             seen = self.seen[place, one.seq] = _Seen(place, one.seq, one.fingerprint, at)
+            self.latest[place] = one.seq
         seen.last_at = at
         return seen
 
@@ -131,15 +139,39 @@ class _Reading:
         slots = {place: index for index, place in enumerate(places)}
         self.reaction = self._reaction()
         self.several = len({to for seen in self.seen.values() for _, to, _ in seen.results}) > 1
+        self.at: dict[str, set[_Sender]] = {}  # who sends to each switch
+        for seen in self.seen.values():
+            if seen.sends:
+                self.at.setdefault(seen.place[0], set()).update(seen.sends)
         rounds = [self._made(seen, slots[seen.place]) for seen in self.seen.values() if seen.sends or seen.results]
         rounds.sort(key=lambda one: (one.begin, one.slot))
         self._blocks(rounds)
         _forgive(rounds)
+        if self.trace.missed:
+            for one in rounds:
+                one.awaited, one.again, one.missing = None, [], []
         self.trace.rounds = rounds
+        self.trace.silent = self._silent()
+
+    def _silent(self) -> list[str]:
+        """Who is known to be of the job, and has no packet in the trace."""
+        if self.names:
+            named = {self.senders[address] for address in self.names if address in self.senders}
+            unnamed = {address for address, _ in {*self.senders.values()} - named}  # further threads' of some worker
+            heard = {name for address, name in self.names.items() if address in self.senders or address[0] in unnamed}
+            return sorted({*self.names.values()} - heard)
+        silent = []
+        for switch in sorted(self.known.keys() | self.at):
+            numbers = {number for _, number in self.at.get(switch, ())}
+            most = max((one for one in self.known[switch] | numbers if one < PARENT), default=-1)
+            at = f" of {switch}" if len(self.at) > 1 else ""
+            silent += [f"worker {number}{at}" for number in range(most + 1) if number not in numbers]
+        return silent
 
     def _made(self, seen: _Seen, slot: int) -> Round:
         complete = bool(seen.results)
-        end = min(at for at, _, _ in seen.results) if complete else seen.last_at
+        stuck = not complete and self.latest[seen.place] == seen.seq
+        end = min(at for at, _, _ in seen.results) if complete else self.until if stuck else seen.last_at
         made = Round(
             slot, seen.seq, seen.fingerprint >> 8, min(seen.begin, end), end, complete, seen.fingerprint & 0xFF
         )
@@ -149,6 +181,10 @@ class _Reading:
         if complete:
             made.last = self._last(seen)
             made.awaited = _awaited(seen, made, self.index)
+        elif stuck and seen.sends:
+            made.missing = sorted(self.index[sender] for sender in self.at[seen.place[0]] - seen.sends.keys())
+            if made.missing:
+                made.awaited = (max(times[0] for times in seen.sends.values()), end)
         return made
 
     def _last(self, seen: _Seen) -> int | None:
@@ -195,20 +231,25 @@ class _Reading:
         return max(LEAST_LATE_US, 4 * median(times)) if times else LEAST_LATE_US
 
     def _blocks(self, rounds: Iterable[Round]) -> None:
-        """Which blocks rounds are of: the RESULT of the round before names them."""
-        before: dict[tuple[int, int], tuple[tuple[int, ...], list[int]]] = {}
+        """Which blocks rounds are of: the RESULT of the round before names them, if that is in the trace."""
+        before: dict[tuple[int, int], tuple[tuple[int, ...], list[int | None]]] = {}
         seen = {(one.place, one.seq): one for one in self.seen.values()}
         places = sorted({place for place, _ in seen})
         for one in sorted(rounds, key=lambda one: (one.slot, one.begin)):
             keys, numbers = before.get((one.slot, one.operation), ((), []))
+            former = seen.get((places[one.slot], (one.seq - 1) % 2**32))
+            if former is None or former.keys is None:
+                keys, numbers = (), []
             lanes = [lane for lane in range(self.trace.lanes) if one.active >> lane & 1]
-            now = list(numbers) or [-1] * self.trace.lanes
+            now = [*numbers] or [
+                None if one.active else -1
+            ] * self.trace.lanes  # an announcement stands before them all
             if keys:
                 for lane in lanes:
                     if keys[lane] != NO_KEY:
                         one.blocks.append(keys[lane] >> 8)
-                        one.skipped += max(0, (keys[lane] >> 8) - now[lane] - 1)
-                        now[lane] = keys[lane] >> 8
+                        reached, now[lane] = now[lane], keys[lane] >> 8
+                        one.skipped += 0 if reached is None else max(0, (keys[lane] >> 8) - reached - 1)
             found = seen[places[one.slot], one.seq].keys
             if found is not None:
                 before[one.slot, one.operation] = (found, now)
@@ -230,4 +271,4 @@ def _forgive(rounds: Sequence[Round]) -> None:
     least = max(LEAST_LATE_US, 2 * median(travelled)) if travelled else LEAST_LATE_US
     for one in rounds:
         if one.awaited is not None and one.awaited[1] - one.awaited[0] < least:
-            one.awaited = None
+            one.awaited, one.missing = None, []

@@ -30,7 +30,10 @@ class Share:
 
 @dataclass(frozen=True)
 class Summary:
-    """seconds: of the trace. busy_s: with a round under way. carried, skipped: blocks. said: all that in words."""
+    """seconds: of the trace. busy_s: with a round under way. carried, skipped: blocks. awaited_last: workers that were
+    awaited when the trace ended, awaited_last_s: for so long. silent: that have no packet in it. missed: packets that
+    could not be recorded; with any, who was awaited, what was lost and asked for, and which rounds have no result, is
+    not known: `said` has none of it. said: all that in words."""
 
     seconds: float
     busy_s: float
@@ -44,6 +47,10 @@ class Summary:
     skipped: int
     workers: list[Share]
     stragglers: list[str]
+    awaited_last: list[str]
+    awaited_last_s: float
+    silent: list[str]
+    missed: int
     said: list[str] = field(default_factory=list)
 
     @property
@@ -53,13 +60,23 @@ class Summary:
         return self.lost / sent if sent else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "loss": self.loss}
+        """For JSON; what is not known is None."""
+        made = {**asdict(self), "loss": self.loss}
+        if self.missed:
+            made.update(
+                dict.fromkeys(("lost", "loss", "asked", "unfinished", "stragglers", "awaited_last", "awaited_last_s"))
+            )
+            unknown: dict[str, None] = dict.fromkeys(("awaited_s", "awaited", "lost", "asked"))
+            made["workers"] = [{**one, **unknown} for one in made["workers"]]
+        return made
 
 
 def summarise(trace: Trace) -> Summary:
     busy = covered((one.begin, one.end) for one in trace.rounds)
     shares = [_share(trace, index, busy) for index in range(len(trace.workers))]
     most = max((one.awaited for one in shares), default=0.0)
+    open_ = [one for one in trace.rounds if one.missing and one.awaited is not None]
+    last = {index for one in open_ for index in one.missing}
     made = Summary(
         seconds=trace.length / 1e6,
         busy_s=busy / 1e6,
@@ -73,13 +90,18 @@ def summarise(trace: Trace) -> Summary:
         skipped=sum(one.skipped for one in trace.rounds),
         workers=shares,
         stragglers=[one.name for one in shares if one.awaited >= max(STRAGGLES, most / 2)],
+        awaited_last=[one.name for index, one in enumerate(trace.workers) if index in last],
+        awaited_last_s=max((one.awaited[1] - one.awaited[0] for one in open_ if one.awaited is not None), default=0.0)
+        / 1e6,
+        silent=trace.silent,
+        missed=trace.missed,
     )
     made.said.extend(_sentences(trace, made))
     return made
 
 
 def _share(trace: Trace, index: int, busy: float) -> Share:
-    waits = covered(one.awaited for one in trace.rounds if one.awaited is not None and one.last == index)
+    waits = covered(one.awaited for one in trace.rounds if one.awaited is not None and index in one.late)
     again = [one.kind for each in trace.rounds for one in each.again if one.worker == index]
     parts = [(each.active, part.present) for each in trace.rounds for part in each.parts if part.worker == index]
     return Share(
@@ -103,17 +125,47 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
 
 
 def _sentences(trace: Trace, made: Summary) -> Iterable[str]:
+    if made.missed:
+        yield (
+            f"{made.missed:,} packets came faster than they could be recorded: who was a straggler, what was lost, and "
+            "which rounds have no result, is not known."
+        )
     yield (
         f"{made.operations:,} operations of {made.rounds:,} rounds in {len(trace.slots)} slots, by "
         f"{len(trace.workers)} workers, within {duration(made.seconds)}."
     )
+    yield from _lateness(made)
+    yield from _losses(made)
+    if made.carried or made.skipped:
+        share = made.skipped / (made.carried + made.skipped)
+        yield f"{made.skipped:,} blocks between {made.carried:,} others were zero at all workers: skipped, {share:.0%}."
+    if made.unfinished and not made.missed:
+        yield f"{made.unfinished:,} rounds have no result in the trace."
+    yield from trace.notes
+
+
+def _lateness(made: Summary) -> Iterable[str]:
+    for name in made.silent:
+        why = "" if made.missed else ": it was awaited all the time, or its packets do not pass where this was recorded"
+        yield f"{name} has sent nothing in this trace{why}."
+    if made.missed:
+        return
+    if made.awaited_last:
+        names = ", ".join(made.awaited_last)
+        yield f"When the trace ended, {names} had been awaited for {duration(made.awaited_last_s)}."
     late = sorted((one for one in made.workers if one.awaited_s > 0), key=lambda one: -one.awaited_s)
     for one in late:
         if one.name in made.stragglers:
             yield f"{one.name} was awaited for {one.awaited:.0%} of the time, {duration(one.awaited_s)}: a straggler."
-    if not made.stragglers:
-        first = f": {late[0].name} longest, {duration(late[0].awaited_s)}" if late else ""
-        yield f"Nobody was a straggler{first}."
+    if made.stragglers or made.awaited_last:
+        return
+    first = f": {late[0].name} longest, {duration(late[0].awaited_s)}" if late else ""
+    yield f"Of the others, nobody was a straggler{first}." if made.silent else f"Nobody was a straggler{first}."
+
+
+def _losses(made: Summary) -> Iterable[str]:
+    if made.missed:
+        return
     if made.lost:
         each = ", ".join(
             f"{one.name} {one.lost}" for one in sorted(made.workers, key=lambda one: -one.lost) if one.lost
@@ -123,12 +175,6 @@ def _sentences(trace: Trace, made: Summary) -> Iterable[str]:
         yield "Nothing was lost."
     if made.asked:
         yield f"{made.asked:,} packets were sent again only to ask whether others had come."
-    if made.carried or made.skipped:
-        share = made.skipped / (made.carried + made.skipped)
-        yield f"{made.skipped:,} blocks between {made.carried:,} others were zero at all workers: skipped, {share:.0%}."
-    if made.unfinished:
-        yield f"{made.unfinished:,} rounds have no result in the trace."
-    yield from trace.notes
 
 
 def duration(seconds: float) -> str:

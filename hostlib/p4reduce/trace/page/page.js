@@ -3,8 +3,9 @@
 "use strict";
 const {trace, summary} = JSON.parse(document.getElementById("trace").textContent);
 const rounds = trace.rounds.map(([slot, seq, operation, begin, end, complete, active, blocks, skipped, last, awaited,
-                                  parts, again]) =>
-  ({slot, seq, operation, begin, end, complete, active, blocks, skipped, last, awaited, parts, again}));
+                                  parts, again, missing]) =>
+  ({slot, seq, operation, begin, end, complete, active, blocks, skipped, last, awaited, parts, again,
+    late: missing.length ? missing : last === null ? [] : [last]}));
 const bySlot = trace.slots.map(() => []);
 for (const one of rounds) bySlot[one.slot].push(one);
 const operations = [...new Set(rounds.map((one) => one.operation))];
@@ -15,6 +16,8 @@ function time(us) {
   if (us >= 1e6) return `${(us / 1e6).toPrecision(3)} s`;
   return us >= 1e3 ? `${+(us / 1e3).toPrecision(3)} ms` : `${+us.toPrecision(3)} µs`;
 }
+const local = (value) => value.toLocaleString();
+const straggling = [...(summary.stragglers || []), ...(summary.awaited_last || [])];
 const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
 
 // The summary.
@@ -33,14 +36,21 @@ function say(kind, small, strong, rest) {
 function summarise() {
   const late = [...summary.workers].sort((a, b) => b.awaited_s - a.awaited_s);
   const losers = [...summary.workers].sort((a, b) => b.lost - a.lost).filter((one) => one.lost);
-  if (summary.stragglers.length) {
+  if (summary.missed) {
+    say("plain", "straggler", "not known", `${summary.missed.toLocaleString()} packets were not recorded`);
+  } else if (summary.stragglers.length) {
     say("awaited", "straggler", summary.stragglers.join(", "),
         `awaited for ${percent(late[0].awaited)} of the time, ${time(late[0].awaited_s * 1e6)}`);
+  } else if (summary.awaited_last.length) {
+    say("awaited", "in the end awaited", summary.awaited_last.join(", "), `for ${time(summary.awaited_last_s * 1e6)}`);
+  } else if (summary.silent.length) {
+    say("plain", "straggler", "not known", `${summary.silent.join(", ")}: nothing in this trace`);
   } else {
     say("good", "straggler", "none",
         late.length && late[0].awaited_s ? `${late[0].name} longest: ${time(late[0].awaited_s * 1e6)}` : "nobody was late");
   }
-  say(summary.lost ? "lost" : "good", "lost",
+  if (summary.missed) say("plain", "lost", "not known", "");
+  else say(summary.lost ? "lost" : "good", "lost",
       summary.lost ? `${summary.lost} packet${summary.lost > 1 ? "s" : ""}, ${percent(summary.loss, 2)}` : "nothing",
       losers.length ? losers.slice(0, 4).map((one) => `${one.name}: ${one.lost}`).join(", ") : "");
   const blocks = summary.skipped + summary.carried;
@@ -65,10 +75,11 @@ function summarise() {
   };
   row("th", [["worker"], ["awaited"], ["of the time"], ["packets"], ["lost"], ["asked"], ["blocks left out"]]);
   for (const one of summary.workers) {
-    const straggles = summary.stragglers.includes(one.name) && "awaited";
-    row("td", [[one.name], [time(one.awaited_s * 1e6), straggles], [percent(one.awaited), straggles],
-               [one.sent.toLocaleString()], [one.lost.toLocaleString(), one.lost && "lost"],
-               [one.asked.toLocaleString()], [one.left_out.toLocaleString()]]);
+    const straggles = straggling.includes(one.name) && "awaited";
+    const known = (value, text) => value === null ? "not known" : text(value);
+    row("td", [[one.name], [known(one.awaited_s, (s) => time(s * 1e6)), straggles], [known(one.awaited, percent), straggles],
+               [one.sent.toLocaleString()], [known(one.lost, local), one.lost && "lost"],
+               [known(one.asked, local)], [one.left_out.toLocaleString()]]);
   }
 }
 
@@ -137,7 +148,7 @@ function draw() {
   axis(pen, colour);
   trace.workers.forEach((worker, index) => {
     const top = shape.workers + index * WORKER;
-    pen.fillStyle = colour(summary.stragglers.includes(worker.name) ? "awaited" : "text");
+    pen.fillStyle = colour(straggling.includes(worker.name) ? "awaited" : "text");
     label(pen, worker.name, top, WORKER - 4);
     pen.fillStyle = colour("ground");
     pen.fillRect(shape.left, top, shape.right - shape.left, WORKER - 4);
@@ -154,7 +165,9 @@ function draw() {
     if (x(one.end) - x(one.begin) > 3) span(pen, colour("card"), one.end, one.end, top, height);
     if (one.awaited) {
       span(pen, colour("awaited"), ...one.awaited, top, height);
-      span(pen, colour("awaited"), ...one.awaited, shape.workers + one.last * WORKER + MARKS + 1, WORKER - MARKS - 5);
+      for (const worker of one.late) {
+        span(pen, colour("awaited"), ...one.awaited, shape.workers + worker * WORKER + MARKS + 1, WORKER - MARKS - 5);
+      }
     }
     if (one.skipped && shape.slot >= 9 && x(one.end) - x(one.begin) > 30) {
       pen.fillStyle = colour("text");
@@ -279,7 +292,7 @@ function words(one) {
   if (!one.active) lines.push("announces: each worker says which block of each lane is its first");
   else lines.push(`blocks ${one.blocks.join(", ") || "not known"}` + (one.skipped ? `, ${one.skipped} skipped before them` : ""));
   if (!one.complete) lines.push("no result in the trace");
-  if (one.awaited) lines.push(`${name(one.last)} was awaited for ${time(one.awaited[1] - one.awaited[0])}`);
+  if (one.awaited) lines.push(`${one.late.map(name).join(", ")} was awaited for ${time(one.awaited[1] - one.awaited[0])}`);
   for (const [worker, at, present] of [...one.parts].sort((a, b) => a[1] - b[1])) {
     const lanes = [...Array(8).keys()].filter((lane) => present >> lane & 1);
     lines.push(`${time(at - one.begin).padStart(9)}  ${name(worker)} sends ` +
