@@ -66,9 +66,11 @@ def last_release(tmp_path: Path) -> Path:
 
 
 def test_from_release_to_release_and_not_back(tmp_path: Path, last_release: Path) -> None:
-    """While a job runs. The last release refuses what this one has written, and that does no harm."""
+    """While a job runs, with the last release's P4 program, as installing another ends jobs. The last release refuses
+    what this one has written, and that does no harm."""
     state = tmp_path / "state"
-    with Releases("native", ["1=udp:127.0.0.1:0"], options=["--state", str(state), "--rejoin-time", "60"]) as stack:
+    options = ["--state", str(state), "--rejoin-time", "60", "--pipeline", str(last_release / "p4src" / "compiled")]
+    with Releases("native", ["1=udp:127.0.0.1:0"], options=options) as stack:
         stack.stop_controller(SIGTERM)
         state.unlink()
         stack.release = last_release

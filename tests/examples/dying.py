@@ -25,6 +25,7 @@ def main() -> None:
         step, _, rank = plan[start].partition(":")
         if rank == os.environ["RANK"]:
             die_after(int(step))
+    sys.path.insert(0, os.path.dirname(sys.argv[0]))  # as where Python itself runs it
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
