@@ -139,6 +139,7 @@ def list_switches(
 
 
 @switches.command("show")
+@shows_certificate
 def show_switch(
     name: Annotated[str, typer.Argument(help="Which.")],
     controller: Controller = DEFAULT_CONTROLLER,

@@ -235,3 +235,11 @@ def test_what_the_controller_says_of_a_switch(switch: pb.Switch, verdict: str) -
 def test_no_p4runtime_is_found() -> None:
     [found] = switches.p4runtime("127.0.0.1:1", "one", 1, None, None)
     assert (found.verdict, "127.0.0.1:1" in found.found) == ("warning", True)
+
+
+@pytest.mark.parametrize("group", [operating.jobs, operating.switches], ids=["jobs", "switches"])
+def test_every_command_can_show_a_certificate(group: typer.Typer) -> None:
+    """A controller may demand one of callers."""
+    for name, command in typer.main.get_command(group).commands.items():  # type: ignore[attr-defined]
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert {"--tls-ca", "--tls-cert", "--tls-key"} <= options, name
