@@ -372,7 +372,8 @@ class Service(Operations, rpc.JobsServicer):
 
             self._state.use = self._jobs.tenancy.to_keep()
             self._state.queue = self._jobs.queue_to_keep(self._clock())
-            self._state.fabric = self.fabric.to_keep().to_keep()
+            if self.settings is not None:  # until then it is what an earlier controller has kept
+                self._state.fabric = self.fabric.to_keep().to_keep()
             await self._state.keep(kept, self._jobs.children, self._clock())
 
     async def _save_what_is_over(self, within: float | None = None) -> None:

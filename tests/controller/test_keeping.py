@@ -23,6 +23,15 @@ def running(loop: Loop, tmp_path: Path) -> Iterator[Running]:
     running.close()
 
 
+def test_what_an_earlier_controller_kept_of_switches_stays_until_they_may_change(running: Running) -> None:
+    """A switch may have lost a job before all have come, which is kept at once."""
+    assert running.state is not None
+    kept = {"added": [], "removed": [], "leaving": [], "replaced": [], "draining": ["leaf"]}
+    running.state.fabric = kept
+    running.loop.run(running.service._save())
+    assert running.state.fabric == kept
+
+
 def test_a_job_that_gathers_under_the_number_of_one_that_died_is_not_kept(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
