@@ -54,23 +54,25 @@ IN: Direction
 OUT: Direction
 
 class ClientMessage(_message.Message):
-    __slots__ = ("join", "leave", "rejoin", "unanswered", "failed", "report")
+    __slots__ = ("join", "leave", "rejoin", "unanswered", "failed", "report", "held")
     JOIN_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     REJOIN_FIELD_NUMBER: _ClassVar[int]
     UNANSWERED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     join: Join
     leave: Leave
     rejoin: Rejoin
     unanswered: Unanswered
     failed: Failed
     report: Report
-    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ..., unanswered: _Optional[_Union[Unanswered, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ...) -> None: ...
+    held: Held
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., rejoin: _Optional[_Union[Rejoin, _Mapping]] = ..., unanswered: _Optional[_Union[Unanswered, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
-    __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch", "host", "stream", "threads", "queue_s")
+    __slots__ = ("job", "rank", "world_size", "slots", "timeout_s", "switch", "host", "stream", "threads", "queue_s", "holds")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +83,7 @@ class Join(_message.Message):
     STREAM_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_S_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     world_size: int
@@ -91,7 +94,8 @@ class Join(_message.Message):
     stream: Stream
     threads: int
     queue_s: float
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., threads: _Optional[int] = ..., queue_s: _Optional[float] = ...) -> None: ...
+    holds: bool
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., timeout_s: _Optional[float] = ..., switch: _Optional[str] = ..., host: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., threads: _Optional[int] = ..., queue_s: _Optional[float] = ..., holds: bool = ...) -> None: ...
 
 class Rejoin(_message.Message):
     __slots__ = ("job", "generation", "rank", "key")
@@ -125,8 +129,18 @@ class Unanswered(_message.Message):
     half: int
     def __init__(self, half: _Optional[int] = ...) -> None: ...
 
+class Held(_message.Message):
+    __slots__ = ("operations", "quiet", "first_seq")
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    QUIET_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQ_FIELD_NUMBER: _ClassVar[int]
+    operations: int
+    quiet: bool
+    first_seq: int
+    def __init__(self, operations: _Optional[int] = ..., quiet: bool = ..., first_seq: _Optional[int] = ...) -> None: ...
+
 class Report(_message.Message):
-    __slots__ = ("operations", "rounds", "retransmissions", "slowdowns", "packets_sent", "packets_received", "bytes_sent", "bytes_received", "busy_s", "stuck_s", "awaited")
+    __slots__ = ("operations", "rounds", "retransmissions", "slowdowns", "packets_sent", "packets_received", "bytes_sent", "bytes_received", "busy_s", "stuck_s", "awaited", "most_slots")
     OPERATIONS_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     RETRANSMISSIONS_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +152,7 @@ class Report(_message.Message):
     BUSY_S_FIELD_NUMBER: _ClassVar[int]
     STUCK_S_FIELD_NUMBER: _ClassVar[int]
     AWAITED_FIELD_NUMBER: _ClassVar[int]
+    MOST_SLOTS_FIELD_NUMBER: _ClassVar[int]
     operations: int
     rounds: int
     retransmissions: int
@@ -149,10 +164,11 @@ class Report(_message.Message):
     busy_s: float
     stuck_s: float
     awaited: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, operations: _Optional[int] = ..., rounds: _Optional[int] = ..., retransmissions: _Optional[int] = ..., slowdowns: _Optional[int] = ..., packets_sent: _Optional[int] = ..., packets_received: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., busy_s: _Optional[float] = ..., stuck_s: _Optional[float] = ..., awaited: _Optional[_Iterable[int]] = ...) -> None: ...
+    most_slots: int
+    def __init__(self, operations: _Optional[int] = ..., rounds: _Optional[int] = ..., retransmissions: _Optional[int] = ..., slowdowns: _Optional[int] = ..., packets_sent: _Optional[int] = ..., packets_received: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., busy_s: _Optional[float] = ..., stuck_s: _Optional[float] = ..., awaited: _Optional[_Iterable[int]] = ..., most_slots: _Optional[int] = ...) -> None: ...
 
 class ServerMessage(_message.Message):
-    __slots__ = ("assigned", "ready", "left", "abort", "waiting", "counted", "notice")
+    __slots__ = ("assigned", "ready", "left", "abort", "waiting", "counted", "notice", "hold", "release")
     ASSIGNED_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +176,8 @@ class ServerMessage(_message.Message):
     WAITING_FIELD_NUMBER: _ClassVar[int]
     COUNTED_FIELD_NUMBER: _ClassVar[int]
     NOTICE_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
     assigned: Assigned
     ready: Ready
     left: Left
@@ -167,7 +185,23 @@ class ServerMessage(_message.Message):
     waiting: Waiting
     counted: Counted
     notice: Notice
-    def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., counted: _Optional[_Union[Counted, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ...) -> None: ...
+    hold: Hold
+    release: Release
+    def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., counted: _Optional[_Union[Counted, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ...) -> None: ...
+
+class Hold(_message.Message):
+    __slots__ = ("operations",)
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    operations: int
+    def __init__(self, operations: _Optional[int] = ...) -> None: ...
+
+class Release(_message.Message):
+    __slots__ = ("slots", "first_seq")
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQ_FIELD_NUMBER: _ClassVar[int]
+    slots: int
+    first_seq: int
+    def __init__(self, slots: _Optional[int] = ..., first_seq: _Optional[int] = ...) -> None: ...
 
 class Notice(_message.Message):
     __slots__ = ("text",)
