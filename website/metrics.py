@@ -10,9 +10,9 @@ from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.metrics import Metrics
-from p4reduce_controller.telemetry import Telemetry
-from p4reduce_controller.watch import View
+from p4reduce_controller.seeing.metrics import Metrics
+from p4reduce_controller.seeing.telemetry import Telemetry
+from p4reduce_controller.seeing.watch import View
 
 
 def page() -> str:

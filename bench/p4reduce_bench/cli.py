@@ -32,7 +32,7 @@ from p4reduce_bench.processes.switches import check_aggregators
 from p4reduce_bench.training import curves, trainings
 from p4reduce_bench.training import plot as train_plot
 from p4reduce_bench.training import report as train_report
-from p4reduce_controller.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
+from p4reduce_controller.switches.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
 
 # Options of both commands.
 Link = Annotated[str | None, typer.Option(help="Rate of each worker's link, such as 200mbit: needs root.")]

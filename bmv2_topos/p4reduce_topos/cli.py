@@ -24,7 +24,7 @@ from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_bench.processes import network as private
 from p4reduce_bench.processes.endings import command
-from p4reduce_controller.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
+from p4reduce_controller.switches.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
 from p4reduce_topos.arguments import WIRE, build
 from p4reduce_topos.model import Topology
 from p4reduce_topos.topologies.catalogue import ACCEPTED, TOPOLOGIES

@@ -8,9 +8,9 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network
 from typing import Any
 
 from p4reduce.protocol.constants import AGGREGATION_PORT
-from p4reduce_controller.frames import format_mac, parse_mac
-from p4reduce_controller.schema import SettingsError
-from p4reduce_controller.switch_config import Route
+from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.switches.frames import format_mac, parse_mac
+from p4reduce_controller.switches.switch_config import Route
 
 DOWN = ("DOWN", "LOWER_LAYER_DOWN", "NOT_PRESENT")  # states of a port, as OpenConfig calls them
 

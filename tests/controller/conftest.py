@@ -15,17 +15,17 @@ import pytest
 
 from p4reduce.control import words
 from p4reduce.control.client import Assigned
-from p4reduce_controller.aggregator import Heard
-from p4reduce_controller.audit import Audit, note_job
-from p4reduce_controller.frames import Endpoint, hello_nonce
-from p4reduce_controller.gate import Gate
-from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.listening import ServiceConfig
-from p4reduce_controller.quotas import Tenancy
-from p4reduce_controller.service import Service
-from p4reduce_controller.state import StateFile
-from p4reduce_controller.tracing import Traces
-from p4reduce_controller.users import UsersFile
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.seeing.tracing import Traces
+from p4reduce_controller.service.listening import ServiceConfig
+from p4reduce_controller.service.service import Service
+from p4reduce_controller.store.state import StateFile
+from p4reduce_controller.switches.aggregator import Heard
+from p4reduce_controller.switches.frames import Endpoint, hello_nonce
+from p4reduce_controller.tenants.audit import Audit, note_job
+from p4reduce_controller.tenants.gate import Gate
+from p4reduce_controller.tenants.quotas import Tenancy
+from p4reduce_controller.tenants.users import UsersFile
 
 from ..dataplane.targets import TARGETS, Target, Unavailable
 from .fake_switch import FakeSwitch

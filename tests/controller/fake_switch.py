@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from p4reduce_controller.aggregator import (
+from p4reduce_controller.switches.aggregator import (
     Counted,
     Direction,
     HalfState,
@@ -16,8 +16,8 @@ from p4reduce_controller.aggregator import (
     Placement,
     SwitchUnavailable,
 )
-from p4reduce_controller.control_counts import ControlCounts
-from p4reduce_controller.frames import OUTCOMES, Endpoint
+from p4reduce_controller.switches.control_counts import ControlCounts
+from p4reduce_controller.switches.frames import OUTCOMES, Endpoint
 
 
 class FakeSwitch:

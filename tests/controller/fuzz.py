@@ -22,19 +22,19 @@ from prometheus_client import generate_latest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.protocol.constants import NO_KEY, Op
-from p4reduce_controller.aggregator import Placement, SwitchError
-from p4reduce_controller.changes import Beginning
-from p4reduce_controller.cpu_channel import CpuChannel
-from p4reduce_controller.frames import Aggregation, Endpoint, build
-from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.listening import ServiceConfig
-from p4reduce_controller.metrics import Metrics
-from p4reduce_controller.page_data import history_of, view_of
-from p4reduce_controller.pools import SlotRange
-from p4reduce_controller.service import Service
-from p4reduce_controller.settings import load
-from p4reduce_controller.specs import SwitchSpec
-from p4reduce_controller.watch import Watch
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.jobs.pools import SlotRange
+from p4reduce_controller.seeing.metrics import Metrics
+from p4reduce_controller.seeing.page_data import history_of, view_of
+from p4reduce_controller.seeing.watch import Watch
+from p4reduce_controller.service.listening import ServiceConfig
+from p4reduce_controller.service.service import Service
+from p4reduce_controller.settings.settings import load
+from p4reduce_controller.switches.aggregator import Placement, SwitchError
+from p4reduce_controller.switches.changes import Beginning
+from p4reduce_controller.switches.cpu_channel import CpuChannel
+from p4reduce_controller.switches.frames import Aggregation, Endpoint, build
+from p4reduce_controller.switches.specs import SwitchSpec
 
 from .fake_switch import FakeSwitch
 from .fuzzed import Ended, FakeContext, Words, mutated

@@ -13,7 +13,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.frames import Aggregation, Endpoint, build
+from p4reduce_controller.switches.frames import Aggregation, Endpoint, build
 
 _M = TypeVar("_M", bound=Message)
 _F = FieldDescriptor

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from p4reduce.control.client import Assigned, Session, Tls
 from p4reduce.control.messages import Counted, Ready
 from p4reduce.protocol.constants import NO_KEY, Op
-from p4reduce_controller.frames import Aggregation
+from p4reduce_controller.switches.frames import Aggregation
 
 DEADLINE = 20.0
 

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from p4reduce_controller.aggregator import Layout
-from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.site import Site
-from p4reduce_controller.trees import Trees
+from p4reduce_controller.switches.aggregator import Layout
+from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.site import Site
+from p4reduce_controller.switches.trees import Trees
 
 
 def site_of(switches: int) -> Site:

@@ -11,12 +11,12 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.client import Assigned
-from p4reduce_controller import status as status_module
-from p4reduce_controller.aggregator import Heard
-from p4reduce_controller.frames import build
-from p4reduce_controller.run import running as a_controller
-from p4reduce_controller.settings import load
-from p4reduce_controller.trees import Trees
+from p4reduce_controller.seeing import status as status_module
+from p4reduce_controller.service.run import running as a_controller
+from p4reduce_controller.settings.settings import load
+from p4reduce_controller.switches.aggregator import Heard
+from p4reduce_controller.switches.frames import build
+from p4reduce_controller.switches.trees import Trees
 
 from ..dataplane.targets import PORTS, TARGETS, Target
 from .conftest import Loop, Running

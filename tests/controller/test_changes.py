@@ -14,14 +14,14 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.client import Assigned
-from p4reduce_controller import run as controller
-from p4reduce_controller.aggregator import Heard
-from p4reduce_controller.changes import Changes, changes_from, written
-from p4reduce_controller.frames import Endpoint, hello_nonce
-from p4reduce_controller.run import _beginning
-from p4reduce_controller.settings import Settings, load
-from p4reduce_controller.specs import SwitchSpec, spec_of, specs_of
-from p4reduce_controller.state import StateError, StateFile
+from p4reduce_controller.service import run as controller
+from p4reduce_controller.service.run import _beginning
+from p4reduce_controller.settings.settings import Settings, load
+from p4reduce_controller.store.state import StateError, StateFile
+from p4reduce_controller.switches.aggregator import Heard
+from p4reduce_controller.switches.changes import Changes, changes_from, written
+from p4reduce_controller.switches.frames import Endpoint, hello_nonce
+from p4reduce_controller.switches.specs import SwitchSpec, spec_of, specs_of
 
 from .conftest import Loop
 from .fake_etcd import FakeEtcd

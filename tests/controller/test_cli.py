@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from p4reduce_controller import cli
-from p4reduce_controller.listening import ServiceConfig
+from p4reduce_controller.commands import cli
+from p4reduce_controller.service.listening import ServiceConfig
 
 from .conftest import Loop, Running
 from .ranks import ready, wait_until

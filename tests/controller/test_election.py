@@ -16,15 +16,15 @@ import grpc.aio
 import pytest
 from finsy.proto import p4r, p4r_grpc
 
-from p4reduce_controller.aggregator import Superseded
-from p4reduce_controller.election import DEFAULT_RANK, Election, in_words
-from p4reduce_controller.link import Link, Standing
-from p4reduce_controller.listening import ListenError
-from p4reduce_controller.program import Program
-from p4reduce_controller.run import running
-from p4reduce_controller.settings import load
-from p4reduce_controller.switch import P4RuntimeSwitch
-from p4reduce_controller.switch_config import SwitchConfig
+from p4reduce_controller.service.listening import ListenError
+from p4reduce_controller.service.run import running
+from p4reduce_controller.settings.settings import load
+from p4reduce_controller.switches.aggregator import Superseded
+from p4reduce_controller.switches.election import DEFAULT_RANK, Election, in_words
+from p4reduce_controller.switches.link import Link, Standing
+from p4reduce_controller.switches.program import Program
+from p4reduce_controller.switches.switch import P4RuntimeSwitch
+from p4reduce_controller.switches.switch_config import SwitchConfig
 
 from ..dataplane.targets import PORTS, TARGETS, Target
 from ..targets.p4runtime.test_p4runtime_shell import shell_python

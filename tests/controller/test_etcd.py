@@ -14,10 +14,10 @@ import pytest
 from p4reduce_controller.etcd.lease import Lease, holder
 from p4reduce_controller.etcd.settings import parse_store, way
 from p4reduce_controller.etcd.state import EtcdState
-from p4reduce_controller.job import Job
-from p4reduce_controller.schema import SettingsError
-from p4reduce_controller.settings import Settings, check_store
-from p4reduce_controller.state import StateError
+from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.settings.settings import Settings, check_store
+from p4reduce_controller.store.state import StateError
 
 from .fake_etcd import FakeEtcd
 from .test_state import Kept

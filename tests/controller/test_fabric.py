@@ -15,14 +15,14 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.client import Session
-from p4reduce_controller.aggregator import Layout, Superseded
-from p4reduce_controller.changes import Changes
-from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.schema import SettingsError
-from p4reduce_controller.settings import Settings, load
-from p4reduce_controller.site import Site
-from p4reduce_controller.specs import SwitchSpec, other_changes, spec_of, specs_of
-from p4reduce_controller.trees import Trees, Uplink
+from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.settings.settings import Settings, load
+from p4reduce_controller.switches.aggregator import Layout, Superseded
+from p4reduce_controller.switches.changes import Changes
+from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.site import Site
+from p4reduce_controller.switches.specs import SwitchSpec, other_changes, spec_of, specs_of
+from p4reduce_controller.switches.trees import Trees, Uplink
 
 from .conftest import Loop, Running
 from .fake_switch import FakeSwitch

@@ -12,10 +12,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from p4reduce_controller import cli
-from p4reduce_controller.example import example
-from p4reduce_controller.schema import SettingsError
-from p4reduce_controller.settings import SCHEMA, load, tomllib  # type: ignore[attr-defined]
+from p4reduce_controller.commands import cli
+from p4reduce_controller.settings.example import example
+from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.settings.settings import SCHEMA, load, tomllib  # type: ignore[attr-defined]
 
 from ..certificates import self_signed
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p4reduce.protocol.constants import AGGREGATION_PORT
-from p4reduce_controller import frames, program
-from p4reduce_controller.frames import Aggregation, Endpoint, build, format_mac, hello_nonce, parse, parse_mac
+from p4reduce_controller.switches import frames, program
+from p4reduce_controller.switches.frames import Aggregation, Endpoint, build, format_mac, hello_nonce, parse, parse_mac
 
 LANES = 4
 WORDS = st.integers(0, 2**32 - 1)

@@ -7,9 +7,9 @@ import asyncio
 
 import pytest
 
-from p4reduce_controller.cpu_channel import CpuChannel
-from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.pools import SlotPool
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.jobs.pools import SlotPool
+from p4reduce_controller.switches.cpu_channel import CpuChannel
 
 from .fuzz import Found, Fuzzer
 

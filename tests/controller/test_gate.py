@@ -20,12 +20,12 @@ from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.channel import code_of
 from p4reduce.control.client import Session
 from p4reduce.errors import JoinError, SlotsExhausted
-from p4reduce_controller.access import ANYONE, METHODS
-from p4reduce_controller.audit import REFUSALS_PER_S, Audit
-from p4reduce_controller.limits import BURST_S, Bucket
-from p4reduce_controller.listening import ServiceConfig
-from p4reduce_controller.tables import show
-from p4reduce_controller.users import digest
+from p4reduce_controller.commands.tables import show
+from p4reduce_controller.service.listening import ServiceConfig
+from p4reduce_controller.tenants.access import ANYONE, METHODS
+from p4reduce_controller.tenants.audit import REFUSALS_PER_S, Audit
+from p4reduce_controller.tenants.limits import BURST_S, Bucket
+from p4reduce_controller.tenants.users import digest
 
 from .conftest import Loop, Running
 from .ranks import ready, wait_until

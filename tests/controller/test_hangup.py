@@ -12,9 +12,10 @@ from typing import Any, cast
 
 import pytest
 
-from p4reduce_controller import run, turns
 from p4reduce_controller.etcd.lease import Lease
-from p4reduce_controller.settings import Settings, load
+from p4reduce_controller.service import run
+from p4reduce_controller.settings.settings import Settings, load
+from p4reduce_controller.store import turns
 
 ONE = {"name": "one", "switch": "127.0.0.1:1", "address": ["10.0.0.1"]}
 TWO = {"name": "two", "switch": "127.0.0.1:2", "address": ["10.0.0.2"]}

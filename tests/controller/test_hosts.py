@@ -6,11 +6,11 @@ from __future__ import annotations
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller import hosts as limits
-from p4reduce_controller.aggregator import Heard, Layout
-from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.hosts import Hosts
-from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.switches import hosts as limits
+from p4reduce_controller.switches.aggregator import Heard, Layout
+from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.hosts import Hosts
 
 from .test_jobs import ADDRESS, Desk
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller import aborts
-from p4reduce_controller.aggregator import Heard, Layout
-from p4reduce_controller.effects import Answer, Install, Look, Remove, Tell
-from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.job import Job, State
-from p4reduce_controller.jobs import TELL_AFTER, Jobs, digest
+from p4reduce_controller.jobs import aborts
+from p4reduce_controller.jobs.effects import Answer, Install, Look, Remove, Tell
+from p4reduce_controller.jobs.job import Job, State
+from p4reduce_controller.jobs.jobs import TELL_AFTER, Jobs, digest
+from p4reduce_controller.switches.aggregator import Heard, Layout
+from p4reduce_controller.switches.frames import Endpoint
 
 ADDRESS = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 REJOIN_TIME = 10.0

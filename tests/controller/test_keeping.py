@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_controller.aggregator import Heard
-from p4reduce_controller.job import Job
+from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.switches.aggregator import Heard
 
 from .conftest import Loop, Running
 from .ranks import ready, wait_until

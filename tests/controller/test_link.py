@@ -14,19 +14,19 @@ from finsy import p4client
 from finsy.proto import p4r, p4r_grpc
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller import link as link_module
-from p4reduce_controller.aggregator import Heard, Placement, SwitchUnavailable
-from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.job import State
-from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.link import Link
-from p4reduce_controller.listening import ServiceConfig
-from p4reduce_controller.pools import SlotRange
-from p4reduce_controller.program import Program, load_schema
-from p4reduce_controller.service import Service
-from p4reduce_controller.streams import Stream
-from p4reduce_controller.switch import P4RuntimeSwitch
-from p4reduce_controller.switch_config import SwitchConfig
+from p4reduce_controller.jobs.job import State
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.jobs.pools import SlotRange
+from p4reduce_controller.service.listening import ServiceConfig
+from p4reduce_controller.service.service import Service
+from p4reduce_controller.service.streams import Stream
+from p4reduce_controller.switches import link as link_module
+from p4reduce_controller.switches.aggregator import Heard, Placement, SwitchUnavailable
+from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.link import Link
+from p4reduce_controller.switches.program import Program, load_schema
+from p4reduce_controller.switches.switch import P4RuntimeSwitch
+from p4reduce_controller.switches.switch_config import SwitchConfig
 
 DEADLINE = 10.0
 AT = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from p4reduce_controller import logs
-from p4reduce_controller.job import Job
-from p4reduce_controller.logs import about, logging_about, start_logging
+from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.seeing import logs
+from p4reduce_controller.seeing.logs import about, logging_about, start_logging
 
 from .sites import site_of
 

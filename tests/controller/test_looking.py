@@ -6,12 +6,12 @@ from __future__ import annotations
 import asyncio
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.aggregator import Heard, Layout
-from p4reduce_controller.effects import Install
-from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.looking import look
-from p4reduce_controller.trees import Trees, Uplink
+from p4reduce_controller.jobs.effects import Install
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.switches.aggregator import Heard, Layout
+from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.looking import look
+from p4reduce_controller.switches.trees import Trees, Uplink
 
 from .fake_switch import FakeSwitch
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, generate_latest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller import metrics as module
-from p4reduce_controller.metrics import Metrics
-from p4reduce_controller.reports import Traffic
-from p4reduce_controller.watch import Watch
+from p4reduce_controller.jobs.reports import Traffic
+from p4reduce_controller.seeing import metrics as module
+from p4reduce_controller.seeing.metrics import Metrics
+from p4reduce_controller.seeing.watch import Watch
 
 from .conftest import Running
 from .ranks import ready, wait_until

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from p4reduce_controller.names import Names
+from p4reduce_controller.seeing.names import Names
 
 from .conftest import Running
 from .test_web import BEARER, TOKEN, Site

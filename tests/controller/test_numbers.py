@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p4reduce_controller import numbers
-from p4reduce_controller.numbers import JobNumbers, NumbersExhausted, secret_order
+from p4reduce_controller.jobs import numbers
+from p4reduce_controller.jobs.numbers import JobNumbers, NumbersExhausted, secret_order
 
 
 def test_the_lowest_free_number_comes_next_with_a_new_generation() -> None:

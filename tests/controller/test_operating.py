@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import messages
-from p4reduce_controller import operating, shell, views
+from p4reduce_controller.commands import operating, shell, views
 from p4reduce_controller.doctor import host, switches
-from p4reduce_controller.rates import Rates
+from p4reduce_controller.seeing.rates import Rates
 
 from .conftest import Loop, Running
 from .ranks import ready, wait_until

@@ -17,11 +17,11 @@ from prometheus_client import generate_latest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
-from p4reduce_controller.limits import Bucket, Rates
-from p4reduce_controller.listening import ServiceConfig
-from p4reduce_controller.pace import MOST_KNOWN, UNIT, Pace
-from p4reduce_controller.peers import host_of
-from p4reduce_controller.sizes import LARGEST_REQUEST, MOST_READ
+from p4reduce_controller.service.listening import ServiceConfig
+from p4reduce_controller.tenants.limits import Bucket, Rates
+from p4reduce_controller.tenants.pace import MOST_KNOWN, UNIT, Pace
+from p4reduce_controller.tenants.peers import host_of
+from p4reduce_controller.tenants.sizes import LARGEST_REQUEST, MOST_READ
 
 from .conftest import Loop, Running
 from .ranks import ready, wait_until

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from p4reduce_controller import views
-from p4reduce_controller.metrics import Metrics
-from p4reduce_controller.page_data import view_of
-from p4reduce_controller.ports import dead, severed
-from p4reduce_controller.site import Site
-from p4reduce_controller.watch import Watch
+from p4reduce_controller.commands import views
+from p4reduce_controller.seeing.metrics import Metrics
+from p4reduce_controller.seeing.page_data import view_of
+from p4reduce_controller.seeing.watch import Watch
+from p4reduce_controller.switches.ports import dead, severed
+from p4reduce_controller.switches.site import Site
 
 from .conftest import Loop
 from .fake_switch import FakeSwitch

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.jobs import SHORT_HELLOS
+from p4reduce_controller.jobs.jobs import SHORT_HELLOS
 
 from .test_jobs import Desk
 

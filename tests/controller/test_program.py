@@ -12,8 +12,8 @@ import pytest
 from finsy.proto import p4i
 from google.protobuf import text_format
 
-from p4reduce_controller.builds import BUILDS, Build, build_for
-from p4reduce_controller.program import P4INFO, PipelineError, Program, load_schema
+from p4reduce_controller.switches.builds import BUILDS, Build, build_for
+from p4reduce_controller.switches.program import P4INFO, PipelineError, Program, load_schema
 
 COMPILED = Path(__file__).parents[2] / "p4src" / "compiled"
 SUMS = re.compile(r"\.lane(\d+)\.value(\d+)\.sums$")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from p4reduce.control.client import Session
-from p4reduce_controller.quotas import Policy, Quota
-from p4reduce_controller.waitlist import RETURN
+from p4reduce_controller.jobs.waitlist import RETURN
+from p4reduce_controller.tenants.quotas import Policy, Quota
 
 from .conftest import Loop, Running
 from .ranks import DEADLINE, ready, wait_until

@@ -14,8 +14,8 @@ import pytest
 from p4reduce_controller.etcd import rpc_pb2 as rpc
 from p4reduce_controller.etcd.lease import Lease
 from p4reduce_controller.etcd.state import EtcdState
-from p4reduce_controller.job import Job, State
-from p4reduce_controller.state import OLDER, VERSION, StateError, StateFile
+from p4reduce_controller.jobs.job import Job, State
+from p4reduce_controller.store.state import OLDER, VERSION, StateError, StateFile
 
 from .fake_etcd import FakeEtcd
 from .test_state import Kept

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller import placement
-from p4reduce_controller.aggregator import Heard
-from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.job import Job, Member
-from p4reduce_controller.reports import MOST_AWAITED, Reports, interval, stragglers
+from p4reduce_controller.jobs import placement
+from p4reduce_controller.jobs.job import Job, Member
+from p4reduce_controller.jobs.reports import MOST_AWAITED, Reports, interval, stragglers
+from p4reduce_controller.switches.aggregator import Heard
+from p4reduce_controller.switches.frames import Endpoint
 
 from .conftest import Running
 from .ranks import ready, wait_until

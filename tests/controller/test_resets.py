@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p4reduce.protocol.constants import NO_KEY, Op
-from p4reduce_controller import cpu_channel
-from p4reduce_controller.aggregator import Heard, Layout, Placement, SwitchError
-from p4reduce_controller.cpu_channel import CpuChannel
-from p4reduce_controller.frames import Aggregation, Endpoint, build
-from p4reduce_controller.pools import SlotRange
-from p4reduce_controller.resets import RETRY, WINDOW, ResetBatch
+from p4reduce_controller.jobs.pools import SlotRange
+from p4reduce_controller.switches import cpu_channel
+from p4reduce_controller.switches.aggregator import Heard, Layout, Placement, SwitchError
+from p4reduce_controller.switches.cpu_channel import CpuChannel
+from p4reduce_controller.switches.frames import Aggregation, Endpoint, build
+from p4reduce_controller.switches.resets import RETRY, WINDOW, ResetBatch
 
 HERE = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 

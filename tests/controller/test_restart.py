@@ -16,7 +16,7 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.errors import JoinError
-from p4reduce_controller.state import StateError
+from p4reduce_controller.store.state import StateError
 
 from .conftest import Loop, Running
 from .ranks import Rank, ready, wait_until

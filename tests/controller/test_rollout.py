@@ -12,17 +12,17 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
-from p4reduce_controller import rollout as rollout_module
-from p4reduce_controller import streams
-from p4reduce_controller.aggregator import Heard, Layout, Placement, SwitchError
-from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.job import Job
-from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.listening import ServiceConfig
-from p4reduce_controller.rollout import NEXT, RETRY, Rollout, Stage
-from p4reduce_controller.service import Service
-from p4reduce_controller.site import Site
-from p4reduce_controller.trees import Trees
+from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.service import streams
+from p4reduce_controller.service.listening import ServiceConfig
+from p4reduce_controller.service.service import Service
+from p4reduce_controller.switches import rollout as rollout_module
+from p4reduce_controller.switches.aggregator import Heard, Layout, Placement, SwitchError
+from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.rollout import NEXT, RETRY, Rollout, Stage
+from p4reduce_controller.switches.site import Site
+from p4reduce_controller.switches.trees import Trees
 
 from .conftest import Loop, Running
 from .fake_switch import FakeSwitch

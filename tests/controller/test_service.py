@@ -17,9 +17,9 @@ from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.client import Session
 from p4reduce.control.messages import MISMATCH, Counted
 from p4reduce.errors import CollectiveTimeout, JoinError
-from p4reduce_controller.aggregator import SwitchError
-from p4reduce_controller.listening import ListenError, ServiceConfig, check_listen
-from p4reduce_controller.pools import SlotRange
+from p4reduce_controller.jobs.pools import SlotRange
+from p4reduce_controller.service.listening import ListenError, ServiceConfig, check_listen
+from p4reduce_controller.switches.aggregator import SwitchError
 
 from ..certificates import self_signed
 from .conftest import Loop, Running

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from p4reduce_controller import texts
-from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.schema import SettingsError
-from p4reduce_controller.settings import EXAMPLE, SCHEMA, Settings, load
-from p4reduce_controller.switch_config import Route
+from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.settings.settings import EXAMPLE, SCHEMA, Settings, load
+from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.switch_config import Route
 from tests.certificates import self_signed
 
 

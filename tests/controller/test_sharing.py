@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.aggregator import Heard, Placement
-from p4reduce_controller.fabric import Fabric
-from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.job import Job, Member
-from p4reduce_controller.looking import look
-from p4reduce_controller.sharing import how_to_be_fewer
-from p4reduce_controller.status import status_of
-from p4reduce_controller.tables import show
-from p4reduce_controller.trees import Trees
+from p4reduce_controller.commands.tables import show
+from p4reduce_controller.jobs.job import Job, Member
+from p4reduce_controller.jobs.sharing import how_to_be_fewer
+from p4reduce_controller.seeing.status import status_of
+from p4reduce_controller.switches.aggregator import Heard, Placement
+from p4reduce_controller.switches.fabric import Fabric
+from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.looking import look
+from p4reduce_controller.switches.trees import Trees
 
 from .conftest import Running
 from .fake_switch import FakeSwitch

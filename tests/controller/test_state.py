@@ -17,16 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.aggregator import Placement
-from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.job import Job
-from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.numbers import GENERATIONS
-from p4reduce_controller.pools import SlotPool, SlotRange
-from p4reduce_controller.site import Site
-from p4reduce_controller.state import StateError, StateFile
-from p4reduce_controller.state_names import Setup
-from p4reduce_controller.trees import Trees, Uplink
+from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.jobs.numbers import GENERATIONS
+from p4reduce_controller.jobs.pools import SlotPool, SlotRange
+from p4reduce_controller.store.state import StateError, StateFile
+from p4reduce_controller.store.state_names import Setup
+from p4reduce_controller.switches.aggregator import Placement
+from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.site import Site
+from p4reduce_controller.switches.trees import Trees, Uplink
 
 from .fake_switch import FakeSwitch, _entries
 from .test_trees import ADDRESSES, LEAF1, LEAF2, SPINE, TWO_LEAVES, TreeDesk

@@ -22,16 +22,16 @@ import pytest
 from p4reduce.control.client import Assigned
 from p4reduce.errors import JoinError
 from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, Op
-from p4reduce_controller.aggregator import Heard, Placement, SwitchUnavailable
-from p4reduce_controller.election import Election
-from p4reduce_controller.frames import Aggregation, Endpoint, build, parse, parse_mac
-from p4reduce_controller.link import Link
-from p4reduce_controller.pools import SlotRange
-from p4reduce_controller.program import FLOOD_GROUP, Program, load_schema
-from p4reduce_controller.run import running
-from p4reduce_controller.service import Service
-from p4reduce_controller.settings import load
-from p4reduce_controller.switch import P4RuntimeSwitch
+from p4reduce_controller.jobs.pools import SlotRange
+from p4reduce_controller.service.run import running
+from p4reduce_controller.service.service import Service
+from p4reduce_controller.settings.settings import load
+from p4reduce_controller.switches.aggregator import Heard, Placement, SwitchUnavailable
+from p4reduce_controller.switches.election import Election
+from p4reduce_controller.switches.frames import Aggregation, Endpoint, build, parse, parse_mac
+from p4reduce_controller.switches.link import Link
+from p4reduce_controller.switches.program import FLOOD_GROUP, Program, load_schema
+from p4reduce_controller.switches.switch import P4RuntimeSwitch
 
 from ..dataplane.targets import PORTS, Target
 from .conftest import Loop

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from p4reduce_controller.aggregator import SwitchUnavailable
 from p4reduce_controller.doctor import switches
-from p4reduce_controller.link import Link
-from p4reduce_controller.program import load_schema
-from p4reduce_controller.run import running
-from p4reduce_controller.settings import load
+from p4reduce_controller.service.run import running
+from p4reduce_controller.settings.settings import load
+from p4reduce_controller.switches.aggregator import SwitchUnavailable
+from p4reduce_controller.switches.link import Link
+from p4reduce_controller.switches.program import load_schema
 from tests.certificates import self_signed
 
 TIMEOUT_S = 30.0

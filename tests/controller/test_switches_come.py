@@ -13,9 +13,9 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.client import Assigned
-from p4reduce_controller.frames import Endpoint, build
-from p4reduce_controller.run import running as a_controller
-from p4reduce_controller.settings import load
+from p4reduce_controller.service.run import running as a_controller
+from p4reduce_controller.settings.settings import load
+from p4reduce_controller.switches.frames import Endpoint, build
 
 from ..dataplane.targets import PORTS, TARGETS, Target, Unavailable
 from .conftest import Loop

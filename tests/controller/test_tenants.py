@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.access import Caller, Role
-from p4reduce_controller.aggregator import Heard, Layout
-from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.job import State
-from p4reduce_controller.jobs import Jobs, digest
-from p4reduce_controller.pools import PoolFull, SlotPool, SlotRange
-from p4reduce_controller.quotas import Policy, Quota, Reservation, Tenancy
-from p4reduce_controller.seen import seen_by
-from p4reduce_controller.waitlist import HOLD_BACK
+from p4reduce_controller.jobs.job import State
+from p4reduce_controller.jobs.jobs import Jobs, digest
+from p4reduce_controller.jobs.pools import PoolFull, SlotPool, SlotRange
+from p4reduce_controller.jobs.waitlist import HOLD_BACK
+from p4reduce_controller.seeing.seen import seen_by
+from p4reduce_controller.switches.aggregator import Heard, Layout
+from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.tenants.access import Caller, Role
+from p4reduce_controller.tenants.quotas import Policy, Quota, Reservation, Tenancy
 
 from .test_jobs import ADDRESS, Desk
 

@@ -12,14 +12,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.aggregator import Heard, Layout, Parent, Placement
-from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.looking import look
-from p4reduce_controller.placement import find_slots
-from p4reduce_controller.pools import SlotPool, SlotRange
-from p4reduce_controller.site import Site
-from p4reduce_controller.state import StateError
-from p4reduce_controller.trees import Trees
+from p4reduce_controller.jobs.placement import find_slots
+from p4reduce_controller.jobs.pools import SlotPool, SlotRange
+from p4reduce_controller.store.state import StateError
+from p4reduce_controller.switches.aggregator import Heard, Layout, Parent, Placement
+from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.looking import look
+from p4reduce_controller.switches.site import Site
+from p4reduce_controller.switches.trees import Trees
 
 from .fake_switch import FakeSwitch
 from .test_state import Kept, as_before, entries

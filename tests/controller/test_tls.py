@@ -27,10 +27,10 @@ from p4reduce.control.channel import Tls, open_channel
 from p4reduce.control.client import Session
 from p4reduce.errors import JoinError
 from p4reduce_controller.etcd.client import Etcd, EtcdError
-from p4reduce_controller.listening import ServiceConfig
-from p4reduce_controller.run import running as whole
-from p4reduce_controller.schema import SettingsError
-from p4reduce_controller.settings import load
+from p4reduce_controller.service.listening import ServiceConfig
+from p4reduce_controller.service.run import running as whole
+from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.settings.settings import load
 from tests.certificates import self_signed
 from tests.etcd import Members
 

@@ -14,23 +14,23 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
-from p4reduce_controller.access import METHODS, Caller, Role
-from p4reduce_controller.aggregator import Layout
-from p4reduce_controller.audit import Audit
-from p4reduce_controller.effects import Install
-from p4reduce_controller.gate import Gate
-from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.listening import ServiceConfig
-from p4reduce_controller.metrics import Metrics
-from p4reduce_controller.settings import Settings
-from p4reduce_controller.specs import with_switches_of
-from p4reduce_controller.standby import Standby
-from p4reduce_controller.standby_web import standby_web
-from p4reduce_controller.status import status_of
-from p4reduce_controller.trees import Trees
-from p4reduce_controller.users import UsersFile
-from p4reduce_controller.watch import Watch
-from p4reduce_controller.web import Web, WebConfig
+from p4reduce_controller.jobs.effects import Install
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.seeing.metrics import Metrics
+from p4reduce_controller.seeing.standby_web import standby_web
+from p4reduce_controller.seeing.status import status_of
+from p4reduce_controller.seeing.watch import Watch
+from p4reduce_controller.seeing.web import Web, WebConfig
+from p4reduce_controller.service.listening import ServiceConfig
+from p4reduce_controller.settings.settings import Settings
+from p4reduce_controller.store.standby import Standby
+from p4reduce_controller.switches.aggregator import Layout
+from p4reduce_controller.switches.specs import with_switches_of
+from p4reduce_controller.switches.trees import Trees
+from p4reduce_controller.tenants.access import METHODS, Caller, Role
+from p4reduce_controller.tenants.audit import Audit
+from p4reduce_controller.tenants.gate import Gate
+from p4reduce_controller.tenants.users import UsersFile
 
 from .conftest import Loop, Running
 from .fake_etcd import FakeEtcd

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from p4reduce_controller.aggregator import SwitchError
-from p4reduce_controller.schema import SettingsError
-from p4reduce_controller.tracing import Traces, configured
+from p4reduce_controller.seeing.tracing import Traces, configured
+from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.switches.aggregator import SwitchError
 
 from .conftest import Loop, Running
 from .ranks import ready, wait_until

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.aggregator import Heard, Layout
-from p4reduce_controller.frames import Endpoint
-from p4reduce_controller.job import State
-from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.listening import ServiceConfig
-from p4reduce_controller.pools import SlotRange
-from p4reduce_controller.schema import SettingsError
-from p4reduce_controller.service import Service
-from p4reduce_controller.settings import EXAMPLE_OF_A_TREE, Settings, load, tomllib
-from p4reduce_controller.switch_config import SwitchConfig
-from p4reduce_controller.tables import show
-from p4reduce_controller.trees import Misplaced, Trees, Uplink
+from p4reduce_controller.commands.tables import show
+from p4reduce_controller.jobs.job import State
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.jobs.pools import SlotRange
+from p4reduce_controller.service.listening import ServiceConfig
+from p4reduce_controller.service.service import Service
+from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.settings.settings import EXAMPLE_OF_A_TREE, Settings, load, tomllib
+from p4reduce_controller.switches.aggregator import Heard, Layout
+from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.switch_config import SwitchConfig
+from p4reduce_controller.switches.trees import Misplaced, Trees, Uplink
 
 from .conftest import Loop
 from .fake_switch import FakeSwitch

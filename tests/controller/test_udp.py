@@ -17,7 +17,7 @@ import pytest
 
 from p4reduce.control.client import Assigned
 from p4reduce.protocol.constants import AGGREGATION_PORT, NO_KEY, Op
-from p4reduce_controller.frames import Aggregation, Endpoint, build, parse
+from p4reduce_controller.switches.frames import Aggregation, Endpoint, build, parse
 
 from .ranks import DEADLINE, Rank, hello_packet, ready, wait_until
 

@@ -18,11 +18,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 from typer.testing import CliRunner
 
-from p4reduce_controller import token_cli
-from p4reduce_controller.access import Caller, Role, Unauthenticated
-from p4reduce_controller.quotas import Quota
-from p4reduce_controller.schema import SettingsError
-from p4reduce_controller.users import UsersFile, digest, read_users
+from p4reduce_controller.commands import token_cli
+from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.tenants.access import Caller, Role, Unauthenticated
+from p4reduce_controller.tenants.quotas import Quota
+from p4reduce_controller.tenants.users import UsersFile, digest, read_users
 
 USERS = f"""
 [quotas]

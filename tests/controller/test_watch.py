@@ -6,10 +6,10 @@ import asyncio
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller import watch as module
-from p4reduce_controller.page_data import history_of, view_of
-from p4reduce_controller.reports import Traffic
-from p4reduce_controller.watch import HISTORY_S, POINT_S, Watch
+from p4reduce_controller.jobs.reports import Traffic
+from p4reduce_controller.seeing import watch as module
+from p4reduce_controller.seeing.page_data import history_of, view_of
+from p4reduce_controller.seeing.watch import HISTORY_S, POINT_S, Watch
 
 
 def status_with(joins: int = 0, **outcomes: int) -> pb.StatusReply:

@@ -12,10 +12,10 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.certificates import TlsFiles
-from p4reduce_controller.listening import ListenError
-from p4reduce_controller.metrics import Metrics
-from p4reduce_controller.watch import Watch
-from p4reduce_controller.web import Web, WebConfig
+from p4reduce_controller.seeing.metrics import Metrics
+from p4reduce_controller.seeing.watch import Watch
+from p4reduce_controller.seeing.web import Web, WebConfig
+from p4reduce_controller.service.listening import ListenError
 
 from ..certificates import self_signed
 from .conftest import Running

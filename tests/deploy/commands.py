@@ -12,8 +12,8 @@ from typing import Any
 import typer
 
 from p4reduce.commands.cli import COMMANDS
-from p4reduce_controller.schema import SettingsError
-from p4reduce_controller.settings import SCHEMA, Settings, check_store, load
+from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.settings.settings import SCHEMA, Settings, check_store, load
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

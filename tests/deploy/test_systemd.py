@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_controller.service_manager import tell
+from p4reduce_controller.service.service_manager import tell
 
 from .commands import DEPLOY, parsed, settings_of, words_of
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce_controller.settings import load
+from p4reduce_controller.settings.settings import load
 
 from .blocks import ROOT, Block, every, only
 

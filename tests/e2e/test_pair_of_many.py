@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from p4reduce import Communicator
-from p4reduce_controller.users import digest
+from p4reduce_controller.tenants.users import digest
 from tests.etcd import Members
 
 from .test_switches import Site

@@ -125,7 +125,7 @@ def test_what_is_open_is_in_the_table(target: str, tmp_path: Path) -> None:
 
 def test_nothing_listens_beyond_this_host_unless_it_is_told_to() -> None:
     """As the commands start without options of where."""
-    from p4reduce_controller.settings import load
+    from p4reduce_controller.settings.settings import load
 
     settings = load(None, {})
     assert settings.listen.startswith("127.0.0.1:")

@@ -13,7 +13,7 @@ import pytest
 from p4reduce.protocol import constants
 from p4reduce.protocol.constants import Op, Outcome
 from p4reduce.protocol.packet import Codec, Packet
-from p4reduce_controller import frames
+from p4reduce_controller.switches import frames
 from tests import c_headers
 
 P4SRC = c_headers.ROOT / "p4src" / "include"

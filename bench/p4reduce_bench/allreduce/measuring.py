@@ -18,7 +18,7 @@ from p4reduce_bench.allreduce.limit import Memory, Traffic, memory, traffic
 from p4reduce_bench.allreduce.reducers import why_no_mpi
 from p4reduce_bench.allreduce.systems import Setup, measure
 from p4reduce_bench.processes.switches import describe
-from p4reduce_controller.builds import build_for
+from p4reduce_controller.switches.builds import build_for
 
 
 def chosen_systems(wanted: str | None, console: Console, also: Sequence[str] = ()) -> list[str]:

@@ -19,7 +19,7 @@ from p4reduce_bench.allreduce.links import CONTROL, INTERFACE, SWITCH, Links
 from p4reduce_bench.allreduce.reducers import mpi_environment
 from p4reduce_bench.processes.children import Child, ChildFailed, Family
 from p4reduce_bench.processes.switches import START_UP_S, start_switches
-from p4reduce_controller.builds import DEFAULT_MTU, build_for
+from p4reduce_controller.switches.builds import DEFAULT_MTU, build_for
 
 _DEFAULT_SLOTS = {"native": 512, "sim": 64, "bmv2": 16}
 _LINK_SLOTS = 64  # fill the links that are emulated here; more wait in the links' queues

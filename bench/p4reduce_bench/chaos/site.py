@@ -45,7 +45,7 @@ jobs = {jobs}
 
 def users_file(tokens: Mapping[str, str], jobs: Mapping[str, int], slots: int) -> str:
     """Of an operator and tenants, each with a quota of so many jobs of so many slots."""
-    from p4reduce_controller.users import digest  # needs the controller's extra
+    from p4reduce_controller.tenants.users import digest  # needs the controller's extra
 
     tenants = [
         TENANT.format(name=name, digest=digest(tokens[name]), slots=slots * most, jobs=most)

@@ -35,7 +35,7 @@ def measure(jobs: int, at_a_time: int, ranks: int, processes: int, *, users: boo
         options: list[str] = []
         tokens = dict.fromkeys(TENANTS, "")
         if users:
-            from p4reduce_controller.users import digest
+            from p4reduce_controller.tenants.users import digest
 
             tokens = {tenant: secrets.token_urlsafe(32) for tenant in (*TENANTS, FLOOD)}
             entries = "".join(f'[users.{name}]\ntoken_sha256 = "{digest(token)}"\n' for name, token in tokens.items())

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from p4reduce.errors import P4ReduceError
-from p4reduce_controller.builds import DEFAULT_MTU
+from p4reduce_controller.switches.builds import DEFAULT_MTU
 
 INSIDE = "P4REDUCE_DEMO_NETWORK"
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes.switches import START_UP_S
-from p4reduce_controller.deadlines import REJOIN_TIME
+from p4reduce_controller.jobs.deadlines import REJOIN_TIME
 from p4reduce_topos.emulation.network import Network
 from p4reduce_topos.faults.ranks import Ranks
 

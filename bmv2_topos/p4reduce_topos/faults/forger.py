@@ -13,7 +13,7 @@ import time
 from itertools import cycle, product
 
 from p4reduce.protocol.constants import DEFAULT_LANES, Op
-from p4reduce_controller.frames import Aggregation, Endpoint, build
+from p4reduce_controller.switches.frames import Aggregation, Endpoint, build
 
 _BATCH, _PAUSE_S = 20, 0.01
 _ROUNDS = 40

@@ -23,13 +23,13 @@ from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, explain, open_channel
 from p4reduce.control.words import read_token
 from p4reduce.errors import JoinError
-from p4reduce_controller.aggregator import Layout
-from p4reduce_controller.cli import AsJson, Controller, TlsCa, TokenFile
+from p4reduce_controller.commands.cli import AsJson, Controller, TlsCa, TokenFile
+from p4reduce_controller.commands.own_certificate import shows_certificate, tls_of
 from p4reduce_controller.doctor import host, job, switches
 from p4reduce_controller.doctor.finding import Finding
-from p4reduce_controller.own_certificate import shows_certificate, tls_of
-from p4reduce_controller.schema import SettingsError
-from p4reduce_controller.tls_settings import tls_files
+from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.settings.tls_settings import tls_files
+from p4reduce_controller.switches.aggregator import Layout
 
 _TIMEOUT = 10.0
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red", "skipped": "dim"}
@@ -127,7 +127,7 @@ def _status(address: str, token: str | None, tls: Tls | None) -> tuple[pb.Status
 
 def _cookie(pipeline: Path | None, mtu: int, status: pb.StatusReply) -> int | None:
     """Of the program that the controller gives to its switches, as far as that is known here."""
-    from p4reduce_controller.program import PipelineError, load_schema
+    from p4reduce_controller.switches.program import PipelineError, load_schema
 
     if not mtu and status.switches:
         one = status.switches[0]

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from p4reduce.control.certificates import TlsFiles
-from p4reduce_controller.listening import is_loopback
-from p4reduce_controller.schema import SettingsError
-from p4reduce_controller.tls_settings import calling_files
+from p4reduce_controller.service.listening import is_loopback
+from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.settings.tls_settings import calling_files
 
 SCHEME = "etcd://"
 PREFIX = "/p4reduce"

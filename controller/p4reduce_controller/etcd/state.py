@@ -8,12 +8,11 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from p4reduce_controller.aggregator import Heard
 from p4reduce_controller.etcd import rpc_pb2 as rpc
 from p4reduce_controller.etcd.client import PATIENCE, EtcdError
 from p4reduce_controller.etcd.lease import Cluster, Lease
-from p4reduce_controller.job import Job
-from p4reduce_controller.state import (
+from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.store.state import (
     StateError,
     check_version,
     fabric_of,
@@ -22,7 +21,8 @@ from p4reduce_controller.state import (
     taken_from,
     use_of,
 )
-from p4reduce_controller.state_names import Setup
+from p4reduce_controller.store.state_names import Setup
+from p4reduce_controller.switches.aggregator import Heard
 
 _MOST_CHANGES = 100  # a transaction: etcd takes 128 by default
 _UNKNOWN: dict[str, Any] = {}  # what a key has after a write of which the outcome is not known

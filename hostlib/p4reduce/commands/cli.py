@@ -22,17 +22,29 @@ COMMANDS = {
         "p4reduce_bench.demo.cli:demo", "bench", "Train a language model whose gradients the P4 program adds up."
     ),
     "switch": Command("p4reduce_targets.cli:switch", "targets", "Run a switch on this machine: sim, native or BMv2."),
-    "controller": Command("p4reduce_controller.cli:controller", "controller", "Serve jobs on a P4Runtime switch."),
-    "token": Command("p4reduce_controller.token_cli:token", "controller", "Make a token for a user of a controller."),
-    "status": Command("p4reduce_controller.cli:status", "controller", "Show a controller's jobs, slots and counters."),
-    "jobs": Command("p4reduce_controller.operating:jobs", "controller", "Look at a controller's jobs, and end them."),
-    "switches": Command(
-        "p4reduce_controller.operating:switches", "controller", "Look at its switches, and change which there are."
+    "controller": Command(
+        "p4reduce_controller.commands.cli:controller", "controller", "Serve jobs on a P4Runtime switch."
     ),
-    "top": Command("p4reduce_controller.operating:top", "controller", "Show what goes on at a controller."),
-    "slots": Command("p4reduce_controller.operating:slots", "controller", "Show what switches hold in a job's slots."),
+    "token": Command(
+        "p4reduce_controller.commands.token_cli:token", "controller", "Make a token for a user of a controller."
+    ),
+    "status": Command(
+        "p4reduce_controller.commands.cli:status", "controller", "Show a controller's jobs, slots and counters."
+    ),
+    "jobs": Command(
+        "p4reduce_controller.commands.operating:jobs", "controller", "Look at a controller's jobs, and end them."
+    ),
+    "switches": Command(
+        "p4reduce_controller.commands.operating:switches",
+        "controller",
+        "Look at its switches, and change which there are.",
+    ),
+    "top": Command("p4reduce_controller.commands.operating:top", "controller", "Show what goes on at a controller."),
+    "slots": Command(
+        "p4reduce_controller.commands.operating:slots", "controller", "Show what switches hold in a job's slots."
+    ),
     "doctor": Command("p4reduce_controller.doctor.cli:doctor", "controller", "Find out what is wrong, from here."),
-    "shell": Command("p4reduce_controller.shell:shell", "controller", "Start p4runtime-shell at a switch."),
+    "shell": Command("p4reduce_controller.commands.shell:shell", "controller", "Start p4runtime-shell at a switch."),
     "bench": Command("p4reduce_bench.cli:bench", "bench", "Measure allreduce and training beside Gloo and MPI."),
     "topo": Command(
         "p4reduce_topos.cli:topo", "topos", "Run networks of switches in Mininet, and experiments on them."
@@ -42,7 +54,9 @@ COMMANDS = {
     ),
     "trace": Command("p4reduce.trace.cli:trace", "scapy", "See a job's rounds: who was awaited, what was lost."),
     "exec": Command("p4reduce.commands.launching:app", "cli", "Join a job, and run a C program in it."),
-    "loss": Command("p4reduce_controller.cli:loss", "controller", "Make a switch port lose packets, for experiments."),
+    "loss": Command(
+        "p4reduce_controller.commands.cli:loss", "controller", "Make a switch port lose packets, for experiments."
+    ),
 }
 
 

@@ -15,7 +15,7 @@ import pytest
 from finsy.gnmiclient import GNMIClientError
 from finsy.proto import gnmi, gnmi_grpc
 
-from p4reduce_controller.port_watch import States, watch_ports
+from p4reduce_controller.switches.port_watch import States, watch_ports
 from p4reduce_targets.bmv2 import BINARY, Bmv2
 from p4reduce_targets.p4runtime import Server
 from p4reduce_targets.p4runtime.gnmi import MOST_WATCHERS

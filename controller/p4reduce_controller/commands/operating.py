@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands for who operates a controller: its jobs, its switches, and what they do now."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from google.protobuf import json_format
+from google.protobuf.message import Message
+from rich.console import Console
+from rich.live import Live
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.channel import DEFAULT_CONTROLLER
+from p4reduce_controller.commands import views
+from p4reduce_controller.commands.cli import _CALL_TIMEOUT, AsJson, Controller, TlsCa, TokenFile, _ask, _fail, _plain
+from p4reduce_controller.commands.own_certificate import shows_certificate
+from p4reduce_controller.seeing.rates import Rates
+from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.settings.settings import parsed
+from p4reduce_controller.texts import parse_ports, parse_uplink
+
+_SLOTS_TIMEOUT = 60.0
+_ADD_TIMEOUT = 30.0
+_POLL = 1.0
+LEAST_INTERVAL = 0.2
+
+Tenant = Annotated[str, typer.Option(help="Whose it is, where several have one of that name.")]
+
+jobs = typer.Typer(help="Look at a controller's jobs, and end them.", no_args_is_help=True, add_completion=False)
+switches = typer.Typer(
+    help="Look at a controller's switches, and change which there are.", no_args_is_help=True, add_completion=False
+)
+
+
+class Access:
+    """How a controller is reached."""
+
+    def __init__(self, controller: str, token_file: TokenFile, tls_ca: TlsCa) -> None:
+        self._at = (controller, token_file, tls_ca)
+
+    def call(self, method: str, request: Message, timeout: float = _CALL_TIMEOUT) -> Any:
+        """The reply. Ends the command with one line where there is none."""
+        return _ask(*self._at, lambda stub, meta: getattr(stub, method)(request, timeout=timeout, metadata=meta))
+
+    def status(self) -> pb.StatusReply:
+        reply: pb.StatusReply = self.call("Status", pb.StatusRequest())
+        return reply
+
+
+@jobs.command("list")
+@shows_certificate
+def list_jobs(
+    controller: Controller = DEFAULT_CONTROLLER,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show all jobs: their state, ranks, slots, and whom they wait for; and those in the queue."""
+    status = Access(controller, token_file, tls_ca).status()
+    _show(_plain(status)["jobs"] if as_json else views.jobs(status))
+
+
+@jobs.command("show")
+@shows_certificate
+def show_job(
+    job: Annotated[str, typer.Argument(help="Its name.")],
+    tenant: Tenant = "",
+    controller: Controller = DEFAULT_CONTROLLER,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one job: where its ranks and its slots are, and what is the matter with it."""
+    status = Access(controller, token_file, tls_ca).status()
+    mine = [one for one in status.jobs if tenant in ("", one.tenant)]
+    if len(whose := {one.tenant for one in mine if one.name == job}) > 1:
+        _fail(f"job {job!r}: tenants {', '.join(sorted(whose))} have one each; say whose, with --tenant")
+    at = list(status.jobs).index(mine[_find((one.name for one in mine), "job", job)])
+    _show(_plain(status)["jobs"][at] if as_json else views.job(status, status.jobs[at]))
+
+
+@jobs.command("abort")
+@shows_certificate
+def abort_job(
+    job: Annotated[str, typer.Argument(help="Its name.")],
+    reason: Annotated[str, typer.Option(help="What its ranks are told.")] = "",
+    tenant: Tenant = "",
+    controller: Controller = DEFAULT_CONTROLLER,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
+) -> None:
+    """End a job, or take one off the queue. Its ranks get an error that says so, and the reason."""
+    request = pb.AbortJobRequest(job=job, tenant=tenant, reason=reason)
+    Access(controller, token_file, tls_ca).call("AbortJob", request)
+
+
+@shows_certificate
+def slots(
+    job: Annotated[str, typer.Argument(help="The name of a job.")],
+    first: Annotated[int, typer.Option(min=0, help="The job's slot to begin with.")] = 0,
+    count: Annotated[int, typer.Option(min=1, help="How many slots to show.")] = 16,
+    tenant: Tenant = "",
+    controller: Controller = DEFAULT_CONTROLLER,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the switches hold in a job's slots: the round of each half, and which ranks it counts.
+
+    The switches are asked by packet-out, which changes nothing there.
+    """
+    access = Access(controller, token_file, tls_ca)
+    found = pb.SlotsReply()
+    at = first
+    while at < first + count and (at == first or at < found.slots):
+        request = pb.SlotsRequest(job=job, tenant=tenant, first=at, count=min(16, first + count - at))
+        found.MergeFrom(access.call("Slots", request, _SLOTS_TIMEOUT))
+        at += request.count
+    _show(_plain_slots(found) if as_json else views.slots(job, found))
+
+
+@switches.command("list")
+@shows_certificate
+def list_switches(
+    controller: Controller = DEFAULT_CONTROLLER,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show all switches: their state, how they hang together, slots in use, and jobs there."""
+    status = Access(controller, token_file, tls_ca).status()
+    _show(_plain(status)["switches"] if as_json else views.switches(status))
+
+
+@switches.command("show")
+@shows_certificate
+def show_switch(
+    name: Annotated[str, typer.Argument(help="Which.")],
+    controller: Controller = DEFAULT_CONTROLLER,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one switch: its ports, which are up, and who is there."""
+    status = Access(controller, token_file, tls_ca).status()
+    at = _find((one.name for one in status.switches), "switch", name)
+    _show(_plain(status)["switches"][at] if as_json else views.switch(status, status.switches[at]))
+
+
+@switches.command("add")
+@shows_certificate
+def add_switch(
+    name: Annotated[str, typer.Argument(help="What it shall be called; by default, as --switch.")] = "",
+    file: Annotated[
+        Path | None, typer.Option(help="TOML file with one of [[switches]], instead of the options below.")
+    ] = None,
+    switch: Annotated[str, typer.Option(help="HOST:PORT of its P4Runtime server.")] = "",
+    address: Annotated[str, typer.Option(help="IP[:UDPPORT] of its aggregator.")] = "",
+    mac: Annotated[str, typer.Option(help="Its MAC address (default 02:00 and the IP).")] = "",
+    ports: Annotated[str, typer.Option(help="Ports that are in use, as 1,2,3 (default 1).")] = "",
+    uplink: Annotated[str, typer.Option(help="PORT=NAME: by which port its parent is, and which that is.")] = "",
+    controller: Controller = DEFAULT_CONTROLLER,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
+) -> None:
+    """Add a switch while jobs run. Jobs that begin from now on use it.
+
+    Without --state or --store it lasts as long as the controller's process: put it into its --config too.
+    """
+    given: dict[str, Any] = {"name": name, "switch": switch, "address": address, "mac": mac}
+    one = {**(_of_file(file) if file is not None else {}), **{key: text for key, text in given.items() if text}}
+    try:
+        if ports:
+            one["ports"] = parse_ports(ports)
+        if uplink:
+            _, port, parent = parse_uplink(f"{one.get('name', 'it')}:{uplink}")
+            one["uplink"] = {"port": port, "to": parent}
+    except SettingsError as error:
+        _fail(str(error))
+    request = pb.AddSwitchRequest(settings=json.dumps(one))
+    _said(Access(controller, token_file, tls_ca).call("AddSwitch", request, _ADD_TIMEOUT))
+
+
+@switches.command("drain")
+@shows_certificate
+def drain_switch(
+    name: Annotated[str, typer.Argument(help="Which.")],
+    undo: Annotated[bool, typer.Option("--undo", help="Have it take new jobs again.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Until no job has slots there.")] = False,
+    controller: Controller = DEFAULT_CONTROLLER,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
+) -> None:
+    """Place no new jobs at a switch. Those that run there go on to their end."""
+    access = Access(controller, token_file, tls_ca)
+    _said(access.call("DrainSwitch", pb.DrainSwitchRequest(name=name, undo=undo)))
+    while wait and not undo:
+        there = [one for one in access.status().switches if one.name == name and one.jobs]
+        if not there:
+            return
+        time.sleep(_POLL)
+
+
+@switches.command("remove")
+@shows_certificate
+def remove_switch(
+    name: Annotated[str, typer.Argument(help="Which.")],
+    now: Annotated[bool, typer.Option("--now", help="End the jobs that run there; their ranks are told why.")] = False,
+    controller: Controller = DEFAULT_CONTROLLER,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
+) -> None:
+    """Remove a switch: no new jobs, and when the last there is over, the controller lets go of it.
+
+    A switch added under its name meanwhile takes its place for jobs that begin.
+    """
+    request = pb.RemoveSwitchRequest(name=name, now=now)
+    _said(Access(controller, token_file, tls_ca).call("RemoveSwitch", request))
+
+
+@shows_certificate
+def top(
+    interval: Annotated[float, typer.Option(min=LEAST_INTERVAL, help="Seconds between two looks.")] = 2.0,
+    once: Annotated[bool, typer.Option(help="Look for one interval, and leave.")] = False,
+    controller: Controller = DEFAULT_CONTROLLER,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each interval.")] = False,
+) -> None:
+    """Show what goes on, until Ctrl-C: jobs, packets a second, slots, and who is waited for."""
+    access = Access(controller, token_file, tls_ca)
+    rates = Rates(access.status(), time.monotonic())
+    console = Console()
+    once = once or not (as_json or console.is_terminal)
+    try:
+        with Live(console=console, auto_refresh=False, screen=not (once or as_json)) as live:
+            while True:
+                time.sleep(interval)
+                rates.update(access.status(), time.monotonic())
+                if as_json:
+                    print(json.dumps({**_plain(rates.status), "packets_per_s": rates.by_switch}), flush=True)
+                else:
+                    live.update(views.top(rates, controller), refresh=True)
+                if once:
+                    return
+    except KeyboardInterrupt:
+        return
+
+
+def _find(names: Iterable[str], what: str, wanted: str) -> int:
+    """Which of them it is."""
+    there = list(names)
+    if wanted not in there:
+        _fail(f"there is no {what} {wanted!r}; there {'is' if len(there) == 1 else 'are'} {', '.join(there) or 'none'}")
+    return there.index(wanted)
+
+
+def _show(what: Any) -> None:
+    if isinstance(what, list | dict):
+        typer.echo(json.dumps(what, indent=2))
+        return
+    console = Console()
+    if not console.is_terminal:
+        console.width = 160
+    console.print(what)
+
+
+def _plain_slots(found: pb.SlotsReply) -> Any:
+    plain = json_format.MessageToDict(
+        found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    for half in plain["halves"]:
+        half["round"] = int(half["round"])  # 64 bits, which are written as text
+    return plain
+
+
+def _said(reply: pb.SwitchesReply) -> None:
+    for line in reply.said:
+        typer.echo(line)
+
+
+def _of_file(file: Path) -> dict[str, Any]:
+    """The only one of [[switches]] there."""
+    try:
+        values = parsed(file, "--file")
+    except SettingsError as error:
+        _fail(str(error))
+    found = values.get("switches")
+    if not isinstance(found, list) or len(found) != 1 or not isinstance(found[0], dict) or len(values) != 1:
+        _fail(f"--file {file}: exactly one of [[switches]] is accepted, and nothing else")
+    return dict(found[0])

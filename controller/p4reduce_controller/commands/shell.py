@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""p4runtime-shell, which needs an old protobuf and so an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.channel import DEFAULT_CONTROLLER
+from p4reduce_controller.commands.cli import Controller, TlsCa, TokenFile, _fail
+from p4reduce_controller.commands.operating import Access, _find
+from p4reduce_controller.commands.own_certificate import shows_certificate
+
+PACKAGES = ("p4runtime-shell==0.0.6", "protobuf==3.20.3")
+VARIABLE = "P4REDUCE_SHELL"
+
+
+def environments() -> list[Path]:
+    """Where it may be, in the order in which it is looked for."""
+    named = os.environ.get(VARIABLE)
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return [Path(named)] if named else [data / "p4reduce" / "p4runtime-shell", Path(f"{sys.prefix}-p4runtime-shell")]
+
+
+def found() -> Path | None:
+    """The Python of the environment that has it."""
+    for environment in environments():
+        python = environment / "bin" / "python"
+        if python.exists() and any(environment.glob("lib/python3*/site-packages/p4runtime_sh/__main__.py")):
+            return python
+    return None
+
+
+def how_to_install() -> str:
+    where = environments()[0]
+    return f"python3 -m venv {where} && {where}/bin/pip install {' '.join(PACKAGES)}"
+
+
+@shows_certificate
+def shell(
+    switch: Annotated[str, typer.Argument(help="Its name, or HOST:PORT of its P4Runtime server.")] = "",
+    device_id: Annotated[int, typer.Option(help="P4Runtime device.")] = 1,
+    controller: Controller = DEFAULT_CONTROLLER,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
+) -> None:
+    """Start p4runtime-shell at a switch, as a backup client: it may look, and change nothing.
+
+    Without an argument, at the controller's only switch. It is looked for in the environment that P4REDUCE_SHELL names,
+    in ~/.local/share/p4reduce/p4runtime-shell, and beside this one.
+    """
+    python = found()
+    if python is None:
+        _fail(f"p4runtime-shell is not installed; install it with\n  {how_to_install()}")
+    address = _address(switch, Access(controller, token_file, tls_ca))
+    arguments = ["--grpc-addr", address, "--device-id", str(device_id)]
+    sys.stdout.flush()
+    os.execv(python, [str(python), "-m", "p4runtime_sh", *arguments])
+
+
+def _address(switch: str, access: Access) -> str:
+    host, _, port = switch.rpartition(":")
+    if host and port.isdigit():
+        return switch
+    known: list[pb.Switch] = list(access.status().switches)
+    if not switch and len(known) == 1:
+        return known[0].address
+    if not switch:
+        _fail(f"there are {len(known)} switches, and one has to be named: {', '.join(one.name for one in known)}")
+    return known[_find((one.name for one in known), "switch", switch)].address

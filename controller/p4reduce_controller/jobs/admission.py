@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong with a rank's request to join, by itself or beside those of others."""
+
+from __future__ import annotations
+
+import math
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.protocol.constants import MAX_AGGREGATORS, MAX_RANKS, MAX_THREADS
+from p4reduce_controller.jobs.job import Job, State, list_ranks
+from p4reduce_controller.switches.site import Site
+
+DEFAULT_SLOTS = 32
+DEFAULT_TIMEOUT = 60.0
+LONGEST_TIMEOUT = 86400.0
+LONGEST_NAME = 200
+LONGEST_HOST = 64
+
+
+def problem_of(join: pb.Join, site: Site, default_slots: int) -> str | None:
+    """What is wrong with the request by itself."""
+    if not join.job or len(join.job) > LONGEST_NAME or not join.job.isprintable():
+        return f"its job name must have 1 to {LONGEST_NAME} printable characters"
+    if not 1 <= join.world_size <= MAX_RANKS:
+        return f"world_size={join.world_size}, and 1 to {MAX_RANKS} are accepted"
+    if join.rank >= join.world_size:
+        return f"world_size={join.world_size} has ranks 0 to {join.world_size - 1}"
+    if len(join.switch) > LONGEST_NAME:
+        return f"its switch has a name of {len(join.switch)} characters, and {LONGEST_NAME} are accepted"
+    if join.switch and join.switch not in site.trees.names:
+        return f"its switch is {join.switch!r}, and there are {', '.join(site.trees.names)}"
+    if len(join.host) > LONGEST_HOST:
+        return f"its host has {len(join.host)} characters, and {LONGEST_HOST} are accepted"
+    if join.slots > site.capacity:
+        trees = len(site.trees.roots)
+        have = "the switch has" if trees == 1 else f"the {trees} switches have"
+        return f"slots={join.slots}, and {have} {site.capacity}"
+    if problem := _threads_problem(join.threads or 1, join.slots or default_slots, site):
+        return problem
+    if not (math.isfinite(join.timeout_s) and 0 <= join.timeout_s <= LONGEST_TIMEOUT):
+        return f"timeout_s={join.timeout_s}, and 0 to {LONGEST_TIMEOUT:g} are accepted"
+    return None
+
+
+def _threads_problem(threads: int, slots: int, site: Site) -> str | None:
+    """Each has slots of its own, dealt over the trees."""
+    trees = len(site.trees.roots)
+    most = min(MAX_THREADS, MAX_AGGREGATORS // trees)
+    if threads > most:
+        of = "" if most == MAX_THREADS else f" with {trees} switches that share the slots"
+        return f"threads={threads}, and up to {most} are accepted{of}"
+    if threads > slots:
+        return f"threads={threads} of {slots} slots, and each needs one of its own"
+    if (taken := site.for_threads(threads).pools_at(0, slots)) > site.layout.slots:
+        return f"slots={slots} of threads={threads} take {taken} at each switch, which has {site.layout.slots}"
+    return None
+
+
+def quarrel_with(job: Job, join: pb.Join, default_slots: int) -> str | None:
+    """What is wrong with the request in that job."""
+    if job.state is not State.GATHERING:
+        what = "joined it already" if join.rank in job.members else f"is not one of its {job.world_size}"
+        return f"the job is {job.state.value} and this rank {what}; wait for its end or use another name"
+    if join.world_size != job.world_size:
+        others = list_ranks(job.members)
+        return f"it says world_size={join.world_size}, but {others} said {job.world_size}"
+    if join.rank in job.members:
+        return "this rank has joined already; every process of the job needs a rank of its own"
+    wanted = join.slots or default_slots
+    if wanted != job.slots:
+        return f"it wants {wanted} slots, but {list_ranks(job.members)} wanted {job.slots}"
+    if (join.threads or 1) != job.threads:
+        return f"it has threads={join.threads or 1}, but {list_ranks(job.members)} said {job.threads}"
+    return None

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which jobs there are, by name and by number, and what they hold: numbers, generations, and of every switch slots and
+MAC addresses."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.protocol.aggregators import slots_at_each
+from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.jobs.numbers import JobNumbers, NumbersExhausted
+from p4reduce_controller.jobs.placement import check_kept, check_room, find_slots, place
+from p4reduce_controller.jobs.pools import SlotPool
+from p4reduce_controller.switches.aggregator import Heard
+from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.hosts import Hosts
+from p4reduce_controller.switches.site import Site
+from p4reduce_controller.tenants.access import ANYONE, Caller
+
+
+class Registry:
+    """A job that is over has no name any more, but keeps its number and slots until it is freed."""
+
+    def __init__(self, numbers: JobNumbers) -> None:
+        self.hosts: dict[int, Hosts] = {}  # by the controller's numbers of switches, as are pools
+        self.pools: dict[int, SlotPool] = {}
+        self._addresses: dict[int, Endpoint] = {}
+        self._numbers = numbers
+        self._by_number: dict[int, Job] = {}
+        self._by_name: dict[tuple[str, str], Job] = {}  # with the tenant
+        self._threads: dict[tuple[int, int], tuple[Job, int]] = {}  # by number and generation
+
+    def switch_comes(self, number: int, slots: int, address: Endpoint, fixed: Mapping[str, int]) -> None:
+        """`fixed`: the ports of MAC addresses that do not have to be learned."""
+        self._addresses[number] = address
+        self.pools[number] = SlotPool(slots)
+        self.hosts[number] = Hosts(fixed, ())
+        self._know_each_other()
+
+    def switch_goes(self, number: int) -> None:
+        """No job holds slots there."""
+        del self._addresses[number], self.pools[number], self.hosts[number]
+        self._know_each_other()
+
+    def _know_each_other(self) -> None:
+        for hosts in self.hosts.values():
+            hosts.meet(self._addresses.values())
+
+    def __iter__(self) -> Iterator[Job]:
+        """All that hold slots."""
+        return iter(self._by_number.values())
+
+    @property
+    def live(self) -> list[Job]:
+        """Jobs that are not over."""
+        return list(self._by_name.values())
+
+    def named(self, name: str, tenant: str = "") -> Job | None:
+        return self._by_name.get((tenant, name))
+
+    def numbered(self, number: int, generation: int) -> Job | None:
+        job = self._by_number.get(number)
+        return job if job is not None and job.generation == generation else None
+
+    def thread(self, number: int, generation: int) -> tuple[Job, int] | None:
+        """The job, and the thread of its ranks, that switches know by them."""
+        return self._threads.get((number, generation))
+
+    def site_of(self, job: Job) -> Site:
+        """As the job sees it."""
+        return job.site.for_threads(job.threads)
+
+    def found(
+        self,
+        join: pb.Join,
+        base: Site,
+        slots: int,
+        first_seq: int,
+        rejoin_time: float,
+        now: float,
+        caller: Caller = ANYONE,
+        kept: Sequence[int] = (),
+    ) -> Job:
+        """A new job for its first rank. Raises PoolFull or NumbersExhausted; then nothing is taken.
+
+        `kept`: numbers of slots for which it has to leave room.
+        """
+        site = base.for_threads(join.threads or 1)
+        pools = self._without(kept, base)
+        check_room(site, slots, pools)
+        ranges = find_slots(site, slots, pools, site.always_needed)
+        (number, generation), *more_numbers = self._take_numbers(site.threads)
+        for at, taken in ranges.items():
+            self.pools[site.number(at)].take(taken)
+        job = Job(
+            name=join.job,
+            number=number,
+            generation=generation,
+            world_size=join.world_size,
+            slots=slots,
+            ranges=ranges,
+            first_seq=first_seq,
+            rejoin_time=rejoin_time,
+            started=now,
+            deadline=math.inf,
+            abort_secret=secrets.randbits(64),
+            site=base,
+            more_numbers=tuple(more_numbers),
+            tenant=caller.tenant,
+            user=caller.name,
+            charged=now,
+        )
+        self._enter(job)
+        return job
+
+    def _take_numbers(self, count: int) -> list[tuple[int, int]]:
+        """Raises NumbersExhausted; then none is taken."""
+        numbers: list[tuple[int, int]] = []
+        try:
+            while len(numbers) < count:
+                numbers.append(self._numbers.take())
+        except NumbersExhausted:
+            for number, _ in numbers:
+                self._numbers.give_back(number)
+            raise
+        return numbers
+
+    def _enter(self, job: Job) -> None:
+        self._by_number[job.number] = self._by_name[job.tenant, job.name] = job
+        self._threads |= {one: (job, thread) for thread, one in enumerate(job.numbers)}
+
+    def _without(self, kept: Sequence[int], base: Site) -> Mapping[int, SlotPool]:
+        """As the pools look to a job of that site which has to leave room for so many slots."""
+        each = [slots_at_each(slots, len(base.trees.roots)) for slots in kept]
+        return {number: pool.without(each) for number, pool in self.pools.items()} if each else self.pools
+
+    def take_slots(self, job: Job, switches: Iterable[int], kept: Sequence[int] = ()) -> None:
+        """At those of the switches where it has none yet. Raises PoolFull; then nothing is taken. `kept`: as above."""
+        site = self.site_of(job)
+        wanted = [one for one in switches if one not in job.ranges]
+        more = find_slots(site, job.slots, self._without(kept, job.site), wanted)
+        for at, taken in more.items():
+            self.pools[site.number(at)].take(taken)
+        job.ranges |= more
+
+    def resume(self, jobs: Iterable[Job]) -> None:
+        """Takes the numbers of jobs of an earlier run. Raises ValueError."""
+        numbers = [(number, generation, job.name) for job in jobs for number, generation in job.numbers]
+        for number, generation, name in sorted(numbers):
+            try:
+                self._numbers.resume(number, generation)
+            except ValueError as error:
+                raise ValueError(f"job {name!r}: {error}") from None
+
+    def take_up(self, job: Job, children: Mapping[int, Heard]) -> None:
+        """A job of an earlier run, whose numbers were resumed. Raises ValueError or Misplaced."""
+        if (job.tenant, job.name) in self._by_name:
+            raise ValueError("there are two of that name")
+        site = self.site_of(job)
+        job.settle()
+        check_kept(site, job)
+        for at, taken in job.ranges.items():
+            self.pools[site.number(at)].take(taken)
+        for member in job.members.values():
+            for at, heard in member.heard.items():
+                if problem := self.claim(job, at, heard):
+                    raise ValueError(f"rank {member.rank}: {problem}")
+        job.placements = place(site, job, children, self.hosts)
+        self._enter(job)
+
+    def claim(self, job: Job, at: int, heard: Heard) -> str:
+        """One of the job's ranks was heard at that place. Returns why that cannot be, or ""."""
+        thread = at // job.site.switches
+        return self.hosts[job.site.number(at)].claim(heard.sender, heard.port, job.numbers[thread][0])
+
+    def give_up_name(self, job: Job) -> None:
+        """The job is over."""
+        del self._by_name[job.tenant, job.name]
+
+    def free(self, job: Job) -> None:
+        """Every switch has forgotten the job."""
+        del self._by_number[job.number]
+        for at, taken in job.ranges.items():
+            self.pools[job.site.number(at)].give_back(taken)
+        for number, generation in job.numbers:
+            del self._threads[number, generation]
+            for hosts in self.hosts.values():
+                hosts.release(number)
+            self._numbers.give_back(number)

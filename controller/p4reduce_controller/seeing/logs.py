@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller's log: for people, or as JSON, an object a line, with the job that it is about."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime, timezone
+from typing import Any, TextIO
+
+from p4reduce_controller.jobs.job import Job
+
+FORMATS = ("text", "json")
+
+_ABOUT: ContextVar[Mapping[str, str] | None] = ContextVar("about", default=None)
+
+
+def about(job: Job) -> dict[str, str]:
+    """Of a log record: `extra=about(job)`."""
+    told = {"job": job.name, "job_number": f"{job.number}.{job.generation}"}
+    return {**told, "tenant": job.tenant} if job.tenant else told
+
+
+@contextmanager
+def logging_about(job: Job) -> Iterator[None]:
+    """What this task logs meanwhile, and those that it begins."""
+    token = _ABOUT.set(about(job))
+    try:
+        yield
+    finally:
+        _ABOUT.reset(token)
+
+
+def start_logging(form: str, level: int) -> None:
+    """On stderr. form: one of FORMATS."""
+    handler = _Stderr()
+    handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter("%(levelname)s %(message)s"))
+    handler.addFilter(_add_job)
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
+    """What stderr is whenever something is logged."""
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, _: TextIO) -> None:
+        pass
+
+
+class JsonFormatter(logging.Formatter):
+    """time (RFC 3339, UTC), level, logger, message; job, job_number and tenant where there are such; error, with its
+    traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for key in ("job", "job_number", "tenant"):
+            if value := getattr(record, key, ""):
+                told[key] = str(value)
+        if record.exc_info:
+            told["error"] = self.formatException(record.exc_info)
+        return json.dumps(told, ensure_ascii=False)
+
+
+def _add_job(record: logging.LogRecord) -> bool:
+    for key, value in (_ABOUT.get() or {}).items():
+        if not hasattr(record, key):
+            setattr(record, key, value)
+    return True

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a controller that stands by serves over HTTP: that it does, and who serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.seeing.telemetry import serving as tell_serving
+from p4reduce_controller.seeing.watch import Watch
+from p4reduce_controller.seeing.web import Web, WebConfig
+from p4reduce_controller.service.listening import ServiceConfig
+from p4reduce_controller.settings.settings import Settings
+from p4reduce_controller.store.standby import says
+from p4reduce_controller.tenants.gate import Gate
+from p4reduce_controller.tenants.pace import Pace
+from p4reduce_controller.tenants.peers import Peers
+
+
+@dataclass(frozen=True)
+class _StandsBy:
+    """Implements `web.Served`."""
+
+    other: Callable[[], str]
+    failure: BaseException | None = None
+    stands_by: bool = True
+
+    @property
+    def unready(self) -> str:
+        return says(self.other())
+
+
+async def _nothing() -> pb.StatusReply:
+    raise AssertionError
+
+
+def web_config(settings: Settings, serving: ServiceConfig) -> WebConfig:
+    """serving: how the control service does."""
+    return WebConfig(
+        page=settings.page,
+        metrics=settings.metrics,
+        token=serving.token,
+        tls=serving.tls,
+        metrics_tls=settings.metrics_tls,
+        insecure=settings.insecure,
+        names=settings.page_names,
+    )
+
+
+def standby_web(settings: Settings, serving: ServiceConfig, other: Callable[[], str], gate: Gate | None) -> Web | None:
+    """Not started yet; None where nothing is to be served. `other`: who serves, as far as is known."""
+    if not settings.metrics and not settings.page:
+        return None
+    registry = CollectorRegistry(auto_describe=False)
+    tell_serving(registry, 0)
+    peers = Peers(serving.rates, Pace()) if gate is None else None
+    return Web(web_config(settings, serving), Watch(_nothing, {}), registry, _StandsBy(other), gate, peers)

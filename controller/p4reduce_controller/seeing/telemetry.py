@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the controller measures of itself: how long jobs take to be ready, and how calls to it end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from p4reduce_controller.jobs.job import Job, State
+
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+def serving(registry: CollectorRegistry, value: int) -> None:
+    """1 of a controller that serves, 0 of one that stands by."""
+    gauge = Gauge("p4reduce_serving", "Whether this controller serves, or stands by", registry=registry)
+    gauge.set(value)
+
+
+class Telemetry(grpc.aio.ServerInterceptor):
+    """`registry` has all of it. As an interceptor of the service's server it counts calls, refused ones too."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry(auto_describe=False)
+        self._install = Histogram(
+            "p4reduce_install_seconds",
+            "From when all ranks are heard until the job is ready on its switches",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._join = Histogram(
+            "p4reduce_join_seconds",
+            "From a job's first join until it is ready",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._calls = Counter(
+            "p4reduce_rpcs",
+            "Calls of the control service that have ended, by gRPC's code",
+            ["method", "code"],
+            registry=self.registry,
+        )
+        serving(self.registry, 1)
+        self._installing: dict[int, float] = {}  # since when, by the number of the job
+
+    def installing(self, job: Job, now: float) -> None:
+        self._installing[job.number] = now
+
+    def installed(self, job: Job, now: float) -> None:
+        """Or not to be any more."""
+        since = self._installing.pop(job.number, now)
+        if job.state is State.READY:
+            self._install.observe(now - since)
+            self._join.observe(now - job.started)
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        handler = await continuation(details)
+        if handler is None:
+            return handler
+        kind = "stream_stream" if handler.request_streaming and handler.response_streaming else "unary_unary"
+        behaviour, method = getattr(handler, kind), str(details.method).rpartition("/")[2]
+
+        async def counted(request: Any, context: Any) -> Any:
+            code = grpc.StatusCode.UNKNOWN
+            try:
+                answer = await behaviour(request, context)
+                code = grpc.StatusCode.OK
+                return answer
+            except asyncio.CancelledError:  # the caller has gone
+                code = grpc.StatusCode.CANCELLED
+                raise
+            finally:
+                self._calls.labels(method, _code(context, code).name).inc()
+
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        return make(counted, handler.request_deserializer, handler.response_serializer)
+
+
+def _code(context: Any, otherwise: grpc.StatusCode) -> grpc.StatusCode:
+    """As the handler has set it, or else."""
+    known = context.code()
+    return known if isinstance(known, grpc.StatusCode) and known is not grpc.StatusCode.OK else otherwise

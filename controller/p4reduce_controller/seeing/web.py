@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the controller serves over HTTP, all of it only to look at: the status page, metrics, and whether it is well."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Protocol
+
+import grpc
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from p4reduce.control import words
+from p4reduce.control.certificates import ServerContext, TlsFiles
+from p4reduce_controller.seeing.names import Names
+from p4reduce_controller.seeing.page_data import history_of, view_of
+from p4reduce_controller.seeing.seen import seen_by
+from p4reduce_controller.seeing.watch import Watch, titled
+from p4reduce_controller.service.listening import ListenError, is_loopback
+from p4reduce_controller.tenants.access import ANYONE, Caller
+from p4reduce_controller.tenants.gate import Gate, Refused
+from p4reduce_controller.tenants.peers import Peers, host_of
+
+_FILES = ("page.js", "fabric.js", "charts.js", "words.js", "page.css", "icon.svg")
+_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+_LARGEST_REQUEST = 1 << 10  # bytes of a body, of which there is no need
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_STATUS = {
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+}
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_OfCaller = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
+
+
+class Served(Protocol):
+    """Whose health is told."""
+
+    @property
+    def failure(self) -> BaseException | None: ...
+
+    @property
+    def unready(self) -> str: ...
+
+    @property
+    def stands_by(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class WebConfig:
+    """`page` and `metrics`: where they are served, as "HOST:PORT", or "". The metrics have a place without a token of
+    their own, as Prometheus is often on the same host. `tls`: of the page, and with `metrics_tls` of the
+    metrics. `names`: by which browsers may call what has no token, see `seeing/names.py`."""
+
+    page: str = ""
+    metrics: str = ""
+    token: str | None = None
+    tls: TlsFiles | None = None
+    metrics_tls: bool = False
+    insecure: bool = False
+    names: Sequence[str] = ()
+
+
+class Web:
+    """`page` and `metrics` are where it serves, once it does."""
+
+    def __init__(
+        self,
+        config: WebConfig,
+        watch: Watch,
+        registry: CollectorRegistry,
+        served: Served,
+        gate: Gate | None = None,
+        peers: Peers | None = None,
+    ) -> None:
+        """`gate`: who lets callers in, each to what it may see, instead of one token. `peers`: how fast hosts may ask
+        where there is none."""
+        self.page = self.metrics = ""
+        self._config = config
+        self._watch = watch
+        self._registry = registry
+        self._served = served
+        self._gate = gate
+        self._peers = peers
+        self._runners: list[web.AppRunner] = []
+
+    async def start(self) -> None:
+        """Raises ListenError, or OSError where a certificate cannot be used."""
+        config = self._config
+        if config.metrics:
+            routes = {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
+            host, _ = _address("--metrics", config.metrics)
+            # Of others Prometheus is known by any name, and a browser is as a rule not there.
+            rebinding = Names(host, config.names) if is_loopback(host) else None
+            tls = config.tls if config.metrics_tls else None
+            self.metrics = await self._serve("--metrics", config.metrics, _application(routes, rebinding), tls)
+        if config.page:
+            host, _ = _address("--page", config.page)
+            if not (config.tls or config.insecure or is_loopback(host)):
+                raise ListenError(
+                    f"--page {config.page} is open to other hosts without TLS; give --tls-cert and --tls-key, or "
+                    "--insecure if the network is trusted"
+                )
+            asks = self._gate is not None or bool(config.token)
+            application = self._page(None if asks else Names(host, config.names))
+            self.page = await self._serve("--page", config.page, application, config.tls)
+
+    async def close(self) -> None:
+        for runner in self._runners:
+            await runner.cleanup()
+
+    async def _serve(self, option: str, listen: str, application: web.Application, tls: TlsFiles | None) -> str:
+        """Returns where it is served, as the port may be given as 0."""
+        host, port = _address(option, listen)
+        runner = web.AppRunner(application, access_log=None, keepalive_timeout=30.0, shutdown_timeout=1.0)
+        await runner.setup()
+        self._runners.append(runner)
+        context = ServerContext.of(tls) if tls is not None else None
+        try:
+            await web.TCPSite(runner, host.strip("[]"), port, ssl_context=context).start()
+        except OSError as error:
+            why = words.cannot_listen(listen) or words.of_os(error)
+            raise ListenError(f"cannot serve on {option} {listen}: {why}") from None
+        return f"{host}:{runner.addresses[0][1]}"
+
+    def _page(self, names: Names | None) -> web.Application:
+        files = {"/": _file("index.html"), **{f"/{name}": _file(name) for name in _FILES}}
+        behind = {"/metrics": self._metrics_of_all, "/api/status": self._status, "/api/history": self._history}
+        open_to_all = {"/healthz": self._healthz, "/readyz": self._readyz, **files}
+        checked = {path: self._with_token(handler) for path, handler in behind.items()}
+        return _application({**checked, **open_to_all}, names)
+
+    def _with_token(self, handler: _OfCaller) -> _Handler:
+        async def checked(request: web.Request) -> web.StreamResponse:
+            try:
+                if self._peers is not None:
+                    self._peers.check(host_of(request.remote or ""), "page")
+                caller = self._caller(request.headers.get("Authorization", ""))
+            except Refused as error:
+                status = _STATUS[error.code]
+                headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+                return web.json_response({"error": str(error)}, status=status, headers=headers)
+            return await handler(request, caller)
+
+        return checked
+
+    def _caller(self, given: str) -> Caller:
+        """Who may see what there is. Raises Refused."""
+        if self._gate is not None:
+            caller = self._gate.caller([("authorization", given)] if given else [])
+            self._gate.check(caller, "Status")
+            return caller
+        wanted = f"Bearer {self._config.token}".encode()
+        if self._config.token and not hmac.compare_digest(given.encode(errors="replace"), wanted):
+            raise Refused(grpc.StatusCode.UNAUTHENTICATED, "the token is wrong" if given else "a token is needed")
+        return ANYONE
+
+    # What is served.
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        encode, kind = choose_encoder(request.headers.get("Accept", ""))
+        text = await asyncio.to_thread(encode, self._registry)
+        return web.Response(body=text, headers={"Content-Type": kind})
+
+    async def _metrics_of_all(self, request: web.Request, caller: Caller) -> web.Response:
+        if not caller.sees_all:
+            return web.json_response({"error": "metrics are for who sees the jobs of all tenants"}, status=403)
+        return await self._metrics(request)
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        failure = self._served.failure
+        return _health("" if failure is None else f"the service has failed: {type(failure).__name__}")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        return _health(self._served.unready)
+
+    async def _status(self, _: web.Request, caller: Caller) -> web.Response:
+        view = self._watch.latest
+        if view is None:
+            told = {"error": "nothing is known yet"}
+            if self._served.stands_by:
+                told = {"error": self._served.unready, "standby": "yes"}
+            return web.json_response(told, status=503)
+        view = replace(view, status=seen_by(caller, view.status))
+        return web.json_response(view_of(view, self._served.unready))
+
+    async def _history(self, _: web.Request, caller: Caller) -> web.Response:
+        view = self._watch.latest
+        seen = {titled(job) for job in seen_by(caller, view.status).jobs} if view is not None else set()
+        return web.json_response(history_of(self._watch.history, seen.__contains__))
+
+
+def _application(routes: Mapping[str, _Handler], names: Names | None) -> web.Application:
+    """`names`: by which alone it may be called, where any web site could ask a browser for what is here."""
+    application = web.Application(
+        client_max_size=_LARGEST_REQUEST, middlewares=[names.middleware] if names is not None else []
+    )
+
+    async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
+        response.headers.update(_HEADERS)
+
+    application.on_response_prepare.append(add_headers)
+    for path, handler in routes.items():
+        application.router.add_get(path, handler)
+    return application
+
+
+def _file(name: str) -> _Handler:
+    body = (resources.files("p4reduce_controller") / "page" / name).read_bytes()
+    kind = _TYPES[name.rpartition(".")[2]]
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(body=body, content_type=kind, charset="utf-8")
+
+    return handler
+
+
+def _health(problem: str) -> web.Response:
+    return web.json_response({"ok": not problem, "problem": problem}, status=503 if problem else 200)
+
+
+def _address(option: str, listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ListenError(f"{option} {listen}: HOST:PORT is accepted, as 127.0.0.1:9090")
+    return host, int(port)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the service listens, and who is let in."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+
+from p4reduce.control import words
+from p4reduce.control.certificates import TlsFiles, server_credentials
+from p4reduce.control.channel import LEASE, keepalive
+from p4reduce_controller.service.sockets import QUIET
+from p4reduce_controller.tenants.limits import Rates
+from p4reduce_controller.tenants.sizes import MOST_READ
+
+MOST_STREAMS = 128  # of one connection; a rank has one or two
+
+
+class ListenError(Exception):
+    """The service cannot listen as asked; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class ServiceConfig:
+    """`tls`: the certificate to serve with, and the authorities of callers, who need a certificate then; without it the
+    service is in the clear, on loopback unless `insecure`.
+
+    `lease`: seconds until a caller's host that has vanished without a word is noticed. `rates`: of one host, where
+    callers are not known.
+    """
+
+    listen: str = "127.0.0.1:7700"
+    token: str | None = None
+    tls: TlsFiles | None = None
+    insecure: bool = False
+    lease: float = LEASE
+    rates: Rates = field(default_factory=Rates)
+
+
+def check_listen(config: ServiceConfig) -> None:
+    """Raises ListenError for an address that is none, or that would lay the service open."""
+    try:
+        words.check_address("--listen", config.listen, "127.0.0.1:7700", least=0)
+    except ValueError as error:
+        raise ListenError(str(error)) from None
+    host = config.listen.rpartition(":")[0]
+    if not (config.tls or config.insecure or is_loopback(host)):
+        raise ListenError(
+            f"--listen {config.listen} is open to other hosts without TLS; "
+            "give --tls-cert and --tls-key, or --insecure if the network is trusted"
+        )
+
+
+def bound_server(
+    config: ServiceConfig,
+    gate: grpc.aio.ServerInterceptor | None = None,
+    observers: Sequence[grpc.aio.ServerInterceptor] = (),
+) -> tuple[grpc.aio.Server, str]:
+    """A server that has its port but no service yet, and where that is. Raises ListenError.
+
+    `gate`: who lets calls in, instead of one token. `observers`: see all calls, also those of callers who are not let
+    in.
+    """
+    check_listen(config)
+    if why := words.cannot_listen(config.listen):  # before gRPC logs it in its own words
+        raise ListenError(f"cannot listen on {config.listen}: {why}")
+    gates = [gate] if gate is not None else [_TokenCheck(config.token)] if config.token else []
+    # Without the first, a second controller could take the same port.
+    options = [
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", MOST_READ),
+        ("grpc.max_concurrent_streams", MOST_STREAMS),
+        *QUIET,
+        *keepalive(config.lease),
+    ]
+    server = grpc.aio.server(interceptors=[*observers, *gates], options=options)
+    try:
+        if config.tls is not None:
+            port = server.add_secure_port(config.listen, server_credentials(config.tls))
+        else:
+            port = server.add_insecure_port(config.listen)
+    except RuntimeError as error:
+        raise ListenError(f"cannot listen on {config.listen}: {error}") from None
+    return server, f"{config.listen.rpartition(':')[0]}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class _TokenCheck(grpc.aio.ServerInterceptor):
+    """Lets through only calls with `authorization: Bearer <token>`."""
+
+    def __init__(self, token: str) -> None:
+        self._wanted = f"Bearer {token}".encode()
+
+    async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:
+        handler = await continuation(details)
+        given = [value for key, value in details.invocation_metadata or () if key == "authorization"]
+        text = given[0] if given else ""
+        value = text if isinstance(text, bytes) else text.encode()
+        if handler is None or hmac.compare_digest(value, self._wanted):
+            return handler
+        reason = "the token is wrong" if given else "a token is needed"
+
+        async def refuse(_: Any, context: Any) -> NoReturn:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
+            raise AssertionError
+
+        if handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler(refuse)
+        return grpc.unary_unary_rpc_method_handler(refuse)

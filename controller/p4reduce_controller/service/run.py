@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A controller from start to end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.seeing.tracing import configured
+from p4reduce_controller.service.listening import ListenError, ServiceConfig
+from p4reduce_controller.service.service import Service
+from p4reduce_controller.settings.settings import Settings
+from p4reduce_controller.store.state import StateFile
+from p4reduce_controller.store.store import Store
+from p4reduce_controller.switches.changes import Beginning, Changes, changes_from
+from p4reduce_controller.switches.election import Election
+from p4reduce_controller.switches.program import Program, load_schema
+from p4reduce_controller.switches.specs import SwitchSpec, specs_of, trees_of
+from p4reduce_controller.switches.startup import LATECOMERS, start_switches
+from p4reduce_controller.switches.switch import P4RuntimeSwitch
+from p4reduce_controller.tenants.audit import Audit, note_job
+from p4reduce_controller.tenants.gate import Gate
+from p4reduce_controller.tenants.limits import Rates
+from p4reduce_controller.tenants.quotas import Tenancy
+from p4reduce_controller.tenants.users import UsersFile
+
+BIND_AGAIN = 2.0  # seconds, for a port that we have just given back
+TURN_LATECOMERS = 0.5  # instead of `LATECOMERS`, as ranks wait
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """Who is let in, and what is written of it. `gate`: None where there are no users."""
+
+    audit: Audit
+    gate: Gate | None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Entrance:
+        """Raises SettingsError."""
+        audit = Audit(Path(settings.audit_log) if settings.audit_log else None)
+        users = UsersFile(Path(settings.users), settings.token()) if settings.users else None
+        return cls(audit, Gate(users, audit) if users is not None else None)
+
+    def close(self) -> None:
+        self.audit.close()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Of one of several controllers: what an earlier one has kept, where it listens, why it may not take switches, and
+    who is let in.
+
+    `release` gives up the port there.
+    """
+
+    state: Store
+    entrance: Entrance
+    config: ServiceConfig
+    term: int
+    bar: Callable[[], str]
+    release: Callable[[], Awaitable[None]]
+
+
+@asynccontextmanager
+async def running(settings: Settings, switch_timeout: float, turn: Turn | None = None) -> AsyncIterator[Service]:
+    """A controller that serves. Raises SettingsError, PipelineError, StateError, SwitchError, ListenError or OSError.
+
+    With a state file its jobs outlive it, unless the service is told not to keep them. With a `turn` they do anyway.
+    """
+    config = turn.config if turn else service_config(settings)
+    program = Program(load_schema(Path(settings.pipeline) if settings.pipeline else None, settings.mtu))
+    tls = settings.switch_tls()
+    election = settings.election
+    if turn:
+        election = Election(election.rank, take_over=True, term=turn.term, bar=turn.bar)
+
+    def make(spec: SwitchSpec, *, first: bool = False) -> P4RuntimeSwitch:
+        return P4RuntimeSwitch(spec.config, program, election if first else replace(election, take_over=False), tls)
+
+    async with AsyncExitStack() as ends:  # each comes about whatever the others raise, the last one here first
+        state: Store | None = turn.state if turn else None
+        if settings.state:
+            state = ends.enter_context(closing(StateFile(Path(settings.state))))
+        beginning = _beginning(settings, state)
+        switches, aside = ([make(one, first=True) for one in specs] for specs in (beginning.specs, beginning.aside))
+        entrance = turn.entrance if turn else ends.enter_context(closing(Entrance.of(settings)))
+        audit, gate = entrance.audit, entrance.gate
+        jobs = Jobs(
+            program.layout,
+            [switch.address for switch in switches],
+            trees=trees_of(beginning.specs),
+            fixed=[spec.config.fixed for spec in beginning.specs],
+            rejoin_time=settings.rejoin_time,
+            default_slots=settings.slots,
+            returns=state is not None,
+            absence=lambda number: service.fabric.absence(number),
+            tenancy=Tenancy(gate.users.book.policy) if gate is not None else None,
+            note=partial(note_job, audit),
+        )
+        traces = configured()
+        ends.push_async_callback(asyncio.to_thread, traces.close)
+        service = Service(switches, jobs, config, state, gate, audit, traces)
+        service.fabric.set_aside(beginning, aside)
+        if turn:
+            await turn.release()
+        await _bind(service, BIND_AGAIN if turn else 0.0)
+        ends.push_async_callback(service.fabric.close, lambda: service.has_kept_jobs)
+        ends.push_async_callback(service.close)
+        await ends.enter_async_context(_web(settings, config, service, gate))
+        service.restore()
+        latecomers = TURN_LATECOMERS if turn else LATECOMERS
+        await start_switches([*switches, *aside], service, switch_timeout, latecomers)
+        await service.find_children(min(switch_timeout, latecomers))
+        service.open(settings, make, beginning)
+        await service.start()
+        yield service
+
+
+def _beginning(settings: Settings, state: Store | None) -> Beginning:
+    """The switches of the settings, with what operators have changed of them by command. Raises SettingsError or
+    StateError."""
+    if state is None:
+        return Changes().begin_with(specs_of(settings))
+    state.peek()
+    try:
+        return changes_from(state.fabric, settings).begin_with(specs_of(settings))
+    except ValueError as error:
+        raise state.refusal(str(error)) from None
+
+
+async def _bind(service: Service, again: float) -> None:
+    deadline = time.monotonic() + again
+    while True:
+        try:
+            service.bind()
+            return
+        except ListenError:
+            if time.monotonic() >= deadline:
+                raise
+            await asyncio.sleep(0.05)
+
+
+def service_config(settings: Settings) -> ServiceConfig:
+    return ServiceConfig(
+        listen=settings.listen,
+        token=settings.token(),
+        tls=settings.serving_tls(),
+        insecure=settings.insecure,
+        lease=settings.lease,
+        rates=Rates(settings.joins_per_s, settings.calls_per_s, settings.messages_per_s),
+    )
+
+
+async def run(
+    settings: Settings,
+    switch_timeout: float,
+    on_ready: Callable[[Service], None],
+    again: Callable[[], Settings] | None = None,
+) -> None:
+    """Serves until SIGINT or SIGTERM. At SIGHUP, `again` reads the settings anew, for the switches among them, as
+    soon as it serves.
+
+    Jobs that a state file has carry on after SIGTERM, but not after SIGINT. Raises what the service failed with.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    handle = asyncio.get_running_loop().add_signal_handler
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handle(number, task.cancel)
+    early = asyncio.Event()  # a SIGHUP before it serves
+    if again is not None:
+        handle(signal.SIGHUP, early.set)
+    try:
+        async with running(settings, switch_timeout) as service:
+
+            def end_jobs_too() -> None:
+                service.keeps_jobs = False
+                task.cancel()
+
+            handle(signal.SIGINT, end_jobs_too)
+            if again is not None:
+                handle(signal.SIGHUP, service.read_again, again)
+                if early.is_set():
+                    service.read_again(again)
+            on_ready(service)
+            await service.over.wait()
+            assert service.failure is not None
+            raise service.failure
+    except asyncio.CancelledError:
+        return
+
+
+@asynccontextmanager
+async def _web(settings: Settings, serving: ServiceConfig, service: Service, gate: Gate | None) -> AsyncIterator[None]:
+    if not settings.metrics and not settings.page:
+        yield
+        return
+    from p4reduce_controller.seeing.metrics import Metrics
+    from p4reduce_controller.seeing.standby_web import web_config
+    from p4reduce_controller.seeing.watch import Watch
+    from p4reduce_controller.seeing.web import Web
+
+    watch = Watch(service.status, service.reports.ports)
+    service.telemetry.registry.register(Metrics(lambda: watch.latest))
+    web = Web(web_config(settings, serving), watch, service.telemetry.registry, service, gate, service.peers)
+    try:
+        await web.start()
+        service.page, service.metrics = web.page, web.metrics
+        watch.start()
+        yield
+    finally:
+        await watch.close()
+        await web.close()

@@ -1,0 +1,579 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The control service: carries ranks' messages to `jobs`, and what follows from them to ranks and to switches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce_controller.clock import Clock
+from p4reduce_controller.jobs.admission import LONGEST_NAME
+from p4reduce_controller.jobs.effects import Answer, Install, Look, Remove, Tell
+from p4reduce_controller.jobs.job import Job, State
+from p4reduce_controller.jobs.jobs import BROKEN, Jobs
+from p4reduce_controller.jobs.reports import Reports
+from p4reduce_controller.seeing.logs import about
+from p4reduce_controller.seeing.seen import seen_by
+from p4reduce_controller.seeing.status import status_of
+from p4reduce_controller.seeing.telemetry import Telemetry
+from p4reduce_controller.seeing.tracing import Traces
+from p4reduce_controller.service.listening import ServiceConfig, bound_server
+from p4reduce_controller.service.operations import Operations
+from p4reduce_controller.service.streams import Context, NotServing, ProtocolError, Stream
+from p4reduce_controller.settings.settings import Settings
+from p4reduce_controller.store.state import StateError
+from p4reduce_controller.store.state_names import Setup
+from p4reduce_controller.store.store import Store
+from p4reduce_controller.switches.aggregator import (
+    Aggregator,
+    Direction,
+    Heard,
+    Listener,
+    SwitchError,
+    SwitchUnavailable,
+)
+from p4reduce_controller.switches.changes import Beginning
+from p4reduce_controller.switches.fabric import Fabric, Means
+from p4reduce_controller.switches.hosts import problem_of
+from p4reduce_controller.switches.looking import look
+from p4reduce_controller.switches.ports import troubles_of
+from p4reduce_controller.switches.specs import SwitchSpec
+from p4reduce_controller.switches.supervisor import Supervisor
+from p4reduce_controller.tasks import Interrupted, Tasks, apart
+from p4reduce_controller.tenants.access import ANYONE, Caller
+from p4reduce_controller.tenants.audit import Audit
+from p4reduce_controller.tenants.gate import Gate, Refused
+from p4reduce_controller.tenants.pace import Pace
+from p4reduce_controller.tenants.peers import Peers, host_of
+from p4reduce_controller.tenants.sizes import Sizes
+
+log = logging.getLogger(__name__)
+
+TICK = 0.1
+LAST_SAVE = 2.0  # seconds, for a controller that ends
+READ_USERS = 10  # ticks between looks at the users file
+KEEP_USE = 600  # ticks between writings of what tenants have used; jobs that run are charged without these
+LOOK_AFTER = 0.5  # seconds from a rank's question to the look, so that ranks cannot keep the switches busy
+
+
+class Service(Operations, rpc.JobsServicer):
+    """`over` is set when it cannot go on, for the reason that is in `failure`.
+
+    With a store, jobs that are ready outlive the service while `keeps_jobs` holds, for the next one to `restore`.
+    """
+
+    def __init__(
+        self,
+        switches: Sequence[Aggregator],
+        jobs: Jobs,
+        config: ServiceConfig,
+        state: Store | None = None,
+        gate: Gate | None = None,
+        audit: Audit | None = None,
+        traces: Traces | None = None,
+    ) -> None:
+        """`gate`: without it, everyone who has the one token is the operator."""
+        super().__init__()
+        self.keeps_jobs = state is not None
+        self.over = asyncio.Event()
+        self.failure: BaseException | None = None
+        self.listen = self.page = self.metrics = ""  # where that is served, once it is
+        self.telemetry = Telemetry()
+        self._traces = traces or Traces()
+        self.reports = Reports()
+        self.fabric = Fabric(switches, jobs)
+        self._switches: Mapping[int, Aggregator] = self.fabric.switches
+        self._jobs = jobs
+        self._config = config
+        self._state = state
+        self._gate = gate
+        self._audit = audit or Audit()
+        self.pace = gate.pace if gate is not None else Pace()
+        self.peers = Peers(config.rates, self.pace) if gate is None else None
+        self.telemetry.registry.register(self.pace)
+        self._server: grpc.aio.Server | None = None
+        self._serves = False
+        self._tasks = Tasks(self._fail)
+        self._supervisor = Supervisor(self._switches, self, self._tasks, self._traces)
+        self._hellos: dict[int, int] = {}  # nonce -> the switch with a parent that has not been heard yet
+        self._clock = Clock()
+        self._lost_in_doubt: list[tuple[Stream, str]] = []
+        self._to_be_ready: set[tuple[int, int]] = set()  # jobs, by number and generation: on the switches, not kept yet
+
+    # Its own life.
+
+    def restore(self) -> None:
+        """Takes up the jobs of an earlier service, before the switches are started. Raises StateError."""
+        if self._state is None:
+            return
+        jobs, children = self._state.load(
+            Setup(self._switches, lambda: self._jobs.site, self.fabric.aside), self._clock()
+        )
+        try:
+            self._jobs.restore(jobs, children)
+            self._jobs.tenancy.take_up(self._state.use, jobs, self._clock())
+            self._jobs.expect_queue(self._state.queue, self._clock())
+        except ValueError as error:
+            raise self._state.refusal(str(error)) from None
+        for job in jobs:
+            for at, placement in job.placements.items():
+                self._switches[job.site.number(at)].expect(placement)
+            self._supervisor.resume(job)
+            log.info("job %r (%d.%d) carries on: %d ranks", job.name, job.number, job.generation, job.world_size)
+
+    @property
+    def has_kept_jobs(self) -> bool:
+        """Once it is closed: jobs carry on, and the switches have to leave them as they are."""
+        return self.keeps_jobs and (bool(self._jobs.live) or (self._state is not None and self._state.shared))
+
+    stands_by = False  # to those who ask over HTTP
+
+    def bind(self) -> None:
+        """Takes the port, and does not serve there yet. Raises ListenError."""
+        limits = [self.peers] if self.peers is not None else []
+        observers = [self.telemetry, *limits, Sizes(self._too_large)]
+        self._server, self.listen = bound_server(self._config, self._gate, observers)
+        rpc.add_JobsServicer_to_server(self, self._server)
+
+    @property
+    def unready(self) -> str:
+        """Why no job can be served now, or ""."""
+        if self.failure is not None:
+            return f"the service has failed: {type(self.failure).__name__}"
+        if self._supervisor.stopping.is_set():
+            return "the controller is being stopped"
+        if not self._serves:
+            return "the controller is being started"
+        if self.doubt:
+            return f"another controller may serve: {self.doubt}"
+        switches = self._switches.values()
+        if all(switch.problem for switch in switches):
+            return "; ".join(f"the switch at {switch.target}: {switch.state}" for switch in switches)
+        return ""
+
+    async def start(self) -> None:
+        """After `bind`. Each switch must have been started, with `listener` of its index."""
+        assert self._server is not None
+        await self._server.start()
+        self._serves = True
+        self._jobs.expect_returns(self._clock())
+        self._tasks.start(self._tick(), "ticks")
+
+    async def close(self) -> None:
+        """Aborts all jobs that are not kept, tells their ranks, and takes them off the switches as far as that can be
+        done soon."""
+        self._supervisor.stop()
+        self._jobs.abort_all(pb.CONTROLLER_STOPPED, "the controller was stopped", but_ready=self.keeps_jobs)
+        self._carry_out()
+        await self._supervisor.settle()
+        if self._serves and self._state is not None and not self.doubt:
+            await self._save_what_is_over(LAST_SAVE)
+        if self._server is not None:
+            if not self._serves:
+                await self._server.start()  # gRPC gives back no port of a server that was not started
+            grace = 0.2 if self._state is not None and self._state.shared else 1.0  # who takes over is not kept waiting
+            await self._server.stop(grace=grace if self._serves else None)
+        await self._tasks.close()
+
+    async def _tick(self) -> None:
+        ticks = 0
+        while not self._supervisor.stopping.is_set():
+            ticks += 1
+            if not self.doubt:
+                for stream, why in self._lost_in_doubt:
+                    self._jobs.lost(stream, why)
+                self._lost_in_doubt.clear()
+                self._jobs.tick(self._clock())
+                self._carry_out()
+                if removed := self.fabric.sweep():
+                    self.reports.forget(removed)
+                    self._tasks.start(self._save_what_is_over(), "state")
+                if self._jobs.queue_changed():
+                    self._tasks.start(self._save_what_is_over(), "state")
+                if ticks % KEEP_USE == 0 and self._gate is not None:
+                    self._tasks.start(self._save_what_is_over(), "state")
+            if ticks % READ_USERS == 0 and self._config.tls is not None:
+                self._config.tls.current()  # so that what is wrong there is known before somebody comes
+            if ticks % READ_USERS == 0 and self._gate is not None and self._gate.users.refresh():
+                self._jobs.tenancy.policy = self._gate.users.book.policy
+                self._audit.note(ANYONE, "users file read again", "ok")
+            self._traces.keep(self._jobs.live)
+            await asyncio.sleep(TICK)
+
+    def _fail(self, error: BaseException) -> None:
+        """A task has ended that deadlines or a job's slots depend on: without it the service only looks alive."""
+        self.failure = self.failure or error
+        self.over.set()
+
+    def open(self, settings: Settings, make: Callable[[SwitchSpec], Aggregator], beginning: Beginning) -> None:
+        """From now on switches may come and go. `beginning`: with those that there are."""
+        self.settings = settings
+        self.fabric.open(Means(make, self.listener, self.find_child, self._tasks), beginning)
+
+    # What the switches report.
+
+    def listener(self, switch: int) -> Listener:
+        """Who is told what happens at the switch of that index."""
+        return _Ear(self, switch)
+
+    async def find_children(self, timeout: float) -> None:
+        """Each switch with a parent says HELLO to it: so the cables are tried, and the parent learns where it is.
+
+        Those that are not heard in time are logged, and go on with it; jobs that need them are refused meanwhile.
+        """
+        site = self._jobs.site
+        for child in site.trees.uplinks:
+            self.find_child(site.number(child))
+        deadline = self._clock() + timeout
+        while any(map(self._can_be_heard, self._hellos.values())) and self._clock() < deadline:
+            await asyncio.sleep(TICK)
+        for child in filter(self._can_be_heard, self._hellos.values()):
+            port, parent = self.fabric.uplink(child)
+            log.warning(
+                "no HELLO of the switch %s, sent out of its port %d for %g s, has reached its parent %s at %s",
+                *(self.fabric.name(child), port, timeout),
+                *(self.fabric.name(parent), self._switches[parent].address),
+            )
+
+    def find_child(self, child: int) -> None:
+        """It has to be heard by its parent from now on, which is another or new."""
+        self._jobs.forget_child(child)
+        self._hellos = {nonce: other for nonce, other in self._hellos.items() if other != child}
+        if not self._hellos:
+            self._tasks.start(self._say_hellos(), "uplinks")
+        self._hellos[secrets.randbits(64)] = child
+
+    async def _say_hellos(self) -> None:
+        while self._hellos:
+            for nonce, child in list(self._hellos.items()):
+                port, parent = self.fabric.uplink(child)
+                if parent < 0:  # it was removed, or has none any more
+                    self._hellos.pop(nonce, None)
+                elif self._can_be_heard(child):
+                    try:
+                        to = self._switches[parent].address
+                        await apart(self._switches[child].say_hello(port, to, child % 256, nonce))
+                    except (SwitchError, Interrupted) as error:
+                        log.info("a HELLO to its parent: %s", error)
+            await asyncio.sleep(TICK)
+
+    async def _say_hello(self, switch: int, hello: Heard) -> None:
+        """In answer to one that was heard there."""
+        if (there := self._switches.get(switch)) is not None:
+            with contextlib.suppress(SwitchError, Interrupted):  # the rank asks again
+                await apart(there.say_hello(hello.port, hello.sender, hello.worker, hello.nonce))
+
+    def _can_be_heard(self, child: int) -> bool:
+        """It and its parent are there."""
+        _, parent = self.fabric.uplink(child)
+        return parent >= 0 and not self._switches[child].problem and not self._switches[parent].problem
+
+    def awaits(self, nonce: int) -> bool:
+        """A switch that has not been heard by its parent has it, or a rank of a job."""
+        return nonce in self._hellos or self._jobs.awaits(nonce)
+
+    def heard(self, switch: int, hello: Heard) -> None:
+        if switch not in self._switches:
+            return  # it was removed meanwhile
+        child = self._hellos.get(hello.nonce)
+        if hello.job == 0 and child is not None and self.fabric.uplink(child)[1] == switch:
+            if problem := problem_of(hello.sender):
+                log.warning("a HELLO of the switch %s: %s", self.fabric.name(child), problem)
+                return
+            del self._hellos[hello.nonce]
+            self._jobs.child_heard(child, hello)
+            return
+        if self._jobs.heard(switch, hello):
+            self._carry_out()
+
+    def connected(self, switch: int, lost_jobs: frozenset[int]) -> None:
+        if self._supervisor.stopping.is_set() or switch not in self._switches:
+            return  # the next controller will see for itself, or nobody needs it any more
+        why = f"the switch at {self._switches[switch].target} was restarted and lost the job's state"
+        for job in self._jobs.live:
+            if any(number in lost_jobs for number, _ in job.numbers):
+                self._jobs.failed(job, why, pb.SWITCH_LOST)
+        self._carry_out()
+
+    def ports_changed(self) -> None:
+        """Jobs carry on: what was on its way is sent again when the port is up. Whose ports are down is told."""
+        for job in self._jobs.live:
+            troubles = troubles_of(job, self._jobs.children, self._switches) if job.state is State.READY else []
+            for text in [one for one in troubles if one not in job.ports_down]:
+                log.warning("job %r: %s", job.name, text, extra=about(job))
+                self._jobs.notice(job, text)
+            for text in [one for one in job.ports_down if one not in troubles]:
+                log.warning("job %r: not any more: %s", job.name, text, extra=about(job))
+                self._jobs.notice(job, f"not any more: {text}")
+            job.ports_down = troubles
+        self._carry_out()
+
+    def _switches_away(self, session: Stream) -> str:
+        """Said to those who lose a rank, which may have given up because of that."""
+        away = [switch for switch in self._switches.values() if switch.problem]
+        seat = self._jobs.member_at(session)
+        ports = "".join(f"; {text}" for text in seat[0].ports_down) if seat else ""
+        return "".join(f"; the switch at {switch.address} is away: {switch.problem}" for switch in away) + ports
+
+    # Effects.
+
+    def _carry_out(self) -> None:
+        for effect in self._jobs.take_effects():
+            if isinstance(effect, Tell):
+                assert isinstance(effect.session, Stream)
+                effect.session.tell(effect.message, last=effect.last)
+            elif isinstance(effect, Install):
+                self.telemetry.installing(effect.job, self._clock())
+                self._traces.installing(effect.job)
+                self._supervisor.install(effect.job)
+            elif isinstance(effect, Answer):
+                self._tasks.start(self._say_hello(effect.switch, effect.hello), "answer")
+            elif isinstance(effect, Look):
+                self._tasks.start(self._look(effect.job, effect.half), "look")
+            elif isinstance(effect, Remove):
+                self._tasks.start(self._save_what_is_over(), "state")
+                if effect.abort is not None:
+                    log.warning("aborted: %s", effect.abort.message, extra=about(effect.job))
+                    self._traces.settled(effect.job, effect.abort.message)
+                # The ranks are told at once; only the slots have to wait until nothing can reach them.
+                self._supervisor.remove(effect.job, effect.abort)
+
+    async def _look(self, job: Job, half: int) -> None:
+        await asyncio.sleep(LOOK_AFTER)
+        found = None
+        try:
+            found = await look(job, half, self._switches) if not job.over else None
+        except (SwitchError, Interrupted) as error:
+            log.info("job %r: what a rank waits for: %s", job.name, error)
+        except Exception:  # an answer that cannot be had costs nobody else anything
+            log.exception("job %r: what a rank waits for", job.name)
+        self._jobs.looked(job, half, found)
+        self._carry_out()
+
+    @property
+    def doubt(self) -> str:
+        """Why another controller may serve by now, or ""."""
+        return self._state.doubt if self._state is not None else ""
+
+    async def _save(self) -> None:
+        """Those that are ready, and those that will be once they are kept. Raises StateError."""
+        if self._state is not None:
+
+            def kept() -> list[Job]:
+                ready = self._to_be_ready
+                return [
+                    job
+                    for job in self._jobs
+                    if job.state is State.READY or ((job.number, job.generation) in ready and not job.over)
+                ]
+
+            self._state.use = self._jobs.tenancy.to_keep()
+            self._state.queue = self._jobs.queue_to_keep(self._clock())
+            if self.settings is not None:  # until then it is what an earlier controller has kept
+                self._state.fabric = self.fabric.to_keep().to_keep()
+            await self._state.keep(kept, self._jobs.children, self._clock())
+
+    async def _save_what_is_over(self, within: float | None = None) -> None:
+        """Where that fails, a job too many is kept, whose ranks will not come back."""
+        try:
+            await asyncio.wait_for(self._save(), within)
+        except asyncio.TimeoutError:
+            log.error("the jobs that are over may be kept: that took more than %g s", within)
+        except StateError as error:
+            log.error("%s", error)
+
+    # How it goes on the switches.
+
+    def installed(self, job: Job) -> None:
+        self._tasks.start(self._installed(job), "state")
+
+    async def _installed(self, job: Job) -> None:
+        self._to_be_ready.add((job.number, job.generation))  # so what is kept for another's sake meanwhile has it, too
+        try:
+            await self._save()  # before any rank knows that it is ready
+            if job.over:
+                return
+            self._jobs.installed(job)
+        except StateError as error:
+            self.failed(job, str(error))
+            return
+        finally:
+            self._to_be_ready.discard((job.number, job.generation))
+        self.telemetry.installed(job, self._clock())
+        self._traces.settled(job)
+        workers = f" as {len(job.workers)} workers" if len(job.workers) < job.world_size else ""
+        text = "job %r (%d.%d) is ready: %d ranks%s"
+        log.info(text, job.name, job.number, job.generation, job.world_size, workers, extra=about(job))
+        self._carry_out()
+
+    def failed(self, job: Job, why: str) -> None:
+        self._jobs.failed(job, why)
+        self._carry_out()
+
+    def freed(self, job: Job) -> None:
+        self._jobs.freed(job)
+        self.telemetry.installed(job, self._clock())
+
+    # The service.
+
+    async def Session(self, _: object, context: Context) -> None:  # type: ignore[override]
+        caller = await self._caller(context)
+        try:
+            with self._place(caller, context.peer()) as due:
+                await Stream(context, partial(self._handle, caller), due).serve(self._lost)
+        except Refused as error:
+            self._audit.note(caller, "join", str(error), refused=True, peer=context.peer())
+            await context.abort(error.code, str(error))
+        except NotServing as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+    def _too_large(self, context: Any) -> None:
+        tenant = ""
+        if self._gate is not None:
+            with contextlib.suppress(Refused):
+                tenant = self._gate.caller(context.invocation_metadata()).tenant
+        self.pace.limited[tenant, "size"] += 1
+
+    @contextlib.contextmanager
+    def _place(self, caller: Caller, peer: str) -> Iterator[Callable[[int], float]]:
+        """Of one stream, and how long its messages wait, by their size. Raises Refused."""
+        if self._gate is not None:
+            with self._gate.rank(caller):
+                yield partial(self._gate.due, caller.tenant)
+        else:
+            assert self.peers is not None
+            with self.peers.rank(host_of(peer)):
+                yield partial(self.peers.due, host_of(peer))
+
+    async def _caller(self, context: Any) -> Caller:
+        if self._gate is None:
+            return ANYONE
+        try:
+            return self._gate.caller(context.invocation_metadata())
+        except Refused as error:  # since it was let in
+            await context.abort(error.code, str(error))
+            raise AssertionError from None
+
+    def _handle(self, caller: Caller, stream: Stream, message: pb.ClientMessage, first: bool) -> None:
+        now = self._clock()
+        kind = message.WhichOneof("message")
+        if first and self.doubt:
+            raise NotServing(f"this controller stands by: {self.doubt}")
+        if first and kind == "join":
+            if caller.expired:
+                raise ProtocolError("the token has expired; a new one is needed to join")
+            self._jobs.join(stream, message.join, now, caller)
+            if seat := self._jobs.member_at(stream):
+                self._traces.joined(seat[0], seat[1].rank)
+        elif first and kind == "rejoin":
+            self._jobs.rejoin(stream, message.rejoin, now, caller)
+        elif first:
+            raise ProtocolError("the first message must be Join or Rejoin")
+        elif kind == "report":
+            self._reported(stream, message.report, now)
+        elif kind == "leave":
+            self._jobs.leave(stream, now)
+        elif kind == "failed":
+            self._jobs.rank_failed(stream, message.failed)
+        elif kind == "unanswered":
+            self._jobs.unanswered(stream, message.unanswered.half)
+        else:
+            raise ProtocolError(f"a {kind or 'message without content'} is not expected after Join")
+        self._carry_out()
+        if seat := self._jobs.member_at(stream):
+            seat[1].heard_at = now
+
+    def _reported(self, stream: Stream, report: pb.Report, now: float) -> None:
+        """One that comes when the job is over is nobody's."""
+        if seat := self._jobs.member_at(stream):
+            self.reports.take(*seat, report, now)
+
+    def _lost(self, stream: Stream, why: str) -> None:
+        if not self._supervisor.stopping.is_set():  # else it was we who ended it
+            what = (why or BROKEN) + self._switches_away(stream)
+            if self.doubt:  # it may be with another controller, which is here then
+                self._lost_in_doubt.append((stream, what))
+                return
+            self._jobs.lost(stream, what)
+            self._carry_out()
+
+    async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:  # noqa: ARG002
+        return seen_by(await self._caller(context), await self.status())
+
+    async def status(self) -> pb.StatusReply:
+        """What there is to know. Counters are missing while their switch is away."""
+        status = await status_of(self._jobs, self.fabric, self._clock())
+        if self._gate is not None:
+            for tenant in status.tenants:
+                tenant.refusals = self._gate.refusals[tenant.name]
+        return status
+
+    async def SetLoss(self, request: pb.SetLossRequest, context: Any) -> pb.SetLossReply:
+        if not 0 <= request.rate <= 1:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"rate={request.rate}: 0 to 1 is accepted")
+        if not 0 <= request.port < 512:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"port={request.port}: 0 to 511 is accepted")
+        known = [switch.target for switch in self._switches.values()]
+        if request.switch and request.switch not in known:
+            reason = f"switch={request.switch[:LONGEST_NAME]!r}: accepted are {', '.join(known)}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        chosen = [one for one in self._switches.values() if request.switch in ("", one.target)]
+        there = sorted({port for one in chosen for port in one.ports})
+        if all(one.ports for one in chosen) and request.port not in there:
+            ports = ", ".join(map(str, there))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"port={request.port}: of ports there are {ports}")
+        # To its end, even where the caller has gone: what a switch has been told in part nobody knows.
+        error = await asyncio.shield(self._tasks.start(self._set_loss(request), "loss"))
+        caller = await self._caller(context)
+        said = {"switch": request.switch, "port": request.port, "rate": request.rate, "peer": context.peer()}
+        self._audit.note(caller, "set loss", str(error or "ok"), **said)
+        if error is not None:
+            away = isinstance(error, SwitchUnavailable)
+            await context.abort(grpc.StatusCode.UNAVAILABLE if away else grpc.StatusCode.INTERNAL, str(error))
+        return pb.SetLossReply()
+
+    async def _set_loss(self, request: pb.SetLossRequest) -> Exception | None:
+        directions: tuple[Direction, ...] = ("in", "out")
+        excluded = {pb.IN: "out", pb.OUT: "in"}.get(request.direction)
+        try:
+            for switch in list(self._switches.values()):
+                if request.switch in ("", switch.target):
+                    for direction in directions:
+                        if direction != excluded:
+                            await apart(switch.set_loss(request.port, direction, request.rate))
+        except Exception as error:
+            return error
+        return None
+
+
+class _Ear:
+    """One switch's listener: tells the service which switch it was."""
+
+    def __init__(self, service: Service, switch: int) -> None:
+        self._service = service
+        self._switch = switch
+
+    def awaits(self, nonce: int) -> bool:
+        return self._service.awaits(nonce)
+
+    def heard(self, hello: Heard) -> None:
+        self._service.heard(self._switch, hello)
+
+    def connected(self, lost_jobs: frozenset[int]) -> None:
+        self._service.connected(self._switch, lost_jobs)
+
+    def disconnected(self, why: str) -> None:
+        """Jobs carry on: the data plane does not need us, until we know that it lost their state."""
+
+    def ports_changed(self) -> None:
+        self._service.ports_changed()

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A configuration file with every setting, made of the settings themselves, so that it lacks none."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import Any
+
+from p4reduce_controller.settings.schema import Setting
+from p4reduce_controller.settings.settings import EXAMPLE_OF_A_TREE, SCHEMA
+
+_WIDTH = 118
+# Of what has no default that would show how it is written.
+_FORMS = {
+    "mac": ["02:00:0a:00:00:fe"],
+    "hosts": {"02:00:00:00:00:01": 1},
+    "routes": [{"destination": "10.0.1.0/24", "port": 2, "next_hop_mac": "02:00:00:00:00:02"}],
+    "uplink": ["127.0.0.1:9560:2=127.0.0.1:9559"],
+}
+_HEAD = """\
+# Settings of `p4reduce controller --config FILE`. Each key is an option without its first dashes: --tls-cert is
+# tls_cert or tls-cert. An option wins over the file. Lines with a key show its default, or how it is written; take off
+# the "# ".
+"""
+_TREE = """\
+# Several switches, as leaves and spines: instead of switch, address, mac, ports, hosts and routes, each has its own.
+"""
+
+
+def example() -> str:
+    """TOML, in which everything is a comment: as it is, it changes nothing."""
+    scalars = [one for one in SCHEMA.values() if one.spec.help]
+    parts = [_HEAD, *map(_entry, scalars), _TREE + _commented(_switches())]
+    return "\n".join(parts)
+
+
+def _entry(setting: Setting) -> str:
+    value = setting.default or _FORMS.get(setting.key, setting.default)
+    return _comment(setting.help) + f"# {setting.key} = {_toml(value)}\n"
+
+
+def _switches() -> str:
+    """The part of the example of a tree that only it has."""
+    text = EXAMPLE_OF_A_TREE[EXAMPLE_OF_A_TREE.index("[[switches]]") :]
+    return "".join(line.split(" #")[0].rstrip() + "\n" for line in text.splitlines())
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_key(key)} = {_toml(each)}" for key, each in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)  # of texts, numbers and truth, TOML's form is JSON's
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").isalnum() else json.dumps(name)
+
+
+def _comment(text: str) -> str:
+    return "".join(f"## {line}\n" for line in textwrap.wrap(text, _WIDTH))
+
+
+def _commented(text: str) -> str:
+    return "".join(f"# {line}\n" if line else "#\n" for line in text.splitlines())

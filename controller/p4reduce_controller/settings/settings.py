@@ -1,0 +1,477 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the controller is told, by options and by a TOML file: options win."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from p4reduce.control import words
+from p4reduce.control.certificates import TlsFiles
+from p4reduce.protocol.constants import AGGREGATION_PORT, MAX_AGGREGATORS
+from p4reduce_controller.etcd.settings import SHORTEST, parse_store
+from p4reduce_controller.jobs.admission import DEFAULT_SLOTS, LONGEST_NAME
+from p4reduce_controller.jobs.deadlines import LONGEST_REJOIN_TIME, REJOIN_TIME
+from p4reduce_controller.seeing.logs import FORMATS
+from p4reduce_controller.service.listening import ServiceConfig, is_loopback
+from p4reduce_controller.settings.schema import Range, SettingsError, check, settings_of, spec
+from p4reduce_controller.settings.tls_settings import calling_files, serving_files
+from p4reduce_controller.switches.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
+from p4reduce_controller.switches.election import DEFAULT_RANK, HIGHEST_RANK, Election
+from p4reduce_controller.switches.frames import Endpoint, synthetic_mac
+from p4reduce_controller.switches.switch_config import SwitchConfig
+from p4reduce_controller.switches.trees import Trees, Uplink
+from p4reduce_controller.tenants.limits import Rates
+from p4reduce_controller.texts import (
+    as_mac,
+    as_port,
+    as_route,
+    parse_address,
+    parse_host,
+    parse_ports,
+    parse_route,
+    parse_uplink,
+)
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+LONGEST_LEASE = 3600.0
+LONGEST_STORE_LEASE = 60
+MOST_HELLOS = 1_000_000
+_RATE = Range(0.1, 1e6, "0.1 to 1000000 a second are accepted")
+
+EXAMPLE = """\
+switch = ["127.0.0.1:9559"]    # the switch's P4Runtime server, or those of several
+listen = "0.0.0.0:7700"
+address = ["10.0.0.254"]       # of each switch; where there is one, also others that it answers for
+mac = ["02:00:0a:00:00:fe"]
+ports = [1, 2, 3]              # to flood
+tls_cert = "cert.pem"
+tls_key = "key.pem"
+token_file = "token"
+
+[hosts]                        # MAC address = port
+"02:00:00:00:00:01" = 1
+
+[[routes]]
+destination = "10.0.1.0/24"
+port = 2
+next_hop_mac = "02:00:00:00:00:02"
+"""
+
+EXAMPLE_OF_A_TREE = """\
+listen = "0.0.0.0:7700"
+insecure = true
+
+[[switches]]                   # instead of switch, address, mac, ports, hosts and routes: each has its own
+name = "spine"
+switch = "127.0.0.1:9559"
+address = ["10.0.255.1"]
+ports = [1, 2]
+
+[[switches]]
+name = "leaf1"
+switch = "127.0.0.1:9560"
+address = ["10.0.255.2"]
+ports = [1, 2, 3]
+uplink = { port = 3, to = "spine" }
+hosts = { "02:00:00:00:00:01" = 1 }
+
+[[switches]]
+name = "leaf2"
+switch = "127.0.0.1:9561"
+address = ["10.0.255.3"]
+ports = [1, 2, 3]
+uplink = { port = 3, to = "spine" }
+"""
+
+
+@dataclass
+class Settings:
+    """Fields have the names of the TOML keys; paths are relative to the working directory."""
+
+    switch: list[str] = field(
+        default_factory=lambda: ["127.0.0.1:9559"],
+        metadata=spec(
+            "P4Runtime server of the switch (default {default}). Several share each job's slots.",
+            of="switch",
+            items=str,
+            alone=True,
+        ),
+    )
+    switch_ca: str = field(
+        default="", metadata=spec("Use TLS to the switches, and trust the authorities in this PEM file.")
+    )
+    switch_cert: str = field(default="", metadata=spec("PEM file with the certificate to show to switches."))
+    switch_key: str = field(default="", metadata=spec("PEM file with its key."))
+    switch_insecure: bool = field(default=False, metadata=spec("Use switches on other hosts without TLS."))
+    device_id: int = field(
+        default=1,
+        metadata=spec(
+            "P4Runtime device (default {default}).",
+            of="either",
+            within=Range(1, 2**64 - 1, "1 to 2^64 - 1 are accepted"),
+        ),
+    )
+    election_id: int = field(
+        default=DEFAULT_RANK,
+        metadata=spec(
+            "High 64 bits of the P4Runtime election id (default {default}); the low ones are the time.",
+            within=Range(0, HIGHEST_RANK, f"0 to {HIGHEST_RANK} are accepted"),
+        ),
+    )
+    take_over: bool = field(
+        default=False, metadata=spec("Have a controller that is the switch's primary stand by, and clear what it left.")
+    )
+    listen: str = field(
+        default=ServiceConfig.listen, metadata=spec("HOST:PORT to serve on; port 0: any (default {default}).")
+    )
+    address: list[str] = field(
+        default_factory=lambda: ["127.0.0.1"],
+        metadata=spec(
+            f"IP[:UDPPORT] of the aggregator (default {{default}}:{AGGREGATION_PORT}), for each --switch in turn. "
+            "With one switch, more of them are answered for ARP and ping.",
+            of="switch",
+            items=str,
+            alone=True,
+        ),
+    )
+    mac: list[str] = field(
+        default_factory=list,
+        metadata=spec(
+            "The switch's MAC address (default 02:00 and the IP), for each --switch.",
+            of="switch",
+            items=str,
+            alone=True,
+        ),
+    )
+    ports: list[int] = field(
+        default_factory=lambda: [1],
+        metadata=spec("Ports that are in use, as 1,2,3 (default {default}).", of="switch", once=True, read=parse_ports),
+    )
+    hosts: dict[str, int] = field(
+        default_factory=dict, metadata=spec("MAC=PORT: where a host is.", called="host", of="switch", read=parse_host)
+    )
+    routes: list[dict[str, Any]] = field(
+        default_factory=list,
+        metadata=spec(
+            "CIDR=PORT,MAC: where a network is, by which next hop.",
+            called="route",
+            of="switch",
+            items=dict,
+            read=parse_route,
+        ),
+    )
+    uplink: list[str] = field(
+        default_factory=list,
+        metadata=spec(
+            "LEAF:PORT=SPINE, both as in --switch: the leaf adds up its workers' packets, and sends the sum out of "
+            "this port to the spine, as a worker there.",
+            items=str,
+        ),
+    )
+    switches: list[dict[str, Any]] = field(default_factory=list, metadata=spec(items=dict))
+    lease: float = field(
+        default=ServiceConfig.lease,
+        metadata=spec(
+            "Seconds until a rank whose host vanished is dead; one that was killed is at once (default {default}).",
+            within=Range(0.1, LONGEST_LEASE, f"0.1 to {LONGEST_LEASE:g} seconds are accepted"),
+        ),
+    )
+    slots: int = field(
+        default=DEFAULT_SLOTS,
+        metadata=spec(
+            "Slots for a job that does not ask for a number (default {default}).",
+            within=Range(1, math.inf, "1 or more are accepted"),
+        ),
+    )
+    token_file: str = field(default="", metadata=spec("File with a token that callers must show."))
+    users: str = field(
+        default="",
+        metadata=spec("TOML file with users, digests of their tokens, and quotas; read again when it changes."),
+    )
+    audit_log: str = field(
+        default="", metadata=spec("File that says who did what, as JSON lines (default none); with --users.")
+    )
+    tls_cert: str = field(default="", metadata=spec("PEM file with the certificate to serve with."))
+    tls_key: str = field(default="", metadata=spec("PEM file with its key."))
+    tls_ca: str = field(
+        default="", metadata=spec("PEM file: let in only callers with a certificate of these authorities.")
+    )
+    insecure: bool = field(default=False, metadata=spec("Serve other hosts without TLS."))
+    joins_per_s: float = field(
+        default=Rates.joins,
+        metadata=spec(
+            "Ranks that one host may begin, where there are no --users; ten seconds' may come at once (default "
+            "{default}).",
+            within=_RATE,
+        ),
+    )
+    calls_per_s: float = field(
+        default=Rates.calls,
+        metadata=spec("Other requests, of service and page, likewise (default {default}).", within=_RATE),
+    )
+    messages_per_s: float = field(
+        default=Rates.messages,
+        metadata=spec("What its ranks may say, in messages or kilobytes, likewise (default {default}).", within=_RATE),
+    )
+    metrics: str = field(
+        default="", metadata=spec("HOST:PORT for Prometheus and for health checks, without a token (default off).")
+    )
+    metrics_tls: bool = field(
+        default=False, metadata=spec("Serve --metrics as the rest: with --tls-cert, and by --tls-ca if that is given.")
+    )
+    page: str = field(
+        default="", metadata=spec("HOST:PORT for the status page, behind the token if there is one (default off).")
+    )
+    page_names: list[str] = field(
+        default_factory=list,
+        metadata=spec(
+            "A name that browsers may call the page by where it has no token, besides localhost, addresses and the "
+            "host of --page.",
+            called="page_name",
+            items=str,
+            alone=True,
+        ),
+    )
+    log_format: str = field(
+        default="text", metadata=spec(f"Of the log on stderr: {' or '.join(FORMATS)} (default {{default}}).")
+    )
+    drop_rate: float = field(
+        default=0.0,
+        metadata=spec(
+            "Lose this share of packets, on all --ports, both ways (default {default}).",
+            within=Range(0, 1, "0 to 1 is accepted"),
+        ),
+    )
+    hello_rate: int = field(
+        default=SwitchConfig.hello_rate,
+        metadata=spec(
+            "HELLOs a second, and as many at once, that each port may send to the controller (default {default}). A "
+            "rank that joins sends 10 a second.",
+            of="either",
+            within=Range(1, MOST_HELLOS, f"1 to {MOST_HELLOS} are accepted"),
+        ),
+    )
+    mtu: int = field(
+        default=DEFAULT_MTU,
+        metadata=spec(
+            "Least MTU of the links between ranks and switches (default {default}). From "
+            f"{LARGEST_BUILD} on, packets carry 8 lanes of 256 values instead of 4 of 64.",
+            within=Range(LEAST_MTU, MOST_MTU, f"{LEAST_MTU} to {MOST_MTU} bytes are accepted"),
+        ),
+    )
+    pipeline: str = field(
+        default="", metadata=spec("Directory with p4reduce.json and p4info.txtpb, instead of a build for --mtu.")
+    )
+    state: str = field(
+        default="",
+        metadata=spec(
+            "File for the jobs that run (default none). They carry on when this controller dies, or is ended by "
+            "SIGTERM, and is started again; without it, they end with it."
+        ),
+    )
+    rejoin_time: float = field(
+        default=REJOIN_TIME,
+        metadata=spec(
+            "Seconds that ranks have to come back to a controller that was started again (default {default}).",
+            within=Range(0.1, LONGEST_REJOIN_TIME, f"0.1 to {LONGEST_REJOIN_TIME:g} seconds are accepted"),
+        ),
+    )
+
+    store: str = field(
+        default="",
+        metadata=spec(
+            "etcd://HOST:PORT,HOST:PORT or, with a prefix of its own, etcd://HOST:PORT/PREFIX, for the jobs that run, "
+            "instead of --state, where there are several controllers: one serves, and another goes on where that one "
+            "ends."
+        ),
+    )
+    standby: bool = field(
+        default=False, metadata=spec("With --store: while another controller serves, wait, and take over when it ends.")
+    )
+    store_lease: int = field(
+        default=SHORTEST,
+        metadata=spec(
+            "Seconds after which a controller that etcd does not hear any more is replaced (default {default}).",
+            within=Range(SHORTEST, LONGEST_STORE_LEASE, f"{SHORTEST} to {LONGEST_STORE_LEASE} seconds are accepted"),
+        ),
+    )
+    store_ca: str = field(default="", metadata=spec("Use TLS to etcd, and trust the authorities in this PEM file."))
+    store_cert: str = field(default="", metadata=spec("PEM file with the certificate to show to etcd."))
+    store_key: str = field(default="", metadata=spec("PEM file with its key."))
+    store_insecure: bool = field(default=False, metadata=spec("Use etcd on other hosts without TLS."))
+
+    @property
+    def names(self) -> list[str]:
+        """Of the switches: as they are called in [[switches]], else their P4Runtime addresses."""
+        return [str(one.get("name") or one.get("switch")) for one in self.switches] or self.switch
+
+    @property
+    def election(self) -> Election:
+        return Election(self.election_id, self.take_over)
+
+    def trees(self) -> Trees:
+        """How the switches hang together. Raises SettingsError."""
+        names = self.names
+        for one in self.switches:
+            name = one.get("name", "a")
+            if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+                raise SettingsError(f"name = {name!r}: 1 to {LONGEST_NAME} printable characters are accepted")
+        if len(set(names)) != len(names):
+            raise SettingsError(f"switches {', '.join(names)}: names that differ are accepted")
+        ways = [parse_uplink(text) for text in self.uplink]
+        for one in self.switches:
+            if way := one.get("uplink"):
+                if not isinstance(way, dict) or way.keys() != {"port", "to"}:
+                    raise SettingsError(f"uplink = {way!r}: accepted is as {{ port = 3, to = 'spine' }}")
+                ways.append((str(one.get("name") or one.get("switch")), as_port(way["port"]), str(way["to"])))
+        uplinks: dict[int, Uplink] = {}
+        for name, port, to in ways:
+            if strange := [each for each in (name, to) if each not in names]:
+                raise SettingsError(
+                    f"uplink {name}:{port}={to}: {strange[0]} is no switch; there are {', '.join(names)}"
+                )
+            if names.index(name) in uplinks:
+                raise SettingsError(f"uplink {name}:{port}={to}: one for a switch is accepted")
+            uplinks[names.index(name)] = Uplink(as_port(port), names.index(to))
+        try:
+            trees = Trees(names, uplinks)
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+        if len(trees.roots) > MAX_AGGREGATORS:
+            raise SettingsError(f"{len(trees.roots)} switches without a parent: up to {MAX_AGGREGATORS} are accepted")
+        return trees
+
+    def switch_configs(self) -> list[SwitchConfig]:
+        """One for each switch. Raises SettingsError."""
+        if self.switches:
+            for key, one in SCHEMA.items():
+                if one.spec.of == "switch" and getattr(self, key) != one.default:
+                    raise SettingsError(f"{key} is of each of the [[switches]], and is not accepted beside them")
+            return [config for one in self.switches for config in _of_one(one, self).switch_configs()]
+        for port in [*self.ports, *self.hosts.values()]:
+            as_port(port)
+        addresses = [parse_address(text) for text in self.address or [""]]
+        switches = len(self.switch)
+        if switches == 1:
+            addresses, more = addresses[:1], addresses[1:]
+        else:
+            more = []
+            self._check_several(addresses)
+        macs = [as_mac(text) for text in self.mac] or [synthetic_mac(ip) for ip, _ in addresses]
+        if len(macs) != switches:
+            raise SettingsError(f"--mac is given {len(macs)} times for {switches} switches: one for each is accepted")
+        return [
+            SwitchConfig(
+                target=target,
+                address=Endpoint(mac, *address),
+                device_id=self.device_id,
+                more_addresses=[ip for ip, _ in more],
+                ports=self.ports,
+                hosts={as_mac(host): port for host, port in self.hosts.items()},
+                routes=[as_route(route) for route in self.routes],
+                drop_rate=self.drop_rate,
+                hello_rate=self.hello_rate,
+            )
+            for target, address, mac in zip(self.switch, addresses, macs, strict=True)
+        ]
+
+    def serving_tls(self) -> TlsFiles | None:
+        """What the controller serves with; None is in the clear. Raises SettingsError."""
+        return serving_files(self.tls_cert, self.tls_key, self.tls_ca, metrics=self.metrics_tls)
+
+    def switch_tls(self) -> TlsFiles | None:
+        """How the switches' P4Runtime servers are reached; None is in the clear. Raises SettingsError."""
+        files = calling_files("switch", self.switch_cert, self.switch_key, self.switch_ca, "switches are")
+        if files is not None:
+            return files
+        for target in (config.target for config in self.switch_configs()):
+            try:
+                words.check_address("--switch", target, "127.0.0.1:9559")
+            except ValueError as error:
+                raise SettingsError(str(error)) from None
+            if not (self.switch_insecure or target.startswith("unix:") or is_loopback(target.rpartition(":")[0])):
+                raise SettingsError(
+                    f"--switch {target} is on another host, and whoever is on the way there without TLS owns the "
+                    "switch; give --switch-ca, or --switch-insecure if the network is trusted"
+                )
+        return None
+
+    def _check_several(self, addresses: list[tuple[str, int]]) -> None:
+        """What only makes sense for one switch is refused for several."""
+        switches = len(self.switch)
+        if len(set(self.switch)) != switches or not switches:
+            raise SettingsError(f"--switch {', '.join(self.switch)}: 1 or more that differ are accepted")
+        if len(addresses) != switches or len(set(addresses)) != switches:
+            raise SettingsError(
+                f"--address {', '.join(self.address)} for {switches} switches: one for each is accepted, in the order "
+                "of --switch, and no two alike"
+            )
+        if self.hosts or self.routes:
+            raise SettingsError(f"--host and --route are of one switch, and there are {switches}: none is accepted")
+
+    def token(self) -> str | None:
+        """The token file's contents without white space around them. Raises SettingsError."""
+        if not self.token_file:
+            return None
+        try:
+            return words.read_token("--token-file", self.token_file)
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+
+
+SCHEMA = settings_of(Settings)
+
+
+def load(file: Path | None, options: Mapping[str, Any]) -> Settings:
+    """Settings from the file, where there is one, and the options that are not None. Raises SettingsError."""
+    values = parsed(file, "--config") if file is not None else {}
+    values |= {key: value for key, value in options.items() if value is not None}
+    return Settings(**check(values, SCHEMA, f"--config {file}"))
+
+
+def parsed(file: Path, option: str) -> dict[str, Any]:
+    """What stands in a TOML file. Raises SettingsError, which names it as the option's."""
+    try:
+        return dict(tomllib.loads(read(str(file)).decode()))
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{option} {file}: {error}") from None
+
+
+def check_store(settings: Settings) -> None:
+    """Raises SettingsError."""
+    if settings.standby and not settings.store:
+        raise SettingsError("--standby is accepted with --store, by which it is known who serves")
+    if settings.store and settings.state:
+        raise SettingsError("--state and --store: one of them is accepted")
+    if settings.store:
+        parse_store(settings.store)
+
+
+def read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {words.of_os(error)}") from None
+
+
+def _of_one(switch: Mapping[str, Any], common: Settings) -> Settings:
+    """The settings of one of [[switches]], as if it were the only one. `common`: those of the whole controller."""
+    also = ("name", "uplink")
+    known = {key: SCHEMA[key] for key in sorted(SCHEMA) if SCHEMA[key].spec.of != "controller"}
+    values = check({key: value for key, value in switch.items() if key not in also}, known, "switches", also)
+    if "switch" not in values:
+        raise SettingsError(f"switches: {dict(switch)} lacks switch, the address of its P4Runtime server")
+    inherited = {key: getattr(common, key) for key in ("device_id", "drop_rate", "hello_rate")}
+    settings = Settings(**{**inherited, **values})
+    if len(settings.switch) != 1:
+        raise SettingsError(f"switch = {settings.switch!r}: one for each of the [[switches]] is accepted")
+    return settings

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options PREFIX-cert, PREFIX-key and PREFIX-ca, wherever TLS is spoken."""
+
+from __future__ import annotations
+
+from p4reduce.control.certificates import CertificateError, TlsFiles
+from p4reduce_controller.settings.schema import SettingsError
+
+
+def tls_files(prefix: str, cert: str, key: str, ca: str) -> TlsFiles | None:
+    """None where they are not given. Raises SettingsError."""
+    called = f"--{prefix}-cert", f"--{prefix}-key", f"--{prefix}-ca"
+    try:
+        return TlsFiles(cert, key, ca, called=called) if cert or key or ca else None
+    except CertificateError as error:
+        raise SettingsError(str(error)) from None
+
+
+def serving_files(cert: str, key: str, ca: str, *, metrics: bool) -> TlsFiles | None:
+    """Of what the controller serves, `metrics` too. Raises SettingsError."""
+    for given, option in ((ca, "--tls-ca"), (metrics, "--metrics-tls")):
+        if given and not cert:
+            raise SettingsError(f"{option} is accepted with --tls-cert and --tls-key, to serve with")
+    return tls_files("tls", cert, key, ca)
+
+
+def calling_files(prefix: str, cert: str, key: str, ca: str, whom: str) -> TlsFiles | None:
+    """To call others, who are known by `ca` alone. Raises SettingsError."""
+    if cert and key and not ca:
+        raise SettingsError(f"--{prefix}-cert is accepted with --{prefix}-ca, by which {whom} known")
+    return tls_files(prefix, cert, key, ca)

@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a controller that is started again has to know of the jobs that run: a file, for its owner alone.
+
+It has the jobs that are ready, as they are ready and as they end. Switches keep the rest, and ranks come back by
+themselves: see docs/protocol.md, section 6.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Mapping
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.jobs.deadlines import LONGEST_REJOIN_TIME
+from p4reduce_controller.jobs.job import Job, Member, State
+from p4reduce_controller.jobs.numbers import GENERATIONS
+from p4reduce_controller.jobs.pools import SlotRange
+from p4reduce_controller.store.state_names import (
+    Setup,
+    StateError,
+    of_place,
+    of_site,
+    place_from,
+    site_from,
+    with_names,
+)
+from p4reduce_controller.switches.aggregator import Heard
+from p4reduce_controller.switches.frames import Endpoint, format_mac, parse_mac
+from p4reduce_controller.switches.site import GONE, Site
+
+VERSION = 4
+OLDER = 3  # which is read, too
+
+T = TypeVar("T")
+
+
+class StateFile:
+    """Implements `store.Store`: the file of one controller, which has it to itself until it ends, however it ends.
+
+    A file of another version, of other switches or a damaged one is refused, and left as it is.
+    """
+
+    shared = False
+    doubt = ""
+
+    def __init__(self, path: Path) -> None:
+        """Raises StateError: another controller has the file, or there can be none at this place."""
+        self.path = path
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._lock = open(os.open(f"{path}.lock", flags, 0o600))  # noqa: SIM115 - until `close`
+        except OSError as error:
+            raise StateError(f"--state {path}: cannot open {path}.lock: {error.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise StateError(f"--state {path}: another controller uses it; give each a file of its own") from None
+        self._setup: Setup
+        self.use: dict[str, Any] = {}
+        self.queue: list[Any] = []
+        self.fabric: dict[str, Any] = {}
+
+    def close(self) -> None:
+        self._lock.close()
+
+    def peek(self) -> None:
+        try:
+            text = self._read()
+        except FileNotFoundError:
+            return
+        try:
+            self.fabric = fabric_of(json.loads(text))
+        except (StateError, ValueError, RecursionError) as error:
+            raise self.refusal(str(error)) from None
+
+    def load(self, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
+        """The jobs, whose ranks have all still to come back, and where switches with a parent were heard by it.
+
+        Raises StateError. `setup`: as it is whenever the file is used. `now`: seconds on the clock of the jobs.
+        """
+        self._setup = setup
+        try:
+            text = self._read()
+        except FileNotFoundError:
+            self.save([], {}, now)
+            return [], {}
+        try:
+            kept = json.loads(text)
+            found = taken_from(kept, self._setup, now)
+            self.use, self.queue, self.fabric = use_of(kept), queue_of(kept), fabric_of(kept)
+            return found
+        except (StateError, ValueError, RecursionError) as error:
+            raise self.refusal(str(error)) from None
+
+    def refusal(self, why: str) -> StateError:
+        return StateError(f"--state {self.path}: {why}; remove the file to start without its jobs, which then end")
+
+    async def keep(self, jobs: Callable[[], Iterable[Job]], children: Mapping[int, Heard], now: float) -> None:
+        self.save(jobs(), children, now)
+
+    def save(self, jobs: Iterable[Job], children: Mapping[int, Heard], now: float) -> None:
+        """Replaces the file as a whole, on the disk. Raises StateError; then the file is as it was."""
+        root = {**root_of(jobs, children, self._setup, now), "use": self.use, "queue": self.queue}
+        root["fabric"] = self.fabric
+        new = f"{self.path}.new"
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            with open(os.open(new, flags, 0o600), "w") as file:
+                os.fchmod(file.fileno(), 0o600)
+                json.dump(root, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, self.path)
+            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise StateError(f"--state {self.path} cannot be written: {error.strerror}") from None
+
+    def _read(self) -> str:
+        try:
+            with self.path.open() as file:
+                if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                    raise self.refusal("others than its owner may use it (accepted is mode 0600)")
+                return file.read()
+        except FileNotFoundError:
+            raise
+        except (OSError, UnicodeDecodeError) as error:
+            raise StateError(f"--state {self.path} cannot be read: {error}") from None
+
+
+def root_of(jobs: Iterable[Job], children: Mapping[int, Heard], setup: Setup, now: float) -> dict[str, Any]:
+    """What is kept, as JSON has it. Switches are called by their names."""
+    names = setup.names()
+    return {
+        "version": VERSION,
+        "children": {names[number]: _of_heard(heard) for number, heard in children.items() if number in names},
+        "jobs": [_of_job(job, setup, now) for job in jobs],
+    }
+
+
+def taken_from(kept: object, setup: Setup, now: float) -> tuple[list[Job], dict[int, Heard]]:
+    """The jobs and children that `root_of` has written. Raises StateError or ValueError."""
+    version = check_version(kept)
+    root = _Part("the state", kept)
+    if not root.parts("jobs"):
+        return [], {}
+    if version == OLDER:
+        root = _Part("the state", with_names(kept, setup))
+    numbers = {name: number for number, name in setup.names().items()}
+    heard = root.get("children", dict)
+    children = {numbers[name]: _heard(_Part(f"child {name}", one)) for name, one in heard.items() if name in numbers}
+    return [_job(part, setup, now) for part in root.parts("jobs")], children
+
+
+def use_of(kept: object) -> dict[str, Any]:
+    """What tenants have used, as `quotas.Tenancy` has written it. Raises StateError."""
+    return _Part("the state", kept).get("use", dict, {})  # which states of earlier releases have not
+
+
+def queue_of(kept: object) -> list[Any]:
+    """Jobs that waited for slots, as `jobs.Jobs` has written them. Raises StateError."""
+    return _Part("the state", kept).get("queue", list, [])  # which states of earlier releases have not, nor the next
+
+
+def fabric_of(kept: object) -> dict[str, Any]:
+    """What operators have changed of the switches, as `changes.Changes` has written it. Raises StateError."""
+    return _Part("the state", kept).get("fabric", dict, {})
+
+
+def check_version(kept: object) -> int:
+    """Raises StateError for what `taken_from` cannot read."""
+    version = _Part("the state", kept).get("version", int)
+    if version not in (OLDER, VERSION):
+        raise StateError(f"it is of version {version}, and this controller reads versions {OLDER} and {VERSION}")
+    return version
+
+
+class _Part:
+    """An object in the file, called `name` in errors. What is taken out of it is checked."""
+
+    def __init__(self, name: str, value: object) -> None:
+        if not isinstance(value, dict):
+            raise StateError(f"{name} is {_short(value)}, and an object is accepted")
+        self._name = name
+        self._values: dict[str, Any] = value
+
+    def get(self, key: str, kind: type[T], default: T | None = None) -> T:
+        value = self._values.get(key, default)
+        if type(value) is not kind:
+            raise StateError(f"{self._name}: {key} is {_short(value)}, and {kind.__name__} is accepted")
+        return value
+
+    def number(self, key: str, low: int, high: int) -> int:
+        value = self.get(key, int)
+        if not low <= value <= high:
+            raise StateError(f"{self._name}: {key} is {value}, and {low} to {high} are accepted")
+        return value
+
+    def secret(self, key: str, high: int) -> int:
+        """A number that no error shows."""
+        value = self._values.get(key)
+        if type(value) is not int or not 0 <= value <= high:
+            raise StateError(f"{self._name}: {key} is not a number from 0 to {high}")
+        return value
+
+    def text(self, key: str, normal: Callable[[str], object]) -> str:
+        """As `normal` writes it, which raises ValueError for what is not accepted."""
+        value = self.get(key, str)
+        try:
+            return str(normal(value))
+        except ValueError as error:
+            raise StateError(f"{self._name}: {key} is {_short(value)}: {error}") from None
+
+    def seconds(self, key: str, low: float, high: float) -> float:
+        value = self.get(key, float)
+        if not low <= value <= high:
+            raise StateError(f"{self._name}: {key} is {value}, and {low:g} to {high:g} are accepted")
+        return value
+
+    def parts(self, key: str) -> list[_Part]:
+        return [_Part(f"{key}[{number}]", one) for number, one in enumerate(self.get(key, list))]
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) < 60 else f"{text[:60]}..."
+
+
+def _of_job(job: Job, setup: Setup, now: float) -> dict[str, Any]:
+    each = next(iter(job.ranges.values())).count
+    return {
+        "site": of_site(job.site, setup, job.holds),
+        "name": job.name,
+        "tenant": job.tenant,
+        "user": job.user,
+        "number": job.number,
+        "generation": job.generation,
+        "more_numbers": [list(numbers) for numbers in job.more_numbers],
+        "slots": job.slots,
+        "first_slots": {of_place(job.site, at): taken.first for at, taken in job.ranges.items()},
+        "slots_each": each,
+        "slots_elsewhere": {of_place(job.site, at): one.count for at, one in job.ranges.items() if one.count != each},
+        "children": {job.site.trees.names[at]: _of_heard(heard) for at, heard in job.children.items()},
+        "first_seq": job.first_seq,
+        "abort_secret": job.abort_secret,
+        "rejoin_s": job.rejoin_time,
+        "started": time.time() - (now - job.started),
+        "members": [_of_member(member, job.site) for _, member in sorted(job.members.items())],
+    }
+
+
+def _job(part: _Part, setup: Setup, now: float) -> Job:
+    site = site_from(part.get("site", list), setup)
+    more_numbers = tuple(map(_number, part.get("more_numbers", list, [])))  # which files of earlier releases have not
+    threads = 1 + len(more_numbers)
+    members = [_member(rank, one, site, threads) for rank, one in enumerate(part.parts("members"))]
+    children = part.get("children", dict, {})  # which files of earlier releases have not
+    each = part.number("slots_each", 1, 2**16)
+    firsts = _by_place(part, "first_slots", site, threads)
+    counts = dict.fromkeys(firsts, each) | _by_place(part, "slots_elsewhere", site, threads, {})
+    if gone := [at for at in [*firsts, *(at for one in members for at in one.heard)] if site.number(at) == GONE]:
+        raise StateError(f"the switch {site.trees.names[gone[0] % site.switches]} is none of this controller's")
+    return Job(
+        name=part.get("name", str),
+        number=part.number("number", 1, 2**16 - 1),
+        generation=part.number("generation", 0, GENERATIONS - 1),
+        world_size=len(members),
+        slots=part.number("slots", 1, 2**32 - 1),
+        ranges={place: SlotRange(first, counts[place]) for place, first in firsts.items()},
+        first_seq=part.number("first_seq", 0, 2**32 - 1),
+        rejoin_time=part.seconds("rejoin_s", 0.0, LONGEST_REJOIN_TIME),
+        started=now - max(0.0, time.time() - part.seconds("started", 0.0, math.inf)),
+        deadline=math.inf,
+        abort_secret=part.secret("abort_secret", 2**64 - 1),
+        site=site,
+        children={place_from(f"0:{name}", site, 1): _heard(_Part("child", one)) for name, one in children.items()},
+        more_numbers=more_numbers,
+        tenant=part.get("tenant", str, ""),  # which files of earlier releases have not, nor the next
+        user=part.get("user", str, ""),
+        charged=now,
+        state=State.READY,
+        members={member.rank: member for member in members},
+    )
+
+
+def _by_place(part: _Part, key: str, site: Site, threads: int, default: dict[str, int] | None = None) -> dict[int, int]:
+    numbers = {place_from(text, site, threads): number for text, number in part.get(key, dict, default).items()}
+    if not all(type(number) is int and number >= 0 for number in numbers.values()):
+        raise StateError(f"{key} are {_short(numbers)}, and numbers are accepted")
+    return numbers
+
+
+def _number(pair: object) -> tuple[int, int]:
+    """A job's, and its generation."""
+    if isinstance(pair, list) and len(pair) == 2 and all(type(one) is int for one in pair):
+        number, generation = pair
+        if 1 <= number < 2**16 and 0 <= generation < GENERATIONS:
+            return number, generation
+    raise StateError(f"more_numbers has {_short(pair)}, and a number and a generation are accepted")
+
+
+def _of_member(member: Member, site: Site) -> dict[str, Any]:
+    heard = {of_place(site, at): _of_heard(heard) for at, heard in member.heard.items()}
+    return {
+        "switch": member.switch,
+        "host": member.host,
+        "stream": pb.Stream.Name(member.stream),
+        "key_sha256": member.key,
+        "heard": heard,
+    }
+
+
+def _member(rank: int, part: _Part, site: Site, threads: int) -> Member:
+    heard = part.get("heard", dict)
+    return Member(
+        rank=rank,
+        session=None,
+        nonce=0,
+        key=part.get("key_sha256", str),
+        switch=part.get("switch", str),
+        host=part.get("host", str, ""),  # which files of earlier releases have not, nor the next
+        stream=cast("pb.Stream", pb.Stream.Value(part.get("stream", str, "UNSAID"))),
+        heard={place_from(text, site, threads): _heard(_Part("heard", one)) for text, one in heard.items()},
+    )
+
+
+def _of_heard(heard: Heard) -> dict[str, Any]:
+    sender = heard.sender
+    return {"port": heard.port, "mac": sender.mac, "ip": sender.ip, "udp_port": sender.udp_port}
+
+
+def _heard(part: _Part) -> Heard:
+    sender = Endpoint(
+        part.text("mac", lambda text: format_mac(parse_mac(text))),
+        part.text("ip", IPv4Address),
+        part.number("udp_port", 1, 2**16 - 1),
+    )
+    return Heard(part.number("port", 0, 511), sender, job=0, generation=0, worker=0, nonce=0)
+
+
+__all__ = ["StateError", "StateFile", "check_version", "fabric_of", "queue_of", "root_of", "taken_from", "use_of"]

@@ -1,0 +1,455 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which switches there are now. They come and go while jobs run: what is gone is a hole in the numbers, and no number
+is given twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from p4reduce.protocol.constants import MAX_AGGREGATORS
+from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.switches import ports
+from p4reduce_controller.switches.aggregator import Aggregator, Listener, SwitchError, SwitchUnavailable
+from p4reduce_controller.switches.changes import Beginning, Changes
+from p4reduce_controller.switches.frames import Endpoint
+from p4reduce_controller.switches.site import Site
+from p4reduce_controller.switches.specs import SwitchSpec
+from p4reduce_controller.switches.trees import Trees, Uplink
+from p4reduce_controller.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+ADD_TIMEOUT = 3.0  # for a switch that is new; later it is taken in when it comes
+_NO_UPLINK = (0, -1)
+
+
+@dataclass
+class Member:
+    """`parent`: its port toward it, and its name. `leaving`: it is removed as soon as no job has slots there; `now`:
+    and jobs do not hold that up. `replaced`: another has its name."""
+
+    name: str
+    address: Endpoint
+    parent: tuple[int, str] | None
+    fixed: Mapping[str, int]
+    spec: SwitchSpec | None = None
+    draining: bool = False
+    leaving: bool = False
+    now: bool = False
+    replaced: bool = False
+
+
+@dataclass(frozen=True)
+class Means:
+    """What it takes to change which there are: how a switch is reached, who hears of it, and its children's HELLOs."""
+
+    make: Callable[[SwitchSpec], Aggregator]
+    listener: Callable[[int], Listener]
+    find_child: Callable[[int], None]
+    tasks: Tasks
+
+
+class Fabric:
+    """`switches` and `members` are by number. The jobs have its site."""
+
+    def __init__(self, switches: Sequence[Aggregator], jobs: Jobs) -> None:
+        """`switches`: as the jobs have them, in this order."""
+        self.switches: dict[int, Aggregator] = dict(enumerate(switches))
+        self._jobs = jobs
+        trees = jobs.site.trees
+        ways = {at: (up.port, trees.names[up.parent]) for at, up in trees.uplinks.items()}
+        self.members = {
+            number: Member(name, switch.address, ways.get(number), {})
+            for (number, switch), name in zip(self.switches.items(), trees.names, strict=True)
+        }
+        self._next = len(self.members)
+        self._means: Means | None = None
+        self._filed: dict[str, SwitchSpec] = {}
+        self._waiting: list[SwitchSpec] = []  # for another at the same address to be gone, or below one that does
+        jobs.closed, jobs.severed = self.closed, self.severed
+
+    def set_aside(self, beginning: Beginning, switches: Sequence[Aggregator]) -> None:
+        """`switches`: those that `beginning` has aside, in this order. They come before jobs of an earlier run do."""
+        for spec, switch in zip(beginning.aside, switches, strict=True):
+            member = self.members[self._number(spec, switch)]
+            member.leaving, member.replaced = True, spec in beginning.replaced
+
+    def open(self, means: Means, beginning: Beginning) -> None:
+        """From now on it can be changed. `beginning`: with the switches that there are."""
+        self._means = means
+        self._filed = {spec.name: spec for spec in beginning.filed}
+        self._waiting = list(beginning.waiting)
+        specs = {spec.name: spec for spec in beginning.specs}
+        for member in [one for one in self.members.values() if one.spec not in beginning.aside]:
+            member.spec = specs.get(member.name)
+            member.draining = member.name in beginning.draining
+            member.leaving = member.spec in beginning.leaving
+
+    # What there is.
+
+    def name(self, number: int) -> str:
+        return self.members[number].name
+
+    def uplink(self, number: int) -> tuple[int, int]:
+        """The port toward its parent, and the parent's number; a number below 0: it has none, or is gone itself."""
+        site = self._jobs.site
+        at = site.place_of(number)
+        found = site.trees.uplinks.get(at) if at is not None else None
+        return (found.port, site.number(found.parent)) if found else _NO_UPLINK
+
+    def absence(self, number: int) -> str:
+        """Why a switch cannot be used now, or ""."""
+        switch = self.switches.get(number)
+        return "it was removed" if switch is None else switch.absence or ports.dead(switch)
+
+    def severed(self, number: int) -> str:
+        """Why it does not reach its parent, or ""."""
+        site = self._jobs.site
+        at = site.place_of(number)
+        return "" if at is None else ports.severed(site, at, self._jobs.children, self.switches)
+
+    def closed(self, number: int) -> str:
+        """Why it takes no jobs that begin, or ""."""
+        member = self.members.get(number)
+        if member is None:
+            return "it was removed"
+        return "it is being removed" if member.leaving else "it is being drained" if member.draining else ""
+
+    def aside(self) -> dict[int, tuple[str, tuple[int, str] | None]]:
+        """Those that are not for jobs that begin: their names, and their ports toward their parents with the parents'
+        names."""
+        site = self._jobs.site
+        return {at: (one.name, one.parent) for at, one in self.members.items() if site.place_of(at) is None}
+
+    def to_keep(self) -> Changes:
+        """What a later controller does not have from its settings."""
+        mine = [(one, one.spec) for one in self.members.values() if not one.replaced and one.spec is not None]
+        filed = self._filed.values()
+        there = [*(spec for _, spec in mine), *self._waiting]
+        return Changes(
+            tuple(
+                spec for spec in [*(spec for one, spec in mine if not one.leaving), *self._waiting] if spec not in filed
+            ),
+            tuple(spec for spec in filed if spec not in there),
+            tuple(spec for one, spec in mine if one.leaving),
+            frozenset(one.name for one, _ in mine if one.draining),
+            tuple(one.spec for one in self.members.values() if one.replaced and one.spec is not None),
+        )
+
+    # Changes. They say in words what was done, and raise SettingsError.
+
+    async def add(self, spec: SwitchSpec) -> list[str]:
+        """Raises Superseded too, where the switch is another controller's; then nothing has changed."""
+        means = self._open()
+        if awaited := self._awaited_by(spec):
+            self._waiting.append(spec)
+            return [f"the switch {spec.name} comes {awaited}"]
+        switch = means.make(spec)
+        away = ""
+        try:
+            await switch.look(ADD_TIMEOUT)
+        except SwitchUnavailable as error:
+            away = str(error)
+        if self._awaited_by(spec):  # others may have come or gone meanwhile
+            raise SettingsError(f"the switch {spec.name}: another has come meanwhile; try again")
+        number = self._enter(spec, switch)
+        self._change_site()
+        try:
+            await switch.start(means.listener(number), 0.0 if away else ADD_TIMEOUT)
+        except SwitchUnavailable as error:
+            away = away or str(error)
+        return [f"the switch {spec.name} is added" + (f", and taken in when it comes: {away}" if away else "")]
+
+    def drain(self, name: str, *, undo: bool = False) -> list[str]:
+        number = self._must(name)
+        member = self.members[number]
+        if member.leaving:
+            raise SettingsError(f"the switch {name} is being removed")
+        member.draining = not undo
+        if undo:
+            return [f"the switch {name} takes new jobs again"]
+        return [f"the switch {name} takes no new jobs; {self._who_is_there(number)}"]
+
+    def remove(self, name: str, *, now: bool = False) -> list[str]:
+        number = self._must(name)
+        if below := [one.name for one in self._staying() if one.parent and one.parent[1] == name]:
+            raise SettingsError(f"the switch {name} has {', '.join(sorted(below))} below it; remove those first")
+        if not [one for one in self._staying() if not one.parent and one.name != name]:
+            raise SettingsError(f"the switch {name} is the last without a parent, and no job can be without one")
+        return self._leave(number, now=now)
+
+    async def reload(self, specs: Sequence[SwitchSpec]) -> list[str]:
+        """A file has changed: what is new in it comes, what it has no more goes, and what has changed is replaced.
+        Switches that were in no file stay."""
+        self._open()
+        said: list[str] = []
+        wanted = {spec.name: spec for spec in specs}
+        for name, spec in list(self._filed.items()):
+            if wanted.get(name) != spec:
+                del self._filed[name]
+                self._waiting = [one for one in self._waiting if one.name != name]
+                number = self._named(name)
+                if number is not None and not self.members[number].leaving:
+                    said += self._leave(number, now=False)
+        for spec in sorted(specs, key=lambda spec: _depth(spec, wanted)):  # parents first
+            if spec.name not in self._filed:
+                try:
+                    there = self._named(spec.name)
+                    known = there is not None and self.members[there].spec == spec
+                    if there is None or not known or self.members[there].leaving:  # else it was added by command
+                        said += await self.add(spec)
+                    self._filed[spec.name] = spec
+                except (SettingsError, SwitchError) as error:
+                    said.append(f"the switch {spec.name} is not added: {error}")
+        return said + self._drop_orphans()
+
+    def sweep(self) -> list[int]:
+        """Removes what shall leave and is free of jobs, and returns the numbers. Call it every tenth of a second or
+        so."""
+        free = [number for number, one in self.members.items() if one.leaving and not self._jobs.held_at(number)]
+        removed = [number for number in free if self._remove([number])]
+        rest = [number for number in free if number not in removed]
+        if len(rest) > 1 and self._remove(rest):  # who comes for one of them needs who comes for another
+            removed += rest
+        for number, member in self.members.items():
+            held = self._jobs.held_at(number) if member.leaving and member.now else []
+            if held and self.switches[number].problem and all(job.over for job in held):
+                self.switches[number].give_up()
+        if heirs := self._heirs([]):  # who was to be above them is there
+            with contextlib.suppress(SettingsError):
+                self._site(heirs)
+                entered = self._enter_heirs(heirs)
+                self._change_site()
+                self._open().tasks.start(self._start_heirs(entered), "switches that come")
+        return removed
+
+    async def close(self, keep: Callable[[], bool]) -> None:
+        """All of them."""
+        ends = [switch.close(keep=keep()) for switch in reversed(self.switches.values())]
+        for error in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(error, BaseException):
+                raise error
+
+    # Parts.
+
+    def _leave(self, number: int, *, now: bool) -> list[str]:
+        member = self.members[number]
+        member.leaving = True
+        member.now = member.now or now
+        there = self._who_is_there(number)
+        if now:
+            self._jobs.end_at(number, "is taken away by an operator")
+            there = there.replace("run there", "ended")
+        return [f"the switch {member.name} is removed when it is free; {there}"]
+
+    def _awaited_by(self, spec: SwitchSpec) -> str:
+        """When it comes, where that is not now: another leaves and has its address as yet, or who shall be above it
+        waits for that. Raises SettingsError where it cannot come at all."""
+        if spec.name in {one.name for one in self._waiting}:
+            raise SettingsError(f"the switch {spec.name}: it waits already to take the place of another")
+        there = self._named(spec.name)
+        if there is not None and not self.members[there].leaving:
+            raise SettingsError(f"the switch {spec.name} is there already; remove it first, or give another name")
+        same = [number for number in self.members if self._shares(number, spec)]
+        if staying := [self.name(number) for number in same if not self.members[number].leaving]:
+            raise SettingsError(f"the switch {spec.name} has an address in common with {staying[0]}")
+        above = self._waiting_above(spec)
+        self._site([spec, *above])
+        if same:
+            return f"when {self.name(same[0])} is gone from its address"
+        if above and self._named(above[0].name) is None:
+            return f"with {above[0].name} above it"
+        return ""
+
+    def _waiting_above(self, spec: SwitchSpec) -> list[SwitchSpec]:
+        """Those that wait themselves: its parent, whose parent, and so on."""
+        waiting = {one.name: one for one in self._waiting if one.name != spec.name}
+        above: list[SwitchSpec] = []
+        while spec.uplink and spec.uplink[1] in waiting:
+            spec = waiting.pop(spec.uplink[1])
+            above.append(spec)
+        return above
+
+    def _are_awaited_above(self, gone: Collection[int]) -> bool:
+        """One that waits shall be below one of these, and no other has or shall have its name."""
+        others = {one.name for other, one in self.members.items() if other not in gone and not one.replaced}
+        others |= {spec.name for spec in self._waiting}
+        parents = {spec.uplink[1] for spec in self._waiting if spec.uplink}
+        return any(self.name(number) in parents - others for number in gone)
+
+    def _drop_orphans(self) -> list[str]:
+        """Of those that wait: who was to be above them does not come any more."""
+        said = []
+        names = {one.name for one in self.members.values() if not one.replaced}
+        while orphans := [
+            spec
+            for spec in self._waiting
+            if spec.uplink and spec.uplink[1] not in names | {one.name for one in self._waiting}
+        ]:
+            for spec in orphans:
+                self._waiting.remove(spec)
+                self._filed.pop(spec.name, None)  # so that the file has it come, when it is read again
+                said.append(
+                    f"the switch {spec.name} is not added: {spec.uplink and spec.uplink[1]} above it is no switch"
+                )
+        return said
+
+    def _shares(self, number: int, spec: SwitchSpec) -> bool:
+        """Its P4Runtime server, or where workers send to."""
+        return self.switches[number].target == spec.config.target or self.members[number].address == spec.config.address
+
+    def _enter(self, spec: SwitchSpec, switch: Aggregator) -> int:
+        """Returns its number. `_change_site` has to follow."""
+        there = self._named(spec.name)
+        if there is not None:
+            self.members[there].replaced = True
+        return self._number(spec, switch)
+
+    def _number(self, spec: SwitchSpec, switch: Aggregator) -> int:
+        number, self._next = self._next, self._next + 1
+        self.members[number] = Member(spec.name, spec.config.address, spec.uplink, spec.config.fixed, spec)
+        self.switches[number] = switch
+        self._jobs.switch_comes(number, spec.config.address, spec.config.fixed)
+        return number
+
+    def _heirs(self, gone: Collection[int]) -> list[SwitchSpec]:
+        """Who waits for these alone, or, of none of these, for nobody any more; and those below them that wait only
+        with them. Parents first."""
+
+        def awaits(spec: SwitchSpec, other: int) -> bool:
+            return self._shares(other, spec) or self.name(other) == spec.name
+
+        others = {other: one for other, one in self.members.items() if other not in gone}
+        there = {one.name for one in others.values() if not one.replaced}
+        free = [spec for spec in self._waiting if not any(awaits(spec, other) for other in others)]
+        heirs: list[SwitchSpec] = []
+        above = there
+        come = [spec for spec in free if not gone or any(awaits(spec, one) for one in gone)]
+        while come := [spec for spec in come if not spec.uplink or spec.uplink[1] in above]:
+            heirs += come
+            above = {spec.name for spec in heirs}
+            come = [spec for spec in free if spec not in heirs and spec.uplink and spec.uplink[1] in above]
+        return heirs
+
+    def _enter_heirs(self, heirs: Sequence[SwitchSpec]) -> dict[int, Aggregator]:
+        """By their numbers. `_change_site` has to follow."""
+        assert self._means is not None
+        entered = {}
+        for spec in heirs:
+            self._waiting.remove(spec)
+            switch = self._means.make(spec)
+            entered[self._enter(spec, switch)] = switch
+        return entered
+
+    def _remove(self, gone: Sequence[int]) -> bool:
+        """With who has waited for them in their places. False where one is the last root, or others are to be below:
+        it waits for others."""
+        try:
+            self._site(self._heirs(gone), less=gone)
+        except SettingsError:
+            return False
+        if self._are_awaited_above(gone):
+            return False
+        heirs = self._enter_heirs(self._heirs(gone))
+        ends = [(self.members.pop(number).name, self.switches.pop(number)) for number in gone]
+        self._change_site()
+        for number in gone:
+            self._jobs.switch_goes(number)
+        names = ", ".join(name for name, _ in ends)
+        self._open().tasks.start(self._hand_over(ends, heirs), f"the end of the switch {names}")
+        return True
+
+    async def _hand_over(self, ends: Sequence[tuple[str, Aggregator]], heirs: Mapping[int, Aggregator]) -> None:
+        for name, switch in ends:
+            try:
+                await switch.close()
+            except Exception:
+                log.exception("closing the connection to the switch %s", name)
+            log.warning("the switch %s at %s is removed", name, switch.target)
+        await self._start_heirs(heirs)
+
+    async def _start_heirs(self, heirs: Mapping[int, Aggregator]) -> None:
+        assert self._means is not None
+        for number, heir in heirs.items():
+            if number not in self.members:
+                continue  # it was removed meanwhile
+            log.warning("the switch %s at %s, which has waited for its place, comes", self.name(number), heir.target)
+            with contextlib.suppress(SwitchUnavailable):
+                await heir.start(self._means.listener(number), ADD_TIMEOUT)
+
+    def _change_site(self) -> None:
+        """After members have changed."""
+        before = {number: self.uplink(number) for number in self.members}
+        self._jobs.change_site(self._site())
+        assert self._means is not None
+        for number in self.members:
+            now = self.uplink(number)
+            if now != before[number] and now != _NO_UPLINK:
+                self._means.find_child(number)
+
+    def _site(self, more: Sequence[SwitchSpec] = (), less: Collection[int] = ()) -> Site:
+        """Of all that are not replaced; of those that leave, only such as still have a parent. `more`: that may come,
+        and `less`: that may go. Raises SettingsError."""
+        names_of_more = [spec.name for spec in more]
+        every = {
+            number: one
+            for number, one in self.members.items()
+            if not one.replaced and number not in less and one.name not in names_of_more
+        }
+        for number, spec in enumerate(more, self._next):
+            every[number] = Member(spec.name, spec.config.address, spec.uplink, {})
+        while orphans := {
+            number
+            for number, one in every.items()
+            if one.parent and one.parent[1] not in {other.name for other in every.values()}
+        }:
+            for number in orphans:
+                one = every.pop(number)
+                if not one.leaving:
+                    raise SettingsError(f"the switch {one.name}: {one.parent and one.parent[1]} above it is no switch")
+        order = sorted(every)
+        names = [every[number].name for number in order]
+        ways = {at: way for at, number in enumerate(order) if (way := every[number].parent)}
+        try:
+            trees = Trees(names, {at: Uplink(port, names.index(parent)) for at, (port, parent) in ways.items()})
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+        if not names:
+            raise SettingsError("no switch would be left, and no job can be without one")
+        if len(trees.roots) > MAX_AGGREGATORS:
+            raise SettingsError(f"{len(trees.roots)} switches without a parent: up to {MAX_AGGREGATORS} are accepted")
+        addresses = tuple(every[number].address for number in order)
+        return Site(self._jobs.site.layout, addresses, trees, numbers=tuple(order))
+
+    def _open(self) -> Means:
+        if self._means is None:
+            raise SettingsError("the controller has not begun yet")
+        return self._means
+
+    def _staying(self) -> list[Member]:
+        return [one for one in self.members.values() if not one.leaving]
+
+    def _named(self, name: str) -> int | None:
+        return next((number for number, one in self.members.items() if one.name == name and not one.replaced), None)
+
+    def _must(self, name: str) -> int:
+        number = self._named(name)
+        if number is None:
+            there = ", ".join(one.name for one in self.members.values() if not one.replaced)
+            raise SettingsError(f"there is no switch {name[:200]!r}; there are {there}")
+        return number
+
+    def _who_is_there(self, number: int) -> str:
+        names = [job.name for job in self._jobs.held_at(number) if not job.over]
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        return f"{', '.join(names[:8])}{more} run there" if names else "no jobs run there"
+
+
+def _depth(spec: SwitchSpec, every: Mapping[str, SwitchSpec]) -> int:
+    """How many are above it. There is no circle in settings."""
+    return 1 + _depth(every[spec.uplink[1]], every) if spec.uplink else 0

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where MAC addresses live at one switch: some are told, and others learned from ranks, for as long as their jobs are.
+
+A rank's HELLO says where it is, and anybody may say anything. So no address moves, and none that is told is learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+
+from p4reduce_controller.switches.frames import Endpoint, parse_mac
+
+# Of the 4096 addresses that the switch has room for. Those that exceed this are flooded to, and lose nothing else.
+MOST = 2048
+MOST_OF_A_PORT = 1024
+
+
+@dataclass
+class _Home:
+    port: int
+    learned: bool  # and forwarded to
+    jobs: set[int] = field(default_factory=set)
+
+
+def problem_of(sender: Endpoint) -> str:
+    """Why nothing can be sent to where a HELLO says that it comes from, or ""."""
+    octets, ip = parse_mac(sender.mac), IPv4Address(sender.ip)
+    if octets[0] & 1 or not any(octets):
+        return f"its MAC address is {sender.mac}, which is no host's"
+    if ip.is_unspecified or ip.is_multicast or ip == IPv4Address("255.255.255.255"):
+        return f"its IP address is {ip}, which is no host's"
+    if sender.udp_port == 0:
+        return "its UDP port is 0, to which nothing can be sent"
+    return ""
+
+
+class Hosts:
+    """Without I/O. `fixed`: the ports of hosts and routers that were told. `switches`: all, this one too."""
+
+    def __init__(self, fixed: Mapping[str, int], switches: Iterable[Endpoint]) -> None:
+        self._fixed = dict(fixed)
+        self._switches: dict[str, set[str]] = {}
+        self.meet(switches)
+        self._homes: dict[str, _Home] = {}
+
+    def meet(self, switches: Iterable[Endpoint]) -> None:
+        """From now on these are all."""
+        self._switches = {}
+        for one in switches:
+            self._switches.setdefault(one.mac, set()).add(one.ip)
+
+    def claim(self, sender: Endpoint, port: int, job: int) -> str:
+        """The job has a rank there. Returns why that cannot be; then nothing is claimed."""
+        if problem := problem_of(sender):
+            return problem
+        mac = sender.mac
+        if mac in self._switches:
+            # A host that runs a switch on UDP sockets has its address in common with it. It is not learned.
+            return "" if sender.ip in self._switches[mac] else f"its MAC address {mac} is a switch's"
+        home = self._homes.get(mac)
+        lives_on = self._fixed.get(mac, home.port if home is not None else port)
+        if lives_on != port:
+            why = "as the controller was told" if mac in self._fixed else "where ranks of other jobs are"
+            return f"its MAC address {mac} lives on port {lives_on}, {why}, and its HELLO came in on port {port}"
+        if mac not in self._fixed:
+            if home is None:
+                home = self._homes[mac] = _Home(port, self._has_room(port))
+            home.jobs.add(job)
+        return ""
+
+    def release(self, job: int) -> None:
+        """All that it claimed."""
+        for mac, home in list(self._homes.items()):
+            home.jobs.discard(job)
+            if not home.jobs:
+                del self._homes[mac]
+
+    def learned_for(self, job: int) -> tuple[tuple[str, int], ...]:
+        """Which the switch shall forward to, and to which port, while the job is."""
+        return tuple((mac, home.port) for mac, home in self._homes.items() if home.learned and job in home.jobs)
+
+    def _has_room(self, port: int) -> bool:
+        learned = [home.port for home in self._homes.values() if home.learned]
+        return len(learned) < MOST and learned.count(port) < MOST_OF_A_PORT

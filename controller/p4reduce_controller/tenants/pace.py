@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast a tenant, or where there are none the host at an address, may call and talk, so that none slows others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from p4reduce_controller.tenants.limits import Bucket
+
+MOST_KNOWN = 4096  # whose rates are remembered; those of others begin anew
+FREE_REFUSALS = 2.0  # a second, and those of ten seconds at once
+PENALTY = 1.0  # seconds until one beyond these is told, so that who repeats a call at once gains nothing
+MOST_PENALTIES = 1024  # at a time; more are told at once
+UNIT = 1024  # bytes of a message; a longer one counts as several
+
+
+class Pace(Collector):
+    """`limited` counts what was refused or had to wait, by whose and what it was; as a collector it tells that."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limited: Counter[tuple[str, str]] = Counter()
+        self._clock = clock
+        self._buckets: dict[tuple[str, str], tuple[float, Bucket]] = {}
+        self._penalties = 0
+
+    def wait(self, whose: str, what: str, rate: float) -> float:
+        """Takes one of that; or none, and returns the seconds until there will be one."""
+        return self._bucket(whose, what, rate).take(self._clock())
+
+    def due(self, whose: str, rate: float, size: int) -> float:
+        """Seconds until a message of that many bytes, which has come, is due."""
+        return self._bucket(whose, "message", rate).owe(1 + size // UNIT, self._clock())
+
+    async def penalty(self, whose: str) -> None:
+        """Before a refusal is told: nothing, but for those who have heard many."""
+        due = self._bucket(whose, "refusal", FREE_REFUSALS).take(self._clock()) > 0
+        if due and self._penalties < MOST_PENALTIES:
+            self._penalties += 1
+            try:
+                await asyncio.sleep(PENALTY)
+            finally:
+                self._penalties -= 1
+
+    def collect(self) -> Iterator[Metric]:
+        found = CounterMetricFamily(
+            "p4reduce_limited",
+            "Calls that were refused and messages that had to wait, as their tenant was too fast",
+            labels=["tenant", "what"],
+        )
+        for (tenant, what), count in sorted(self.limited.items()):
+            found.add_metric([tenant, what], count)
+        yield found
+
+    def _bucket(self, whose: str, what: str, rate: float) -> Bucket:
+        known_rate, bucket = self._buckets.pop((whose, what), (0.0, None))
+        if bucket is None or known_rate != rate:
+            bucket = Bucket(rate, self._clock())
+        self._buckets[whose, what] = rate, bucket  # as the last: who has not come for longest is the first
+        if len(self._buckets) > MOST_KNOWN:
+            del self._buckets[next(iter(self._buckets))]
+        return bucket

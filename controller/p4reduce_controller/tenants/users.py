@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The users file: who is known, what each tenant may have, and what is reserved."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import math
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from p4reduce_controller.jobs.admission import LONGEST_NAME
+from p4reduce_controller.settings.schema import SettingsError
+from p4reduce_controller.tenants.access import Caller, Role, Unauthenticated
+from p4reduce_controller.tenants.jwt_tokens import JwtError, JwtTokens, jwt_tokens
+from p4reduce_controller.tenants.quotas import Policy, Quota, Reservation
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+log = logging.getLogger(__name__)
+
+_PRIORITIES = 1000
+
+
+@dataclass(frozen=True)
+class Book:
+    """What the file says. `callers`: by the digest of their token."""
+
+    callers: Mapping[str, Caller] = field(default_factory=dict)
+    policy: Policy = field(default_factory=Policy)
+    jwt: JwtTokens | None = None
+
+    def caller(self, token: str) -> Caller:
+        """Whose token it is. Raises Unauthenticated."""
+        found = self.callers.get(digest(token))
+        if found is not None:
+            return found
+        if self.jwt is None or token.count(".") != 2:
+            raise Unauthenticated("the token is wrong")
+        return self.jwt.caller(token)
+
+
+class UsersFile:
+    """`book` is what the file last said that was in order."""
+
+    def __init__(self, path: Path, operators_token: str | None = None) -> None:
+        """`operators_token`: of one more operator, who is not in the file. Raises SettingsError."""
+        self.path = path
+        self._operators_token = operators_token
+        self._seen = _stamp(path)
+        self.book = read_users(path)
+
+    def refresh(self) -> bool:
+        """Reads the file again where it has changed; one with an error is logged, and changes nothing. Returns whether
+        the book is another."""
+        stamp = _stamp(self.path)
+        if stamp == self._seen:
+            return False
+        self._seen = stamp
+        try:
+            self.book = read_users(self.path)
+        except SettingsError as error:
+            log.error("what was read before stays in force: %s", error)
+            return False
+        return True
+
+    def caller(self, token: str) -> Caller:
+        """Raises Unauthenticated."""
+        one = self._operators_token
+        if one is not None and hmac.compare_digest(digest(one), digest(token)):
+            return Caller("operator", Role.OPERATOR, "operator")
+        return self.book.caller(token)
+
+
+def digest(token: str) -> str:
+    """What is kept of a token. Tokens are random and long, so that a fast hash is enough."""
+    return hashlib.sha256(token.encode(errors="replace")).hexdigest()
+
+
+def read_users(path: Path) -> Book:
+    """Raises SettingsError, which says where in the file something is not accepted."""
+    try:
+        root = tomllib.loads(path.read_bytes().decode())
+    except OSError as error:
+        raise SettingsError(f"--users {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"--users {path}: {error}") from None
+    try:
+        return _book(_Table("the file", root), path.parent)
+    except ValueError as error:
+        raise SettingsError(f"--users {path}: {error}") from None
+
+
+def _book(root: _Table, folder: Path) -> Book:
+    root.only("users", "tenants", "quotas", "reservations", "jwt")
+    callers: dict[str, Caller] = {}
+    for name, user in root.tables("users"):
+        token, caller = _user(name, user)
+        if token in callers:
+            raise ValueError(f"users.{name}: its token is that of {callers[token].name}; each has one of its own")
+        callers[token] = caller
+    policy = Policy(
+        default=_quota(root.table("quotas"), Quota()),
+        quotas={},
+        reservations=tuple(_reservation(one) for one in root.list_of_tables("reservations")),
+    )
+    quotas = {_name(name): _quota(table, policy.default) for name, table in root.tables("tenants")}
+    policy = Policy(policy.default, quotas, policy.reservations)
+    try:
+        jwt = jwt_tokens(root.table("jwt").values, folder) if "jwt" in root.values else None
+    except JwtError as error:
+        raise ValueError(f"jwt: {error}") from None
+    if not callers and jwt is None:
+        raise ValueError("it has neither [users.NAME] nor [jwt], so that nobody could call")
+    return Book(callers, policy, jwt)
+
+
+def _user(name: str, user: _Table) -> tuple[str, Caller]:
+    """The digest of the token, and the caller."""
+    user.only("token_sha256", "role", "tenant")
+    kept = user.values.get("token_sha256")
+    if not isinstance(kept, str) or not re.fullmatch("[0-9a-f]{64}", kept):
+        raise ValueError(
+            f"{user.name}: token_sha256 is not 64 hexadecimal digits; `p4reduce token {name}` makes a token and that"
+        )
+    try:
+        role = Role.named(user.values.get("role", "user"))
+    except ValueError as error:
+        raise ValueError(f"{user.name}: {error}") from None
+    tenant = user.values.get("tenant", "" if role is Role.VIEWER else name)
+    return kept, Caller(_name(name), role, tenant if tenant == "" and role is Role.VIEWER else _name(tenant))
+
+
+def _quota(table: _Table, default: Quota) -> Quota:
+    table.only(*(one.name for one in fields(Quota)))
+    return Quota(
+        slots=table.number("slots", default.slots, 1),
+        jobs=table.number("jobs", default.jobs, 1),
+        slot_hours=table.number("slot_hours", default.slot_hours, 0, whole=False),
+        priority=int(table.number("priority", default.priority, -_PRIORITIES, _PRIORITIES)),
+        queued=table.number("queued", default.queued, 0),
+        ranks=table.number("ranks", default.ranks, 1),
+        joins_per_s=table.number("joins_per_s", default.joins_per_s, 0.1, whole=False),
+        calls_per_s=table.number("calls_per_s", default.calls_per_s, 0.1, whole=False),
+        messages_per_s=table.number("messages_per_s", default.messages_per_s, 1, whole=False),
+    )
+
+
+def _reservation(table: _Table) -> Reservation:
+    table.only("tenant", "slots", "from", "until")
+    if table.values.keys() < {"tenant", "slots", "until"}:
+        raise ValueError(f"{table.name}: tenant, slots and until are needed")
+    start = table.time("from") if "from" in table.values else -math.inf
+    end = table.time("until")
+    if end <= start:
+        raise ValueError(f"{table.name}: until is not after from")
+    return Reservation(_name(table.values["tenant"]), int(table.number("slots", 0, 1)), start, end)
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_NAME or not value.isprintable():
+        raise ValueError(f"the name {value!r}: 1 to {LONGEST_NAME} printable characters are accepted")
+    return value
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    try:
+        stat = path.stat()
+    except OSError:
+        return ()
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+class _Table:
+    """A table of the file, called `name` in errors."""
+
+    def __init__(self, name: str, values: object) -> None:
+        if not isinstance(values, dict):
+            raise ValueError(f"{name} = {values!r}: a table is accepted")
+        self.name = name
+        self.values: dict[str, Any] = values
+
+    def only(self, *known: str) -> None:
+        if strange := sorted(self.values.keys() - set(known)):
+            raise ValueError(f"{self.name}: unknown {', '.join(strange)}; known are {', '.join(known)}")
+
+    def table(self, key: str) -> _Table:
+        return _Table(key, self.values.get(key, {}))
+
+    def tables(self, key: str) -> list[tuple[str, _Table]]:
+        return [(name, _Table(f"{key}.{name}", one)) for name, one in self.table(key).values.items()]
+
+    def list_of_tables(self, key: str) -> list[_Table]:
+        values = self.values.get(key, [])
+        if not isinstance(values, list):
+            raise ValueError(f"{key} = {values!r}: [[{key}]] is accepted")
+        return [_Table(f"{key}[{number}]", one) for number, one in enumerate(values)]
+
+    def number(self, key: str, default: float, low: float, high: float = 2.0**31, *, whole: bool = True) -> float:
+        """Infinite where the file has none and neither has `default`."""
+        value = self.values.get(key, default)
+        if key not in self.values:
+            return default
+        kinds = (int,) if whole else (int, float)
+        if type(value) not in kinds or not low <= value <= high:
+            raise ValueError(f"{self.name}: {key} = {value!r}: {low:g} to {high:g} are accepted")
+        return float(value) if not whole else int(value)
+
+    def time(self, key: str) -> float:
+        """Unix time."""
+        value = self.values[key]
+        if not isinstance(value, datetime) or value.tzinfo is None:
+            raise ValueError(f"{self.name}: {key} = {value}: a time with its zone is accepted, as 2030-01-31T12:00:00Z")
+        return value.timestamp()
