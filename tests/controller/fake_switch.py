@@ -128,7 +128,7 @@ class FakeSwitch:
 
     async def install(self, job: Placement) -> None:
         self._do("install")
-        assert job.job not in self.admitted
+        assert self.admitted.get(job.job) != job
         self.admitted[job.job] = self.groups[job.job] = job
 
     async def reset(self, job: Placement) -> None:

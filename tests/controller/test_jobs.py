@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs import aborts
-from p4reduce_controller.jobs.effects import Answer, Install, Look, Remove, Tell
+from p4reduce_controller.jobs.effects import Answer, Change, Install, Look, Remove, Tell
 from p4reduce_controller.jobs.job import Job, State
 from p4reduce_controller.jobs.jobs import TELL_AFTER, Jobs, digest
 from p4reduce_controller.switches.aggregator import Heard, Layout
@@ -37,6 +37,7 @@ class Desk:
         self.removals: list[Remove] = []
         self.looks: list[Look] = []
         self.answers: list[Answer] = []
+        self.changes: list[Job] = []
 
     def carry_out(self) -> None:
         for effect in self.jobs.take_effects():
@@ -50,6 +51,8 @@ class Desk:
                 self.installs.append(effect.job)
             elif isinstance(effect, Look):
                 self.looks.append(effect)
+            elif isinstance(effect, Change):
+                self.changes.append(effect.job)
             elif isinstance(effect, Answer):
                 self.answers.append(effect)
             else:
@@ -72,7 +75,7 @@ class Desk:
         return session
 
     def hear(self, session: object, switch: int = 0, **changes: int) -> bool:
-        assigned = self.told[session][0].assigned
+        [assigned] = [message.assigned for message in self.told[session] if message.HasField("assigned")]
         claims = {
             "port": 1,
             "job": assigned.job,
@@ -389,6 +392,12 @@ def test_a_request_that_cannot_be_met_is_refused(changes: dict[str, float | str]
     assert desk.jobs.pools[0].used == 0
 
 
+def slots_of(job: Job) -> set[int]:
+    """With its former ones, while it is moved."""
+    taken = [*job.ranges.values(), *(job.move.before.values() if job.move and job.move.before else ())]
+    return {slot for each in taken for slot in range(each.first, each.end)}
+
+
 class AnyOrder(RuleBasedStateMachine):
     """Whatever happens in whatever order, nobody hears two last words and no slot is lost."""
 
@@ -404,12 +413,15 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(name=st.sampled_from("abc"), rank=st.integers(0, 2), world=st.integers(1, 2), slots=st.integers(0, 9))
     def join(self, name: str, rank: int, world: int, slots: int) -> None:
         self.attempts += 1
-        self.sessions.append(self.desk.join(rank, world, name, self.attempts, slots=slots))
+        session = self.desk.join(
+            rank, world, name, self.attempts, slots=slots, holds=True, queue_s=float(5 * (slots % 2))
+        )
+        self.sessions.append(session)
 
     @rule(data=st.data())
     def hello(self, data: st.DataObject) -> None:
         session = self.some(data)
-        if session in self.desk.told and self.desk.kinds(session)[0] == "assigned":
+        if session in self.desk.told and "assigned" in self.desk.kinds(session):
             self.desk.hear(session)
 
     @rule(data=st.data())
@@ -431,9 +443,32 @@ class AnyOrder(RuleBasedStateMachine):
             self.desk.carry_out()
         self.desk.installed()
 
+    @rule(data=st.data(), used=st.integers(1, 4))
+    def rank_reports(self, data: st.DataObject, used: int) -> None:
+        if seat := self.desk.jobs.member_at(self.some(data)):
+            seat[1].used.extend([used] * 15)
+
+    @rule(data=st.data(), operations=st.integers(0, 2), quiet=st.booleans(), first_seq=st.sampled_from([4, 6]))
+    def rank_holds(self, data: st.DataObject, operations: int, quiet: bool, first_seq: int) -> None:
+        held = pb.Held(operations=operations, quiet=quiet, first_seq=first_seq)
+        self.desk.jobs.held(self.some(data), held, self.desk.now)
+        self.desk.carry_out()
+
+    @rule(kept=st.booleans())
+    def change_ends(self, kept: bool) -> None:
+        for job in self.desk.changes:
+            if kept:
+                self.desk.jobs.moved(job, self.desk.now)
+            else:
+                self.desk.jobs.not_moved(job, "no space left on the device", self.desk.now)
+        self.desk.changes.clear()
+        self.desk.carry_out()
+
     @rule()
     def controller_restarts(self) -> None:
+        changes = [job for job in self.desk.changes if not job.over]
         self.desk = restarted(self.desk)
+        self.desk.changes = changes
         self.sessions = []
 
     @rule(data=st.data())
@@ -454,7 +489,8 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def slots_add_up(self) -> None:
         jobs = list(self.desk.jobs)
-        assert self.desk.jobs.pools[0].used == sum(job.slots for job in jobs)
+        held = [slot for job in jobs for slot in slots_of(job)]
+        assert self.desk.jobs.pools[0].used == len(held) == len(set(held))
         over = [job for job in jobs if job.state in (State.FINISHED, State.ABORTED)]
         assert {id(job) for job in over} == {id(removal.job) for removal in self.desk.removals}
         assert len(over) + len(self.desk.jobs.live) == len(jobs)
@@ -463,7 +499,7 @@ class AnyOrder(RuleBasedStateMachine):
     def only_the_ready_are_admitted(self) -> None:
         for session, messages in self.desk.told.items():
             kinds = [message.WhichOneof("message") for message in messages]
-            assert kinds[0] in ("assigned", "ready", "abort")
+            assert kinds[0] in ("assigned", "ready", "abort", "waiting")
             assert kinds.count("ready") <= 1
             assert ("left" in kinds or "abort" in kinds) == (session in self.desk.ended)
 

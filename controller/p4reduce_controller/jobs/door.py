@@ -74,6 +74,7 @@ class Door:
                 held_back = held_back or self._may_have(entry, held)
                 continue
             _, join, caller = entry.first
+            entry.no_room = False
             if not join.slots:  # switches may have come or gone meanwhile
                 entry.slots = min(self._default_slots, self._site().capacity)
             try:
@@ -91,9 +92,15 @@ class Door:
                 entry.why = str(error)
             except (PoolFull, NumbersExhausted) as error:
                 entry.why = f"{error}; ask for fewer slots, or wait until other jobs end"
+                entry.no_room = isinstance(error, PoolFull)
                 capacity = self._site().capacity
                 held_back = held_back or self.waitlist.holds_back(entry, held.slots, capacity, now)
         return None
+
+    def without_room(self) -> Entry | None:
+        """The first, in the order of their turns, that waits for slots of switches alone."""
+        order = self.waitlist.in_order(self.tenancy.policy, self.held.slots)
+        return next((entry for entry in order if entry.ranks and entry.no_room), None)
 
     def _may_have(self, entry: Entry, held: Held) -> bool:
         """Whether its tenant has what the job asks for."""

@@ -27,6 +27,14 @@ class Install:
 
 
 @dataclass(frozen=True)
+class Change:
+    """All ranks hold: keep the job as it is now, put it on every switch in its new slots, reset these, then call
+    `moved`; or `not_moved`, where it cannot be kept and no switch was changed."""
+
+    job: Job
+
+
+@dataclass(frozen=True)
 class Remove:
     """Take the job off every switch, with an ABORT to its group where `abort` is given, then call `freed`."""
 
@@ -50,4 +58,4 @@ class Answer:
     hello: Heard
 
 
-Effect = Tell | Install | Remove | Look | Answer
+Effect = Tell | Install | Change | Remove | Look | Answer

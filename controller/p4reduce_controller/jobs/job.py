@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -13,6 +13,9 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.pools import SlotRange
 from p4reduce_controller.switches.aggregator import Heard, Placement
 from p4reduce_controller.switches.site import Site
+
+REPORTS = 15  # of a rank, in which it has begun operations, by which what it needs is judged
+LEAST_REPORTS = 5
 
 Session = object  # whatever the caller tells its streams apart by
 
@@ -51,6 +54,8 @@ class Member:
     reported_at: float = 0.0
     rates: pb.Rates | None = None
     awaiting_s: float = 0.0  # that it has waited so far for ranks that came later
+    holds: bool = False  # its operations, while slots of its job are changed
+    used: deque[int] = field(default_factory=lambda: deque(maxlen=REPORTS))  # slots at most, of its latest reports
 
     @property
     def link(self) -> object:
@@ -71,6 +76,26 @@ class Standing:
 
 
 @dataclass
+class Move:
+    """The job is to have other slots. Times are seconds on the clock of the jobs.
+
+    `held`: what the ranks that send have said since they were asked to hold; `asked`: how many operations each was told
+    to begin. `before`: its former slots, by its places, from when all hold until no switch has it there; `slots_before`
+    and `first_seq_before` likewise.
+    """
+
+    slots: int
+    why: str
+    since: float
+    held: dict[int, pb.Held] = field(default_factory=dict)
+    asked: dict[int, int] = field(default_factory=dict)
+    before: dict[int, SlotRange] | None = None
+    slots_before: int = 0
+    first_seq_before: int = 0
+    done: bool = False  # every switch has it
+
+
+@dataclass
 class Job:
     """`ranges`: its slots at each switch, by the switch's number; slot s is in those of tree s mod the number of trees.
 
@@ -79,7 +104,8 @@ class Job:
     which switches know the shares of its ranks' threads but the first. `site`: the switches that there were for it
     when it began. What is by switch, here and of members, is by the places of `site.for_threads`. `left_out`: what
     could not be used then, for people; `barred`: the places of those that are in `site` all the same. `children`: where
-    each switch with a parent was heard by it, when all ranks had been.
+    each switch with a parent was heard by it, when all ranks had been. `most_slots`: that it was let in with, and may
+    have again where it has given some back.
     """
 
     name: str
@@ -109,6 +135,9 @@ class Job:
     user: str = ""  # whose rank came first
     charged: float = 0.0  # until when its slots are in the tenant's slot-hours
     ports_down: list[str] = field(default_factory=list)  # that it needs, as its ranks were told
+    most_slots: int = 0
+    move: Move | None = field(default=None, repr=False)
+    rests_until: float = -math.inf  # its slots are left as they are
     _settled: Standing | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -120,6 +149,32 @@ class Job:
     def threads(self) -> int:
         """Of each rank."""
         return len(self.numbers)
+
+    @property
+    def moving(self) -> bool:
+        """Some switch may have it in its former slots."""
+        return self.move is not None and self.move.before is not None
+
+    @property
+    def in_memory(self) -> bool:
+        """All ranks share memory, and send nothing."""
+        return len(set(self.hosts)) == 1
+
+    @property
+    def movable(self) -> bool:
+        """Its slots can be changed while it runs."""
+        ready = self.state is State.READY and self.leave_deadline is None and not self.away
+        return ready and (self.in_memory or all(self.members[rank].holds for rank in self.workers))
+
+    @property
+    def used_slots(self) -> int | None:
+        """How many of them its latest operations have used at most; None where that is not known well enough."""
+        if self.in_memory:
+            return 0
+        reports = [self.members[rank].used for rank in self.workers]
+        if any(len(one) < LEAST_REPORTS for one in reports):
+            return None
+        return max(max(one) for one in reports)
 
     @property
     def holds(self) -> set[int]:

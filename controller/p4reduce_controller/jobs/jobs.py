@@ -25,9 +25,11 @@ from p4reduce_controller.jobs.deadlines import LEAVE_GRACE, REJOIN_TIME, awaited
 from p4reduce_controller.jobs.door import Door
 from p4reduce_controller.jobs.effects import Answer, Effect, Install, Look, Remove, Tell
 from p4reduce_controller.jobs.job import Job, Member, Session, State
+from p4reduce_controller.jobs.moves import Moves
 from p4reduce_controller.jobs.numbers import JobNumbers
-from p4reduce_controller.jobs.placement import on_the_way, place, told_when_ready
+from p4reduce_controller.jobs.placement import check_room, find_slots, on_the_way, place, told_when_ready
 from p4reduce_controller.jobs.pools import PoolFull, SlotPool
+from p4reduce_controller.jobs.rearranging import Change, grow, make_room
 from p4reduce_controller.jobs.registry import Registry
 from p4reduce_controller.jobs.waitlist import Entry
 from p4reduce_controller.switches.aggregator import Heard, Layout
@@ -66,6 +68,7 @@ class Jobs:
         closed: Callable[[int], str] = lambda _: "",
         tenancy: Tenancy | None = None,
         note: Callable[[Job, str], None] = lambda _, __: None,
+        moves_slots: bool = True,
     ) -> None:
         """`layout`: of every switch. `addresses`: where workers send to, one a switch. `trees`: by default one each.
         `fixed`: of each switch, the ports of MAC addresses that the controller was told.
@@ -74,6 +77,7 @@ class Jobs:
         within `rejoin_time` seconds. `leave_grace`: seconds from the first rank's leaving until all must have left.
         `absence`: why the switch of that number cannot be used now, or "". `closed`: why it takes no jobs that begin.
         `note`: is told of jobs that begin ("") and end, with what became of them.
+        `moves_slots`: those that run may get others, and fewer where they hardly use them, when jobs wait for room.
         """
         self.started = self.aborted = self.finished = self.joins = 0
         self.site = Site(layout, tuple(addresses), trees or Trees([str(address) for address in addresses]))
@@ -100,6 +104,8 @@ class Jobs:
         self.tenancy = tenancy or Tenancy()
         self._queued: list[tuple[str, str]] = []
         self._door = Door(self._registry, self.tenancy, self._found, self._for_new, self._shut, default_slots)
+        self._moves_slots = moves_slots
+        self._moves = Moves(self._registry, self._effects_add, self._tell, self._change_wanted)
 
     def __iter__(self) -> Iterator[Job]:
         """All that hold slots."""
@@ -203,6 +209,12 @@ class Jobs:
         if was_away and job.leave_deadline is not None:  # which it knew nothing of
             job.leave_deadline = now + self._leave_grace
         self._tell(session, pb.ServerMessage(ready=self._ready(job, member)))
+        self._moves.came_back(job, member)
+
+    def held(self, session: Session, held: pb.Held, now: float) -> None:
+        """The rank begins no operation at present."""
+        if seat := self.member_at(session):
+            self._moves.held(*seat, held, now)
 
     def leave(self, session: Session, now: float) -> None:
         self._now = now
@@ -369,6 +381,14 @@ class Jobs:
         """A switch could not be set up for the job, or has lost it."""
         self._abort(job, pb.Abort(reason=reason, message=f"job {job.name!r}: {why}"))
 
+    def moved(self, job: Job, now: float) -> None:
+        """Every switch has it in its new slots alone, and it is kept so."""
+        self._moves.done(job, now)
+
+    def not_moved(self, job: Job, why: str, now: float) -> None:
+        """It could not be kept in its new slots, and no switch has it there."""
+        self._moves.failed(job, why, now)
+
     def looked(self, job: Job, half: int, found: pb.Counted | None) -> None:
         """What the switches hold in that half, if they have said it."""
         job.looking = False
@@ -463,6 +483,7 @@ class Jobs:
 
     def _see_to_the_queue(self, now: float) -> None:
         self._let_in(now)
+        self._moves.tick(now)
         for entry, why in self._door.overdue(now):
             self._dismiss(entry, pb.SLOTS_EXHAUSTED, why)
         for session, notice in self._door.notices():
@@ -558,6 +579,32 @@ class Jobs:
             entry, rank = queued
             self._dismiss(entry, pb.WORKER_LOST, f"rank {rank} {what}", rank)
 
+    def _change_wanted(self, movable: list[Job]) -> Change | None:
+        """Of which job's slots, so that the next that waits finds room, or because nobody waits."""
+        if not (self._moves_slots and movable):
+            return None
+        if (entry := self._door.without_room()) is None:
+            return grow(filter(self._may_grow, movable), self._registry.pools) if not self._door.waitlist else None
+        base, kept = self._for_new(), self.tenancy.kept_from(entry.tenant, self._door.held)
+        site = base.for_threads(entry.first[1].threads or 1)
+
+        def fits(pools: Mapping[int, SlotPool]) -> bool:
+            pools = self._registry.without(kept, base, pools)
+            try:
+                check_room(site, entry.slots, pools)
+                find_slots(site, entry.slots, pools, site.always_needed)
+            except PoolFull:
+                return False
+            return True
+
+        return make_room(movable, self._registry.pools, fits)
+
+    def _may_grow(self, job: Job) -> bool:
+        """To what it had: its tenant has the quota, and nobody has reserved any."""
+        held, more = self._door.held, job.most_slots - job.slots
+        most = self.tenancy.policy.quota(job.tenant).slots
+        return held.slots[job.tenant] + more <= most and not self.tenancy.kept_from(job.tenant, held)
+
     def _for_new(self) -> Site:
         """The switches for a job that begins now: all that it can be placed at."""
         numbers = [self.site.number(at) for at in range(self.site.switches)]
@@ -590,6 +637,7 @@ class Jobs:
         key = secrets.token_hex(16) if self._returns else ""
         kept = digest(key) if key else ""
         member = Member(join.rank, session, self._nonce(), kept, join.switch, join.host, join.stream)
+        member.holds = join.holds
         job.members[join.rank] = member
         # The least patient rank decides: when it gives up, the job cannot come to be.
         job.deadline = min(job.deadline, now + (join.timeout_s or DEFAULT_TIMEOUT))
@@ -713,6 +761,9 @@ class Jobs:
         for member in job.members.values():
             self._seats.pop(member.session, None)
             self._tell(member.session, last_words(member), last=True)
+
+    def _effects_add(self, effect: Effect) -> None:
+        self._effects.append(effect)
 
     def _tell(self, session: Session | None, message: pb.ServerMessage, *, last: bool = False) -> None:
         """Who is away is told when it comes back."""

@@ -22,6 +22,13 @@ class SlotRange:
     def end(self) -> int:
         return self.first + self.count
 
+    def joined(self, other: SlotRange) -> list[SlotRange]:
+        """Both of them: as one, where they overlap or touch."""
+        low, high = sorted((self, other))
+        if low.end < high.first:
+            return [low, high]
+        return [SlotRange(low.first, max(low.end, high.end) - low.first)]
+
 
 class SlotPool:
     """Hands out ranges, first fit. Free ranges are kept sorted and never touch each other."""
@@ -56,11 +63,16 @@ class SlotPool:
         in_a_row = "" if self.longest == self.free else f", {self.longest} of them in a row"
         raise PoolFull(f"{count} slots asked, {self.free} of {self.slots} free{in_a_row}")
 
+    def copy(self) -> SlotPool:
+        """What is taken and given back there changes nothing here."""
+        copied = SlotPool(self.slots)
+        copied._free, copied._taken = list(self._free), set(self._taken)
+        return copied
+
     def without(self, counts: Iterable[int]) -> SlotPool:
         """As it looks to who has to leave free ranges of these lengths, which are those at its end; where none is so
         long, as many slots as there are."""
-        seen = SlotPool(self.slots)
-        seen._free, seen._taken = list(self._free), set(self._taken)
+        seen = self.copy()
         for count in counts:
             fits = [part for part in seen._free if part.count >= count]
             for part in fits[-1:] or sorted(seen._free, key=lambda part: -part.count):

@@ -7,13 +7,14 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.protocol.aggregators import slots_at_each
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.numbers import JobNumbers, NumbersExhausted
 from p4reduce_controller.jobs.placement import check_kept, check_room, find_slots, place
-from p4reduce_controller.jobs.pools import SlotPool
+from p4reduce_controller.jobs.pools import SlotPool, SlotRange
 from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.frames import Endpoint
 from p4reduce_controller.switches.hosts import Hosts
@@ -89,7 +90,7 @@ class Registry:
         `kept`: numbers of slots for which it has to leave room.
         """
         site = base.for_threads(join.threads or 1)
-        pools = self._without(kept, base)
+        pools = self.without(kept, base)
         check_room(site, slots, pools)
         ranges = find_slots(site, slots, pools, site.always_needed)
         (number, generation), *more_numbers = self._take_numbers(site.threads)
@@ -112,6 +113,7 @@ class Registry:
             tenant=caller.tenant,
             user=caller.name,
             charged=now,
+            most_slots=slots,
         )
         self._enter(job)
         return job
@@ -132,19 +134,68 @@ class Registry:
         self._by_number[job.number] = self._by_name[job.tenant, job.name] = job
         self._threads |= {one: (job, thread) for thread, one in enumerate(job.numbers)}
 
-    def _without(self, kept: Sequence[int], base: Site) -> Mapping[int, SlotPool]:
-        """As the pools look to a job of that site which has to leave room for so many slots."""
+    def without(
+        self, kept: Sequence[int], base: Site, pools: Mapping[int, SlotPool] | None = None
+    ) -> Mapping[int, SlotPool]:
+        """As the pools, or these, look to a job of that site which has to leave room for so many slots."""
+        pools = self.pools if pools is None else pools
         each = [slots_at_each(slots, len(base.trees.roots)) for slots in kept]
-        return {number: pool.without(each) for number, pool in self.pools.items()} if each else self.pools
+        return {number: pool.without(each) for number, pool in pools.items()} if each else pools
 
     def take_slots(self, job: Job, switches: Iterable[int], kept: Sequence[int] = ()) -> None:
         """At those of the switches where it has none yet. Raises PoolFull; then nothing is taken. `kept`: as above."""
         site = self.site_of(job)
         wanted = [one for one in switches if one not in job.ranges]
-        more = find_slots(site, job.slots, self._without(kept, job.site), wanted)
+        more = find_slots(site, job.slots, self.without(kept, job.site), wanted)
         for at, taken in more.items():
             self.pools[site.number(at)].take(taken)
         job.ranges |= more
+
+    def begin_move(self, job: Job, ranges: dict[int, SlotRange], first_seq: int) -> None:
+        """The job's slots are these from now on; its former ones are nobody else's before `end_move`.
+
+        first_seq: of every slot's next round.
+        """
+        move = job.move
+        assert move is not None
+        move.slots_before, move.first_seq_before = job.slots, job.first_seq
+        self._give_back(job)
+        move.before = job.ranges
+        _put(job, ranges, move.slots, first_seq)
+        self._take(job)
+
+    def end_move(self, job: Job) -> None:
+        """No switch has it in its former slots."""
+        self._give_back(job)
+        job.move = None
+        self._take(job)
+
+    def undo_move(self, job: Job) -> None:
+        """No switch has it in others than its former slots."""
+        move = job.move
+        assert move is not None
+        assert move.before is not None
+        self._give_back(job)
+        _put(job, move.before, move.slots_before, move.first_seq_before)
+        job.move = None
+        self._take(job)
+
+    def pools_without(self, job: Job) -> Mapping[int, SlotPool]:
+        """As they would be if it had no slots."""
+        pools = {number: pool.copy() for number, pool in self.pools.items()}
+        for at, taken in job.ranges.items():
+            pools[job.site.number(at)].give_back(taken)
+        return pools
+
+    def _take(self, job: Job) -> None:
+        for at, taken in job.ranges.items():
+            for part in _all_of(job, at, taken):
+                self.pools[job.site.number(at)].take(part)
+
+    def _give_back(self, job: Job) -> None:
+        for at, taken in job.ranges.items():
+            for part in _all_of(job, at, taken):
+                self.pools[job.site.number(at)].give_back(part)
 
     def resume(self, jobs: Iterable[Job]) -> None:
         """Takes the numbers of jobs of an earlier run. Raises ValueError."""
@@ -162,8 +213,7 @@ class Registry:
         site = self.site_of(job)
         job.settle()
         check_kept(site, job)
-        for at, taken in job.ranges.items():
-            self.pools[site.number(at)].take(taken)
+        self._take(job)
         for member in job.members.values():
             for at, heard in member.heard.items():
                 if problem := self.claim(job, at, heard):
@@ -183,10 +233,21 @@ class Registry:
     def free(self, job: Job) -> None:
         """Every switch has forgotten the job."""
         del self._by_number[job.number]
-        for at, taken in job.ranges.items():
-            self.pools[job.site.number(at)].give_back(taken)
+        self._give_back(job)
         for number, generation in job.numbers:
             del self._threads[number, generation]
             for hosts in self.hosts.values():
                 hosts.release(number)
             self._numbers.give_back(number)
+
+
+def _put(job: Job, ranges: dict[int, SlotRange], slots: int, first_seq: int) -> None:
+    job.ranges, job.slots, job.first_seq = ranges, slots, first_seq
+    for at, placement in job.placements.items():
+        job.placements[at] = replace(placement, slots=ranges[at], first_seq=first_seq)
+
+
+def _all_of(job: Job, at: int, taken: SlotRange) -> list[SlotRange]:
+    """What the job holds at that place: where it is moving, its former slots as well."""
+    before = job.move.before if job.move is not None else None
+    return [taken] if before is None else taken.joined(before[at])

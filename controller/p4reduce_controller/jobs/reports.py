@@ -59,6 +59,8 @@ class Reports:
         for name in ("busy_s", "stuck_s"):  # who reads them reads JSON, which has no other numbers
             if not math.isfinite(getattr(report, name)):
                 setattr(report, name, 0.0)
+        if report.most_slots:
+            member.used.append(min(report.most_slots, job.slots))
         # What a rank that has come back did before was counted by the controller of then.
         before = member.report or (report if member.away_since else pb.Report())
         elapsed = now - (member.reported_at or now)

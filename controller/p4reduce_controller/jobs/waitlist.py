@@ -36,6 +36,7 @@ class Entry:
     ranks: dict[int, tuple[Session, pb.Join, Caller]] = field(default_factory=dict)
     deadline: float = math.inf
     why: str = "its turn has not come"  # it is not let in
+    no_room: bool = False  # that is why
     told: dict[int, pb.Waiting] = field(default_factory=dict)
 
     @property

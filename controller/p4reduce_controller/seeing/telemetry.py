@@ -39,6 +39,13 @@ class Telemetry(grpc.aio.ServerInterceptor):
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self._moves = Histogram(
+            "p4reduce_move_seconds",
+            "For which ranks held their operations, while their job got other slots, by why",
+            ["why"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
         self._calls = Counter(
             "p4reduce_rpcs",
             "Calls of the control service that have ended, by gRPC's code",
@@ -57,6 +64,9 @@ class Telemetry(grpc.aio.ServerInterceptor):
         if job.state is State.READY:
             self._install.observe(now - since)
             self._join.observe(now - job.started)
+
+    def moved(self, why: str, seconds: float) -> None:
+        self._moves.labels(why).observe(seconds)
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce_controller.commands.slots import MOST, slots_of
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.jobs import Jobs
+from p4reduce_controller.seeing.slots import MOST, slots_of
 from p4reduce_controller.settings.schema import SettingsError
 from p4reduce_controller.settings.settings import Settings
 from p4reduce_controller.store.state_names import StateError

@@ -100,6 +100,7 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
             fixed=[spec.config.fixed for spec in beginning.specs],
             rejoin_time=settings.rejoin_time,
             default_slots=settings.slots,
+            moves_slots=not settings.keep_slots,
             returns=state is not None,
             absence=lambda number: service.fabric.absence(number),
             tenancy=Tenancy(gate.users.book.policy) if gate is not None else None,

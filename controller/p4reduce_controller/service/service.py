@@ -9,6 +9,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Any
 
 import grpc
@@ -18,7 +19,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce_controller.clock import Clock
 from p4reduce_controller.jobs.admission import LONGEST_NAME
-from p4reduce_controller.jobs.effects import Answer, Install, Look, Remove, Tell
+from p4reduce_controller.jobs.effects import Answer, Change, Install, Look, Remove, Tell
 from p4reduce_controller.jobs.job import Job, State
 from p4reduce_controller.jobs.jobs import BROKEN, Jobs
 from p4reduce_controller.jobs.reports import Reports
@@ -63,6 +64,8 @@ TICK = 0.1
 LAST_SAVE = 2.0  # seconds, for a controller that ends
 READ_USERS = 10  # ticks between looks at the users file
 KEEP_USE = 600  # ticks between writings of what tenants have used; jobs that run are charged without these
+SAVE_AGAIN = 0.5  # seconds, for a job whose ranks hold until it is kept
+SAVE_TRIES = 10
 LOOK_AFTER = 0.5  # seconds from a rank's question to the look, so that ranks cannot keep the switches busy
 
 
@@ -126,9 +129,11 @@ class Service(Operations, rpc.JobsServicer):
         except ValueError as error:
             raise self._state.refusal(str(error)) from None
         for job in jobs:
-            for at, placement in job.placements.items():
+            for at, placement in job.placements.items() if not job.moving else ():
                 self._switches[job.site.number(at)].expect(placement)
             self._supervisor.resume(job)
+            if job.moving:  # and its ranks hold
+                self._supervisor.move(job)
             log.info("job %r (%d.%d) carries on: %d ranks", job.name, job.number, job.generation, job.world_size)
 
     @property
@@ -302,7 +307,10 @@ class Service(Operations, rpc.JobsServicer):
         why = f"the switch at {self._switches[switch].target} was restarted and lost the job's state"
         for job in self._jobs.live:
             if any(number in lost_jobs for number, _ in job.numbers):
-                self._jobs.failed(job, why, pb.SWITCH_LOST)
+                if job.moving and job.move is not None and not job.move.done:
+                    self._supervisor.move(job)  # no rank uses its slots
+                else:
+                    self._jobs.failed(job, why, pb.SWITCH_LOST)
         self._carry_out()
 
     def ports_changed(self) -> None:
@@ -336,6 +344,8 @@ class Service(Operations, rpc.JobsServicer):
                 self.telemetry.installing(effect.job, self._clock())
                 self._traces.installing(effect.job)
                 self._supervisor.install(effect.job)
+            elif isinstance(effect, Change):
+                self._tasks.start(self._move(effect.job), "move")
             elif isinstance(effect, Answer):
                 self._tasks.start(self._say_hello(effect.switch, effect.hello), "answer")
             elif isinstance(effect, Look):
@@ -416,6 +426,43 @@ class Service(Operations, rpc.JobsServicer):
         log.info(text, job.name, job.number, job.generation, job.world_size, workers, extra=about(job))
         self._carry_out()
 
+    async def _move(self, job: Job) -> None:
+        try:
+            await self._save()  # before any switch has it elsewhere
+        except StateError as error:
+            self._jobs.not_moved(job, str(error), self._clock())
+            self._carry_out()
+            return
+        self._supervisor.move(job)
+
+    def moved(self, job: Job) -> None:
+        self._tasks.start(self._moved(job), "state")
+
+    async def _moved(self, job: Job) -> None:
+        assert job.move is not None
+        move = job.move
+        move.done = True
+        for tries in count(1):
+            try:
+                await self._save()  # before any rank goes on in its new slots
+                break
+            except StateError as error:
+                if job.over or tries >= SAVE_TRIES:
+                    self.failed(job, str(error))
+                    return
+                log.warning("job %r holds until it is kept: %s", job.name, error, extra=about(job))
+                await asyncio.sleep(SAVE_AGAIN)
+        if job.over:
+            return
+        now = self._clock()
+        self._jobs.moved(job, now)
+        self.telemetry.moved(move.why, now - move.since)
+        text = "job %r was %s: %d slots instead of %d, and first ones %s; its ranks held for %.0f ms"
+        firsts = ", ".join(str(taken.first) for taken in job.ranges.values())
+        held = 1000 * (now - move.since)
+        log.info(text, job.name, move.why, job.slots, move.slots_before, firsts, held, extra=about(job))
+        self._carry_out()
+
     def failed(self, job: Job, why: str) -> None:
         self._jobs.failed(job, why)
         self._carry_out()
@@ -481,6 +528,8 @@ class Service(Operations, rpc.JobsServicer):
             raise ProtocolError("the first message must be Join or Rejoin")
         elif kind == "report":
             self._reported(stream, message.report, now)
+        elif kind == "held":
+            self._jobs.held(stream, message.held, now)
         elif kind == "leave":
             self._jobs.leave(stream, now)
         elif kind == "failed":

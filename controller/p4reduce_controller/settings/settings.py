@@ -192,6 +192,13 @@ class Settings:
             within=Range(1, math.inf, "1 or more are accepted"),
         ),
     )
+    keep_slots: bool = field(
+        default=False,
+        metadata=spec(
+            "Leave jobs that run in their slots. Else, while others wait for room, they are moved between two "
+            "operations, and have fewer where they hardly use them."
+        ),
+    )
     token_file: str = field(default="", metadata=spec("File with a token that callers must show."))
     users: str = field(
         default="",

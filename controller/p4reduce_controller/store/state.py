@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.deadlines import LONGEST_REJOIN_TIME
-from p4reduce_controller.jobs.job import Job, Member, State
+from p4reduce_controller.jobs.job import Job, Member, Move, State
 from p4reduce_controller.jobs.numbers import GENERATIONS
 from p4reduce_controller.jobs.pools import SlotRange
 from p4reduce_controller.store.state_names import (
@@ -202,6 +202,9 @@ class _Part:
             raise StateError(f"{self._name}: {key} is {_short(value)}, and {kind.__name__} is accepted")
         return value
 
+    def has(self, key: str) -> bool:
+        return key in self._values
+
     def number(self, key: str, low: int, high: int) -> int:
         value = self.get(key, int)
         if not low <= value <= high:
@@ -249,6 +252,8 @@ def _of_job(job: Job, setup: Setup, now: float) -> dict[str, Any]:
         "generation": job.generation,
         "more_numbers": [list(numbers) for numbers in job.more_numbers],
         "slots": job.slots,
+        "most_slots": job.most_slots,
+        "moving": job.moving and not (job.move is not None and job.move.done),
         "first_slots": {of_place(job.site, at): taken.first for at, taken in job.ranges.items()},
         "slots_each": each,
         "slots_elsewhere": {of_place(job.site, at): one.count for at, one in job.ranges.items() if one.count != each},
@@ -272,13 +277,22 @@ def _job(part: _Part, setup: Setup, now: float) -> Job:
     counts = dict.fromkeys(firsts, each) | _by_place(part, "slots_elsewhere", site, threads, {})
     if gone := [at for at in [*firsts, *(at for one in members for at in one.heard)] if site.number(at) == GONE]:
         raise StateError(f"the switch {site.trees.names[gone[0] % site.switches]} is none of this controller's")
+    slots = part.number("slots", 1, 2**32 - 1)
+    ranges = {place: SlotRange(first, counts[place]) for place, first in firsts.items()}
+    # Files of earlier releases have neither of these two, nor the next.
+    most_slots = part.number("most_slots", slots, 2**32 - 1) if part.has("most_slots") else slots
+    move = (
+        Move(slots, "moved", now, before=dict(ranges), slots_before=slots) if part.get("moving", bool, False) else None
+    )
     return Job(
         name=part.get("name", str),
         number=part.number("number", 1, 2**16 - 1),
         generation=part.number("generation", 0, GENERATIONS - 1),
         world_size=len(members),
-        slots=part.number("slots", 1, 2**32 - 1),
-        ranges={place: SlotRange(first, counts[place]) for place, first in firsts.items()},
+        slots=slots,
+        most_slots=most_slots,
+        move=move,
+        ranges=ranges,
         first_seq=part.number("first_seq", 0, 2**32 - 1),
         rejoin_time=part.seconds("rejoin_s", 0.0, LONGEST_REJOIN_TIME),
         started=now - max(0.0, time.time() - part.seconds("started", 0.0, math.inf)),
@@ -318,6 +332,7 @@ def _of_member(member: Member, site: Site) -> dict[str, Any]:
         "host": member.host,
         "stream": pb.Stream.Name(member.stream),
         "key_sha256": member.key,
+        "holds": member.holds,
         "heard": heard,
     }
 
@@ -333,6 +348,7 @@ def _member(rank: int, part: _Part, site: Site, threads: int) -> Member:
         host=part.get("host", str, ""),  # which files of earlier releases have not, nor the next
         stream=cast("pb.Stream", pb.Stream.Value(part.get("stream", str, "UNSAID"))),
         heard={place_from(text, site, threads): _heard(_Part("heard", one)) for text, one in heard.items()},
+        holds=part.get("holds", bool, False),  # which files of earlier releases have not
     )
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One job on the switches: put there, kept there, and taken off again, one after the other.
 
-installing --all switches have it--> installed --remove--> removing --no switch has it--> removed
+installing --all switches have it--> installed <--> moving --remove--> removing --no switch has it--> removed
     \\--a switch fails--> failed --------------------------/ /  \\--the controller ends--> abandoned
      \\--removed meanwhile-----------------------------------/
 """
@@ -33,6 +33,7 @@ RETRY = 0.5
 class Stage(Enum):
     INSTALLING = "installing"
     INSTALLED = "installed"
+    MOVING = "moving"  # some switches may have it in its former slots
     FAILED = "failed"  # some switches may have some of it
     REMOVING = "removing"
     REMOVED = "removed"
@@ -41,7 +42,8 @@ class Stage(Enum):
 
 NEXT: dict[Stage, frozenset[Stage]] = {
     Stage.INSTALLING: frozenset({Stage.INSTALLED, Stage.FAILED, Stage.REMOVING}),
-    Stage.INSTALLED: frozenset({Stage.REMOVING}),
+    Stage.INSTALLED: frozenset({Stage.MOVING, Stage.REMOVING}),
+    Stage.MOVING: frozenset({Stage.INSTALLED, Stage.REMOVING}),
     Stage.FAILED: frozenset({Stage.REMOVING}),
     Stage.REMOVING: frozenset({Stage.REMOVED, Stage.ABANDONED}),
     Stage.REMOVED: frozenset(),
@@ -50,12 +52,16 @@ NEXT: dict[Stage, frozenset[Stage]] = {
 
 
 class Progress(Protocol):
-    """Who is told how it goes. Each is called once at most, and `installed` or `failed` only before `remove`."""
+    """Who is told how it goes. Each but `moved` is called once at most, `installed` and `failed` only before
+    `remove`."""
 
     def installed(self, job: Job) -> None: ...
 
     def failed(self, job: Job, why: str) -> None:
         """It has to be removed."""
+
+    def moved(self, job: Job) -> None:
+        """Every switch has it in the slots that it has now. Once for each `move`, and not after `remove`."""
 
     def freed(self, job: Job) -> None:
         """Nothing of it is on any switch."""
@@ -81,6 +87,7 @@ class Rollout:
         self._progress = progress
         self._stopping = stopping
         self._ending = asyncio.Event()
+        self._moving = asyncio.Event()
         self._abort: pb.Abort | None = None
 
     @property
@@ -94,10 +101,18 @@ class Rollout:
         self._abort = abort
         self._ending.set()
 
+    def move(self) -> None:
+        """The job has other slots now: they are to be its own on every switch, and reset; or again, where a switch has
+        lost it meanwhile. No rank may use any slot before `moved`."""
+        self._moving.set()
+
     async def run(self) -> None:
         if self.stage is Stage.INSTALLING:
             await self._install()
-        await self._ending.wait()
+        while not self.ending:
+            await first_of(self._ending.wait(), self._moving.wait())
+            if not self.ending:
+                await self._move()
         self._enter(Stage.REMOVING)
         gone = await asyncio.gather(*[self._remove_from(*one) for one in self._places()])
         if all(gone):
@@ -150,6 +165,33 @@ class Rollout:
             limit = STEP_TIMEOUT + time_for(switch.layout.slots)
             with self._traces.step(self.job, "reset"):
                 await _in_time(switch, "resetting its slots", switch.reset(placement), limit)
+
+    # From slots to slots.
+
+    async def _move(self) -> None:
+        self._enter(Stage.MOVING)
+        while self._moving.is_set() and not self.ending:
+            self._moving.clear()
+            await asyncio.gather(*[self._move_on(*one) for one in self._places()])
+        if not self.ending:
+            self._enter(Stage.INSTALLED)
+            self._progress.moved(self.job)
+
+    async def _move_on(self, switch: Aggregator, placement: Placement) -> None:
+        """Until it is done, or the job is over."""
+        tries = 0
+        while not self.ending:
+            try:
+                if tries:  # what has been written nobody knows
+                    await _in_time(switch, "fencing it", switch.fence(placement))
+                tries += 1
+                await self._put_on(switch, placement)
+                return
+            except Exception as error:
+                known = isinstance(error, SwitchError | Interrupted)
+                text = "moving job %r at the switch at %s: %s"
+                log.warning(text, self.job.name, switch.target, error, exc_info=None if known else error)
+            await first_of(self._ending.wait(), asyncio.sleep(RETRY))
 
     # Off.
 

@@ -36,6 +36,12 @@ class Supervisor:
         """A job that an earlier controller has installed."""
         self._start(job, Stage.INSTALLED)
 
+    def move(self, job: Job) -> None:
+        """It has other slots now."""
+        if job.number in self._rollouts:
+            rollout, _ = self._rollouts[job.number]
+            rollout.move()
+
     def remove(self, job: Job, abort: pb.Abort | None) -> None:
         """Does nothing where the rollout has failed, which ends the service."""
         if job.number in self._rollouts:

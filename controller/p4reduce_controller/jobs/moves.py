@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that run get other slots between two of their operations, one job at a time, without I/O.
+
+    told to hold --all hold, and have ended what they have begun--> on the switches --all have it--> told to go on
+         \\--not soon enough--> told to go on as before
+
+Ranks call in the same order, so who has begun more only has to be caught up with. Docs/protocol.md, section 6.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.jobs.effects import Change as ChangeEffect
+from p4reduce_controller.jobs.effects import Effect
+from p4reduce_controller.jobs.job import Job, Member, Move, Session
+from p4reduce_controller.jobs.rearranging import Change, placed
+from p4reduce_controller.jobs.registry import Registry
+
+HOLD_S = 0.75  # for which ranks hold in vain at most
+LOOK_S = 0.5  # between looks for what to move
+REST_S = 10.0  # for a job that was moved
+LONG_REST_S = 60.0  # for one whose ranks could not all hold
+
+log = logging.getLogger(__name__)
+
+
+class Moves:
+    def __init__(
+        self,
+        registry: Registry,
+        effects: Callable[[Effect], None],
+        tell: Callable[[Session | None, pb.ServerMessage], None],
+        wanted: Callable[[list[Job]], Change | None],
+    ) -> None:
+        """`wanted`: the next change, of those jobs that may be moved. `tell`: a rank."""
+        self._registry = registry
+        self._effect = effects
+        self._tell = tell
+        self._wanted = wanted
+        self._job: Job | None = None  # that is moved
+        self._look_at = -math.inf
+
+    def tick(self, now: float) -> None:
+        job = self._job
+        if job is not None and (job.over or job.move is None):
+            self._job = job = None
+        if job is not None and job.move is not None and not job.moving and now - job.move.since >= HOLD_S:
+            self._withdraw(job, now, f"not all ranks held within {HOLD_S:g} s")
+        if self._job is None and now >= self._look_at:
+            self._look_at = now + LOOK_S
+            change = self._wanted([job for job in self._registry.live if job.movable and now >= job.rests_until])
+            if change is not None:
+                self._begin(change, now)
+
+    def held(self, job: Job, member: Member, held: pb.Held, now: float) -> None:
+        """The rank says what it has begun."""
+        move = job.move
+        if move is None:  # it was asked by an earlier controller, or too long ago
+            self.go_on(job, [member])
+            return
+        if job.moving or member.rank not in job.workers:
+            return
+        move.held[member.rank] = held
+        most = max(one.operations for one in move.held.values())
+        for rank, one in move.held.items():
+            if one.operations < most and move.asked.get(rank, 0) < most:
+                self._hold(job, job.members[rank], most)
+        there = [one for one in move.held.values() if one.operations == most and one.quiet]
+        if len(there) == len(job.workers):
+            seqs = {one.first_seq for one in there}
+            if len(seqs) == 1 and not seqs.copy().pop() % 2:
+                self._change(job, seqs.pop(), now)
+            else:
+                self._withdraw(job, now, f"its ranks are at different rounds, {sorted(seqs)}")
+
+    def came_back(self, job: Job, member: Member) -> None:
+        """On a new stream. It may hold, for this controller or an earlier one."""
+        if member.rank not in job.workers or not member.holds or job.moving:
+            return
+        if job.move is not None:
+            self._hold(job, member, job.move.asked.get(member.rank, 0))
+        else:
+            self.go_on(job, [member])
+
+    def go_on(self, job: Job, members: Iterable[Member]) -> None:
+        """Whoever does not hold ignores it."""
+        for member in members:
+            self._tell(member.session, _release(job.slots, job.first_seq))
+
+    def done(self, job: Job, now: float) -> None:
+        """Every switch has it in its new slots, and it is kept so."""
+        if not job.over and job.moving:
+            self._registry.end_move(job)
+            job.rests_until = now + REST_S
+            self.go_on(job, _workers(job))
+
+    def failed(self, job: Job, why: str, now: float) -> None:
+        """It could not be kept, and no switch was changed."""
+        if job.over or job.move is None or job.move.before is None:
+            return
+        self._registry.undo_move(job)
+        self._withdraw(job, now, why)
+
+    def _begin(self, change: Change, now: float) -> None:
+        self._job = job = change.job
+        job.move = Move(change.slots, change.why, now)
+        if job.in_memory:
+            self._change(job, job.first_seq, now)
+        for member in _workers(job):
+            if not job.in_memory:
+                self._hold(job, member, 0)
+
+    def _hold(self, job: Job, member: Member, operations: int) -> None:
+        assert job.move is not None
+        job.move.asked[member.rank] = operations
+        self._tell(member.session, pb.ServerMessage(hold=pb.Hold(operations=operations)))
+
+    def _change(self, job: Job, first_seq: int, now: float) -> None:
+        assert job.move is not None
+        pools = self._registry.pools_without(job)
+        ranges = placed(job, job.move.slots, pools)
+        if ranges is None:
+            self._withdraw(job, now, "there is no room for it any more")
+            return
+        self._registry.begin_move(job, ranges, first_seq)
+        self._effect(ChangeEffect(job))
+
+    def _withdraw(self, job: Job, now: float, why: str) -> None:
+        log.info("job %r keeps its slots: %s", job.name, why)
+        job.move = self._job = None
+        job.rests_until = now + LONG_REST_S
+        for member in _workers(job):
+            self._tell(member.session, _release(0, 0))
+
+
+def _workers(job: Job) -> list[Member]:
+    return [job.members[rank] for rank in job.workers if not job.in_memory]
+
+
+def _release(slots: int, first_seq: int) -> pb.ServerMessage:
+    return pb.ServerMessage(release=pb.Release(slots=slots, first_seq=first_seq))

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which job that runs is to have other slots, so that another finds room: by what is free, without changing anything.
+
+Jobs are moved to lower slots first, one where one is enough, else all in their order, which leaves all free slots in a
+row. Where these are too few, jobs that hardly use theirs give some back, as few jobs as will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.jobs.placement import find_slots
+from p4reduce_controller.jobs.pools import PoolFull, SlotPool, SlotRange
+
+Pools = Mapping[int, SlotPool]  # by the controller's numbers of switches
+Ranges = dict[int, SlotRange]  # by the job's places
+
+
+@dataclass(frozen=True)
+class Change:
+    """The job is to have so many slots, which may be where they are. `why`: "compacted", "shrunk" or "grown"."""
+
+    job: Job
+    slots: int
+    why: str
+
+
+def make_room(jobs: Iterable[Job], pools: Pools, fits: Callable[[Pools], bool]) -> Change | None:
+    """The first of the changes after which `fits` holds; None where it does, or no changes help.
+
+    jobs: those that may be moved.
+    """
+    in_order = sorted(jobs, key=lambda job: [(taken.first, at) for at, taken in sorted(job.ranges.items())])
+    spare = sorted((job for job in in_order if least(job) < job.slots), key=lambda job: least(job) - job.slots)
+    for count in _fewest_first(len(spare)):
+        shrinking = spare[:count]
+        for movers in [*([job] for job in in_order if not count), in_order]:
+            if (change := _first_of(movers, shrinking, pools, fits)) is not None:
+                return change
+    return None
+
+
+def grow(jobs: Iterable[Job], pools: Pools) -> Change | None:
+    """A job that has given back slots, uses all that it has, and can have more: as many as it was let in with, or half
+    as many, and so on."""
+    for job in jobs:
+        slots = job.most_slots
+        while job.used_slots == job.slots < slots:
+            if placed(job, slots, _without(job, pools)) is not None:
+                return Change(job, slots, "grown")
+            slots //= 2
+    return None
+
+
+def least(job: Job) -> int:
+    """How many of its slots do for what it does, as far as that is known: it gives back half of them at least, or
+    none."""
+    used = job.used_slots
+    if used is None:
+        return job.slots
+    needed = max(1 << max(0, used - 1).bit_length(), len(job.site.trees.roots))
+    return needed if 2 * needed <= job.slots else job.slots
+
+
+def placed(job: Job, slots: int, pools: Pools) -> Ranges | None:
+    """The first place in these pools for all of that job; None where there is none."""
+    try:
+        return find_slots(job.site.for_threads(job.threads), slots, pools, sorted(job.ranges))
+    except PoolFull:
+        return None
+
+
+def _fewest_first(count: int) -> Iterator[int]:
+    """0, 1, 2, 4 and so on, and all."""
+    yield 0
+    some = 1
+    while some < count:
+        yield some
+        some *= 2
+    if count:
+        yield count
+
+
+def _first_of(
+    movers: Sequence[Job], shrinking: Sequence[Job], pools: Pools, fits: Callable[[Pools], bool]
+) -> Change | None:
+    """The first of the changes when these jobs shrink, and then those move, as long as there is no room."""
+    pools = {number: pool.copy() for number, pool in pools.items()}
+    slots = {job.number: least(job) for job in shrinking}
+    ranges: dict[int, Ranges] = {}  # by the number of the job
+    first = None
+    for job in [*shrinking, *movers]:
+        if fits(pools):
+            break
+        before = ranges.get(job.number, job.ranges)
+        shrinks = job.number in slots and job.number not in ranges
+        _exchange(job, before, {}, pools)
+        after = placed(job, slots.get(job.number, job.slots), pools)
+        if after is None or (not shrinks and _height(after) >= _height(before)):
+            after = before
+        _exchange(job, {}, after, pools)
+        ranges[job.number] = after
+        if after != before and first is None:
+            first = Change(job, slots.get(job.number, job.slots), "shrunk" if shrinks else "compacted")
+    return first if fits(pools) else None
+
+
+def _height(ranges: Ranges) -> int:
+    return sum(taken.first for taken in ranges.values())
+
+
+def _without(job: Job, pools: Pools) -> Pools:
+    pools = {number: pool.copy() for number, pool in pools.items()}
+    _exchange(job, job.ranges, {}, pools)
+    return pools
+
+
+def _exchange(job: Job, before: Ranges, after: Ranges, pools: Pools) -> None:
+    for at, taken in before.items():
+        pools[job.site.number(at)].give_back(taken)
+    for at, taken in after.items():
+        pools[job.site.number(at)].take(taken)

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that run get other slots, on a clock of the test's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+
+from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.jobs.job import Job, State
+from p4reduce_controller.jobs.moves import HOLD_S, LONG_REST_S, LOOK_S, REST_S
+from p4reduce_controller.jobs.pools import SlotRange
+from p4reduce_controller.jobs.reports import Reports
+
+from .test_jobs import AnyOrder, Desk, rejoin, restarted
+
+
+class Hall(Desk):
+    """With jobs of two ranks a, b and c, of 4 slots each in a row of 16, of which b ends: so 8 slots are free, and no 5
+    in a row."""
+
+    def __init__(self, jobs: str = "abc", holds: bool = True) -> None:
+        super().__init__(slots=16)
+        self.sessions = {name: self.begin(name, 4, holds=holds) for name in jobs}
+        for session in self.sessions.get("b", []):
+            self.jobs.leave(session, self.now)
+        self.carry_out()
+        self.removed()
+
+    def begin(self, name: str, slots: int, **options: Any) -> list[object]:
+        sessions = [self.join(rank, 2, name, slots=slots, **options) for rank in range(2)]
+        for session in sessions:
+            self.hear(session)
+        self.installed()
+        return sessions
+
+    def job(self, name: str) -> Job:
+        job = self.jobs.named(name)
+        assert job is not None
+        return job
+
+    def queue(self, slots: int, name: str = "d") -> object:
+        session = self.join(0, 1, name, slots=slots, queue_s=1000.0)
+        assert self.kinds(session) == []
+        return session
+
+    def hold(self, name: str, operations: int, *, rank: int, quiet: bool = True, first_seq: int = 100) -> None:
+        held = pb.Held(operations=operations, quiet=quiet, first_seq=first_seq)
+        self.jobs.held(self.sessions[name][rank], held, self.now)
+        self.carry_out()
+
+    def asked(self, name: str) -> list[list[int]]:
+        """What each rank was asked to begin."""
+        return [
+            [message.hold.operations for message in self.told[session] if message.HasField("hold")]
+            for session in self.sessions[name]
+        ]
+
+    def released(self, name: str) -> list[list[tuple[int, int]]]:
+        return [
+            [(one.release.slots, one.release.first_seq) for one in self.told[session] if one.HasField("release")]
+            for session in self.sessions[name]
+        ]
+
+    def moved(self) -> Job:
+        [job] = self.changes
+        self.changes.clear()
+        self.jobs.moved(job, self.now)
+        self.carry_out()
+        return job
+
+
+def test_a_job_is_moved_when_all_its_ranks_hold_and_who_waited_is_let_in() -> None:
+    hall = Hall()
+    waiting = hall.queue(8)
+    hall.tick(LOOK_S)
+    assert hall.asked("c") == [[0], [0]]
+    assert hall.asked("a") == [[], []]
+    hall.hold("c", 7, rank=0, quiet=False)
+    hall.hold("c", 9, rank=1, quiet=False)
+    assert hall.asked("c") == [[0, 9], [0]], "who is behind catches up"
+    hall.hold("c", 9, rank=0)
+    assert not hall.changes
+    hall.hold("c", 9, rank=1)
+    [job] = hall.changes
+    assert job is hall.job("c")
+    placement = job.placements[0]
+    assert (placement.slots, placement.first_seq) == (SlotRange(4, 4), 100)
+    assert hall.jobs.pools[0].used == 12, "some switch may have it where it was"
+    hall.tick(60.0)
+    assert hall.kinds(waiting)[-1] == "waiting"
+    assert hall.released("c") == [[], []]
+    hall.moved()
+    assert hall.released("c") == [[(4, 100)], [(4, 100)]]
+    assert hall.jobs.pools[0].used == 8
+    hall.tick(0.1)
+    assert hall.kinds(waiting)[-1] == "assigned"
+    assert hall.job("d").ranges == {0: SlotRange(8, 8)}
+
+
+def test_ranks_that_do_not_hold_soon_go_on_as_they_were_and_are_left_alone_for_long() -> None:
+    hall = Hall()
+    hall.queue(8)
+    hall.tick(LOOK_S)
+    hall.hold("c", 7, rank=0, quiet=False)
+    hall.tick(HOLD_S)
+    assert hall.released("c") == [[(0, 0)], [(0, 0)]]
+    assert hall.job("c").ranges == {0: SlotRange(8, 4)}
+    hall.tick(LONG_REST_S / 2)
+    assert hall.asked("c") == [[0], [0]]
+    hall.tick(LONG_REST_S)
+    assert hall.asked("c") == [[0, 0], [0, 0]]
+
+
+def test_ranks_of_different_rounds_stay_where_they_are() -> None:
+    hall = Hall()
+    hall.queue(8)
+    hall.tick(LOOK_S)
+    hall.hold("c", 7, rank=0, first_seq=100)
+    hall.hold("c", 7, rank=1, first_seq=102)
+    assert not hall.changes
+    assert hall.released("c") == [[(0, 0)], [(0, 0)]]
+
+
+@pytest.mark.parametrize("changing", [False, True])
+def test_a_rank_that_is_lost_meanwhile_ends_the_job_and_all_its_slots_are_freed(changing: bool) -> None:
+    hall = Hall()
+    waiting = hall.queue(8)
+    hall.tick(LOOK_S)
+    hall.hold("c", 7, rank=0)
+    if changing:
+        hall.hold("c", 7, rank=1)
+        assert hall.changes
+    hall.jobs.lost(hall.sessions["c"][1])
+    hall.carry_out()
+    assert hall.last(hall.sessions["c"][0]).reason == pb.WORKER_LOST
+    if changing:
+        hall.moved()  # too late
+        assert hall.released("c") == [[], []]
+    hall.removed()
+    assert hall.jobs.pools[0].used == 4
+    hall.tick(LOOK_S)
+    assert hall.kinds(waiting)[-1] == "assigned"
+
+
+def test_what_could_not_be_kept_is_undone() -> None:
+    hall = Hall()
+    hall.queue(8)
+    hall.tick(LOOK_S)
+    first_seq = hall.job("c").first_seq
+    for rank in range(2):
+        hall.hold("c", 7, rank=rank)
+    [job] = hall.changes
+    hall.jobs.not_moved(job, "no space left on the device", hall.now)
+    hall.carry_out()
+    assert (job.ranges, job.slots, job.first_seq) == ({0: SlotRange(8, 4)}, 4, first_seq)
+    assert (job.placements[0].slots, job.placements[0].first_seq) == (SlotRange(8, 4), first_seq)
+    assert hall.released("c") == [[(0, 0)], [(0, 0)]]
+    assert hall.jobs.pools[0].used == 8
+
+
+def test_who_cannot_hold_is_not_asked() -> None:
+    hall = Hall(holds=False)
+    hall.queue(8)
+    hall.tick(60.0)
+    assert hall.asked("a") + hall.asked("c") == [[], [], [], []]
+
+
+def report(hall: Hall, name: str, slots: int, times: int = 5) -> None:
+    job = hall.job(name)
+    for _ in range(times):
+        for member in job.members.values():
+            Reports().take(job, member, pb.Report(operations=1, most_slots=slots), hall.now)
+
+
+def test_a_job_that_hardly_uses_its_slots_gives_some_back_and_has_them_again_when_nobody_waits() -> None:
+    hall = Hall(jobs="")
+    hall.sessions = {"a": hall.begin("a", 16, holds=True)}
+    waiting = hall.queue(8)
+    hall.tick(60.0)
+    assert hall.asked("a") == [[], []], "nobody knows yet what it uses"
+    report(hall, "a", 2)
+    hall.tick(LOOK_S)
+    for rank in range(2):
+        hall.hold("a", 3, rank=rank)
+    job = hall.moved()
+    assert (job.slots, job.ranges) == (2, {0: SlotRange(0, 2)})
+    assert hall.released("a") == [[(2, 100)], [(2, 100)]]
+    hall.tick(0.1)
+    assert hall.kinds(waiting)[-1] == "assigned"
+    hall.jobs.lost(waiting)
+    hall.carry_out()
+    report(hall, "a", 2, times=15)
+    hall.tick(REST_S / 2)
+    assert hall.asked("a") == [[0], [0]]
+    hall.tick(REST_S)
+    for rank in range(2):
+        hall.hold("a", 9, rank=rank, first_seq=300)
+    job = hall.moved()
+    assert (job.slots, job.ranges, hall.jobs.pools[0].used) == (16, {0: SlotRange(0, 16)}, 16)
+    assert hall.released("a") == [[(2, 100), (16, 300)]] * 2
+
+
+def test_a_rank_that_comes_back_while_its_job_holds_is_asked_again() -> None:
+    hall = Hall()
+    for name in "ac":
+        for rank, member in hall.job(name).members.items():
+            member.key = __import__("hashlib").sha256(str(rank).encode()).hexdigest()
+    hall.queue(8)
+    hall.tick(LOOK_S)
+    hall.hold("c", 7, rank=0)
+    hall.sessions["c"][1] = rejoin(hall, hall.job("c"), 1)
+    assert hall.asked("c") == [[0], [0]]
+    hall.hold("c", 7, rank=1)
+    assert hall.changes
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_later_controller_lets_those_go_on_who_hold(changed: bool) -> None:
+    """Whether their job was moved or not, they know by the round that they are told."""
+    hall = Hall()
+    hall.queue(8)
+    hall.tick(LOOK_S)
+    for rank in range(2):
+        hall.hold("c", 7, rank=rank)
+    job = hall.job("c")
+    if changed:
+        hall.jobs.moved(job, hall.now)  # and nobody was told
+    else:
+        hall.jobs.not_moved(job, "it ended", hall.now)
+    hall.jobs.take_effects()
+    later = restarted(hall)
+    session = rejoin(later, job, 0)
+    assert later.kinds(session) == ["ready", "release"]
+    told = later.told[session][-1].release
+    assert (told.slots, told.first_seq) == (4, 100) if changed else (4, job.first_seq)
+    later.jobs.held(session, pb.Held(operations=7, quiet=True, first_seq=100), later.now)
+    later.carry_out()
+    assert later.told[session][-1].release == told
+
+
+def test_a_later_controller_finishes_what_an_earlier_one_has_begun() -> None:
+    hall = Hall()
+    hall.queue(8)
+    hall.tick(LOOK_S)
+    for rank in range(2):
+        hall.hold("c", 7, rank=rank)
+    job = hall.job("c")
+    assert job.moving
+    later = restarted(hall)
+    assert job.moving
+    assert later.jobs.pools[0].used == 12, "as it is kept, its former slots are the switch's concern"
+    session = rejoin(later, job, 0)
+    assert later.kinds(session) == ["ready"], "it holds until every switch has its job in the new slots"
+    later.jobs.moved(job, later.now)
+    later.carry_out()
+    assert later.told[session][-1].release == pb.Release(slots=4, first_seq=100)
+    other = rejoin(later, job, 1)
+    assert later.told[other][-1].release == pb.Release(slots=4, first_seq=100)
+    assert later.jobs.pools[0].used == 8
+    assert job.state is State.READY
+
+
+class AnyMove(AnyOrder):
+    """As there, with more jobs that are ready, and ranks that hold together."""
+
+    moved = 0
+
+    @initialize()
+    def fragment(self) -> None:
+        for name in "abc":
+            self.begin(name, 4)
+        self.desk.jobs.leave(self.sessions[1], self.desk.now)
+        self.desk.carry_out()
+        self.desk.removed()
+        self.sessions.append(self.desk.join(0, 1, "f", 99, slots=8, queue_s=1000.0))
+        self.desk.tick(REST_S)
+
+    @rule(name=st.sampled_from("abcdef"), slots=st.integers(1, 9))
+    def begin(self, name: str, slots: int) -> None:
+        self.join(name, 0, 1, slots)
+        if self.sessions[-1] in self.desk.told and self.desk.kinds(self.sessions[-1]) == ["assigned"]:
+            self.desk.hear(self.sessions[-1])
+        self.desk.installed()
+
+    @rule()
+    def a_while_passes(self) -> None:
+        self.desk.tick(REST_S)
+
+    @rule(again=st.booleans())
+    def all_hold(self, again: bool) -> None:
+        held = pb.Held(operations=3, quiet=True, first_seq=8)
+        for job in self.desk.jobs.live:
+            for rank in job.workers if job.move is not None or again else ():
+                self.desk.jobs.held(job.members[rank].session, held, self.desk.now)
+        self.desk.carry_out()
+        type(self).moved += len(self.desk.changes)
+
+
+def test_whatever_happens_meanwhile_no_slot_is_lost_or_anothers() -> None:
+    run_state_machine_as_test(AnyMove, settings=settings(max_examples=100, stateful_step_count=40, deadline=None))
+    assert AnyMove.moved >= 10, "nothing was moved, so nothing was tried"
