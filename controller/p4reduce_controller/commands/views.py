@@ -27,12 +27,16 @@ def jobs(status: pb.StatusReply) -> RenderableType:
             f"{one.number}.{one.generation}",
             one.state,
             f"{len(one.members)} of {one.world_size}",
-            str(one.slots),
+            _slots(one),
             _age(one.age_s),
             Text(waits(one)),
             Text(_trouble(one)),
         )
     return Group(table, tables.queue(status)) if status.queue else table
+
+
+def _slots(one: pb.Job) -> str:
+    return f"{one.slots} of its {one.most_slots}" if one.slots < one.most_slots else str(one.slots)
 
 
 def job(status: pb.StatusReply, one: pb.Job) -> RenderableType:
@@ -41,7 +45,7 @@ def job(status: pb.StatusReply, one: pb.Job) -> RenderableType:
     head.add_row("job", Text(f"{one.name} ({one.number}.{one.generation}), {one.state} for {_age(one.age_s)} in all"))
     if one.tenant:
         head.add_row("of", Text(f"{one.tenant}, by {one.user}"))
-    head.add_row("slots", f"{one.slots}{threads}: {', '.join(_pools(status, one))}")
+    head.add_row("slots", f"{_slots(one)}{threads}: {', '.join(_pools(status, one))}")
     for counted in one.traffic:
         name = status.switches[counted.switch].name
         head.add_row("packets", Text(f"{counted.packets:,} of {counted.bytes:,} bytes to {name}"))

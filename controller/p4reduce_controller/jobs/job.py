@@ -163,7 +163,7 @@ class Job:
     @property
     def movable(self) -> bool:
         """Its slots can be changed while it runs."""
-        ready = self.state is State.READY and self.leave_deadline is None and not self.away
+        ready = self.state is State.READY and self.leave_deadline is None and not self.away and self.move is None
         return ready and (self.in_memory or all(self.members[rank].holds for rank in self.workers))
 
     @property

@@ -92,6 +92,7 @@ def _job(job: pb.Job, members: Iterable[pb.Member]) -> dict[str, Any]:
         "state": job.state,
         "world_size": job.world_size,
         "slots": job.slots,
+        "most_slots": job.most_slots,
         "age_s": job.age_s,
         "trouble": list(job.in_trouble),
         "switch_packets": sum(one.packets for one in job.traffic),

@@ -138,6 +138,7 @@ def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
             for at, taken in sorted(job.ranges.items())
         ],
         slots=job.slots,
+        most_slots=job.most_slots,
         threads=job.threads,
         age_s=now - job.started,
         awaited_for=awaited_for,
