@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that run are moved, shrunk and grown while they add up, every result held against the reference."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import over_udp, over_wires
+from .rank import Call
+from .stack import Ranks, Stack
+from .test_aggregators import status
+from .test_controller_restart import job, kept, wait_until
+
+# At most 8 slots of each of these; and what uses all, as far as there are any.
+SMALL = [Call((2000,), seed=seed, pause=0.01) for seed in range(5)]
+LARGE = [Call((60_000,), seed=seed, density=0.1, pause=0.01) for seed in range(3)]
+SLOTS = 512
+
+
+@pytest.fixture(autouse=True)
+def _they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_QUEUE", "120")
+
+
+@contextlib.contextmanager
+def working(stack: Stack, name: str, slots: int, calls: list[Call], **options: Any) -> Iterator[Ranks]:
+    """A job of two ranks that has begun to add up."""
+    with stack.ranks(calls, job=name, world_size=2, repeat=True, slots=slots, local="off", **options) as ranks:
+        yield ranks
+
+
+def go_on(*jobs: Ranks, steps: int = 10) -> None:
+    for ranks in jobs:
+        ranks.wait_for("done")
+        before = {rank: events[-1]["done"] for rank, events in ranks.events.items()}
+        ranks.wait_until(
+            f"{steps} calls", lambda rank, r=ranks, b=before: r.events[rank][-1]["done"] >= b[rank] + steps
+        )
+
+
+def leave(ranks: Ranks) -> None:
+    for rank in list(ranks.children):
+        ranks.kill(rank)
+
+
+def first_slots(stack: Stack, name: str) -> list[int]:
+    return [pool["first"] for pool in job(stack, name).get("pools", [])]
+
+
+def queue(stack: Stack) -> Any:
+    return status(stack).get("queue")
+
+
+def move(stack: Stack, backend: str, **options: Any) -> None:
+    """Of jobs a, b and c the second ends, and d finds room when c is moved."""
+    backends = dict.fromkeys(range(2), backend)
+    options |= {"backends": backends}
+    with (
+        working(stack, "a", 100, SMALL, **options) as a,
+        working(stack, "b", 200, SMALL, **options) as b,
+        working(stack, "c", 100, LARGE, **options) as c,
+    ):
+        go_on(a, b, c)
+        wait_until(lambda: first_slots(stack, "c") != [], "c")
+        firsts = {name: first_slots(stack, name) for name in "abc"}
+        leave(b)
+        apart = max(firsts.values()) != firsts["b"]  # else the free slots are in a row anyhow
+        with working(stack, "d", 300, SMALL, **options) as d:
+            go_on(a, c, d)
+        if apart:
+            assert any(first_slots(stack, name) != firsts[name] for name in "ac")
+        go_on(a, c)
+
+
+@pytest.mark.parametrize("backend", ["python", "c"])
+def test_results_are_the_same_while_a_job_is_moved(backend: str) -> None:
+    with over_udp() as stack:
+        move(stack, backend)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["python", "c"])
+@pytest.mark.parametrize("shape", [{"aggregators": 2}, {"leaves": 2}])
+def test_and_of_several_switches(backend: str, shape: dict[str, int]) -> None:
+    with over_udp(target="native", **shape) as stack:
+        names = stack.names[1:] if "leaves" in shape else stack.names
+        move(stack, backend, at=names if "leaves" in shape else ())
+
+
+@pytest.mark.bmv2
+@pytest.mark.root
+@pytest.mark.parametrize("backend", ["python", "c"])
+def test_and_on_bmv2(backend: str) -> None:
+    with over_wires("bmv2") as stack:
+        move(stack, backend, interfaces="worker")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", [0.0, 0.05])
+def test_who_hardly_uses_its_slots_gives_some_back_and_grows_again(loss: float) -> None:
+    with over_udp(target="native") as stack, working(stack, "a", 400, SMALL) as a, stack.losing(loss):
+        time.sleep(14)  # reports of 2 s each
+        with working(stack, "b", 300, LARGE) as b:
+            wait_until(lambda: job(stack, "a")["slots"] == 8, "a to give some back")
+            assert job(stack, "a")["most_slots"] == 400
+            go_on(a, b)
+            leave(b)
+        wait_until(lambda: job(stack, "a")["slots"] == 400, "a to have its slots again", 60.0)
+        go_on(a)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_a_controller_that_is_killed_meanwhile_costs_nothing(tmp_path: Path, seed: int) -> None:
+    moment = random.Random(seed)
+    with (
+        kept(tmp_path, target="native") as stack,
+        working(stack, "a", 100, SMALL) as a,
+        working(stack, "b", 200, SMALL) as b,
+        working(stack, "c", 100, LARGE) as c,
+    ):
+        go_on(a, b, c)
+        leave(b)
+        with working(stack, "d", 300, SMALL) as d:
+            wait_until(lambda: queue(stack) or first_slots(stack, "d"), "d to come")
+            time.sleep(moment.uniform(0.0, 0.8))
+            stack.stop_controller()
+            stack.start_controller()
+            go_on(a, c, d)
