@@ -89,8 +89,8 @@ class Worker:
         return self._counter
 
     def next_first_seq(self) -> int:
-        """Of a worker that is idle: an even round that no slot has come to yet, the same on all ranks that have done the
-        same operations."""
+        """Of a worker that is idle: an even round that no slot has come to yet; the same on all ranks that
+        have done the same."""
         first = self._slots[0].seq
         furthest = max((slot.seq - first + 2**31) % 2**32 - 2**31 for slot in self._slots)
         return (first + furthest + 1 & ~1) % 2**32
@@ -98,8 +98,8 @@ class Worker:
     def begin_anew(self, slots: int, first_seq: int) -> None:
         """Goes on with the first `slots` of those that the job was assigned, each of which begins with `first_seq`.
 
-        Every rank does so after the same operation, when the switch's slots have been reset. Raises ValueError where that
-        cannot be.
+        Every rank does so after the same operation, when the switch's slots have been reset. Raises ValueError where
+        that cannot be.
         """
         if not self.idle:
             raise ValueError("slots are to change while operations are under way: accepted is between two of them")
@@ -111,11 +111,11 @@ class Worker:
         self.membership = replace(self.membership, slots=slots, first_seq=first_seq)
         self._set_out()
 
-    def submit(self, operation: Operation, now: float) -> None:
-        """Queues an operation; each slot begins it when it has finished the former."""
+    def submit(self, operation: Operation, now: float) -> int:
+        """Queues an operation; each slot begins it when it has finished the former. Returns how many slots it uses."""
         if self.failure is not None:
             operation.finish(self.failure)
-            return
+            return 0
         kind = operation.data.dtype, operation.wire
         if kind not in self._numbers:
             self._numbers[kind] = numbers_for(kind[0], self.membership.world_size, operation.wire)
@@ -126,6 +126,7 @@ class Worker:
             slot.queue.append(task)
             if slot.task is None:
                 self._begin(slot, now)
+        return task.slots
 
     def receive(self, payload: bytes | bytearray | memoryview, now: float) -> None:
         """Takes one UDP payload. What is malformed, not for this rank or of an earlier round is only counted."""
