@@ -22,7 +22,7 @@ struct p4reduce_operation {
     double timeout;
     void (*on_end)(void *context, const p4reduce_error *error);
     void *context;
-    uint32_t number;                    // of the job's, as all ranks count them
+    uint64_t number;                    // of the job's, as all ranks count them
     struct p4reduce_operation *further; // the next of those that others of the team carry of it, until they have it
     // Guarded by the engine's lock:
     struct p4reduce_operation *next;           // in the inbox
@@ -70,6 +70,25 @@ struct counted {
     char message[TEXT_BYTES];
 };
 
+// Operations held back, so that the job's slots can change: engine_holding.h.
+struct holding {
+    // Guarded by the engine's lock. What others want: to go on, in so many slots, and then to hold after so many
+    // operations.
+    bool to_go_on, to_hold;
+    uint32_t slots, first_seq;
+    uint64_t wanted;
+    uint64_t number;    // of the latest call
+    uint64_t answered;  // that `told` answers
+    p4reduce_held told; // the driver's to change
+    // The driver's, but for `holds`, which it changes under the lock.
+    bool holds;
+    uint64_t limit;   // operations from this number on are held back
+    uint64_t begun;   // operations
+    uint64_t telling; // the call that it holds by
+    double since;
+    p4reduce_operation *held_back; // of those under way, the first; NULL where there is none
+};
+
 // What who drives waits for.
 struct rest {
     struct pollfd descriptors[3]; // the link's socket, `wake`, and the bell of the host
@@ -101,13 +120,15 @@ struct p4reduce_engine {
     bool rung; // `wake` is readable
     struct operation_queue inbox;
     struct operation_queue done; // by the whole team, while this one still has them under way
-    uint32_t numbered;           // operations so far
+    uint64_t numbered;           // operations so far
     struct p4reduce_operation *soonest, *latest; // that p4reduce_next_ended is to tell of, as they were submitted
     struct driving driving;
     p4reduce_error failure; // status P4REDUCE_OK while there is none
     // One from outside, until the thread has looked whether a packet that has already come says more of the cause.
     p4reduce_error outside;
     struct counted told_of; // the latest
+    struct holding holding;
+    atomic_uint most_slots; // that an operation uses, of those begun since somebody has asked
     bool closing, stopped, joined;
     unsigned asked, answered; // for a snapshot
     struct snapshot snapshot;

@@ -4,6 +4,7 @@
 #include "awaited.h"
 #include "clock.h"
 #include "engine_bell.h"
+#include "engine_holding.h"
 #include "engine_packets.h"
 #include "host_leader.h"
 #include "structures.h"
@@ -65,7 +66,8 @@ static void describe_answers(const p4reduce_engine *engine, double now, char *te
 
 static void describe_wait(const p4reduce_engine *engine, double now, char *text, size_t room) {
     uint32_t awaited[8];
-    if (engine->host == NULL || !leader_awaits(engine, text, room, awaited))
+    if (!holding_awaits(engine, now, text, room) &&
+        (engine->host == NULL || !leader_awaits(engine, text, room, awaited)))
         describe_answers(engine, now, text, room);
     describe_standstill(engine, text, room);
 }
@@ -76,14 +78,7 @@ static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double
     if (engine->oldest == NULL && engine->link->expect != NULL)
         engine->link->expect(engine->link, operation->task->blocks / engine->membership.lanes);
     engine_began(engine, operation, now);
-    if (engine->host != NULL) {
-        leader_begin(engine, operation);
-        return;
-    }
-    struct task *task = operation->task;
-    operation->task = NULL;
-    engine->worker->counter = operation->number;
-    worker_submit(engine->worker, task, now);
+    holding_begin(engine, operation, now);
 }
 
 // Other threads.
@@ -131,6 +126,7 @@ static p4reduce_operation *next_of_inbox(p4reduce_engine *engine) {
 
 static void end_all(p4reduce_engine *engine, const p4reduce_error *failure) {
     worker_fail(engine->worker, failure);
+    holding_end(engine);
     if (engine->host != NULL)
         leader_fail(engine, failure);
     tell_team(engine, failure);
@@ -153,6 +149,7 @@ void engine_take_news(p4reduce_engine *engine, double now) {
         pthread_mutex_lock(&engine->lock);
     }
     engine_finish_done(engine);
+    holding_take_news(engine, now);
     p4reduce_operation *operation;
     while ((operation = next_of_inbox(engine)) != NULL) {
         pthread_mutex_unlock(&engine->lock);
@@ -206,6 +203,8 @@ bool engine_turn(p4reduce_engine *engine) {
         engine_fail(engine, &error);
     if (engine->worker->failure.status != P4REDUCE_OK)
         engine_fail(engine, &engine->worker->failure);
+    if (engine->holding.holds)
+        holding_tell(engine);
     return dry && !engine->must_stop;
 }
 

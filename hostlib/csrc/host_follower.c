@@ -34,8 +34,15 @@ static bool lags(const struct host *host, uint32_t index) {
 // The ranks of this host that lag; else those that the leader waits for.
 static void describe_wait(const p4reduce_engine *engine, char *text, size_t room, uint32_t awaited[8]) {
     const struct host *host = engine->host;
+    const struct host_head *head = host_head(&host->memory);
+    const bool known = engine->oldest != NULL && clock_now() - atomic_load(&head->awaited_at) < KNOWN_S;
     char ranks[AWAITED_TEXT_BYTES];
     memset(awaited, 0, 8 * sizeof *awaited);
+    if (known && atomic_load(&head->held)) {
+        snprintf(text, room, "the controller holds operations to change the job's slots, as rank %u was told, which "
+                 "leads this host's stream", host->memory.ranks[0]);
+        return;
+    }
     for (uint32_t index = 0; host->taken < host->begun && index < host->memory.count; index++)
         if (lags(host, index))
             awaited_add(awaited, host->memory.ranks[index]);
@@ -43,9 +50,7 @@ static void describe_wait(const p4reduce_engine *engine, char *text, size_t room
         snprintf(text, room, "waiting for %.400s on this host", ranks);
         return;
     }
-    const struct host_head *head = host_head(&host->memory);
     const uint32_t leader = host->memory.ranks[0];
-    const bool known = engine->oldest != NULL && clock_now() - atomic_load(&head->awaited_at) < KNOWN_S;
     for (unsigned i = 0; known && i < 8; i++)
         awaited[i] = atomic_load(&head->awaited[i]);
     if (engine->oldest == NULL)

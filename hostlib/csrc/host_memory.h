@@ -13,7 +13,7 @@
 enum {
     PLACES = 4,
     PART_VALUES = 8 << 20, // at most; all ranks of a job split alike
-    HOST_LAYOUT = 4,
+    HOST_LAYOUT = 5,
     CALL_BYTES = 96,
     CACHE_LINE = 64,
 };
@@ -29,6 +29,7 @@ struct host_head {
     struct told_failure failure;
     // Ranks of other hosts, of which the leader waits for some, and when it last said so: in whole seconds.
     _Atomic uint32_t awaited[8], awaited_at;
+    _Atomic uint32_t held; // then, whether the controller held operations
 };
 
 struct host_rank {

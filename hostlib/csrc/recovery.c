@@ -266,14 +266,34 @@ bool recovery_open(struct recovery *recovery, struct slot *slots, uint32_t slot_
     recovery->timer = timer;
     recovery->stats = stats;
     recovery->slots = slots;
-    recovery->slot_count = recovery->in_state[IDLE] = slot_count;
-    recovery->answered_through = recovery->heard_at = recovery->resumed_at = -NEVER;
-    recovery->probes = PROBES;
     recovery->pays = 2 * streams * SHARES;
-    recovery->credit = slot_count * SHARES;
-    recovery->most_credit = recovery->credit + recovery->pays;
     recovery->due = calloc(slot_count, sizeof(struct slot *));
-    return sending_open(&recovery->sending, slot_count, &recovery->timer, stats) && recovery->due != NULL;
+    if (!sending_open(&recovery->sending, slot_count, &recovery->timer, stats) || recovery->due == NULL)
+        return false;
+    recovery_begin_anew(recovery, slot_count);
+    return true;
+}
+
+void recovery_begin_anew(struct recovery *recovery, uint32_t slot_count) {
+    *recovery = (struct recovery){
+        .timer = recovery->timer,
+        .sending = recovery->sending,
+        .stats = recovery->stats,
+        .slots = recovery->slots,
+        .slot_count = slot_count,
+        .in_state = {[IDLE] = slot_count},
+        .due = recovery->due,
+        .answered_through = -NEVER,
+        .heard_at = -NEVER,
+        .probes = PROBES,
+        .resumed_at = -NEVER,
+        .credit = slot_count * SHARES,
+        .pays = recovery->pays,
+        .most_credit = slot_count * SHARES + recovery->pays,
+        .groups = recovery->groups,
+        .groups_lost = recovery->groups_lost,
+    };
+    sending_begin_anew(&recovery->sending, slot_count);
 }
 
 void recovery_close(struct recovery *recovery) {

@@ -50,6 +50,9 @@ bool recovery_open(struct recovery *recovery, struct slot *slots, uint32_t slot_
                    struct timer timer, p4reduce_stats *stats);
 void recovery_close(struct recovery *recovery);
 
+// Begins anew with so many of the slots, none of which has a packet. What is known of the path's round trips stays.
+void recovery_begin_anew(struct recovery *recovery, uint32_t slot_count);
+
 // Sends the packet of the slot's next round.
 void recovery_send(struct recovery *recovery, struct slot *slot, double now);
 

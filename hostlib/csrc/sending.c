@@ -4,10 +4,16 @@
 #include <stdlib.h>
 
 bool sending_open(struct sending *sending, uint32_t slots, const struct timer *timer, p4reduce_stats *stats) {
-    *sending = (struct sending){.pace = pace_new(slots), .timer = timer, .stats = stats, .slots = slots};
+    *sending = (struct sending){.timer = timer, .stats = stats};
     sending->line = calloc(slots, sizeof(struct slot *));
     sending->outbox = calloc(slots, sizeof(struct slot *));
     return sending->line != NULL && sending->outbox != NULL;
+}
+
+void sending_begin_anew(struct sending *sending, uint32_t slots) {
+    sending->pace = pace_new(slots);
+    sending->slots = slots;
+    sending->line_at = sending->line_length = sending->queued = 0;
 }
 
 void sending_close(struct sending *sending) {

@@ -22,6 +22,9 @@ struct sending {
 bool sending_open(struct sending *sending, uint32_t slots, const struct timer *timer, p4reduce_stats *stats);
 void sending_close(struct sending *sending);
 
+// Begins anew with so many of the slots, none of which has a packet.
+void sending_begin_anew(struct sending *sending, uint32_t slots);
+
 // Whether the slot's packet may leave at once, which then has had its turn.
 static inline bool sending_may_go(struct sending *sending, const struct slot *slot, double now) {
     return slot->queued || (sending->line_length == 0 && pace_turn(&sending->pace, sending->timer, now));

@@ -78,6 +78,18 @@ static void deal(struct task *task) {
     task->slots_left = task->slots;
 }
 
+// Whether so many blocks can be dealt to so many streams.
+static bool check_streams(uint64_t blocks, uint32_t streams, p4reduce_error *error) {
+    const uint64_t rows = blocks / streams + (blocks % streams != 0);
+    if (rows > MAX_STREAM_LENGTH)
+        error_fill(error, P4REDUCE_INVALID,
+                   "tensor has %" PRIu64 " blocks, %" PRIu64 " in each of %" PRIu32
+                   " streams: accepted are up to %" PRIu64
+                   " a stream; join the job with more slots, or reduce the tensor in parts",
+                   blocks, rows, streams, MAX_STREAM_LENGTH);
+    return rows <= MAX_STREAM_LENGTH;
+}
+
 struct task *task_new(const p4reduce_membership *membership, const p4reduce_request *theirs, bool in_packets,
                       p4reduce_error *error) {
     p4reduce_request request;
@@ -94,15 +106,8 @@ struct task *task_new(const p4reduce_membership *membership, const p4reduce_requ
     const uint32_t streams = membership_all_slots(membership) * membership->lanes;
     unsigned block_size = membership->block_size * numbers.per_word;
     const uint64_t blocks = request.count / block_size + (request.count % block_size != 0);
-    const uint64_t rows = blocks / streams + (blocks % streams != 0);
-    if (rows > MAX_STREAM_LENGTH) {
-        error_fill(error, P4REDUCE_INVALID,
-                   "tensor has %" PRIu64 " blocks, %" PRIu64 " in each of %" PRIu32
-                   " streams: accepted are up to %" PRIu64
-                   " a stream; join the job with more slots, or reduce the tensor in parts",
-                   blocks, rows, streams, MAX_STREAM_LENGTH);
+    if (!check_streams(blocks, streams, error))
         return NULL;
-    }
     struct task *task = calloc(1, sizeof *task);
     if (task == NULL)
         goto no_memory;
@@ -158,6 +163,26 @@ struct task *task_part(const struct task *whole, uint64_t first_block, uint64_t 
         return part;
     task_free(part);
     return NULL;
+}
+
+bool task_deal_anew(struct task *task, uint32_t slots, p4reduce_error *error) {
+    if (task->own_slots == slots)
+        return true;
+    if (!check_streams(task->blocks, slots * task->lanes, error))
+        return false;
+    const uint32_t streams = slots * task->lanes;
+    const bool scans = task->scanning.exponents != NULL, same = task->blocks <= task->streams && task->blocks <= streams;
+    task->streams = streams;
+    task->own_slots = slots;
+    if (same)
+        return true; // one block for each stream, in the same slots
+    scanning_close(task);
+    task->scanning = (struct scanning){.zeros = 0};
+    deal(task);
+    if (!scans || scanning_open(task))
+        return true;
+    error_fill(error, P4REDUCE_NO_MEMORY, "no memory for an operation of %" PRIu64 " blocks", task->blocks);
+    return false;
 }
 
 void task_free(struct task *task) {

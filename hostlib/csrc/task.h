@@ -62,6 +62,10 @@ struct task *task_new(const p4reduce_membership *membership, const p4reduce_requ
 // A task of some of another's blocks, with numbers like its. NULL where there is no memory.
 struct task *task_part(const struct task *whole, uint64_t first_block, uint64_t blocks, bool in_packets);
 
+// Deals a task that was made with other slots, and that no worker has yet, to the first `slots` of the job's. False where
+// that cannot be, and `error` says why.
+bool task_deal_anew(struct task *task, uint32_t slots, p4reduce_error *error);
+
 void task_free(struct task *task);
 
 // All slots are finished: the request's values become the sum. False where what came cannot be it.

@@ -7,6 +7,7 @@
 #include "membership.h"
 #include "structures.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 enum { VALUES_ALIGNMENT = 64 };
@@ -143,8 +144,12 @@ static void take_result(p4reduce_worker *worker, struct slot *slot, const struct
 // A RESULT or a STATUS.
 static void take_answer(p4reduce_worker *worker, const struct packet *packet, double now) {
     const uint32_t index = packet->slot >> 1;
-    if (index >= worker->membership.slots || (packet->slot & 1) != (packet->seq & 1)) {
+    if (index >= worker->assigned || (packet->slot & 1) != (packet->seq & 1)) {
         worker->stats.foreign++;
+        return;
+    }
+    if (index >= worker->membership.slots) {
+        worker->stats.stale++;
         return;
     }
     struct slot *slot = &worker->slots[index];
@@ -304,6 +309,46 @@ int p4reduce_worker_idle(const p4reduce_worker *worker) {
     return worker->oldest == NULL;
 }
 
+uint32_t p4reduce_worker_next_first_seq(const p4reduce_worker *worker) {
+    const uint32_t first = worker->slots[0].seq;
+    int32_t furthest = 0;
+    for (uint32_t index = 1; index < worker->membership.slots; index++) {
+        const int32_t further = (int32_t)(worker->slots[index].seq - first);
+        furthest = further > furthest ? further : furthest;
+    }
+    return (first + (uint32_t)furthest + 1) & ~UINT32_C(1);
+}
+
+// Has all slots at the job's first round.
+static void set_out(p4reduce_worker *worker) {
+    const p4reduce_membership *m = &worker->membership;
+    for (uint32_t index = 0; index < m->slots; index++)
+        worker->slots[index] =
+            (struct slot){.index = index, .seq = m->first_seq, .payload = worker->slots[index].payload};
+    worker->rounds = rounds_of(m, &worker->stats);
+    recovery_begin_anew(&worker->recovery, m->slots);
+}
+
+p4reduce_status p4reduce_worker_begin_anew(p4reduce_worker *worker, uint32_t slots, uint32_t first_seq,
+                                           p4reduce_error *error) {
+    const uint32_t least = p4reduce_worker_next_first_seq(worker);
+    if (worker->oldest != NULL)
+        return error_tell(error, P4REDUCE_INVALID,
+                          "slots are to change while operations are under way: accepted is between two of them");
+    if (slots == 0 || slots > worker->assigned)
+        return error_tell(error, P4REDUCE_INVALID,
+                          "slots are %" PRIu32 ": accepted are 1 to %" PRIu32 ", as many as were assigned", slots,
+                          worker->assigned);
+    if (first_seq % 2 || (int32_t)(first_seq - least) < 0)
+        return error_tell(error, P4REDUCE_INVALID,
+                          "first_seq is %" PRIu32 ": accepted are even numbers that do not come before %" PRIu32,
+                          first_seq, least);
+    worker->membership.slots = slots;
+    worker->membership.first_seq = first_seq;
+    set_out(worker);
+    return P4REDUCE_OK;
+}
+
 void p4reduce_worker_fail(p4reduce_worker *worker, const char *message) {
     p4reduce_error error;
     error_fill(&error, P4REDUCE_FAILED, "%s", message);
@@ -362,13 +407,13 @@ static bool make_slots(p4reduce_worker *worker, struct timer timer) {
     worker->payloads = aligned_alloc(VALUES_ALIGNMENT, slots * stride);
     if (worker->slots == NULL || worker->payloads == NULL)
         return false;
-    for (uint32_t index = 0; index < slots; index++) {
-        worker->slots[index].index = index;
-        worker->slots[index].seq = worker->membership.first_seq;
+    for (uint32_t index = 0; index < slots; index++)
         worker->slots[index].payload = worker->payloads + index * stride + before - layout->bare_length;
-    }
-    return recovery_open(&worker->recovery, worker->slots, slots, membership_streams(&worker->membership), timer,
-                         &worker->stats);
+    if (!recovery_open(&worker->recovery, worker->slots, slots, membership_streams(&worker->membership), timer,
+                       &worker->stats))
+        return false;
+    set_out(worker);
+    return true;
 }
 
 p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *membership, const p4reduce_timing *timing,
@@ -386,6 +431,7 @@ p4reduce_worker *p4reduce_worker_new(const p4reduce_membership *membership, cons
     worker->failure.size = sizeof worker->failure;
     worker->failure.rank = -1;
     worker->scan_at = NEVER;
+    worker->assigned = worker->membership.slots;
     if (!make_slots(worker, timer))
         goto no_memory;
     return worker;

@@ -13,7 +13,8 @@
 enum { HEADROOM_BYTES = 64 };
 
 struct p4reduce_worker {
-    p4reduce_membership membership;
+    p4reduce_membership membership; // with as many slots as are used now
+    uint32_t assigned;              // slots that there are
     p4reduce_stats stats;
     p4reduce_error failure; // status P4REDUCE_OK while there is none
     struct rounds rounds;

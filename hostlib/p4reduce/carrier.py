@@ -26,6 +26,10 @@ SILENCE_S = 3.0
 
 OnEnd: TypeAlias = "Callable[[BaseException | None], None]"
 
+Tell: TypeAlias = "Callable[[int, bool, int], None]"
+"""Told of a carrier that holds: operations begun, whether all of them have ended, and if so a `first_seq`: even, and of
+a round that no slot has come to yet."""
+
 # How long `close` waits for a carrier's thread, which only has to finish one turn of its loop, and then for
 # continuations that are under way.
 CLOSE_TIMEOUT_S = 5.0
@@ -122,6 +126,25 @@ class Carrier(ABC):
     @abstractmethod
     def counted(self, half: int, seq: int, error: BaseException) -> None:
         """The switch has counted a rank in that round of the half. Fails with `error` if none can be there yet."""
+
+    @abstractmethod
+    def hold(self, operations: int, tell: Tell) -> None:
+        """Begins so many of the job's operations, or those that have begun, if they are more, and then none, so that
+        the job's slots can change. What is submitted meanwhile waits, and its time limit runs.
+
+        tell: called once the carrier holds, and whenever what it says has changed, until another call or `go_on`, or
+            soon after; from a thread of the carrier's. It must not block.
+        Returns at once, and does nothing where operations take no slots of this rank's.
+        """
+
+    @abstractmethod
+    def go_on(self, slots: int, first_seq: int) -> None:
+        """Ends `hold`: goes on with the first `slots` of the slots that the job was assigned, each of which begins with
+        round `first_seq`; 0: as before. Does nothing where it does not hold; fails where that cannot be."""
+
+    @abstractmethod
+    def take_most_slots(self) -> int:
+        """The most slots that one of the operations begun since the last call uses; 0 where there are none."""
 
     @abstractmethod
     def close(self, error: BaseException) -> None:

@@ -10,9 +10,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from p4reduce import carrier
-from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd
+from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd, Tell
 from p4reduce.errors import CollectiveTimeout, P4ReduceError
 from p4reduce.protocol import Operation, Stats, Worker, float_mode
 from p4reduce.transport import Transport
@@ -24,6 +25,16 @@ class _Pending:
     name: str
     timeout: float
     on_end: OnEnd
+
+
+@dataclass(slots=True)
+class _Hold:
+    """Operations of the job from number `limit` on are held back."""
+
+    limit: int
+    tell: Tell
+    since: float
+    told: tuple[int, bool] | None = None
 
 
 class Engine(Carrier):
@@ -46,13 +57,17 @@ class Engine(Carrier):
         self._switch = switch
         self._clock = clock
 
-        self._lock = threading.Lock()  # guards what other threads touch: these four
+        self._lock = threading.Lock()  # guards what other threads touch: these six
         self._inbox: deque[_Pending] = deque()
+        self._orders: deque[Callable[[float], None]] = deque()
+        self._most_slots = 0
         self._failure: BaseException | None = None
         self._closing = False
         self._wake_fd: int | None = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
         self._pending: dict[int, _Pending] = {}  # by id of the operation, oldest first
+        self._hold: _Hold | None = None
+        self._held_back: deque[_Pending] = deque()  # of those pending, the last ones
         self._oldest_since = 0.0
         self._busy_since = 0.0
         self._heard_at = float("-inf")
@@ -112,6 +127,22 @@ class Engine(Carrier):
         if self._worker.is_impossible(half, seq):  # as rounds only go on, it stays so if the thread is in between
             self.fail(error)
 
+    def hold(self, operations: int, tell: Tell) -> None:
+        self._order(partial(self._begin_to_hold, operations, tell))
+
+    def go_on(self, slots: int, first_seq: int) -> None:
+        self._order(partial(self._go_on, slots, first_seq))
+
+    def _order(self, order: Callable[[float], None]) -> None:
+        with self._lock:
+            self._orders.append(order)
+            self._wake()
+
+    def take_most_slots(self) -> int:
+        with self._lock:
+            most, self._most_slots = self._most_slots, 0
+        return most
+
     def close(self, error: BaseException) -> None:
         if not self.in_own_process():
             return  # this process has neither the thread nor a right to wake its parent's
@@ -158,6 +189,7 @@ class Engine(Carrier):
         for descriptor, _ in events:
             if descriptor == wake_fd:
                 os.eventfd_read(wake_fd)
+                self._take_orders(now)
                 self._take_operations(now)
             else:
                 self._receive(now)
@@ -169,6 +201,8 @@ class Engine(Carrier):
             self.fail(self._worker.failure)
         elif self._failure is not None:
             self._worker.fail(self._failure)
+        if self._hold is not None:
+            self._look_after_hold(now)
         self._send(poll)
 
     def _patience(self) -> float | None:
@@ -197,12 +231,21 @@ class Engine(Carrier):
                 if not self._pending:
                     self._oldest_since = self._busy_since = now
                 self._pending[id(pending.operation)] = pending
-            pending.operation.on_done = self._ended
-            try:
-                self._worker.submit(pending.operation, now)
-            except ValueError as error:  # a tensor that the job cannot carry, on all ranks alike: no failure of the job
-                del self._pending[id(pending.operation)]
-                pending.on_end(error)
+            if self._hold is not None and self._worker.submitted >= self._hold.limit:
+                self._held_back.append(pending)
+            else:
+                self._begin(pending, now)
+
+    def _begin(self, pending: _Pending, now: float) -> None:
+        pending.operation.on_done = self._ended
+        try:
+            slots = self._worker.submit(pending.operation, now)
+        except ValueError as error:  # a tensor that the job cannot carry, on all ranks alike: no failure of the job
+            del self._pending[id(pending.operation)]
+            pending.on_end(error)
+        else:
+            with self._lock:
+                self._most_slots = max(self._most_slots, slots)
 
     def _ended(self, operation: Operation) -> None:
         """From within the worker: the operation has its result, or an error that is the worker's failure too."""
@@ -217,6 +260,48 @@ class Engine(Carrier):
         if not self._pending:
             self._seconds += now - self._busy_since
         pending.on_end(operation.error)
+
+    # Holding.
+
+    def _take_orders(self, now: float) -> None:
+        while True:
+            with self._lock:
+                if not self._orders:
+                    return
+                order = self._orders.popleft()
+            order(now)
+
+    def _begin_to_hold(self, operations: int, tell: Tell, now: float) -> None:
+        since = now if self._hold is None else self._hold.since
+        self._hold = _Hold(max(operations, self._worker.submitted), tell, since)
+        while self._held_back and self._worker.submitted < self._hold.limit:
+            self._begin(self._held_back.popleft(), now)
+
+    def _go_on(self, slots: int, first_seq: int, now: float) -> None:
+        if self._hold is None:
+            return
+        try:
+            if slots:
+                self._worker.begin_anew(slots, first_seq)
+        except ValueError as error:
+            failure = P4ReduceError(f"the controller has changed the job's slots to what cannot be: {error}")
+            self.fail(failure)
+            self._worker.fail(failure)
+        self._end_hold(now)
+
+    def _end_hold(self, now: float) -> None:
+        self._hold = None
+        while self._held_back:
+            self._begin(self._held_back.popleft(), now)
+
+    def _look_after_hold(self, now: float) -> None:
+        hold, state = self._hold, (self._worker.submitted, self._worker.idle)
+        assert hold is not None
+        if self._failure is not None:
+            self._end_hold(now)  # by which those held back fail, too
+        elif state != hold.told:
+            hold.told = state
+            hold.tell(*state, self._worker.next_first_seq() if self._worker.idle else 0)
 
     def _receive(self, now: float) -> None:
         for payload in self._transport.receive():
@@ -241,6 +326,9 @@ class Engine(Carrier):
             self.fail(CollectiveTimeout(message, awaited=self._worker.awaited()))
 
     def _describe_wait(self, now: float) -> str:
+        hold = self._hold
+        if hold is not None and self._held_back and self._worker.idle:
+            return f"the controller has held operations for {now - hold.since:.1f} s to change the job's slots"
         switch, heard_at = self._transport.quietest() or (self._switch, self._heard_at)
         silence = now - max(heard_at, self._oldest_since)
         if heard_at < self._oldest_since or silence > carrier.SILENCE_S:

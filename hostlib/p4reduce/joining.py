@@ -163,6 +163,7 @@ def join_job(
     host: str = "",
     shares_stream: bool | None = None,
     threads: int = 1,
+    holds: bool = False,
     on_abort: Callable[[JobAborted], None],
     on_counted: Callable[[Counted], None] | None = None,
     on_admitted: Callable[[], None] = lambda: None,
@@ -170,7 +171,8 @@ def join_job(
 ) -> Place:
     """Joins the job and returns when all ranks have. Raises JoinError or TransportError.
 
-    at: the name of the switch that the rank is at, or "". host, shares_stream, threads: as of `Session.join`.
+    at: the name of the switch that the rank is at, or "". host, shares_stream, threads, holds: as of
+    `Session.join`.
     on_abort: called once, from a thread of the session's, when the job dies after that. on_counted: as of `Session`.
     on_admitted: called when the job has its slots, before the other ranks are waited for.
     attempt: with which another thread can give it up.
@@ -193,6 +195,7 @@ def join_job(
             shares_stream=shares_stream,
             threads=threads,
             queue=settings.queue(),
+            holds=holds,
         )
         on_admitted()
         ways = Ways(transport, place, membership(place, world_size), interface=interface)
@@ -258,6 +261,7 @@ def take_seat(
         host=here if local == "auto" else "",
         shares_stream=local == "auto" and threads == 1 if here else None,
         threads=threads,
+        holds=threads == 1,
         on_abort=abort,
         on_counted=counted,
         on_admitted=on_admitted,
@@ -273,6 +277,7 @@ def take_seat(
         raise
     engine.on_silence = place.session.ask
     engine.on_failure = partial(tell_failure, place.session)
+    place.session.hold_with(engine)
     place.session.report(Reporter(engine).report)
     if place.session.aborted is not None:  # before there was an engine to tell
         abort(place.session.aborted)

@@ -32,7 +32,8 @@ class Reporter:
         """What the engine has done so far. now: seconds on any clock that goes on."""
         engine = self._engine
         stats = engine.stats
-        report = pb.Report(busy_s=engine.seconds, **{name: getattr(stats, name) for name in _COUNTS})
+        counts = {name: getattr(stats, name) for name in _COUNTS}
+        report = pb.Report(busy_s=engine.seconds, most_slots=engine.take_most_slots(), **counts)
         ended, self._operations = stats.operations != self._operations, stats.operations
         if ended or not engine.busy:
             self._stuck_since = now if engine.busy else None

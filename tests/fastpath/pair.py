@@ -34,6 +34,23 @@ class Pair:
         assert payload == self.python.hello(nonce)
         return payload
 
+    @property
+    def submitted(self) -> int:
+        assert self.c.submitted == self.python.submitted
+        return self.c.submitted
+
+    def next_first_seq(self) -> int:
+        first_seq = self.c.next_first_seq()
+        assert first_seq == self.python.next_first_seq()
+        return first_seq
+
+    def begin_anew(self, slots: int, first_seq: int) -> None:
+        self.python.begin_anew(slots, first_seq)
+        self.c.begin_anew(slots, first_seq)
+        self.membership = self.c.membership
+        assert self.membership == self.python.membership
+        self._agree()
+
     def submit(self, operation: Operation, now: float) -> None:
         residual = None if operation.residual is None else operation.residual.copy()
         twin = Operation(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import simulator
+import test_begin_anew
 import test_disagreement
 import test_pacing
 import test_scanning
@@ -40,6 +41,13 @@ def test_same_packets_in_any_schedule(batch: int) -> None:
             run_schedule(seed, tree=seed % 3 == 0)
         except Exception as error:
             raise AssertionError(f"seed {seed}") from error
+
+
+def test_same_packets_whatever_the_slots() -> None:
+    for seed in range(30):
+        test_begin_anew.run_changes(seed, [0.3, 1.0, 0.0], tree=seed % 3 == 0)
+    test_begin_anew.test_each_rank_begins_anew_at_its_own_time()
+    test_begin_anew.test_late_results_of_slots_that_are_gone_are_stale()
 
 
 @pytest.mark.parametrize("racks", [(), ((0, 1), (2,))], ids=["one switch", "two racks"])

@@ -17,7 +17,7 @@ from tests.c_headers import HOST, constants, functions, is_declared, structures
 HEADERS = sorted((HOST / "include").glob("*.h"))
 STRUCTURES = {
     f"p4reduce_{structure.__name__.lower()}": structure
-    for structure in (c.Error, c.Membership, c.Timing, c.Stats, c.Request, c.Options, c.Payload)
+    for structure in (c.Error, c.Membership, c.Timing, c.Stats, c.Held, c.Request, c.Options, c.Payload)
 } | {"p4reduce_local_options": c.LocalOptions}
 KINDS = {**STRUCTURES, "function": c.OnEnd}
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import pytest
 import simulator
+import test_begin_anew
 import test_disagreement
 import test_one_round
 import test_traffic
 import test_vectors
 import test_worker
 import test_worker_timing
+from test_begin_anew import *  # noqa: F403
 from test_disagreement import *  # noqa: F403
 from test_one_round import *  # noqa: F403
 from test_traffic import *  # noqa: F403
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 def _c_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (
         simulator,
+        test_begin_anew,
         test_disagreement,
         test_one_round,
         test_traffic,

@@ -96,6 +96,9 @@ class FakeSession:
     def report(self, figures: object) -> None:
         """It asks for none."""
 
+    def hold_with(self, holder: object) -> None:
+        """Slots stay as they are."""
+
     def ask(self, half: int) -> None:
         """Nobody answers."""
 

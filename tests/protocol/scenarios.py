@@ -136,11 +136,12 @@ def call(
     return Call(operations, arrays, expected, wire)
 
 
-def random_calls(random: Random, membership: Membership) -> list[Call]:
+def random_calls(random: Random, membership: Membership, first: int = 0) -> list[Call]:
+    """first: the number of the first of them in the job."""
     # Small arrays for many workers, so that every schedule takes about as long.
     most = random.choice([1, 10, 60, 200]) * 3 // max(membership.world_size, 3) * min(membership.block_size, 20)
     calls = []
-    for counter in range(random.choice([1, 1, 2, 4])):
+    for counter in range(first, first + random.choice([1, 1, 2, 4])):
         size = random.choice([0, 1, random.randint(0, most), most])
         dtype = random.choice([FLOATS[0], *FLOATS]) if random.random() < 0.7 else INT32
         wire: Wire = random.choice(WIRES) if dtype != np.int32 else "int32"

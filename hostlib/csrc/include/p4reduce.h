@@ -41,7 +41,7 @@ typedef enum p4reduce_status {
     P4REDUCE_MISMATCH = 2, /* ranks called different operations */
     P4REDUCE_ABORTED = 3,  /* the job is dead: a rank has left it, or its controller has ended it */
     P4REDUCE_TIMEOUT = 4,  /* an operation, or a wait for one, took too long */
-    P4REDUCE_FAILED = 5,   /* p4reduce_fail was called */
+    P4REDUCE_FAILED = 5,   /* p4reduce_fail was called, or p4reduce_go_on with what cannot be */
     P4REDUCE_CLOSED = 6,   /* the engine is closed */
     P4REDUCE_SYSTEM = 7,   /* the operating system refused something */
     P4REDUCE_NO_MEMORY = 8,
@@ -155,6 +155,15 @@ typedef struct p4reduce_request {
     uint32_t zeros;     /* p4reduce_zeros */
 } p4reduce_request;
 
+/* How far an engine that holds operations has come. 0 but for the size, before it has told anything. */
+typedef struct p4reduce_held {
+    uint32_t size;
+    uint32_t quiet;      /* not 0: all operations begun have ended here */
+    uint64_t operations; /* begun, of the job's, the first of which is number 0 */
+    uint32_t first_seq;  /* where quiet: an even round that no slot has come to yet */
+    uint32_t changes;    /* so often has it told something */
+} p4reduce_held;
+
 typedef struct p4reduce_engine p4reduce_engine;
 typedef struct p4reduce_operation p4reduce_operation;
 
@@ -239,6 +248,24 @@ P4REDUCE_API int32_t p4reduce_unanswered(p4reduce_engine *engine);
 /* What the controller was told: that the switch has counted a rank in round `seq` of the half. Ends all operations with
  * P4REDUCE_MISMATCH and this message, if no rank can be in that round yet. */
 P4REDUCE_API void p4reduce_counted(p4reduce_engine *engine, uint32_t half, uint32_t seq, const char *message);
+
+/* Begins no operation after so many of the job's, or those that have begun, if they are more, so that the job's slots can
+ * change between two operations. What is submitted meanwhile waits, and its time limit runs. Returns a number for
+ * p4reduce_await_held; 0, and nothing is held, where the engine has several threads, or none of its own packets. */
+P4REDUCE_API uint64_t p4reduce_hold(p4reduce_engine *engine, uint64_t operations);
+
+/* Waits until the engine, which holds operations by the call of that number, has something to tell that `held` does not
+ * say yet. Returns 1 then; 0 after `timeout` seconds; -1 where that hold is over: by p4reduce_go_on, another
+ * p4reduce_hold, or the engine's failure. */
+P4REDUCE_API int p4reduce_await_held(p4reduce_engine *engine, uint64_t hold, p4reduce_held *held, double timeout);
+
+/* Goes on after p4reduce_hold, with the first `slots` of those of the membership, each of which begins with round
+ * `first_seq`; 0: as before. Every rank does so after the same operation, when the switch's slots have been reset. Ends
+ * all operations with P4REDUCE_FAILED where that cannot be; does nothing where the engine does not hold. */
+P4REDUCE_API void p4reduce_go_on(p4reduce_engine *engine, uint32_t slots, uint32_t first_seq);
+
+/* The most slots that one of the operations begun since the last call uses; 0 where there are none. */
+P4REDUCE_API uint32_t p4reduce_take_most_slots(p4reduce_engine *engine);
 
 /* Why the engine takes no operations any more; P4REDUCE_OK while it does. */
 P4REDUCE_API p4reduce_status p4reduce_failure(p4reduce_engine *engine, p4reduce_error *error);

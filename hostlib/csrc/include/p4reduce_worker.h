@@ -62,6 +62,14 @@ P4REDUCE_API int p4reduce_worker_is_impossible(const p4reduce_worker *worker, ui
 /* Whether every operation that was submitted is done. */
 P4REDUCE_API int p4reduce_worker_idle(const p4reduce_worker *worker);
 
+/* Of a worker that is idle: an even round that no slot has come to yet, the same on all ranks that have done the same. */
+P4REDUCE_API uint32_t p4reduce_worker_next_first_seq(const p4reduce_worker *worker);
+
+/* Goes on with the first `slots` of those of the membership, each of which begins with round `first_seq`: every rank after
+ * the same operation, when the switch's slots have been reset. P4REDUCE_INVALID where that cannot be. */
+P4REDUCE_API p4reduce_status p4reduce_worker_begin_anew(p4reduce_worker *worker, uint32_t slots, uint32_t first_seq,
+                                                        p4reduce_error *error);
+
 /* Ends all operations, and those yet to come, with P4REDUCE_FAILED and this message; the first failure stays. */
 P4REDUCE_API void p4reduce_worker_fail(p4reduce_worker *worker, const char *message);
 

@@ -33,6 +33,7 @@ from p4reduce.control.channel import (
     may_come,
     open_channel,
 )
+from p4reduce.control.holding import Holder, Holding
 from p4reduce.control.line import Line
 from p4reduce.control.messages import (
     MOST_SAID,
@@ -123,6 +124,7 @@ class Session:
         self._leaving = False
         self._failed: pb.Failed | None = None
         self._told_of_switches = -math.inf
+        self._holding = Holding(self._news, self._say_unless_away)
 
     def __enter__(self) -> Session:
         return self
@@ -160,13 +162,15 @@ class Session:
         shares_stream: bool | None = None,
         threads: int = 1,
         queue: float = 0.0,
+        holds: bool = False,
     ) -> Assigned:
         """Takes the rank's seat. `slots` 0 leaves their number to the controller. `switch`: the name of the one that
         the rank is at, where several could hear it. `host`: what only the ranks have in common with which it can share
         memory; "" for none. `shares_stream`: whether one of those may send to the switches for all of them; None where
         this rank cannot reduce beside others that share streams, so that none may. `threads`: how many of the rank
         share the slots. `queue`: seconds that the rank would wait for slots, where there are none for the job now; 0
-        for being refused. Its place is logged.
+        for being refused. Its place is logged. `holds`: whether a `Holder` will carry this rank's operations, which
+        `hold_with` names.
 
         `timeout` (seconds) is how long the controller may wait for the other ranks before the job is given up. Raises
         JoinError: nobody listens there, TLS or the token are not accepted, or the controller refuses the join.
@@ -187,6 +191,7 @@ class Session:
             stream=pb.UNSAID if shares_stream is None else pb.SHARED if shares_stream else pb.OWN,
             threads=threads if threads > 1 else 0,
             queue_s=queue,
+            holds=holds,
         )
         self._join_timeout = timeout
         return self._first_that_serves(pb.ClientMessage(join=join), time.monotonic() + self._connect_timeout, queue)
@@ -284,8 +289,8 @@ class Session:
     def ask(self, half: int) -> None:
         """Asks who is counted in a half of the job in which this rank's packet has no answer."""
         with self._news:
-            if self._ready is not None and not (self._away or self._leaving or self._over()):
-                self._say(pb.ClientMessage(unanswered=pb.Unanswered(half=half)))
+            if self._ready is not None:
+                self._say_unless_away(pb.ClientMessage(unanswered=pb.Unanswered(half=half)))
 
     def fail(self, why: str, rank: int | None = None, *, mismatch: bool = False) -> None:
         """Says, once, that this rank cannot go on, which ends the job for all.
@@ -305,6 +310,10 @@ class Session:
         the rank leaves. `figures` is given the time (monotonic), and called by a thread that ends with the job."""
         self._figures = figures
         threading.Thread(target=self._report, name="p4reduce-report", daemon=True).start()
+
+    def hold_with(self, holder: Holder) -> None:
+        """From now on `holder` is told when the job's slots are to change; also of a change that has begun before."""
+        self._holding.begin(holder)
 
     def leave(self, timeout: float = LEAVE_TIMEOUT, *, on_heard: Callable[[], None] = lambda: None) -> None:
         """Leaves together with all other ranks, and returns when all have, or soon after if some have not.
@@ -395,6 +404,11 @@ class Session:
         if self._line is not None:
             self._line.say(message)
 
+    def _say_unless_away(self, message: pb.ClientMessage) -> None:
+        """What is of no use any more once the rank leaves. Under _news."""
+        if not (self._away or self._leaving or self._over()):
+            self._say(message)
+
     def _heard(self, line: Line, message: pb.ServerMessage) -> None:
         """What a controller says, in the line's thread. One that another line leads to has its say when it serves."""
         kind = message.WhichOneof("message")
@@ -414,6 +428,10 @@ class Session:
                 self._tell_of_switches(message.waiting.why)
             elif kind == "waiting":
                 self._waiting = message.waiting
+            elif kind == "hold":
+                self._holding.hold(message.hold)
+            elif kind == "release":
+                self._holding.release(message.release)
             elif kind == "abort":
                 newly_aborted = take_abort(message.abort)
             self._news.notify_all()
@@ -439,6 +457,7 @@ class Session:
             self._say(pb.ClientMessage(leave=pb.Leave()))
         elif self._failed is not None:
             self._say(pb.ClientMessage(failed=self._failed))
+        self._holding.tell_again()
         return before
 
     def _line_ended(self, line: Line, error: grpc.RpcError | None) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy.typing as npt
 
 from p4reduce import carrier
-from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd, Prepared
+from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd, Prepared, Tell
 from p4reduce.errors import JobAborted, MismatchError, P4ReduceError
 from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.library import address, library, numbers_of, ranks, to_exception
@@ -30,6 +30,7 @@ from p4reduce.transport.udp import UdpTransport
 
 _TEXT_BYTES = 512
 _PATIENCE_S = 0.05  # of a wait in C, so that an interrupt is answered promptly
+_HOLD_PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ class NativeEngine(Carrier):
     ) -> None:
         """`switch`: its address, for error messages. `name`: of the threads."""
         super().__init__(name)
+        self._name = name
         self._transport = transport
         self._library = library()
         self._lock = threading.Lock()
@@ -315,6 +317,25 @@ class NativeEngine(Carrier):
 
     def counted(self, half: int, seq: int, error: BaseException) -> None:
         self._library.p4reduce_counted(self._handle, half, seq, str(error).encode(errors="replace"))
+
+    def hold(self, operations: int, tell: Tell) -> None:
+        hold = self._library.p4reduce_hold(self._handle, operations)
+        if hold:
+            threading.Thread(target=self._follow, args=(hold, tell), name=f"{self._name} hold", daemon=True).start()
+
+    def go_on(self, slots: int, first_seq: int) -> None:
+        self._library.p4reduce_go_on(self._handle, slots, first_seq)
+
+    def _follow(self, hold: int, tell: Tell) -> None:
+        """Tells how far the engine has come, in a thread of its own, while it holds."""
+        held = c.Held.make()
+        while (news := self._library.p4reduce_await_held(self._handle, hold, held, _HOLD_PATIENCE_S)) >= 0:
+            if news:
+                tell(held.operations, bool(held.quiet), held.first_seq)
+
+    def take_most_slots(self) -> int:
+        most: int = self._library.p4reduce_take_most_slots(self._handle)
+        return most
 
     def close(self, error: BaseException) -> None:
         if not self.in_own_process():

@@ -101,6 +101,19 @@ class Stats(Sized):
     ]
 
 
+class Held(Sized):
+    quiet: int
+    operations: int
+    first_seq: int
+    _fields_: ClassVar = [
+        ("size", c_uint32),
+        ("quiet", c_uint32),
+        ("operations", c_uint64),
+        ("first_seq", c_uint32),
+        ("changes", c_uint32),
+    ]
+
+
 OnEnd = ctypes.CFUNCTYPE(None, c_void_p, ctypes.POINTER(Error))
 
 

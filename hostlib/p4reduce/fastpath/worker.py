@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 
 from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.library import check, library, numbers_of, ranks, to_exception
@@ -74,6 +74,19 @@ class Worker:
         payload = ctypes.create_string_buffer(room)
         length = self._library.p4reduce_worker_hello(self._handle, nonce, payload, room)
         return payload.raw[:length]
+
+    @property
+    def submitted(self) -> int:
+        return self._number
+
+    def next_first_seq(self) -> int:
+        first_seq: int = self._library.p4reduce_worker_next_first_seq(self._handle)
+        return first_seq
+
+    def begin_anew(self, slots: int, first_seq: int) -> None:
+        error = c.Error.make()
+        check(self._library.p4reduce_worker_begin_anew(self._handle, slots, first_seq, error), error)
+        self.membership = replace(self.membership, slots=slots, first_seq=first_seq)
 
     def submit(self, operation: Operation, now: float) -> None:
         self._number += 1

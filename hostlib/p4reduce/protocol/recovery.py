@@ -11,7 +11,7 @@ from p4reduce.protocol.pacing import Pace
 from p4reduce.protocol.sending import Sending
 from p4reduce.protocol.slot import NEVER, Slot, State
 from p4reduce.protocol.stats import Stats
-from p4reduce.protocol.timing import RetransmissionTimer, Timing
+from p4reduce.protocol.timing import RetransmissionTimer
 
 _PROBES = 2  # packets that ask what is the matter, the first time
 _MAX_CARRIED_DOUBLINGS = 6
@@ -27,9 +27,9 @@ class Recovery:
     nothing is answered for a time-out, a few packets ask: *probes*.
     """
 
-    def __init__(self, slots: Sequence[Slot], streams: int, timing: Timing, stats: Stats) -> None:
+    def __init__(self, slots: Sequence[Slot], streams: int, timer: RetransmissionTimer, stats: Stats) -> None:
         """streams: of the job, one a rank or a host."""
-        self.timer = RetransmissionTimer(timing)
+        self.timer = timer
         self.pace = Pace(self.timer, len(slots))
         self.sending = Sending(self.pace, stats)
         self._stats = stats

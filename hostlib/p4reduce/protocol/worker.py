@@ -14,10 +14,13 @@ one. Few floats are such integers, too: those of `gather`.
 
 One packet a slot is on its way; the same bytes are sent again until its RESULT comes. `rounds` has what packets say,
 `recovery` when they are sent.
+
+Between two operations the job may come to have fewer slots, or as many again, somewhere else in the switch.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from p4reduce.protocol.constants import NO_KEY, Op
@@ -31,7 +34,7 @@ from p4reduce.protocol.rounds import Rounds
 from p4reduce.protocol.scanning import SCAN_BLOCKS
 from p4reduce.protocol.slot import NEVER, Slot
 from p4reduce.protocol.stats import Stats
-from p4reduce.protocol.timing import Timing
+from p4reduce.protocol.timing import RetransmissionTimer, Timing
 
 __all__ = ["Membership", "Operation", "Stats", "Timing", "Worker"]
 
@@ -46,19 +49,26 @@ class Worker:
 
     def __init__(self, membership: Membership, *, timing: Timing | None = None) -> None:
         self.membership = membership
+        """With as many slots as are used now."""
         self.stats = Stats()
         self.failure: BaseException | None = None
         self._codec = Codec(membership.lanes, membership.block_size)
         self._numbers: dict[tuple[Any, Wire], Numbers] = {}
         self._worker = membership.worker
         self._here = (1 << len(membership.peers or membership.leaders)) - 1
-        self._slots = [Slot(index, membership) for index in range(membership.slots)]
-        self._rounds = Rounds(membership, self._codec, self.stats)
-        self._recovery = Recovery(self._slots, len(membership.leaders), timing or Timing(), self.stats)
+        self._assigned = membership.slots
+        self._timer = RetransmissionTimer(timing or Timing())
         self._counter = 0
         self._tasks: dict[int, Task] = {}  # those not done, by counter
         self._waiting: list[tuple[int, int]] = []  # for the scan: counters and slots
         self._scan_at = NEVER
+        self._set_out()
+
+    def _set_out(self) -> None:
+        """Has all slots at the job's first round. What is known of the path's round trips stays."""
+        self._slots = [Slot(index, self.membership) for index in range(self.membership.slots)]
+        self._rounds = Rounds(self.membership, self._codec, self.stats)
+        self._recovery = Recovery(self._slots, len(self.membership.leaders), self._timer, self.stats)
 
     # What the engine calls.
 
@@ -73,11 +83,39 @@ class Worker:
         """Whether every operation that was submitted is done."""
         return not self._tasks
 
-    def submit(self, operation: Operation, now: float) -> None:
-        """Queues an operation; each slot begins it when it has finished the former."""
+    @property
+    def submitted(self) -> int:
+        """Operations so far."""
+        return self._counter
+
+    def next_first_seq(self) -> int:
+        """Of a worker that is idle: an even round that no slot has come to yet; the same on all ranks that
+        have done the same."""
+        first = self._slots[0].seq
+        furthest = max((slot.seq - first + 2**31) % 2**32 - 2**31 for slot in self._slots)
+        return (first + furthest + 1 & ~1) % 2**32
+
+    def begin_anew(self, slots: int, first_seq: int) -> None:
+        """Goes on with the first `slots` of those that the job was assigned, each of which begins with `first_seq`.
+
+        Every rank does so after the same operation, when the switch's slots have been reset. Raises ValueError where
+        that cannot be.
+        """
+        if not self.idle:
+            raise ValueError("slots are to change while operations are under way: accepted is between two of them")
+        least = self.next_first_seq()
+        if not 0 < slots <= self._assigned:
+            raise ValueError(f"slots are {slots}: accepted are 1 to {self._assigned}, as many as were assigned")
+        if first_seq % 2 or not 0 <= first_seq < 2**32 or (first_seq - least) % 2**32 >= 2**31:
+            raise ValueError(f"first_seq is {first_seq}: accepted are even numbers that do not come before {least}")
+        self.membership = replace(self.membership, slots=slots, first_seq=first_seq)
+        self._set_out()
+
+    def submit(self, operation: Operation, now: float) -> int:
+        """Queues an operation; each slot begins it when it has finished the former. Returns how many slots it uses."""
         if self.failure is not None:
             operation.finish(self.failure)
-            return
+            return 0
         kind = operation.data.dtype, operation.wire
         if kind not in self._numbers:
             self._numbers[kind] = numbers_for(kind[0], self.membership.world_size, operation.wire)
@@ -88,6 +126,7 @@ class Worker:
             slot.queue.append(task)
             if slot.task is None:
                 self._begin(slot, now)
+        return task.slots
 
     def receive(self, payload: bytes | bytearray | memoryview, now: float) -> None:
         """Takes one UDP payload. What is malformed, not for this rank or of an earlier round is only counted."""
@@ -169,8 +208,11 @@ class Worker:
     def _answer(self, packet: Packet, now: float) -> None:
         """A RESULT or a STATUS."""
         index = packet.slot >> 1
-        if index >= len(self._slots) or packet.slot & 1 != packet.seq & 1:
+        if index >= self._assigned or packet.slot & 1 != packet.seq & 1:
             self.stats.foreign += 1
+            return
+        if index >= len(self._slots):
+            self.stats.stale += 1
             return
         slot = self._slots[index]
         if self.failure is not None or not slot.under_way or packet.seq != slot.seq:

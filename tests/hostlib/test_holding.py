@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines hold operations, so that a job's slots can change between two of them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import test_engine
+from test_begin_anew import move
+from test_engine import CLOSED, sparse
+from udp_switch import UdpSwitch, udp_switch
+from waiting import pass_time, wait_until
+
+from p4reduce.carrier import Carrier
+from p4reduce.errors import CollectiveTimeout, P4ReduceError
+from p4reduce.protocol import Operation
+from p4reduce.protocol.numbers import reference_allreduce
+
+SLOTS = 8
+FIRST_SEQ = 2**32 - 4
+
+
+@pytest.fixture
+def switch() -> Iterator[UdpSwitch]:
+    with udp_switch() as switch:
+        yield switch
+
+
+@dataclass
+class Told:
+    """What one engine has said since it was to hold."""
+
+    states: list[tuple[int, bool, int]] = field(default_factory=list)
+
+    def __call__(self, operations: int, quiet: bool, first_seq: int) -> None:
+        self.states.append((operations, quiet, first_seq))
+
+    def wait(self, operations: int, quiet: bool) -> int:
+        """For that state. Returns the first round."""
+        wait_until(lambda: bool(self.states) and self.states[-1][:2] == (operations, quiet), f"{operations}, {quiet}")
+        return self.states[-1][2]
+
+
+def hold(engines: Sequence[Carrier], operations: int = 0) -> list[Told]:
+    told = [Told() for _ in engines]
+    for engine, one in zip(engines, told, strict=True):
+        engine.hold(operations, one)
+    return told
+
+
+def change(switch: UdpSwitch, engines: Sequence[Carrier], slots: int, timeout: float = 20.0) -> None:
+    """What the controller does: all hold after the same operation, the switch is changed, all go on."""
+    deadline = time.monotonic() + timeout
+    told = hold(engines)
+    while True:
+        wait_until(lambda: all(one.states for one in told), "all to hold")
+        states = [one.states[-1] for one in told]
+        most = max(operations for operations, _, _ in states)
+        if all(state == (most, True, states[0][2]) for state in states):
+            break
+        for engine, (operations, _, _), one in zip(engines, states, told, strict=True):
+            if operations < most:
+                one.states.clear()
+                engine.hold(most, one)
+        assert time.monotonic() < deadline, states
+        time.sleep(0.001)
+    [job] = switch._jobs.values()
+    move(job.model, slots, states[0][2])
+    for engine in engines:
+        engine.go_on(slots, states[0][2])
+
+
+def reduce(everyone: Sequence[test_engine.Rank], number: int, size: int = 5000) -> None:
+    """One operation, and whether its sum is right."""
+    arrays = [sparse(number * 10 + rank, size) for rank in range(len(everyone))]
+    expected = reference_allreduce(arrays)
+    for rank, array in zip(everyone, arrays, strict=True):
+        rank.ended.clear()
+        rank.submit(array)
+    for rank, array in zip(everyone, arrays, strict=True):
+        rank.wait()
+        assert rank.ended == [("sum", None)]
+        np.testing.assert_array_equal(array.view(np.int32), expected.view(np.int32))
+
+
+def test_slots_change_between_operations(switch: UdpSwitch) -> None:
+    with test_engine.ranks(switch, 3) as everyone:
+        engines = [rank.engine for rank in everyone]
+        for number, slots in enumerate((SLOTS, 1, 3, SLOTS, 2, 2)):
+            change(switch, engines, slots)
+            reduce(everyone, number)
+            reduce(everyone, number + 100, 100)
+            assert [engine.take_most_slots() for engine in engines] == [slots] * 3
+        reduce(everyone, 200, 0)
+        assert [engine.take_most_slots() for engine in engines] == [1] * 3
+        assert [engine.take_most_slots() for engine in engines] == [0] * 3
+
+
+def test_before_the_first_operation(switch: UdpSwitch) -> None:
+    with test_engine.ranks(switch, 2) as everyone:
+        told = hold([rank.engine for rank in everyone])
+        assert [one.wait(0, quiet=True) for one in told] == [FIRST_SEQ] * 2
+        rank = everyone[0]
+        rank.submit(sparse(1))
+        pass_time(0.1)
+        assert rank.ended == []
+        assert rank.engine.stats.packets_sent == 0
+        for one in everyone:
+            one.engine.go_on(0, 0)
+        everyone[1].submit(sparse(2))
+        for one in everyone:
+            one.wait()
+            assert one.ended == [("sum", None)]
+        assert all(len(one.states) == 1 for one in told)
+
+
+def test_what_is_under_way_ends_first(switch: UdpSwitch) -> None:
+    """And what has been submitted meanwhile follows."""
+    with test_engine.ranks(switch, 2) as everyone:
+        first, second = everyone
+        arrays = [[sparse(number * 2 + rank) for number in range(3)] for rank in range(2)]
+        expected = [reference_allreduce([arrays[0][number], arrays[1][number]]) for number in range(3)]
+        first.submit(arrays[0][0], "zero")
+        wait_until(lambda: first.engine.stats.packets_sent > 0, "the first operation to begin")
+        told = hold([rank.engine for rank in everyone])
+        told[0].wait(1, quiet=False)
+        told[1].wait(0, quiet=True)
+        first.submit(arrays[0][1], "one")
+        for number, name in enumerate(("zero", "one", "two")):
+            second.submit(arrays[1][number], name)
+        pass_time(0.1)
+        assert not first.ended
+        assert second.engine.stats.packets_sent == 0
+        second.engine.hold(1, told[1])  # it is behind
+        assert told[0].wait(1, quiet=True) == told[1].wait(1, quiet=True)
+        for rank in everyone:
+            rank.wait()
+            assert rank.ended == [("zero", None)]
+        assert told[0].states == [(1, False, 0), (1, True, told[0].states[-1][2])]
+        [job] = switch._jobs.values()
+        move(job.model, 2, told[0].states[-1][2])
+        for rank in everyone:
+            rank.engine.go_on(2, told[0].states[-1][2])
+        first.submit(arrays[0][2], "two")
+        for rank, own in zip(everyone, arrays, strict=True):
+            rank.wait(3)
+            assert rank.ended == [("zero", None), ("one", None), ("two", None)]
+            for array, sum_ in zip(own, expected, strict=True):
+                np.testing.assert_array_equal(array.view(np.int32), sum_.view(np.int32))
+
+
+def test_asked_again_and_again(switch: UdpSwitch) -> None:
+    with test_engine.ranks(switch, 2) as everyone:
+        engines = [rank.engine for rank in everyone]
+        for engine in engines:
+            engine.go_on(2, 8)  # who does not hold ignores it
+        reduce(everyone, 0)
+        first = hold(engines)
+        seqs = {one.wait(1, quiet=True) for one in first}
+        second = hold(engines)  # again, which is answered again
+        assert {one.wait(1, quiet=True) for one in second} == seqs
+        for engine in engines:
+            engine.go_on(0, 0)
+            engine.go_on(1, 2)  # it does not hold any more
+        third = hold(engines)
+        assert {one.wait(1, quiet=True) for one in third} == seqs
+        for engine in engines:
+            engine.hold(0, Told())
+            engine.go_on(0, 0)
+            engine.hold(0, Told())
+            engine.go_on(0, 0)
+        reduce(everyone, 1)
+        for _ in range(5):
+            change(switch, engines, 3)
+        reduce(everyone, 2)
+
+
+def test_slots_change_while_many_threads_reduce(switch: UdpSwitch) -> None:
+    with test_engine.ranks(switch, 2) as everyone:
+        arrays = [[sparse(number * 2 + rank, 2000) for number in range(60)] for rank in range(2)]
+        expected = [reference_allreduce([arrays[0][number], arrays[1][number]]) for number in range(60)]
+
+        def run(rank: int) -> None:
+            for number, array in enumerate(arrays[rank]):
+                everyone[rank].submit(array, str(number))
+                everyone[rank].wait(number + 1 - number % 3)
+
+        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        slots = SLOTS
+        while any(thread.is_alive() for thread in threads):
+            slots = 2 + slots % (SLOTS - 1)
+            change(switch, [rank.engine for rank in everyone], slots)
+        for rank, own in zip(everyone, arrays, strict=True):
+            rank.wait(60)
+            assert [error for _, error in rank.ended] == [None] * 60
+            for array, sum_ in zip(own, expected, strict=True):
+                np.testing.assert_array_equal(array.view(np.int32), sum_.view(np.int32))
+
+
+def test_the_time_limit_runs(switch: UdpSwitch) -> None:
+    with test_engine.ranks(switch, 2) as everyone:
+        rank = everyone[0]
+        [told] = hold([rank.engine])
+        told.wait(0, quiet=True)
+        rank.submit(sparse(1), "mine", timeout=0.5)
+        rank.submit(sparse(2), "the next", timeout=60)
+        wait_until(lambda: "the controller has held operations for" in rank.engine.progress(), "the reason")
+        rank.wait(2)
+        (_, error), (_, other) = rank.ended
+        assert isinstance(error, CollectiveTimeout)
+        assert other is error
+        assert "mine did not end within 0.5 s: the controller has held operations for" in str(error)
+        assert "s to change the job's slots" in str(error)
+        assert error.awaited == ()
+
+
+def test_the_time_limit_goes_on_after_it(switch: UdpSwitch) -> None:
+    """It is one limit for the time before and after."""
+    with test_engine.ranks(switch, 2) as everyone:
+        rank = everyone[0]
+        hold([rank.engine])
+        began = time.monotonic()
+        rank.submit(sparse(1), timeout=1.0)
+        pass_time(0.6)
+        rank.engine.go_on(0, 0)
+        rank.wait()
+        assert time.monotonic() - began < 1.5
+        assert "waiting for rank 1" in str(rank.ended[0][1])
+
+
+@pytest.mark.parametrize("end", ["close", "fail"])
+def test_the_end_while_it_holds(switch: UdpSwitch, end: str) -> None:
+    with test_engine.ranks(switch, 2) as everyone:
+        rank = everyone[0]
+        [told] = hold([rank.engine])
+        told.wait(0, quiet=True)
+        for _ in range(3):
+            rank.submit(sparse(1))
+        getattr(rank.engine, end)(CLOSED)
+        rank.wait(3)
+        assert [error for _, error in rank.ended] == [CLOSED] * 3
+        rank.engine.go_on(2, FIRST_SEQ)
+        rank.engine.hold(0, told)
+        with pytest.raises(P4ReduceError):
+            rank.submit(sparse(1))
+        assert len(told.states) == 1
+
+
+@pytest.mark.parametrize(
+    ("slots", "first_seq", "why"),
+    [
+        (SLOTS + 1, FIRST_SEQ, f"slots are {SLOTS + 1}: accepted are 1 to {SLOTS}"),
+        (1, FIRST_SEQ + 1, "first_seq is 4294967293: accepted are even numbers that do not come before 4294967292"),
+        (1, FIRST_SEQ - 2, "first_seq is 4294967290: accepted are even numbers that do not come before"),
+    ],
+)
+def test_what_cannot_be_fails(switch: UdpSwitch, slots: int, first_seq: int, why: str) -> None:
+    with test_engine.ranks(switch, 2) as everyone:
+        rank = everyone[0]
+        failures: list[BaseException] = []
+        rank.engine.on_failure = failures.append
+        [told] = hold([rank.engine])
+        told.wait(0, quiet=True)
+        rank.submit(sparse(1))
+        rank.engine.go_on(slots, first_seq)
+        rank.wait()
+        error = rank.ended[0][1]
+        assert type(error) is P4ReduceError
+        assert f"the controller has changed the job's slots to what cannot be: {why}" in str(error)
+        assert failures[0] is error
+        assert rank.engine.stats.packets_sent <= 1  # no more than the HELLO
+
+
+def test_slots_do_not_change_while_operations_are_under_way(switch: UdpSwitch) -> None:
+    with test_engine.ranks(switch, 2) as everyone:
+        rank = everyone[0]
+        rank.submit(sparse(1))
+        wait_until(lambda: rank.engine.stats.packets_sent > 0, "the operation to begin")
+        hold([rank.engine])[0].wait(1, quiet=False)
+        rank.engine.go_on(1, 64)
+        rank.wait()
+        assert "slots are to change while operations are under way" in str(rank.ended[0][1])
+
+
+def test_a_forked_process_leaves_it_alone(switch: UdpSwitch) -> None:
+    with test_engine.ranks(switch, 2) as everyone:
+        engines = [rank.engine for rank in everyone]
+        told = hold(engines)
+        for one in told:
+            one.wait(0, quiet=True)
+        child = os.fork()
+        if child == 0:
+            try:
+                everyone[0].engine.close(CLOSED)
+            finally:
+                os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        for engine in engines:
+            engine.go_on(0, 0)
+        reduce(everyone, 1)
+
+
+def test_operations_that_are_submitted_while_slots_change(switch: UdpSwitch) -> None:
+    """In other threads, which deal them to the slots that there were."""
+    with test_engine.ranks(switch, 1) as everyone:
+        rank = everyone[0]
+        hold([rank.engine])[0].wait(0, quiet=True)
+        arrays = [np.full(SLOTS * 4 * 64 * 3 + 5, number, np.float32) for number in range(4)]
+        for array in arrays:
+            rank.engine.submit(
+                Operation(array), name="sum", timeout=20, on_end=lambda error: rank.ended.append(("sum", error))
+            )
+        [job] = switch._jobs.values()
+        move(job.model, 3, FIRST_SEQ)
+        rank.engine.go_on(3, FIRST_SEQ)
+        rank.wait(4)
+        assert [error for _, error in rank.ended] == [None] * 4
+        assert [set(array) for array in arrays] == [{float(number)} for number in range(4)]
+        assert rank.engine.take_most_slots() == 3

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Of ranks that share a stream, the leader holds operations for all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_begin_anew import move
+from test_holding import Told
+from udp_switch import udp_switch
+from waiting import wait_until
+
+from p4reduce.errors import CollectiveTimeout
+from p4reduce.protocol import Operation
+
+from ..local.sums import check_random_sums
+from .job import job
+
+SIZES = (0, 1, 65, 3000, 20_000)
+
+
+def test_slots_change_between_operations() -> None:
+    with udp_switch() as switch, job((0, 0, 1, 1, 2), switch) as running:
+        leaders = [running.engines[rank] for rank in running.memberships[0].leaders]
+        for number, slots in enumerate((8, 1, 3, 8, 2)):
+            told = [Told() for _ in leaders]
+            for engine, one in zip(leaders, told, strict=True):
+                engine.hold(0, one)
+            [first_seq] = {one.wait(4 * number, quiet=True) for one in told}
+            [of_switch] = switch._jobs.values()
+            move(of_switch.model, slots, first_seq)
+            for engine in leaders:
+                engine.go_on(slots, first_seq)
+            check_random_sums(running, 3, number, sizes=SIZES)
+            running.reduce([Operation(np.ones(20_000, np.float32)) for _ in running.engines])
+            assert [engine.take_most_slots() for engine in running.engines] == [slots, 0, slots, 0, slots]
+
+
+def test_followers_do_not_hold() -> None:
+    with job((0, 0, 1)) as running:
+        told = Told()
+        running.engines[1].hold(0, told)
+        check_random_sums(running, 2, 1, sizes=SIZES)
+        running.engines[1].go_on(1, 100)
+        check_random_sums(running, 2, 2, sizes=SIZES)
+        assert told.states == []
+
+
+@pytest.mark.parametrize("limited", [0, 1])
+def test_who_waits_says_why(limited: int) -> None:
+    """Also a follower, whose limit may be the first that is over."""
+    with job((0, 0, 1)) as running:
+        told = Told()
+        running.engines[0].hold(0, told)
+        told.wait(0, quiet=True)
+        endings = [
+            running.begin(rank, Operation(np.ones(5000, np.float32)), 1.5 if rank == limited else 60.0)
+            for rank in range(3)
+        ]
+        error = endings[limited].wait()
+        assert isinstance(error, CollectiveTimeout)
+        what = "the controller has held operations for" if limited == 0 else "the controller holds operations to change"
+        assert what in str(error)
+        for ending in endings[:2]:
+            assert ending.wait() is not None
+
+
+def test_what_is_under_way_ends_first() -> None:
+    """An operation of several parts."""
+    size = (8 << 20) + 70_000
+    with job((0, 1)) as running:
+        values = np.zeros(size, np.float32)
+        values[::70_000] = 1
+        endings = [running.begin(0, Operation(values.copy()))]
+        wait_until(lambda: running.engines[0].stats.packets_sent > 0, "the operation to begin")
+        told = [Told(), Told()]
+        for engine, one in zip(running.engines, told, strict=True):
+            engine.hold(1, one)
+        told[0].wait(1, quiet=False)
+        told[1].wait(0, quiet=True)
+        later = [running.begin(0, Operation(np.ones(100, np.float32)))]
+        endings.append(running.begin(1, Operation(values.copy())))
+        assert [ending.wait() for ending in endings] == [None, None]
+        assert told[0].wait(1, quiet=True) == told[1].wait(1, quiet=True)
+        for engine in running.engines:
+            engine.go_on(0, 0)
+        later.append(running.begin(1, Operation(np.ones(100, np.float32))))
+        assert [ending.wait() for ending in later] == [None, None]

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between two operations a job's slots become fewer, or more again, elsewhere in the switch: sums stay exact, and no
+late packet of before changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from random import Random
+
+import numpy as np
+import pytest
+from dealt_switch import DealtSwitch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_switch import ModelSwitch
+from scenarios import Call, call, random_array, random_calls, random_membership, random_network, random_racks
+from simulator import Network, Simulation
+
+from p4reduce.protocol import Membership, Operation, Worker
+from p4reduce.protocol.aggregators import slots_at_each
+from p4reduce.protocol.constants import Outcome
+from p4reduce.protocol.packet import Codec
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def move(switch: ModelSwitch, slots: int, first_seq: int) -> None:
+    """What the controller does: the job has other slots, whose sums are somebody else's, and whose halves are reset."""
+    switches = [switch]
+    if isinstance(switch, DealtSwitch):
+        switches, switch.moved = switch.switches, True
+    for one in switches:
+        one.halves.clear()
+        for half in range(2 * slots_at_each(slots, len(switches))):
+            one.reset(half, (first_seq - 2 + (half & 1)) % 2**32)
+            one.halves[half].sums[...] = 12345
+
+
+def begin_anew(simulation: Simulation, slots: int) -> None:
+    """As the controller does it between two operations, of which all are done."""
+    [first_seq] = {worker.next_first_seq() for worker in simulation.workers}
+    for switch in (simulation.switch, *simulation.leaves):
+        move(switch, slots, first_seq)
+    for worker in simulation.workers:
+        worker.begin_anew(slots, first_seq)
+
+
+def run_changes(seed: int, changes: Sequence[float], *, tree: bool = False, aggregators: int = 1) -> Simulation:
+    """changes: of the slots that were assigned, the shares that the job has after some operations."""
+    random = Random(seed)
+    membership = random_membership(random)
+    racks = random_racks(random, membership) if tree else ()
+    switch = DealtSwitch(membership, aggregators) if aggregators > 1 else None
+    simulation = Simulation(membership, seed=seed, network=random_network(random), racks=racks, switch=switch)
+    done: list[Call] = []
+    slots = membership.slots
+    for share in [1.0, *changes]:
+        slots = max(1, round(share * membership.slots))
+        begin_anew(simulation, slots)
+        calls = random_calls(random, membership, len(done))
+        simulation.reduce(list(zip(*(one.operations for one in calls), strict=True)), 10_000 + simulation.now,
+                          skew=random.choice([0, 0.001, 1.0]))  # fmt: skip
+        done += calls
+        for one in calls:
+            one.check()
+    simulation.drain()
+    for one in done:
+        one.check()
+    for worker in simulation.workers:
+        assert worker.failure is None
+        assert worker.idle
+        assert worker.next_deadline() is None
+        assert worker.stats.operations == worker.submitted == len(done)
+        assert worker.stats.foreign == 0
+        assert worker.membership.slots == slots
+    return simulation
+
+
+SHARES = st.lists(st.floats(0, 1), min_size=1, max_size=4)
+
+
+@given(st.integers(0, 2**32), SHARES)
+@settings(max_examples=30, deadline=None)
+def test_sums_are_the_references_whatever_the_slots(seed: int, changes: list[float]) -> None:
+    run_changes(seed, changes)
+
+
+@given(st.integers(0, 2**32), SHARES)
+@settings(max_examples=20, deadline=None)
+def test_below_several_leaves_too(seed: int, changes: list[float]) -> None:
+    run_changes(seed, changes, tree=True)
+
+
+@given(st.integers(0, 2**32), SHARES, st.integers(2, 4))
+@settings(max_examples=20, deadline=None)
+def test_where_slots_are_dealt(seed: int, changes: list[float], aggregators: int) -> None:
+    run_changes(seed, changes, aggregators=aggregators)
+
+
+@pytest.mark.slow
+@given(st.integers(0, 2**32), SHARES, st.booleans())
+@settings(max_examples=500, deadline=None)
+def test_many_changes(seed: int, changes: list[float], tree: bool) -> None:
+    run_changes(seed, changes, tree=tree)
+
+
+def test_late_packets_reach_the_changed_slots() -> None:
+    """The schedules would prove little if none did."""
+    stale = bad = 0
+    for seed in range(40):
+        simulation = run_changes(seed, [0.3, 1.0])
+        stale += simulation.switch.outcomes[Outcome.STALE]
+        bad += simulation.switch.outcomes[Outcome.BAD_SLOT]
+        assert simulation.switch.outcomes[Outcome.MISMATCH] == 0
+    assert min(stale, bad) > 0
+
+
+def shape(**fields: int) -> Membership:
+    one = Membership(job=1, generation=1, rank=0, world_size=1, slots=8, lanes=1, block_size=4, first_seq=0)
+    return replace(one, **fields)
+
+
+def alone(**fields: int) -> tuple[Simulation, Worker]:
+    """A job of one rank."""
+    simulation = Simulation(shape(**fields), seed=1)
+    return simulation, simulation.workers[0]
+
+
+@pytest.mark.parametrize("first_seq", [0, 2**32 - 4, 2**31 - 6])
+def test_the_next_first_seq_is_even_and_no_slot_has_come_to_it(first_seq: int) -> None:
+    simulation, worker = alone(first_seq=first_seq)
+    assert worker.next_first_seq() == first_seq  # before the first operation
+    values = np.zeros(8 * 4 * 5, np.float32)
+    values[3 * 4 :: 8 * 4] = 1  # slot 3 has five rounds with values, and the announcement
+    simulation.reduce([[Operation(values)]])
+    assert worker.next_first_seq() == (first_seq + 6) % 2**32
+    simulation.reduce([[Operation(np.zeros(4, np.float32))]])  # slot 0 has its second
+    assert worker.next_first_seq() == (first_seq + 6) % 2**32
+    begin_anew(simulation, 2)
+    assert worker.next_first_seq() == (first_seq + 6) % 2**32
+    simulation.sent[0].clear()
+    simulation.reduce([[Operation(np.ones(4 * 4, np.float32))]])
+    codec = Codec(1, 4)
+    sent = [codec.decode(payload) for payload in simulation.sent[0]]
+    assert {packet.slot >> 1 for packet in sent} == {0, 1}
+    assert min((packet.seq - first_seq) % 2**32 for packet in sent) == 6
+    assert worker.next_first_seq() == (first_seq + 10) % 2**32  # 3 rounds, and one up
+
+
+def test_what_cannot_be_is_refused() -> None:
+    simulation, worker = alone(first_seq=2**32 - 4)
+    simulation.reduce([[Operation(np.ones(4, np.float32))]])
+    least = worker.next_first_seq()
+    assert least == 2**32 - 2
+    for slots in (0, 9):
+        with pytest.raises(ValueError, match=f"slots are {slots}: accepted are 1 to 8"):
+            worker.begin_anew(slots, least)
+    for first_seq in (least + 1, least - 2, (least + 2**31) % 2**32):
+        with pytest.raises(ValueError, match=f"first_seq is {first_seq}: accepted are even numbers"):
+            worker.begin_anew(1, first_seq)
+    worker.begin_anew(1, 2)
+    worker.begin_anew(8, 2)  # as many as were assigned, not as there were
+    worker.submit(Operation(np.ones(4, np.float32)), 0.0)
+    with pytest.raises(ValueError, match="while operations are under way"):
+        worker.begin_anew(8, 4)
+
+
+def test_late_results_of_slots_that_are_gone_are_stale() -> None:
+    simulation, worker = alone(slots=4)
+    simulation.reduce([[Operation(np.ones(16, np.float32))]])
+    codec = Codec(1, 4)
+    worker.begin_anew(1, worker.next_first_seq())
+    stale = worker.stats.stale
+    for payload in simulation.received[0]:
+        worker.receive(payload, 1.0)
+    assert worker.stats.stale == stale + len(simulation.received[0])
+    assert worker.stats.foreign == 0
+    packet = codec.decode(simulation.received[0][0])
+    packet.slot = 8 | packet.seq & 1  # one that the job never had
+    worker.receive(codec.encode(packet), 1.0)
+    assert worker.stats.foreign == 1
+
+
+def test_what_is_known_of_the_path_stays() -> None:
+    membership = shape(world_size=2, slots=4)
+    simulation = Simulation(membership, seed=1, network=Network(latency=0.003))
+    for slots in (4, 2, 4):
+        begin_anew(simulation, slots)
+        one = call([random_array(Random(rank), 64, 4, np.float32) for rank in range(2)], 4)
+        simulation.reduce(list(zip(*(one.operations,), strict=True)))
+    assert [worker.stats.retransmissions for worker in simulation.workers] == [0, 0]
+
+
+def test_each_rank_begins_anew_at_its_own_time() -> None:
+    """One that is released first waits for the others in the new slots."""
+    membership = shape(world_size=3, slots=4)
+    simulation = Simulation(membership, seed=1, network=Network(loss=0.1, duplicates=0.3, duplicate_delay=3.0))
+    arrays = [[random_array(Random(10 * number + rank), 200, 4, np.float32) for rank in range(3)] for number in (0, 1)]
+    first, second = (call(own, 4, counter=number) for number, own in enumerate(arrays))
+    simulation.reduce([[operation] for operation in first.operations])
+    [first_seq] = {worker.next_first_seq() for worker in simulation.workers}
+    move(simulation.switch, 2, first_seq)
+    for rank, worker in enumerate(simulation.workers):
+        simulation.at(simulation.now + rank, partial(worker.begin_anew, 2, first_seq))
+        simulation.submit(rank, second.operations[rank], simulation.now + rank)
+    simulation.run(lambda: all(operation.done for operation in second.operations))
+    first.check()
+    second.check()
