@@ -66,6 +66,24 @@ def test_hold_and_release_are_passed_on(controller: ScriptedController) -> None:
     session.close()
 
 
+@pytest.mark.parametrize(
+    ("told", "first_seq", "slots"),
+    [((5, True, 8), 8, 3), ((5, True, 8), 6, 0), ((5, False, 0), 8, 0), ((5, False, 0), 0, 0), (None, 8, 0)],
+)
+def test_what_an_earlier_change_was_changes_nothing(
+    controller: ScriptedController, told: tuple[int, bool, int] | None, first_seq: int, slots: int
+) -> None:
+    session, holder = with_holder(controller)
+    send(controller, hold=pb.Hold())
+    wait_until(lambda: len(holder.calls) == 1)
+    if told is not None:
+        holder.tells[0](*told)
+    send(controller, release=pb.Release(slots=3, first_seq=first_seq))
+    wait_until(lambda: len(holder.calls) == 2)
+    assert holder.calls[1][:2] == ("go_on", slots)
+    session.close()
+
+
 def test_who_does_not_hold_ignores_release(controller: ScriptedController) -> None:
     session, holder = with_holder(controller)
     send(controller, release=pb.Release(slots=3, first_seq=2))

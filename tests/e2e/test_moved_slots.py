@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,6 @@ from .test_controller_restart import job, kept, wait_until
 # At most 8 slots of each of these; and what uses all, as far as there are any.
 SMALL = [Call((2000,), seed=seed, pause=0.01) for seed in range(5)]
 LARGE = [Call((60_000,), seed=seed, density=0.1, pause=0.01) for seed in range(3)]
-SLOTS = 512
 
 
 @pytest.fixture(autouse=True)
@@ -51,28 +51,29 @@ def leave(ranks: Ranks) -> None:
 
 
 def first_slots(stack: Stack, name: str) -> list[int]:
-    return [pool["first"] for pool in job(stack, name).get("pools", [])]
+    with stack.entered():
+        return [pool["first"] for pool in job(stack, name).get("pools", [])]
 
 
 def queue(stack: Stack) -> Any:
     return status(stack).get("queue")
 
 
-def move(stack: Stack, backend: str, **options: Any) -> None:
-    """Of jobs a, b and c the second ends, and d finds room when c is moved."""
+def move(stack: Stack, backend: str, trees: int = 1, **options: Any) -> None:
+    """Of jobs a, b and c the second ends, and d finds room when another is moved. trees: over which slots are dealt."""
     backends = dict.fromkeys(range(2), backend)
     options |= {"backends": backends}
     with (
-        working(stack, "a", 100, SMALL, **options) as a,
-        working(stack, "b", 200, SMALL, **options) as b,
-        working(stack, "c", 100, LARGE, **options) as c,
+        working(stack, "a", 100 * trees, SMALL, **options) as a,
+        working(stack, "b", 200 * trees, SMALL, **options) as b,
+        working(stack, "c", 100 * trees, LARGE, **options) as c,
     ):
         go_on(a, b, c)
         wait_until(lambda: first_slots(stack, "c") != [], "c")
         firsts = {name: first_slots(stack, name) for name in "abc"}
         leave(b)
         apart = max(firsts.values()) != firsts["b"]  # else the free slots are in a row anyhow
-        with working(stack, "d", 300, SMALL, **options) as d:
+        with working(stack, "d", 300 * trees, SMALL, **options) as d:
             go_on(a, c, d)
         if apart:
             assert any(first_slots(stack, name) != firsts[name] for name in "ac")
@@ -90,8 +91,7 @@ def test_results_are_the_same_while_a_job_is_moved(backend: str) -> None:
 @pytest.mark.parametrize("shape", [{"aggregators": 2}, {"leaves": 2}])
 def test_and_of_several_switches(backend: str, shape: dict[str, int]) -> None:
     with over_udp(target="native", **shape) as stack:
-        names = stack.names[1:] if "leaves" in shape else stack.names
-        move(stack, backend, at=names if "leaves" in shape else ())
+        move(stack, backend, shape.get("aggregators", 1), at=stack.names[1:] if "leaves" in shape else ())
 
 
 @pytest.mark.bmv2
@@ -132,5 +132,32 @@ def test_a_controller_that_is_killed_meanwhile_costs_nothing(tmp_path: Path, see
             wait_until(lambda: queue(stack) or first_slots(stack, "d"), "d to come")
             time.sleep(moment.uniform(0.0, 0.8))
             stack.stop_controller()
+            stack.start_controller()
+            go_on(a, c, d)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["python", "c"])
+@pytest.mark.parametrize("after", [0.2, 0.5, 0.8])
+def test_ranks_that_hold_when_the_controller_dies_go_on(tmp_path: Path, backend: str, after: float) -> None:
+    """One rank of each job stands still, so that the others hold in vain."""
+    backends = dict.fromkeys(range(2), backend)
+    with (
+        kept(tmp_path, target="native") as stack,
+        working(stack, "a", 100, SMALL, backends=backends) as a,
+        working(stack, "b", 200, SMALL) as b,
+        working(stack, "c", 100, LARGE, backends=backends) as c,
+    ):
+        go_on(a, b, c)
+        still = [ranks.children[1].process for ranks in (a, c)]
+        for process in still:
+            process.send_signal(signal.SIGSTOP)
+        leave(b)
+        with working(stack, "d", 300, SMALL) as d:
+            wait_until(lambda: queue(stack) or first_slots(stack, "d"), "d to come")
+            time.sleep(after)
+            stack.stop_controller()
+            for process in still:
+                process.send_signal(signal.SIGCONT)
             stack.start_controller()
             go_on(a, c, d)

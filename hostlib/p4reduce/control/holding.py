@@ -44,7 +44,7 @@ class Holding:
     def hold(self, message: pb.Hold) -> None:
         with self._lock:
             self._number += 1
-            self._hold = message
+            self._hold, self._held = message, None
             if self._holder is not None:
                 self._holder.hold(message.operations, partial(self._tell, self._number))
 
@@ -52,10 +52,14 @@ class Holding:
         with self._lock:
             if self._hold is None:
                 return
+            # A later controller cannot know whether this rank has heard the end of an earlier one's change, and tells of
+            # the last one: it is this rank's if it begins where the rank stands.
+            held = self._held or pb.Held()
+            changed = held.quiet and held.first_seq == message.first_seq
             self._number += 1
             self._hold = self._held = None
             if self._holder is not None:
-                self._holder.go_on(message.slots, message.first_seq)
+                self._holder.go_on(message.slots if changed else 0, message.first_seq)
 
     def tell_again(self) -> None:
         """To a controller that has let the rank in again."""
