@@ -52,8 +52,8 @@ class Holding:
         with self._lock:
             if self._hold is None:
                 return
-            # A later controller cannot know whether this rank has heard the end of an earlier one's change, and tells of
-            # the last one: it is this rank's if it begins where the rank stands.
+            # A later controller cannot know whether this rank has heard the end of an earlier one's change, and tells
+            # of the last one: it is this rank's if it begins where the rank stands.
             held = self._held or pb.Held()
             changed = held.quiet and held.first_seq == message.first_seq
             self._number += 1
