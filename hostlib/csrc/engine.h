@@ -176,6 +176,11 @@ static inline const p4reduce_error *engine_failure(const p4reduce_engine *engine
     return engine->failure.status != P4REDUCE_OK ? &engine->failure : &engine->outside;
 }
 
+// By the driver: whether none of the operations under way has begun.
+static inline bool engine_oldest_is_held_back(const p4reduce_engine *engine) {
+    return engine->oldest != NULL && engine->oldest == engine->holding.held_back;
+}
+
 static inline void operation_push(struct operation_queue *queue, p4reduce_operation *operation) {
     operation->next = NULL;
     *(queue->last ? &queue->last->next : &queue->first) = operation;

@@ -6,13 +6,14 @@
 
 #include "engine.h"
 
-// For who drives an engine with a worker.
+// For who drives an engine with a worker. Where one returns false, the engine is to fail, and `error` says why.
 
-// Under the lock, which it gives up meanwhile: what others want.
-void holding_take_news(p4reduce_engine *engine, double now);
+// Does what others want: first goes on, then holds.
+bool holding_go_on(p4reduce_engine *engine, double now, p4reduce_error *error);
+bool holding_hold(p4reduce_engine *engine, double now, p4reduce_error *error);
 
 // Gives an operation that is under way, the newest, to the worker, or holds it back.
-void holding_begin(p4reduce_engine *engine, p4reduce_operation *operation, double now);
+bool holding_begin(p4reduce_engine *engine, p4reduce_operation *operation, double now, p4reduce_error *error);
 
 // While it holds: tells how far operations have come, where that has changed.
 void holding_tell(p4reduce_engine *engine);

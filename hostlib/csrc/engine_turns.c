@@ -74,11 +74,20 @@ static void describe_wait(const p4reduce_engine *engine, double now, char *text,
 
 // Operations.
 
+// As far as the controller is now.
+static void change_slots(p4reduce_engine *engine, double now) {
+    p4reduce_error error;
+    if (!holding_go_on(engine, now, &error) || !holding_hold(engine, now, &error))
+        engine_fail(engine, &error);
+}
+
 static void begin(p4reduce_engine *engine, p4reduce_operation *operation, double now) {
     if (engine->oldest == NULL && engine->link->expect != NULL)
         engine->link->expect(engine->link, operation->task->blocks / engine->membership.lanes);
     engine_began(engine, operation, now);
-    holding_begin(engine, operation, now);
+    p4reduce_error error;
+    if (!holding_begin(engine, operation, now, &error))
+        engine_fail(engine, &error);
 }
 
 // Other threads.
@@ -149,7 +158,12 @@ void engine_take_news(p4reduce_engine *engine, double now) {
         pthread_mutex_lock(&engine->lock);
     }
     engine_finish_done(engine);
-    holding_take_news(engine, now);
+    const bool changes = engine->holding.to_go_on || engine->holding.to_hold;
+    if (changes) {
+        pthread_mutex_unlock(&engine->lock);
+        change_slots(engine, now);
+        pthread_mutex_lock(&engine->lock);
+    }
     p4reduce_operation *operation;
     while ((operation = next_of_inbox(engine)) != NULL) {
         pthread_mutex_unlock(&engine->lock);

@@ -2,7 +2,6 @@
 #include "host_leader.h"
 
 #include "awaited.h"
-#include "engine_holding.h"
 #include "host_bell.h"
 #include "host_calls.h"
 #include "structures.h"
@@ -172,7 +171,7 @@ static void tell_awaited(const p4reduce_engine *engine, double now) {
         p4reduce_worker_awaited(engine->worker, awaited);
     for (unsigned i = 0; i < 8; i++)
         atomic_store(&host_head(&host->memory)->awaited[i], awaited[i]);
-    atomic_store(&host_head(&host->memory)->held, holding_awaits(engine, now, text, sizeof text));
+    atomic_store(&host_head(&host->memory)->held, engine_oldest_is_held_back(engine));
     atomic_store(&host_head(&host->memory)->awaited_at, (uint32_t)now);
     host->awaited_at = now;
 }

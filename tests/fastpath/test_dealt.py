@@ -92,10 +92,15 @@ def tensor() -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     return values.reshape(-1)
 
 
-def packets(kind: str, count: int, loss: float = 0.0) -> list[set[bytes]]:
-    """What each of `count` aggregators is sent for one operation, whose result is checked."""
+def packets(kind: str, count: int, loss: float = 0.0, slots: int = SLOTS) -> list[set[bytes]]:
+    """What each of `count` aggregators is sent for one operation, whose result is checked. slots: that are used."""
     with contextlib.closing(Aggregators(count, loss)) as aggregators:
         engine = start(kind, aggregators, members(1, slots=SLOTS)[0])
+        if slots < SLOTS:
+            held = threading.Event()
+            engine.hold(0, lambda *_: held.set())
+            assert held.wait(10)
+            engine.go_on(slots, 2**32 - 4)
         ended: list[BaseException | None] = []
         values = tensor()
         expected = reference_allreduce([values])
@@ -122,6 +127,13 @@ def test_same_packets_to_each_aggregator(count: int) -> None:
         for payload in came
     }
     assert [back] == packets("c", 1)  # and together, what one would be sent
+
+
+def test_same_packets_with_fewer_slots() -> None:
+    few = packets("c", 3, slots=7)
+    assert few == packets("python", 3, slots=7)
+    slots = [{int.from_bytes(payload[8:10], "big") >> 1 for payload in came} for came in few]
+    assert slots == [{0, 1, 2}, {0, 1}, {0, 1}]  # slot s lives at aggregator s mod 3
 
 
 @pytest.mark.parametrize("kind", ENGINES)

@@ -10,16 +10,19 @@ from p4reduce.reporting import MOST_AWAITED, Reporter
 
 
 def engine(**figures: Any) -> Any:
-    return SimpleNamespace(stats=Stats(), seconds=0.0, busy=False, awaited=lambda: (3, 5), **figures)
+    of = {"seconds": 0.0, "busy": False, "awaited": lambda: (3, 5), "take_most_slots": lambda: 0, **figures}
+    return SimpleNamespace(stats=Stats(), **of)
 
 
 def test_a_report_has_what_was_done() -> None:
     one = engine()
     one.stats = Stats(operations=1, rounds=2, retransmissions=3, packets_sent=4, bytes_received=5, slowdowns=6)
     one.seconds = 7.5
+    one.take_most_slots = iter((40, 0)).__next__
     report = Reporter(cast(Carrier, one)).report(0.0)
     assert (report.operations, report.rounds, report.retransmissions) == (1, 2, 3)
     assert (report.packets_sent, report.bytes_received, report.slowdowns, report.busy_s) == (4, 5, 6, 7.5)
+    assert report.most_slots == 40
 
 
 def test_who_is_awaited_is_told_once_nothing_has_ended_between_two_reports() -> None:

@@ -2,6 +2,7 @@
 // Many threads use one engine at once, over a UDP socket whose other end answers as the switch of a job of one rank
 // would; and an engine that has several itself. For ThreadSanitizer, which cannot look into a Python process.
 #include "p4reduce.h"
+#include "slots.h"
 #include "switch.h"
 
 #include <pthread.h>
@@ -23,7 +24,7 @@ static p4reduce_engine *opened(int switch_socket, uint32_t own, int *sockets) {
         require(connect(sockets[i], (const struct sockaddr *)&place, sizeof place) == 0, "connect");
     }
     const p4reduce_membership membership = {
-        .size = sizeof membership, .job = 1, .world_size = 1, .slots = 8, .lanes = 1, .block_size = 64};
+        .size = sizeof membership, .job = 1, .world_size = 1, .slots = SLOTS, .lanes = 1, .block_size = 64};
     const uint32_t jobs[MOST_OWN] = {2 << 16, 3 << 16};
     const p4reduce_options options = {.size = sizeof options,
                                       .link = P4REDUCE_LINK_UDP,
@@ -119,9 +120,10 @@ static void try(uint32_t own) {
     p4reduce_error error = {.size = sizeof error};
     p4reduce_engine *engine = opened(switch_socket, own, sockets);
 
-    pthread_t answering, collecting, using[THREADS], running[THREADS];
+    pthread_t answering, collecting, changing, using[THREADS], running[THREADS];
     pthread_create(&answering, NULL, answer, &switch_socket);
     pthread_create(&collecting, NULL, collect, engine);
+    pthread_create(&changing, NULL, change_slots, engine);
     for (int i = 0; i < THREADS; i++)
         pthread_create(&using[i], NULL, use, engine);
     for (int i = 0; i < THREADS; i++)
@@ -142,6 +144,9 @@ static void try(uint32_t own) {
     require(p4reduce_allreduce(engine, &empty, &error) == P4REDUCE_FAILED, "failing");
     p4reduce_close(engine);
     pthread_join(collecting, NULL);
+    void *changes;
+    pthread_join(changing, &changes);
+    require(own > 1 ? changes == NULL : changes != NULL, "changes of slots");
     p4reduce_free(engine);
     stop = true;
     pthread_join(answering, NULL);
@@ -165,6 +170,7 @@ static void end_under_way(uint32_t own) {
             .size = sizeof request, .type = P4REDUCE_FLOAT32, .data = values[i], .count = VALUES};
         require(p4reduce_submit(engine, &request, &operations[i], &error) == P4REDUCE_OK, error.message);
     }
+    p4reduce_hold(engine, 0);
     p4reduce_fail(engine, "enough");
     for (int i = 0; i < THREADS; i++) {
         require(p4reduce_wait(operations[i], 20, &error) == P4REDUCE_FAILED, "an operation under way");

@@ -4,6 +4,7 @@
 // a Python process.
 #include "p4reduce_local.h"
 #include "ranks.h"
+#include "slots.h"
 #include "switch.h"
 
 #include <pthread.h>
@@ -33,7 +34,7 @@ static void *run(void *context) {
                                             .job = 1,
                                             .rank = rank,
                                             .world_size = RANKS,
-                                            .slots = 64,
+                                            .slots = SLOTS,
                                             .lanes = 4,
                                             .block_size = BLOCK,
                                             .sharing = 1};
@@ -42,12 +43,18 @@ static void *run(void *context) {
     p4reduce_error error = {.size = sizeof error};
     p4reduce_engine *engine = p4reduce_open_sharing(&membership, rank == 0 ? &options : NULL, &local, &error);
     require(engine != NULL, error.message);
+    pthread_t changing;
+    void *changes;
+    pthread_create(&changing, NULL, change_slots, engine);
     float *values[AT_ONCE];
     for (int i = 0; i < AT_ONCE; i++)
         values[i] = malloc(count_of(i) * sizeof *values[i] + 1);
     for (int first = 0; first < OPERATIONS; first += AT_ONCE)
         reduce_some(engine, values, first, rank);
     fail(engine, values[0], rank);
+    p4reduce_close(engine);
+    pthread_join(changing, &changes);
+    require((rank == 0) == (changes != NULL), "changes of slots, by the leader alone");
     p4reduce_free(engine);
     close(own);
     for (int i = 0; i < AT_ONCE; i++)
