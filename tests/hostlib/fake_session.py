@@ -65,9 +65,11 @@ class FakeSession:
         self.job: FakeJob | None = None
         self.rank = -1
         self.timeout = 0.0
+        self.holder: Any = None
+        self.holds: object = None
 
     def join(self, job: str, rank: int, world_size: int, *, timeout: float, **options: object) -> Assigned:
-        del options
+        self.holds = options.get("holds")
         self.job = self.controller.place(job, world_size)
         self.job.sessions[rank] = self
         self.rank, self.timeout = rank, timeout
@@ -96,8 +98,9 @@ class FakeSession:
     def report(self, figures: object) -> None:
         """It asks for none."""
 
-    def hold_with(self, holder: object) -> None:
-        """Slots stay as they are."""
+    def hold_with(self, holder: Any) -> None:
+        """For tests to tell."""
+        self.holder = holder
 
     def ask(self, half: int) -> None:
         """Nobody answers."""

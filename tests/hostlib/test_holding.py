@@ -7,16 +7,20 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 import test_engine
+from fake_session import FakeController
+from in_process import join
 from test_begin_anew import move
 from test_engine import CLOSED, sparse
 from udp_switch import UdpSwitch, udp_switch
 from waiting import pass_time, wait_until
 
+from p4reduce import Communicator
 from p4reduce.carrier import Carrier
 from p4reduce.errors import CollectiveTimeout, P4ReduceError
 from p4reduce.protocol import Operation
@@ -325,3 +329,26 @@ def test_operations_that_are_submitted_while_slots_change(switch: UdpSwitch) -> 
         assert [error for _, error in rank.ended] == [None] * 4
         assert [set(array) for array in arrays] == [{float(number)} for number in range(4)]
         assert rank.engine.take_most_slots() == 3
+
+
+@pytest.mark.parametrize("backend", ["python", "c"])
+def test_communicators_go_on_with_other_slots(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    monkeypatch.setenv("P4REDUCE_BACKEND", backend)
+    controller = FakeController(switch, slots=SLOTS)
+    monkeypatch.setattr("p4reduce.joining.Session", controller)
+    communicators = join(2, job="job")
+
+    def some(communicator: Communicator) -> list[float]:
+        return [float(communicator.allreduce(np.ones(9000, np.float32))[-1]) for _ in range(8)]
+
+    try:
+        sessions = controller.jobs["job"].sessions.values()
+        assert [session.holds for session in sessions] == [True] * 2
+        for slots in (3, 1, SLOTS):
+            with ThreadPoolExecutor(2) as pool:
+                sums = pool.map(some, communicators)
+                change(switch, [session.holder for session in sessions], slots)
+                assert list(sums) == [[2.0] * 8] * 2
+    finally:
+        for communicator in communicators:
+            communicator.close()

@@ -124,6 +124,7 @@ class NativeEngine(Carrier):
         self._library = library()
         self._lock = threading.Lock()
         self._numbers = count(1)
+        self._following: list[threading.Thread] = []  # of holds, of which the last may go on
         self._under_way: dict[int, _UnderWay] = {}  # oldest first
         self._ended_at = 0.0  # the latest
         self._given: BaseException | None = None  # the first failure from outside
@@ -321,7 +322,9 @@ class NativeEngine(Carrier):
     def hold(self, operations: int, tell: Tell) -> None:
         hold = self._library.p4reduce_hold(self._handle, operations)
         if hold:
-            threading.Thread(target=self._follow, args=(hold, tell), name=f"{self._name} hold", daemon=True).start()
+            thread = threading.Thread(target=self._follow, args=(hold, tell), name=f"{self._name} hold", daemon=True)
+            thread.start()
+            self._following = [*(one for one in self._following if one.is_alive()), thread]
 
     def go_on(self, slots: int, first_seq: int) -> None:
         self._library.p4reduce_go_on(self._handle, slots, first_seq)
@@ -343,8 +346,9 @@ class NativeEngine(Carrier):
         self._end_with(error)
         self._library.p4reduce_close(self._handle)
         self._transport.close()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(CLOSE_TIMEOUT_S)
+        for thread in (self._thread, *self._following):
+            if thread is not threading.current_thread():
+                thread.join(CLOSE_TIMEOUT_S)
         self.continuations.close(CLOSE_TIMEOUT_S)
 
     def progress(self) -> str:
