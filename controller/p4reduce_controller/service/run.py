@@ -28,6 +28,8 @@ from p4reduce_controller.switches.switch import P4RuntimeSwitch
 from p4reduce_controller.tenants.audit import Audit, note_job
 from p4reduce_controller.tenants.gate import Gate
 from p4reduce_controller.tenants.limits import Rates
+from p4reduce_controller.tenants.pace import Pace
+from p4reduce_controller.tenants.peers import Peers
 from p4reduce_controller.tenants.quotas import Tenancy
 from p4reduce_controller.tenants.users import UsersFile
 
@@ -48,6 +50,10 @@ class Entrance:
         audit = Audit(Path(settings.audit_log) if settings.audit_log else None)
         users = UsersFile(Path(settings.users), settings.token()) if settings.users else None
         return cls(audit, Gate(users, audit) if users is not None else None)
+
+    def door(self, config: ServiceConfig) -> Gate | Peers:
+        """Who lets callers in while another serves."""
+        return self.gate or Peers(config.rates, Pace(), config.token, self.audit)
 
     def close(self) -> None:
         self.audit.close()
@@ -115,7 +121,7 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
         await _bind(service, BIND_AGAIN if turn else 0.0)
         ends.push_async_callback(service.fabric.close, lambda: service.has_kept_jobs)
         ends.push_async_callback(service.close)
-        await ends.enter_async_context(_web(settings, config, service, gate))
+        await ends.enter_async_context(_web(settings, config, service))
         service.restore()
         latecomers = TURN_LATECOMERS if turn else LATECOMERS
         await start_switches([*switches, *aside], service, switch_timeout, latecomers)
@@ -200,7 +206,7 @@ async def run(
 
 
 @asynccontextmanager
-async def _web(settings: Settings, serving: ServiceConfig, service: Service, gate: Gate | None) -> AsyncIterator[None]:
+async def _web(settings: Settings, serving: ServiceConfig, service: Service) -> AsyncIterator[None]:
     if not settings.metrics and not settings.page:
         yield
         return
@@ -211,7 +217,7 @@ async def _web(settings: Settings, serving: ServiceConfig, service: Service, gat
 
     watch = Watch(service.status, service.reports.ports)
     service.telemetry.registry.register(Metrics(lambda: watch.latest))
-    web = Web(web_config(settings, serving), watch, service.telemetry.registry, service, gate, service.peers)
+    web = Web(web_config(settings, serving), watch, service.telemetry.registry, service, service.door)
     try:
         await web.start()
         service.page, service.metrics = web.page, web.metrics
