@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.certificates import TlsFiles
+from p4reduce_controller.seeing.certificates import Ends
 from p4reduce_controller.seeing.telemetry import serving as tell_serving
 from p4reduce_controller.seeing.watch import Watch
 from p4reduce_controller.seeing.web import Web, WebConfig
@@ -48,11 +50,18 @@ def web_config(settings: Settings, serving: ServiceConfig) -> WebConfig:
     )
 
 
-def standby_web(settings: Settings, serving: ServiceConfig, other: Callable[[], str], door: Gate | Peers) -> Web | None:
+def standby_web(
+    settings: Settings,
+    serving: ServiceConfig,
+    other: Callable[[], str],
+    door: Gate | Peers,
+    store_tls: TlsFiles | None = None,
+) -> Web | None:
     """Not started yet; None where nothing is to be served. `other`: who serves, as far as is known.
-    `door`: who lets callers in."""
+    `door`: who lets callers in. `store_tls`: how what is kept is reached."""
     if not settings.metrics and not settings.page:
         return None
     registry = CollectorRegistry(auto_describe=False)
     tell_serving(registry, 0)
+    registry.register(Ends(serving.tls, settings.switch_tls(), store_tls))
     return Web(web_config(settings, serving), Watch(_nothing, {}), registry, _StandsBy(other), door)
