@@ -187,6 +187,7 @@ async def run(
     early = asyncio.Event()  # a SIGHUP before it serves
     if again is not None:
         handle(signal.SIGHUP, early.set)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # which the command line has blocked until now
     try:
         async with running(settings, switch_timeout) as service:
 

@@ -58,6 +58,7 @@ async def take_turns(
     turns = Turns(settings, switch_timeout, on_ready, on_standby)
     if again is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, turns.read_again, again)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # which the command line has blocked until now
     with suppress(asyncio.CancelledError):
         await turns.run()
 
