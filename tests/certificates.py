@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 
-def self_signed(folder: Path, name: str, alternative: str = "") -> tuple[Path, Path]:
+def self_signed(folder: Path, name: str, alternative: str = "", days: int = 2) -> tuple[Path, Path]:
     """A certificate for `name` that is its own authority, and its key. `alternative`: as "IP:127.0.0.1"; by default the
-    name. Skips the test where there is no openssl."""
+    name. `days`: until it ends. Skips the test where there is no openssl."""
     key, certificate = folder / f"{name}.key.pem", folder / f"{name}.pem"
     command = [
         "openssl",
@@ -23,7 +23,7 @@ def self_signed(folder: Path, name: str, alternative: str = "") -> tuple[Path, P
         "ec_paramgen_curve:prime256v1",
         "-nodes",
         "-days",
-        "2",
+        str(days),
         "-subj",
         f"/CN={name}",
     ]

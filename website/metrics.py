@@ -10,9 +10,11 @@ from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.seeing.certificates import Ends
 from p4reduce_controller.seeing.metrics import Metrics
 from p4reduce_controller.seeing.telemetry import Telemetry
 from p4reduce_controller.seeing.watch import View
+from p4reduce_controller.tenants.pace import Pace
 
 
 def page() -> str:
@@ -32,7 +34,8 @@ def metrics() -> Iterator[tuple[Metric, tuple[str, ...]]]:
             yield from ((metric, tuple(own._labelnames)) for metric in own.collect())
     registry = CollectorRegistry(auto_describe=False)
     nothing = View(0.0, pb.StatusReply(), {}, {}, {})
-    registry.register(Metrics(lambda: nothing))
+    for one in (Metrics(lambda: nothing), Ends(), Pace()):
+        registry.register(one)
     yield from ((metric, tuple(getattr(metric, "_labelnames", ()))) for metric in registry.collect())
 
 

@@ -103,7 +103,7 @@ def allreduce(
     """Time allreduce on the grid of OmniReduce's artifact; every result is held against the exact sum."""
     console = Console()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with command(console):
+    with command():
         outputs.check(json_file=json_file, plot=plot)
         if target not in grid.TARGETS:
             raise P4ReduceError(f"--target {target}: accepted are {', '.join(grid.TARGETS)}")
@@ -211,7 +211,7 @@ def train(
     """
     console = Console()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with command(console):
+    with command():
         outputs.check(json_file=json_file, plot=plot)
         if target not in (accepted := ("native", "sim")):
             raise P4ReduceError(f"--target {target}: accepted are {', '.join(accepted)}")

@@ -22,11 +22,18 @@ def build(name: str, workers: int, edge: str, core: str, shape: str) -> Topology
             raise P4ReduceError(f"--core {core}: {name} has no links between switches")
         options["core"] = wire("--core", core)
     for key, value in _pairs("--shape", shape):
-        if key not in design.shape or not value.isdigit():
-            accepted = ", ".join(f"{one}=NUMBER" for one in design.shape) or "nothing"
+        if key not in design.shape or not re.fullmatch("[0-9]{1,4}", value):
+            accepted = ", ".join(f"{one}=NUMBER, 0 to 9999" for one in design.shape) or "nothing"
             raise P4ReduceError(f"--shape {shape}: accepted for {name} is {accepted}")
         options[key] = int(value)
-    made = design.build(**options)
+    try:
+        made = design.build(**options)
+    except (P4ReduceError, ValueError):
+        raise
+    except Exception as error:  # the user's function
+        chosen = ", ".join(f"{key}={value}" for key, value in options.items() if isinstance(value, int))
+        why = f"{type(error).__name__}: {error}"
+        raise P4ReduceError(f"topology {name}: its function does not accept {chosen}: {why}") from error
     if not isinstance(made, Topology):
         raise P4ReduceError(f"topology {name}: its function must return a Topology, not {made!r}")
     return made

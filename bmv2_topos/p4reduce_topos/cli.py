@@ -250,7 +250,7 @@ def _as_command(inputs: Callable[[], T], work: Callable[[Console, T], None], *, 
     """Checks the inputs, goes into a network of our own, works on them there, and ends as a command should."""
     console = Console(stderr=as_json)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with command(console, errors=(P4ReduceError, ValueError)):
+    with command(errors=(P4ReduceError, ValueError)):
         checked = inputs()
         from p4reduce_topos.emulation.network import check_tools
 

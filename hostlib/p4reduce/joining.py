@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -102,6 +103,35 @@ class Place:
             self.transport.close()
 
 
+class _Here:
+    """How many of a job's members are of this process and have not begun to leave."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._members: Counter[tuple[int, int, int]] = Counter()
+
+    def begin(self, member: Membership) -> None:
+        with self._lock:
+            self._members[_job_of(member)] += 1
+
+    def leave(self, member: Membership) -> int:
+        """Returns how many stay."""
+        with self._lock:
+            self._members[_job_of(member)] -= 1
+            stay = self._members[_job_of(member)]
+            if stay <= 0:
+                del self._members[_job_of(member)]
+            return stay
+
+
+def _job_of(member: Membership) -> tuple[int, int, int]:
+    """The secret, as controllers number their jobs each for itself."""
+    return member.job, member.generation, member.abort_secret
+
+
+_here = _Here()
+
+
 @dataclass(frozen=True)
 class Seat:
     """A rank's place in a running job."""
@@ -117,11 +147,15 @@ class Seat:
     def leave(self, *, well: bool = True, on_heard: Callable[[], None] | None = None) -> None:
         """Leaves the job, together with the other ranks. Operations under way fail.
 
+        Others of this process, which may come to leave only after this one, are not waited for: the last of them waits
+        for all.
+
         well: False for a rank that cannot go on, which ends the job for the others at once.
         on_heard: called when the controller knows that this rank leaves well, before the others have left.
         """
         if not self.engine.in_own_process():
             return  # a forked process has the session's sockets, but it is its parent that is in the job
+        is_last = not _here.leave(self.membership)
         failure = self.engine.failure
         if failure is None and self.engine.busy:
             failure = P4ReduceError("it closed its communicator while operations were under way")
@@ -134,9 +168,9 @@ class Seat:
             if failure is not None:
                 self.session.await_abort(LAST_WORD_S)
             elif on_heard is not None:
-                self.session.leave(on_heard=on_heard)
+                self.session.leave(on_heard=on_heard, is_last=is_last)
             else:
-                self.session.leave()
+                self.session.leave(is_last=is_last)
         finally:
             self.session.close()
 
@@ -281,6 +315,7 @@ def take_seat(
     place.session.report(Reporter(engine).report)
     if place.session.aborted is not None:  # before there was an engine to tell
         abort(place.session.aborted)
+    _here.begin(place.membership)
     return Seat(place.session, place.membership, engine, rate_toward(place.switches[0], interface), place.local)
 
 

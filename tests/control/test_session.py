@@ -284,6 +284,16 @@ def test_leaving_is_heard_before_all_have_left(
     session.close()
 
 
+def test_who_is_not_the_last_of_its_process_waits_for_nobody(controller: ScriptedController) -> None:
+    session = ready(controller)
+    waiter = Attempt(lambda: session.leave(is_last=False))
+    assert controller.script.next().WhichOneof("message") == "leave"
+    controller.script.send.put(pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.LEAVE, ranks=[0])))
+    assert waiter.error() is None
+    session.close()
+    assert session.aborted is None
+
+
 def test_leave_has_a_deadline_and_names_who_is_awaited(controller: ScriptedController) -> None:
     session = ready(controller)
     controller.script.send.put(pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.LEAVE, ranks=[0])))
@@ -543,9 +553,11 @@ def failure(session: Session) -> str:
     return text
 
 
-def test_nobody_listens() -> None:
+def test_nobody_listens(caplog: pytest.LogCaptureFixture) -> None:
     address = f"127.0.0.1:{free_port()}"
-    text = failure(Session(address, connect_timeout=0.3))
+    text = failure(Session(address, connect_timeout=0.6))
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said == f"rank 0 of job 'job' waits for up to 1 s: {text}"
     assert f"connection refused; start one with `p4reduce controller --listen {address}`" in text
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -49,20 +51,25 @@ def hangups() -> Iterator[list[int]]:
     missed: list[int] = []
     before = signal.signal(signal.SIGHUP, lambda number, _: missed.append(number))
     yield missed
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("early", [True, False, "blocked"])
 def test_a_controller_reads_its_settings_again_when_it_serves(
-    monkeypatch: pytest.MonkeyPatch, hangups: list[int], early: bool
+    monkeypatch: pytest.MonkeyPatch, hangups: list[int], early: bool | str
 ) -> None:
     served = []
+    if early == "blocked":  # as the command line has it while it imports
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+        os.kill(os.getpid(), signal.SIGHUP)
 
     @asynccontextmanager
     async def starting(*_: Any) -> AsyncIterator[Served]:
-        if early:
+        if early is True:
             os.kill(os.getpid(), signal.SIGHUP)
-            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)
         served.append(Served())
         yield served[0]
 
@@ -101,3 +108,25 @@ def test_one_of_two_has_what_was_read_while_its_turn_began(monkeypatch: pytest.M
         return served
 
     assert asyncio.run(turn()).read == ([["one", "two"]] if early else [])
+
+
+IMPORTING = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+
+class Hangup(MetaPathFinder):
+    def find_spec(self, name, *_):
+        if name == "p4reduce_controller.commands.cli":
+            os.kill(os.getpid(), signal.SIGHUP)
+
+sys.meta_path.insert(0, Hangup())
+sys.argv = ["p4reduce", "controller", "--config", "no-such-file"]
+from p4reduce.commands.entry import main
+main()
+"""
+
+
+def test_a_controller_that_is_being_imported_is_not_ended() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTING], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 1
+    assert "no-such-file" in done.stderr

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from p4reduce_controller.seeing.names import Names
+from p4reduce_controller.tenants.limits import Rates
+from p4reduce_controller.tenants.pace import Pace
+from p4reduce_controller.tenants.peers import Peers
 
 from .conftest import Running
 from .test_web import BEARER, TOKEN, Site
@@ -50,7 +53,7 @@ def bare(running: Running) -> Iterator[Site]:
 
 @pytest.fixture
 def guarded(running: Running) -> Iterator[Site]:
-    yield from sites(running, token=TOKEN)
+    yield from sites(running, door=Peers(Rates(), Pace(), TOKEN))
 
 
 @pytest.mark.parametrize("path", EVERYTHING)

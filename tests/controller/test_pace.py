@@ -18,9 +18,8 @@ from prometheus_client import generate_latest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce_controller.service.listening import ServiceConfig
-from p4reduce_controller.tenants.limits import Bucket, Rates
-from p4reduce_controller.tenants.pace import MOST_KNOWN, UNIT, Pace
-from p4reduce_controller.tenants.peers import host_of
+from p4reduce_controller.tenants.limits import BURST_S, Bucket, Rates
+from p4reduce_controller.tenants.pace import FREE_REFUSALS, MOST_KNOWN, PENALTY, UNIT, Pace, host_of
 from p4reduce_controller.tenants.sizes import LARGEST_REQUEST, MOST_READ
 
 from .conftest import Loop, Running
@@ -100,6 +99,28 @@ def test_without_users_hosts_are_limited(narrow: Running) -> None:
     assert b'p4reduce_limited_total{tenant="",what="call"}' in generate_latest(narrow.service.telemetry.registry)
 
 
+def test_wrong_tokens_are_written_down_and_soon_told_late(loop: Loop, tmp_path: Path) -> None:
+    running = Running(loop, ServiceConfig("127.0.0.1:0", token="swordfish"), audit=tmp_path / "audit.jsonl")
+    with grpc.insecure_channel(running.address) as channel:
+        stub = rpc.JobsStub(channel)
+        wrong, right = ((("authorization", f"Bearer {token}"),) for token in ("a secret", "swordfish"))
+        took = []
+        for _ in range(int(FREE_REFUSALS * BURST_S) + 4):
+            began = time.monotonic()
+            said = refused(lambda: stub.Status(pb.StatusRequest(), timeout=10, metadata=wrong))
+            assert said == (grpc.StatusCode.UNAUTHENTICATED, "the token is wrong")
+            took.append(time.monotonic() - began)
+        assert took[0] < PENALTY <= max(took)
+        assert refused(lambda: stub.Status(pb.StatusRequest(), timeout=10))[1] == "a token is needed"
+        stub.Status(pb.StatusRequest(), timeout=10, metadata=right)
+    running.close()
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert {(one["who"], one["what"], one["outcome"]) for one in lines} == {
+        ("", "Status", "the token is wrong"),
+        ("", "Status", "a token is needed"),
+    }
+
+
 def test_a_host_has_so_many_ranks_at_a_time(loop: Loop) -> None:
     running = Running(loop, ServiceConfig("127.0.0.1:0", rates=Rates(ranks=3)))
     ranks = [running.rank(rank, 9, slots=1) for rank in range(5)]
@@ -136,7 +157,6 @@ def test_messages_of_all_ranks_of_a_host_wait_together(loop: Loop) -> None:
 
 def test_the_page_is_limited_too(narrow: Running) -> None:
     site = Site(narrow, page="127.0.0.1:0")
-    site.web._peers = narrow.service.peers
     narrow.loop.run(site.web.start())
     site.look()
     assert [site.get("/api/status")[0] for _ in range(3)] == [200, 429, 429]

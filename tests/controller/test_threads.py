@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.placement import find_slots
 from p4reduce_controller.jobs.pools import SlotPool, SlotRange
+from p4reduce_controller.seeing.status import _job as told_of
 from p4reduce_controller.store.state import StateError
 from p4reduce_controller.switches.aggregator import Heard, Layout, Parent, Placement
 from p4reduce_controller.switches.frames import Endpoint
@@ -212,3 +213,13 @@ def test_the_state_file_keeps_them(tmp_path: Path) -> None:
     kept.path.write_text(text.replace('"more_numbers": [\n    [', '"more_numbers": [\n    [70000,', 1))
     with pytest.raises(StateError, match=r"more_numbers has \[70000"):
         kept.load()
+
+
+def test_the_numbers_of_all_threads_are_told() -> None:
+    """By which packets are known."""
+    desk = ThreadsDesk(ONE)
+    desk.all_heard(0)
+    (job,) = desk.installs
+    told = told_of(job, {0: FakeSwitch(16, 0)}, 0.0)
+    assert [told.number, *told.more_numbers] == [number for number, _ in job.numbers]
+    assert len(told.more_numbers) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ from p4reduce_controller.switches.trees import Trees
 from p4reduce_controller.tenants.access import METHODS, Caller, Role
 from p4reduce_controller.tenants.audit import Audit
 from p4reduce_controller.tenants.gate import Gate
+from p4reduce_controller.tenants.limits import BURST_S, Rates
+from p4reduce_controller.tenants.pace import FREE_REFUSALS, PENALTY, Pace
+from p4reduce_controller.tenants.peers import Peers
 from p4reduce_controller.tenants.users import UsersFile
 
 from .conftest import Loop, Running
@@ -92,13 +96,13 @@ class Page:
     """Of a house."""
 
     def __init__(self, house: House) -> None:
-        service, gate = house.service, house.service._gate
+        service = house.service
         self.house = house
         self.watch = Watch(service.status, service.reports.ports)
         registry = service.telemetry.registry
         registry.register(Metrics(lambda: self.watch.latest))
-        config = WebConfig(page="127.0.0.1:0", token="")
-        self.web = Web(config, self.watch, registry, service, gate)
+        config = WebConfig(page="127.0.0.1:0")
+        self.web = Web(config, self.watch, registry, service, service.door)
         house.loop.run(self.web.start())
 
     def look(self) -> None:
@@ -131,6 +135,28 @@ def test_the_page_shows_each_what_it_may_see(page: Page) -> None:
         assert page.get(path)[0] == code
     assert page.get("/api/status", "wrong")[0] == 401
     assert page.get("/metrics", "a")[0] == 403
+
+
+def test_what_the_page_refuses_is_written_down_and_soon_told_late(page: Page) -> None:
+    assert page.get("/api/status", "a secret")[0] == 401
+    assert page.get("/metrics", "a")[0] == 403
+    assert page.get("/api/history")[0] == 401
+    said = [(one["who"], one["what"], one["outcome"], one["peer"].rpartition(":")[0]) for one in page.house.audit]
+    assert said == [
+        ("", "page /api/status", "the token is wrong", "ipv4:127.0.0.1"),
+        ("alice", "page /metrics", "metrics are for who sees the jobs of all tenants", "ipv4:127.0.0.1"),
+        ("", "page /api/history", "a token is needed", "ipv4:127.0.0.1"),
+    ]
+    gate = page.house.service._gate
+    assert gate is not None
+    assert gate.refusals == {"": 2, "alice": 1}
+
+    # One who guesses is late whichever way it asks.
+    for _ in range(int(FREE_REFUSALS * BURST_S)):
+        refused(lambda: page.house.status("wrong"))
+    began = time.monotonic()
+    assert [page.get("/api/status", "wrong")[0] for _ in range(4)] == [401] * 4
+    assert time.monotonic() - began >= PENALTY
 
 
 def test_tenants_have_series_of_their_own(page: Page) -> None:
@@ -278,7 +304,7 @@ def test_who_stands_by_says_so_to_users_alone(loop: Loop, tmp_path: Path) -> Non
 def test_who_stands_by_says_so_over_http(loop: Loop) -> None:
     settings = Settings(metrics="127.0.0.1:0", page="127.0.0.1:0")
     other = [""]
-    web = standby_web(settings, ServiceConfig(), lambda: other[0], None)
+    web = standby_web(settings, ServiceConfig(), lambda: other[0], Peers(Rates(), Pace()))
     assert web is not None
     loop.run(web.start())
 
@@ -298,7 +324,7 @@ def test_who_stands_by_says_so_over_http(loop: Loop) -> None:
     code, body = get("/api/status", web.page)
     assert (code, json.loads(body)) == (503, {"error": text, "standby": "yes"})
     loop.run(web.close())
-    assert standby_web(Settings(), ServiceConfig(), lambda: "", None) is None
+    assert standby_web(Settings(), ServiceConfig(), lambda: "", Peers(Rates(), Pace())) is None
 
 
 def test_who_serves_says_so(page: Page) -> None:

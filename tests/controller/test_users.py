@@ -196,6 +196,29 @@ def test_tokens_that_are_not_accepted(tmp_path: Path) -> None:
         assert len(token) < 10 or not any(part in str(refused.value) for part in token.split(".") if part)
 
 
+def test_a_providers_keys_that_are_rotated_are_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    old = Provider(tmp_path, "1")
+    users = UsersFile(file(tmp_path, f'{JWT}jwks = "jwks.json"'))
+    assert not users.refresh()
+    new = Provider(tmp_path, "2")
+    assert users.refresh()
+    assert users.caller(new.token()).name == "carol"
+    with pytest.raises(Unauthenticated, match="a key that is not known"):
+        users.caller(old.token())
+    (tmp_path / "jwks.json").write_text("{")
+    assert not users.refresh()
+    assert "jwks.json: " in caplog.text
+    assert users.caller(new.token()).name == "carol"
+
+    # Of a file that was not accepted, what it names is looked at all the same.
+    file(tmp_path, f'{JWT}key = "key.pem"')
+    assert not users.refresh()
+    (tmp_path / "key.pem").write_bytes(old.pem)
+    assert users.refresh()
+    assert users.caller(old.token()).name == "carol"
+    assert not users.refresh()
+
+
 def test_a_key_alone(tmp_path: Path) -> None:
     provider = Provider(tmp_path)
     (tmp_path / "key.pem").write_bytes(provider.pem)

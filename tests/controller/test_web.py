@@ -4,6 +4,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from p4reduce_controller.seeing.metrics import Metrics
 from p4reduce_controller.seeing.watch import Watch
 from p4reduce_controller.seeing.web import Web, WebConfig
 from p4reduce_controller.service.listening import ListenError
+from p4reduce_controller.tenants.audit import Audit
+from p4reduce_controller.tenants.limits import BURST_S, Rates
+from p4reduce_controller.tenants.pace import FREE_REFUSALS, PENALTY, Pace
+from p4reduce_controller.tenants.peers import Peers
 
 from ..certificates import self_signed
 from .conftest import Running
@@ -26,15 +31,15 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
 class Site:
-    """A service's page and metrics."""
+    """A service's page and metrics. `door`: another one than the service's."""
 
-    def __init__(self, running: Running, **config: Any) -> None:
+    def __init__(self, running: Running, door: Peers | None = None, **config: Any) -> None:
         self.running = running
         service = running.service
         self.watch = Watch(service.status, service.reports.ports)
         registry = service.telemetry.registry
         registry.register(Metrics(lambda: self.watch.latest))
-        self.web = Web(WebConfig(**config), self.watch, registry, service)
+        self.web = Web(WebConfig(**config), self.watch, registry, service, door or service.door)
 
     def look(self) -> None:
         status = self.running.loop.run(self.running.service.status())
@@ -50,8 +55,9 @@ class Site:
 
 
 @pytest.fixture
-def site(running: Running) -> Iterator[Site]:
-    site = Site(running, page="127.0.0.1:0", metrics="127.0.0.1:0", token=TOKEN)
+def site(running: Running, tmp_path: Path) -> Iterator[Site]:
+    door = Peers(Rates(), Pace(), TOKEN, Audit(tmp_path / "audit.jsonl"))
+    site = Site(running, door, page="127.0.0.1:0", metrics="127.0.0.1:0")
     running.loop.run(site.web.start())
     yield site
     running.loop.run(site.web.close())
@@ -87,6 +93,24 @@ def test_what_is_known_is_told_with_the_token_alone(site: Site, path: str) -> No
     assert site.get(path, {"Authorization": "Bearer wrong"})[0] == 401
     assert site.get(f"{path}?token={TOKEN}")[0] == 401
     assert site.get(path, BEARER)[0] == 200
+
+
+def test_wrong_tokens_are_written_down_and_soon_told_late(site: Site, tmp_path: Path) -> None:
+    wrong = {"Authorization": "Bearer a secret"}
+    took = []
+    for _ in range(int(FREE_REFUSALS * BURST_S) + 4):
+        began = time.monotonic()
+        assert site.get("/api/status", wrong)[0] == 401
+        took.append(time.monotonic() - began)
+    assert took[0] < PENALTY <= max(took)
+    text = (tmp_path / "audit.jsonl").read_text()
+    assert "secret" not in text
+    last = json.loads(text.splitlines()[-1])
+    assert (last["who"], last["what"], last["outcome"]) == ("", "page /api/status", "the token is wrong")
+    assert last["peer"].startswith("ipv4:127.0.0.1:")
+    began = time.monotonic()
+    assert site.get("/metrics", BEARER)[0] == 200
+    assert time.monotonic() - began < PENALTY
 
 
 def test_the_status_tells_jobs_ranks_and_switches(site: Site) -> None:
@@ -156,7 +180,8 @@ def test_addresses_that_are_not_accepted(running: Running, config: dict[str, str
 
 
 def test_a_port_that_is_taken_is_named(running: Running, site: Site) -> None:
-    other = Web(WebConfig(page=site.web.page), site.watch, running.service.telemetry.registry, running.service)
+    service = running.service
+    other = Web(WebConfig(page=site.web.page), site.watch, service.telemetry.registry, service, service.door)
     with pytest.raises(ListenError, match=f"cannot serve on --page {site.web.page}"):
         running.loop.run(other.start())
     running.loop.run(other.close())

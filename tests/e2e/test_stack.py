@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import time
 
 import pytest
@@ -104,6 +106,39 @@ def test_ranks_that_forget_to_leave_end_well(udp_stack: Stack) -> None:
             said_at = time.monotonic()
             assert all("stats" in last for last in ranks.wait_for_ends(60).values())
             assert time.monotonic() - said_at < 1.9
+
+
+IN_ONE_PROCESS = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+from p4reduce import Communicator
+
+def join(rank):
+    return Communicator(sys.argv[1], job="one process", rank=rank, world_size=2, timeout=20)
+
+with ThreadPoolExecutor(2) as pool:
+    ranks = list(pool.map(join, range(2)))
+    print([float(out[0]) for out in pool.map(lambda one: one.allreduce(np.ones(64, np.float32)), ranks)], flush=True)
+    if sys.argv[2] == "closed":
+        for one in ranks:
+            one.close()
+"""
+
+
+@pytest.mark.parametrize("local", ["off", "auto"])
+@pytest.mark.parametrize("how", ["closed", "forgotten"])
+def test_ranks_of_one_process_leave_one_after_the_other(
+    udp_stack: Stack, how: str, local: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them can wait for those behind it."""
+    monkeypatch.setenv("P4REDUCE_LOCAL", local)
+    command = [sys.executable, "-c", IN_ONE_PROCESS, udp_stack.controller, how]
+    for _ in range(2):  # the first job ended well, or its name would still be taken
+        began = time.monotonic()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "[2.0, 2.0]\n", "")
+        assert time.monotonic() - began < 15
 
 
 def test_ranks_that_differ_are_told(setting: Setting) -> None:

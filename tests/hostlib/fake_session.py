@@ -121,7 +121,8 @@ class FakeSession:
     def await_abort(self, timeout: float) -> None:
         """Whoever went, all have been told."""
 
-    def leave(self) -> None:
+    def leave(self, *, is_last: bool = True) -> None:
+        del is_last
         assert self.job is not None
         self.job.left.add(self.rank)
 

@@ -187,10 +187,10 @@ def test_no_block_is_skipped_where_the_result_before_was_missed() -> None:
 def test_one_job_is_shown_and_the_others_are_named() -> None:
     other = [one._replace(job=9) for one in (data(0, 0), data(1, 1), data(2, 2))]
     packets = sorted([data(0, 0), result(0.1, 0, 0), *other])
-    assert (trace_of(packets, Build()).job, trace_of(packets, Build(), job=7).job) == (9, 7)
-    assert trace_of(packets, Build(), job=7).notes == ["job 9, generation 3: 3 packets, not shown"]
+    assert (trace_of(packets, Build()).job, trace_of(packets, Build(), job=[7]).job) == (9, 7)
+    assert trace_of(packets, Build(), job=[7]).notes == ["job 9, generation 3: 3 packets, not shown"]
     with pytest.raises(P4ReduceError, match="no DATA or RESULT packet of job 8 was captured; there are some of 7, 9"):
-        trace_of(packets, Build(), job=8)
+        trace_of(packets, Build(), job=[8])
 
 
 def test_workers_have_names_and_addresses() -> None:
@@ -217,3 +217,23 @@ def test_other_files_are_refused(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "one.json").write_text(text)
     with pytest.raises(P4ReduceError, match=says):
         load(tmp_path / "one.json")
+
+
+def test_a_jobs_threads_are_told_apart() -> None:
+    """Each has slots from 0 on, under a number of its own, and sends from a port of its own."""
+
+    def of_second(one: Header) -> Header:
+        source, destination = ((ip, port + 1000 * (port != 31314)) for ip, port in (one.source, one.destination))
+        return one._replace(job=9, generation=5, source=source, destination=destination)
+
+    first = [data(0, 0), data(1, 1), result(2, 0, 1), result(2, 1, 1)]
+    second = [of_second(one) for one in (data(0.5, 0), data(7, 1), result(8, 0, 1), result(8, 1, 1))]
+    packets = sorted(first + second)
+    both = trace_of(packets, Build(), job=[7, 9], names={address(0): "rank 0", address(1): "rank 1"})
+    assert (both.job, both.packets, both.notes) == (7, 8, [])
+    assert both.slots == ["slot 0, thread 0", "slot 0, thread 1"]
+    assert [(one.slot, one.complete, len(one.parts)) for one in both.rounds] == [(0, True, 2), (1, True, 2)]
+    assert [one.name for one in both.workers] == ["rank 0", "rank 1"]
+    assert both.rounds[1].awaited is not None
+    assert not both.silent
+    assert trace_of(first, Build(), job=[7, 9]).slots == ["slot 0, thread 0"]

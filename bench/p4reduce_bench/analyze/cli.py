@@ -54,7 +54,7 @@ def analyze(
 ) -> None:
     """Say how sparse recorded gradients are, and what the switch would gain over a dense ring allreduce."""
     console = Console()
-    with command(console, stopped="stopped"):
+    with command(stopped="stopped"):
         outputs.check(json_file=json_file)
         rate = grid.bits_per_second(link)
         sizes = [int(size) for size in grid.choices("--block-sizes", block_sizes, SIZES.split(","))]

@@ -33,7 +33,7 @@ def main(
 ) -> None:
     """Run jobs in chaos and check everything. Ends with status 1 where something was wrong. Needs etcd."""
     console = Console(stderr=as_json)
-    with command(console):
+    with command():
         columns = (BarColumn(), TextColumn("{task.completed}/{task.total} jobs"), TimeElapsedColumn())
         with Progress(*columns, TextColumn("{task.description}"), console=console) as progress:
             bar = progress.add_task("starting", total=jobs)

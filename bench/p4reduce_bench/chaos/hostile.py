@@ -195,7 +195,7 @@ def main(
 ) -> None:
     """Attack a controller as one tenant, and measure what another notices."""
     console = Console(stderr=as_json)
-    with command(console):
+    with command():
         if unknown := set(attack or ()) - set(ATTACKS):
             raise P4ReduceError(f"--attack {', '.join(sorted(unknown))}: accepted are {', '.join(ATTACKS)}")
         with console.status("starting") as status:

@@ -103,7 +103,7 @@ def demo(
     """Train a word-level language model with DDP; the P4 program adds up the gradients, and every sum is checked."""
     console = Console(stderr=as_json)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with command(console):
+    with command():
         if target not in ("sim", "native", "bmv2"):
             raise P4ReduceError(f"--target {target}: accepted are sim, native and bmv2")
         check_aggregators(target, aggregators)

@@ -81,7 +81,7 @@ def gradients(
     """
     console = Console()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with command(console), contextlib.ExitStack() as stack:
+    with command(), contextlib.ExitStack() as stack:
         outputs.check(json_file=json_file, plot=plot)
         _accepted("--target", target, _TARGETS)
         _accepted("--size", size, SIZES)

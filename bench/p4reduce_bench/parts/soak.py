@@ -201,7 +201,7 @@ def main(
 ) -> None:
     """Run rounds through the native switch with losses; check every sum and watch memory. Ctrl-C stops and reports."""
     console = Console(stderr=as_json)
-    with command(console, stopped="stopped before the first round"):
+    with command(stopped="stopped before the first round"):
         if 1 < ranks_per_host >= workers:
             raise P4ReduceError(
                 f"--ranks-per-host {ranks_per_host} of --workers {workers}: accepted are fewer, so that there are hosts"

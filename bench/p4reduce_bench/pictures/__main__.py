@@ -29,7 +29,7 @@ def main(
 ) -> None:
     """Draw the README's pictures from the stored figures."""
     console = Console()
-    with command(console):
+    with command():
         for path, text in draw_all(docs).items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)

@@ -15,12 +15,12 @@ from p4reduce.errors import P4ReduceError
 
 @contextlib.contextmanager
 def command(
-    console: Console,
     *,
     stopped: str = "stopped: nothing is left running",
     errors: tuple[type[Exception], ...] = (P4ReduceError,),
 ) -> Iterator[None]:
-    """Ends the program with a line that says why: with status 130 on Ctrl-C, with 1 on one of `errors`."""
+    """Ends the program with a line on stderr that says why: with status 130 on Ctrl-C, with 1 on one of `errors`."""
+    console = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
     try:
         yield
     except KeyboardInterrupt:
@@ -28,8 +28,8 @@ def command(
         raise typer.Exit(130) from None
     except OSError as error:  # as of a disk that is full
         where = f"{error.filename}: " if error.filename else ""
-        console.print(f"[red]error:[/] {escape(f'{where}{error.strerror or error}')}", highlight=False, emoji=False)
+        console.print(f"[red]error:[/] {escape(f'{where}{error.strerror or error}')}")
         raise typer.Exit(1) from None
     except errors as error:
-        console.print(f"[red]error:[/] {escape(str(error))}", highlight=False, emoji=False)
+        console.print(f"[red]error:[/] {escape(str(error))}")
         raise typer.Exit(1) from None

@@ -25,7 +25,7 @@ from p4reduce.control.words import read_token
 from p4reduce.errors import JoinError
 from p4reduce_controller.commands.cli import AsJson, Controller, TlsCa, TokenFile
 from p4reduce_controller.commands.own_certificate import shows_certificate, tls_of
-from p4reduce_controller.doctor import host, job, switches
+from p4reduce_controller.doctor import certificates, host, job, switches
 from p4reduce_controller.doctor.finding import Finding
 from p4reduce_controller.settings.schema import SettingsError
 from p4reduce_controller.settings.tls_settings import tls_files
@@ -102,10 +102,22 @@ def _look(
     except (JoinError, OSError) as error:
         status, ours = pb.StatusReply(), 0.0
         yield Finding("controller", "problem", str(error))
+    if tls is not None:
+        try:
+            shown = tls.files()
+        except JoinError as error:
+            yield Finding("certificates", "problem", str(error))
+        else:
+            yield from certificates.given(shown)
+            yield from certificates.shown("the controller", address, shown)
+    if files is not None:
+        yield from certificates.given(files)
     cookie = _cookie(pipeline, mtu, status)
     for switch in status.switches:
         yield switches.in_hand(switch)
         yield from switches.p4runtime(switch.address, switch.name, device_id, cookie, files)
+        if files is not None:
+            yield from certificates.shown(switch.name, switch.address, files)
     for switch in status.switches:
         needed = Layout(switch.lanes, switch.block_size, switch.slots).mtu
         yield from host.way(switch.ip, switch.udp_port, needed, switch.name)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.certificates import TlsFiles
+from p4reduce_controller.seeing.certificates import Ends
 from p4reduce_controller.seeing.telemetry import serving as tell_serving
 from p4reduce_controller.seeing.watch import Watch
 from p4reduce_controller.seeing.web import Web, WebConfig
@@ -16,7 +18,6 @@ from p4reduce_controller.service.listening import ServiceConfig
 from p4reduce_controller.settings.settings import Settings
 from p4reduce_controller.store.standby import says
 from p4reduce_controller.tenants.gate import Gate
-from p4reduce_controller.tenants.pace import Pace
 from p4reduce_controller.tenants.peers import Peers
 
 
@@ -42,7 +43,6 @@ def web_config(settings: Settings, serving: ServiceConfig) -> WebConfig:
     return WebConfig(
         page=settings.page,
         metrics=settings.metrics,
-        token=serving.token,
         tls=serving.tls,
         metrics_tls=settings.metrics_tls,
         insecure=settings.insecure,
@@ -50,11 +50,18 @@ def web_config(settings: Settings, serving: ServiceConfig) -> WebConfig:
     )
 
 
-def standby_web(settings: Settings, serving: ServiceConfig, other: Callable[[], str], gate: Gate | None) -> Web | None:
-    """Not started yet; None where nothing is to be served. `other`: who serves, as far as is known."""
+def standby_web(
+    settings: Settings,
+    serving: ServiceConfig,
+    other: Callable[[], str],
+    door: Gate | Peers,
+    store_tls: TlsFiles | None = None,
+) -> Web | None:
+    """Not started yet; None where nothing is to be served. `other`: who serves, as far as is known.
+    `door`: who lets callers in. `store_tls`: how what is kept is reached."""
     if not settings.metrics and not settings.page:
         return None
     registry = CollectorRegistry(auto_describe=False)
     tell_serving(registry, 0)
-    peers = Peers(serving.rates, Pace()) if gate is None else None
-    return Web(web_config(settings, serving), Watch(_nothing, {}), registry, _StandsBy(other), gate, peers)
+    registry.register(Ends(serving.tls, settings.switch_tls(), store_tls))
+    return Web(web_config(settings, serving), Watch(_nothing, {}), registry, _StandsBy(other), door)

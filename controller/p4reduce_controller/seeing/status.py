@@ -140,6 +140,7 @@ def _job(job: Job, switches: Mapping[int, Aggregator], now: float) -> pb.Job:
         slots=job.slots,
         most_slots=job.most_slots,
         threads=job.threads,
+        more_numbers=[number for number, _ in job.more_numbers],
         age_s=now - job.started,
         awaited_for=awaited_for,
         awaited=waited_for,

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -22,9 +21,9 @@ from p4reduce_controller.seeing.page_data import history_of, view_of
 from p4reduce_controller.seeing.seen import seen_by
 from p4reduce_controller.seeing.watch import Watch, titled
 from p4reduce_controller.service.listening import ListenError, is_loopback
-from p4reduce_controller.tenants.access import ANYONE, Caller
+from p4reduce_controller.tenants.access import Caller
 from p4reduce_controller.tenants.gate import Gate, Refused
-from p4reduce_controller.tenants.peers import Peers, host_of
+from p4reduce_controller.tenants.peers import Peers
 
 _FILES = ("page.js", "fabric.js", "charts.js", "words.js", "page.css", "icon.svg")
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
@@ -66,7 +65,6 @@ class WebConfig:
 
     page: str = ""
     metrics: str = ""
-    token: str | None = None
     tls: TlsFiles | None = None
     metrics_tls: bool = False
     insecure: bool = False
@@ -82,18 +80,15 @@ class Web:
         watch: Watch,
         registry: CollectorRegistry,
         served: Served,
-        gate: Gate | None = None,
-        peers: Peers | None = None,
+        door: Gate | Peers,
     ) -> None:
-        """`gate`: who lets callers in, each to what it may see, instead of one token. `peers`: how fast hosts may ask
-        where there is none."""
+        """`door`: who lets callers in, each to what it may see."""
         self.page = self.metrics = ""
         self._config = config
         self._watch = watch
         self._registry = registry
         self._served = served
-        self._gate = gate
-        self._peers = peers
+        self._door = door
         self._runners: list[web.AppRunner] = []
 
     async def start(self) -> None:
@@ -113,8 +108,7 @@ class Web:
                     f"--page {config.page} is open to other hosts without TLS; give --tls-cert and --tls-key, or "
                     "--insecure if the network is trusted"
                 )
-            asks = self._gate is not None or bool(config.token)
-            application = self._page(None if asks else Names(host, config.names))
+            application = self._page(None if self._door.asks else Names(host, config.names))
             self.page = await self._serve("--page", config.page, application, config.tls)
 
     async def close(self) -> None:
@@ -144,28 +138,16 @@ class Web:
 
     def _with_token(self, handler: _OfCaller) -> _Handler:
         async def checked(request: web.Request) -> web.StreamResponse:
+            peer = _peer(request)
             try:
-                if self._peers is not None:
-                    self._peers.check(host_of(request.remote or ""), "page")
-                caller = self._caller(request.headers.get("Authorization", ""))
+                return await handler(request, self._door.admit(request.headers.get("Authorization", ""), peer))
             except Refused as error:
+                await self._door.refuse(f"page {request.path}", error, peer)
                 status = _STATUS[error.code]
                 headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
                 return web.json_response({"error": str(error)}, status=status, headers=headers)
-            return await handler(request, caller)
 
         return checked
-
-    def _caller(self, given: str) -> Caller:
-        """Who may see what there is. Raises Refused."""
-        if self._gate is not None:
-            caller = self._gate.caller([("authorization", given)] if given else [])
-            self._gate.check(caller, "Status")
-            return caller
-        wanted = f"Bearer {self._config.token}".encode()
-        if self._config.token and not hmac.compare_digest(given.encode(errors="replace"), wanted):
-            raise Refused(grpc.StatusCode.UNAUTHENTICATED, "the token is wrong" if given else "a token is needed")
-        return ANYONE
 
     # What is served.
 
@@ -176,7 +158,8 @@ class Web:
 
     async def _metrics_of_all(self, request: web.Request, caller: Caller) -> web.Response:
         if not caller.sees_all:
-            return web.json_response({"error": "metrics are for who sees the jobs of all tenants"}, status=403)
+            why = "metrics are for who sees the jobs of all tenants"
+            raise Refused(grpc.StatusCode.PERMISSION_DENIED, why, caller)
         return await self._metrics(request)
 
     async def _healthz(self, _: web.Request) -> web.Response:
@@ -225,6 +208,12 @@ def _file(name: str) -> _Handler:
         return web.Response(body=body, content_type=kind, charset="utf-8")
 
     return handler
+
+
+def _peer(request: web.Request) -> str:
+    """As gRPC names it."""
+    host, port = request.transport.get_extra_info("peername")[:2] if request.transport is not None else ("", 0)
+    return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
 
 
 def _health(problem: str) -> web.Response:

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
@@ -58,19 +56,13 @@ def check_listen(config: ServiceConfig) -> None:
 
 
 def bound_server(
-    config: ServiceConfig,
-    gate: grpc.aio.ServerInterceptor | None = None,
-    observers: Sequence[grpc.aio.ServerInterceptor] = (),
+    config: ServiceConfig, interceptors: Sequence[grpc.aio.ServerInterceptor]
 ) -> tuple[grpc.aio.Server, str]:
-    """A server that has its port but no service yet, and where that is. Raises ListenError.
-
-    `gate`: who lets calls in, instead of one token. `observers`: see all calls, also those of callers who are not let
-    in.
-    """
+    """A server that has its port but no service yet, and where that is. `interceptors`: see all calls, and let them in.
+    Raises ListenError."""
     check_listen(config)
     if why := words.cannot_listen(config.listen):  # before gRPC logs it in its own words
         raise ListenError(f"cannot listen on {config.listen}: {why}")
-    gates = [gate] if gate is not None else [_TokenCheck(config.token)] if config.token else []
     # Without the first, a second controller could take the same port.
     options = [
         ("grpc.so_reuseport", 0),
@@ -79,7 +71,7 @@ def bound_server(
         *QUIET,
         *keepalive(config.lease),
     ]
-    server = grpc.aio.server(interceptors=[*observers, *gates], options=options)
+    server = grpc.aio.server(interceptors=list(interceptors), options=options)
     try:
         if config.tls is not None:
             port = server.add_secure_port(config.listen, server_credentials(config.tls))
@@ -95,27 +87,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-class _TokenCheck(grpc.aio.ServerInterceptor):
-    """Lets through only calls with `authorization: Bearer <token>`."""
-
-    def __init__(self, token: str) -> None:
-        self._wanted = f"Bearer {token}".encode()
-
-    async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:
-        handler = await continuation(details)
-        given = [value for key, value in details.invocation_metadata or () if key == "authorization"]
-        text = given[0] if given else ""
-        value = text if isinstance(text, bytes) else text.encode()
-        if handler is None or hmac.compare_digest(value, self._wanted):
-            return handler
-        reason = "the token is wrong" if given else "a token is needed"
-
-        async def refuse(_: Any, context: Any) -> NoReturn:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
-            raise AssertionError
-
-        if handler.response_streaming:
-            return grpc.stream_stream_rpc_method_handler(refuse)
-        return grpc.unary_unary_rpc_method_handler(refuse)

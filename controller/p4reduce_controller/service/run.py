@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from p4reduce.control.certificates import TlsFiles
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.seeing.tracing import configured
 from p4reduce_controller.service.listening import ListenError, ServiceConfig
@@ -28,6 +29,8 @@ from p4reduce_controller.switches.switch import P4RuntimeSwitch
 from p4reduce_controller.tenants.audit import Audit, note_job
 from p4reduce_controller.tenants.gate import Gate
 from p4reduce_controller.tenants.limits import Rates
+from p4reduce_controller.tenants.pace import Pace
+from p4reduce_controller.tenants.peers import Peers
 from p4reduce_controller.tenants.quotas import Tenancy
 from p4reduce_controller.tenants.users import UsersFile
 
@@ -49,6 +52,10 @@ class Entrance:
         users = UsersFile(Path(settings.users), settings.token()) if settings.users else None
         return cls(audit, Gate(users, audit) if users is not None else None)
 
+    def door(self, config: ServiceConfig) -> Gate | Peers:
+        """Who lets callers in while another serves."""
+        return self.gate or Peers(config.rates, Pace(), config.token, self.audit)
+
     def close(self) -> None:
         self.audit.close()
 
@@ -58,7 +65,7 @@ class Turn:
     """Of one of several controllers: what an earlier one has kept, where it listens, why it may not take switches, and
     who is let in.
 
-    `release` gives up the port there.
+    `release` gives up the port there. `store_tls`: how what is kept is reached.
     """
 
     state: Store
@@ -67,6 +74,7 @@ class Turn:
     term: int
     bar: Callable[[], str]
     release: Callable[[], Awaitable[None]]
+    store_tls: TlsFiles | None = None
 
 
 @asynccontextmanager
@@ -115,7 +123,7 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
         await _bind(service, BIND_AGAIN if turn else 0.0)
         ends.push_async_callback(service.fabric.close, lambda: service.has_kept_jobs)
         ends.push_async_callback(service.close)
-        await ends.enter_async_context(_web(settings, config, service, gate))
+        await ends.enter_async_context(_web(settings, config, service, tls, turn.store_tls if turn else None))
         service.restore()
         latecomers = TURN_LATECOMERS if turn else LATECOMERS
         await start_switches([*switches, *aside], service, switch_timeout, latecomers)
@@ -179,6 +187,7 @@ async def run(
     early = asyncio.Event()  # a SIGHUP before it serves
     if again is not None:
         handle(signal.SIGHUP, early.set)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # which the command line has blocked until now
     try:
         async with running(settings, switch_timeout) as service:
 
@@ -200,18 +209,22 @@ async def run(
 
 
 @asynccontextmanager
-async def _web(settings: Settings, serving: ServiceConfig, service: Service, gate: Gate | None) -> AsyncIterator[None]:
+async def _web(
+    settings: Settings, serving: ServiceConfig, service: Service, *calling: TlsFiles | None
+) -> AsyncIterator[None]:
     if not settings.metrics and not settings.page:
         yield
         return
+    from p4reduce_controller.seeing.certificates import Ends
     from p4reduce_controller.seeing.metrics import Metrics
     from p4reduce_controller.seeing.standby_web import web_config
     from p4reduce_controller.seeing.watch import Watch
     from p4reduce_controller.seeing.web import Web
 
     watch = Watch(service.status, service.reports.ports)
+    service.telemetry.registry.register(Ends(serving.tls, *calling))
     service.telemetry.registry.register(Metrics(lambda: watch.latest))
-    web = Web(web_config(settings, serving), watch, service.telemetry.registry, service, gate, service.peers)
+    web = Web(web_config(settings, serving), watch, service.telemetry.registry, service, service.door)
     try:
         await web.start()
         service.page, service.metrics = web.page, web.metrics

@@ -54,8 +54,8 @@ from p4reduce_controller.tasks import Interrupted, Tasks, apart
 from p4reduce_controller.tenants.access import ANYONE, Caller
 from p4reduce_controller.tenants.audit import Audit
 from p4reduce_controller.tenants.gate import Gate, Refused
-from p4reduce_controller.tenants.pace import Pace
-from p4reduce_controller.tenants.peers import Peers, host_of
+from p4reduce_controller.tenants.pace import Pace, host_of
+from p4reduce_controller.tenants.peers import Peers
 from p4reduce_controller.tenants.sizes import Sizes
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class Service(Operations, rpc.JobsServicer):
         self._gate = gate
         self._audit = audit or Audit()
         self.pace = gate.pace if gate is not None else Pace()
-        self.peers = Peers(config.rates, self.pace) if gate is None else None
+        self.peers = Peers(config.rates, self.pace, config.token, self._audit) if gate is None else None
         self.telemetry.registry.register(self.pace)
         self._server: grpc.aio.Server | None = None
         self._serves = False
@@ -143,11 +143,17 @@ class Service(Operations, rpc.JobsServicer):
 
     stands_by = False  # to those who ask over HTTP
 
+    @property
+    def door(self) -> Gate | Peers:
+        """Who lets callers in."""
+        door = self._gate or self.peers
+        assert door is not None
+        return door
+
     def bind(self) -> None:
         """Takes the port, and does not serve there yet. Raises ListenError."""
-        limits = [self.peers] if self.peers is not None else []
-        observers = [self.telemetry, *limits, Sizes(self._too_large)]
-        self._server, self.listen = bound_server(self._config, self._gate, observers)
+        interceptors = [self.telemetry, self.door, Sizes(self._too_large)]
+        self._server, self.listen = bound_server(self._config, interceptors)
         rpc.add_JobsServicer_to_server(self, self._server)
 
     @property

@@ -12,7 +12,6 @@ import grpc.aio
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.service.listening import ServiceConfig, bound_server
 from p4reduce_controller.tenants.gate import Gate
-from p4reduce_controller.tenants.pace import Pace
 from p4reduce_controller.tenants.peers import Peers
 
 
@@ -25,11 +24,9 @@ def says(other: str) -> str:
 class Standby:
     """A server in the place of the service's, until it stops and gives the port back."""
 
-    def __init__(self, config: ServiceConfig, other: Callable[[], str], gate: Gate | None = None) -> None:
-        """`other`: who serves, as far as is known. `gate`: who lets calls in, instead of one token. Raises
-        ListenError."""
-        observers = [Peers(config.rates, Pace())] if gate is None else []
-        self._server, self.listen = bound_server(config, gate, observers)
+    def __init__(self, config: ServiceConfig, other: Callable[[], str], door: Gate | Peers) -> None:
+        """`other`: who serves, as far as is known. `door`: who lets calls in. Raises ListenError."""
+        self._server, self.listen = bound_server(config, [door])
         self._other = other
         self._server.add_generic_rpc_handlers((_Everything(self._session, self._refuse),))
 

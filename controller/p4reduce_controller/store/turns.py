@@ -58,6 +58,7 @@ async def take_turns(
     turns = Turns(settings, switch_timeout, on_ready, on_standby)
     if again is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, turns.read_again, again)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # which the command line has blocked until now
     with suppress(asyncio.CancelledError):
         await turns.run()
 
@@ -72,7 +73,8 @@ class Turns:
         SettingsError."""
         members, self._prefix = parse_store(settings.store)
         files = settings.store_cert, settings.store_key, settings.store_ca
-        self._etcd = Etcd(members, way(members, *files, insecure=settings.store_insecure))
+        self._tls = way(members, *files, insecure=settings.store_insecure)
+        self._etcd = Etcd(members, self._tls)
         self._settings = settings
         self._switch_timeout = switch_timeout
         self._on_ready = on_ready
@@ -124,7 +126,7 @@ class Turns:
     async def _wait(self) -> Lease:
         """Until the lease is ours."""
         gate = self._entrance.gate
-        server = self._server = Standby(self._config, lambda: self._other, gate)
+        server = self._server = Standby(self._config, lambda: self._other, self._entrance.door(self._config))
         await server.start()
         self._config = replace(self._config, listen=server.listen)  # where it was any port, this one for good
         await self._show()
@@ -157,7 +159,8 @@ class Turns:
             return
         from p4reduce_controller.seeing.standby_web import standby_web
 
-        self._web = standby_web(self._settings, self._config, lambda: self._other, self._entrance.gate)
+        door = self._entrance.door(self._config)
+        self._web = standby_web(self._settings, self._config, lambda: self._other, door, self._tls)
         if self._web is not None:
             await self._web.start()
             self._settings = replace(self._settings, metrics=self._web.metrics, page=self._web.page)
@@ -239,7 +242,7 @@ class Turns:
             raise
         except EtcdError as error:
             raise StateError(f"{self._name}: {error}") from None
-        turn = Turn(state, self._entrance, self._config, lease.term, lambda: lease.doubt, self._release)
+        turn = Turn(state, self._entrance, self._config, lease.term, lambda: lease.doubt, self._release, self._tls)
         begun = self._settings
         async with running(begun, self._switch_timeout, turn) as service:
             self._served, self._service = True, service

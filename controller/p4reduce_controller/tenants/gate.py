@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import grpc
@@ -13,7 +14,7 @@ import grpc.aio
 
 from p4reduce_controller.tenants.access import METHODS, Caller, Role, Unauthenticated
 from p4reduce_controller.tenants.audit import Audit
-from p4reduce_controller.tenants.pace import Pace
+from p4reduce_controller.tenants.pace import Pace, host_of
 from p4reduce_controller.tenants.sizes import LARGEST_REQUEST
 from p4reduce_controller.tenants.users import UsersFile
 
@@ -21,11 +22,12 @@ STRANGER = Caller("", Role.VIEWER, "")
 
 
 class Refused(Exception):
-    """A call is not let in; the message says why."""
+    """A call is not let in; the message says why. `caller`: whose it is, as far as that is known."""
 
-    def __init__(self, code: grpc.StatusCode, why: str) -> None:
+    def __init__(self, code: grpc.StatusCode, why: str, caller: Caller = STRANGER) -> None:
         super().__init__(why)
         self.code = code
+        self.caller = caller
 
 
 class Gate(grpc.aio.ServerInterceptor):
@@ -40,9 +42,8 @@ class Gate(grpc.aio.ServerInterceptor):
 
     def caller(self, metadata: Any) -> Caller:
         """Raises Refused."""
-        given = [value for key, value in metadata or () if key == "authorization"]
-        text = given[0] if given else ""
-        if not isinstance(text, str) or not text.startswith("Bearer "):
+        text = given_in(metadata)
+        if not text.startswith("Bearer "):
             raise Refused(grpc.StatusCode.UNAUTHENTICATED, "a token is needed")
         try:
             return self.users.caller(text.removeprefix("Bearer "))
@@ -76,20 +77,27 @@ class Gate(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         method = details.method.rpartition("/")[2]
-        caller = STRANGER
         try:
-            caller = self.caller(details.invocation_metadata)
-            self.check(caller, method)
+            self.check(self.caller(details.invocation_metadata), method)
         except Refused as error:
-            refused, whose = error, caller
-            self.refusals[whose.tenant] += 1
-
-            def problem(peer: str) -> Refused:
-                self._audit.note(whose, method, str(refused), refused=True, peer=peer)
-                return refused
-
-            return refusing(handler, problem, lambda peer: self.pace.penalty(whose.tenant or peer.rpartition(":")[0]))
+            refused = error
+            return refusing(handler, lambda _: refused, partial(self.refuse, method))
         return handler
+
+    asks = True
+
+    def admit(self, given: str, _: str) -> Caller:
+        """Of HTTP: who may look at what there is. `given`: the header Authorization. Raises Refused."""
+        caller = self.caller([("authorization", given)] if given else [])
+        self.check(caller, "Status")
+        return caller
+
+    async def refuse(self, what: str, error: Refused, peer: str) -> None:
+        """Before that is told: counts it, writes it down, and has who has heard many wait."""
+        tenant = error.caller.tenant
+        self.refusals[tenant] += 1
+        self._audit.note(error.caller, what, str(error), refused=True, peer=peer)
+        await self.pace.penalty(tenant or host_of(peer))
 
     def check(self, caller: Caller, method: str) -> None:
         """Whether the caller may that now. Raises Refused."""
@@ -97,10 +105,10 @@ class Gate(grpc.aio.ServerInterceptor):
         if caller.role < least:
             role = caller.role.name.lower()
             why = f"{method} is for the role {least.name.lower()}, and {caller.name!r} is a {role}"
-            raise Refused(grpc.StatusCode.PERMISSION_DENIED, why)
+            raise Refused(grpc.StatusCode.PERMISSION_DENIED, why, caller)
         joins = method == "Session"
         if caller.expired and not joins:
-            raise Refused(grpc.StatusCode.UNAUTHENTICATED, "the token has expired")
+            raise Refused(grpc.StatusCode.UNAUTHENTICATED, "the token has expired", caller)
         if caller.role is Role.OPERATOR and not joins:
             return
         quota = self.users.book.policy.quota(caller.tenant)
@@ -110,11 +118,20 @@ class Gate(grpc.aio.ServerInterceptor):
             self.pace.limited[caller.tenant, what] += 1
             does = "begins ranks" if joins else "asks"
             why = f"tenant {caller.tenant!r} {does} more than {rate:g} times a second; again in {wait:.1f} s"
-            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, why, caller)
 
 
-def refusing(handler: Any, problem: Callable[[str], Refused | None], penalty: Callable[[str], Awaitable[None]]) -> Any:
-    """The handler, for calls with which there is no problem. Both are given gRPC's name of the peer."""
+def given_in(metadata: Any) -> str:
+    """What a call has as its authorization, or ""."""
+    given = next((value for key, value in metadata or () if key == "authorization"), "")
+    return given if isinstance(given, str) else bytes(given).decode(errors="replace")
+
+
+def refusing(
+    handler: Any, problem: Callable[[str], Refused | None], refuse: Callable[[Refused, str], Awaitable[None]]
+) -> Any:
+    """The handler, for calls with which there is no problem; of one, `refuse` is told first. Both are given gRPC's name
+    of the peer."""
     kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
     behaviour = getattr(handler, kind)
 
@@ -122,7 +139,7 @@ def refusing(handler: Any, problem: Callable[[str], Refused | None], penalty: Ca
         error = problem(context.peer())
         if error is None:
             return await behaviour(request, context)
-        await penalty(context.peer())
+        await refuse(error, context.peer())
         await context.abort(error.code, str(error))
         raise AssertionError
 

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from urllib.parse import unquote
 
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -65,3 +67,17 @@ class Pace(Collector):
         if len(self._buckets) > MOST_KNOWN:
             del self._buckets[next(iter(self._buckets))]
         return bucket
+
+
+def host_of(peer: str) -> str:
+    """Of gRPC's name of a peer, as "ipv4:10.0.0.9:51934", or of an address: the address, of IPv6 its network of 64
+    bits, which one host has all of. Whatever else is a name is one host's."""
+    kind, _, rest = unquote(peer).partition(":")
+    text = rest.rpartition(":")[0] if kind in ("ipv4", "ipv6") else peer
+    try:
+        address = ipaddress.ip_address(text.strip("[]").partition("%")[0])
+    except ValueError:
+        return peer if kind not in ("ipv4", "ipv6") else text
+    if address.version == 6 and not address.is_loopback:
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return str(address)

@@ -1,28 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets in calls no faster than the host may that they come from, where nobody knows whose they are."""
+"""Lets in calls with the one token, if there is one, and no faster than the host may that they come from: where nobody
+knows whose they are."""
 
 from __future__ import annotations
 
-import ipaddress
+import hmac
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
-from urllib.parse import unquote
 
 import grpc
 import grpc.aio
 
-from p4reduce_controller.tenants.gate import Refused, refusing
+from p4reduce_controller.tenants.access import ANYONE, Caller
+from p4reduce_controller.tenants.audit import Audit
+from p4reduce_controller.tenants.gate import Refused, given_in, refusing
 from p4reduce_controller.tenants.limits import Rates
-from p4reduce_controller.tenants.pace import Pace
+from p4reduce_controller.tenants.pace import Pace, host_of
 from p4reduce_controller.tenants.sizes import LARGEST_REQUEST
 
 
 class Peers(grpc.aio.ServerInterceptor):
-    def __init__(self, rates: Rates, pace: Pace) -> None:
+    def __init__(self, rates: Rates, pace: Pace, token: str | None = None, audit: Audit | None = None) -> None:
         self.rates = rates
         self.pace = pace
+        self._token = token
+        self._audit = audit or Audit()
         self._ranks: Counter[str] = Counter()
 
     def due(self, host: str, size: int) -> float:
@@ -37,17 +42,33 @@ class Peers(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         method = details.method.rpartition("/")[2]
+        given = given_in(details.invocation_metadata)
 
         def problem(peer: str) -> Refused | None:
             try:
-                self.check(host_of(peer), method)
+                self._check(given, host_of(peer), method)
             except Refused as error:
                 return error
             return None
 
-        return refusing(handler, problem, lambda peer: self.pace.penalty(host_of(peer)))
+        return refusing(handler, problem, partial(self.refuse, method))
 
-    def check(self, host: str, method: str) -> None:
+    @property
+    def asks(self) -> bool:
+        """For a token."""
+        return bool(self._token)
+
+    def admit(self, given: str, peer: str) -> Caller:
+        """Of HTTP: who may look at what there is. `given`: the header Authorization. Raises Refused."""
+        self._check(given, host_of(peer), "page")
+        return ANYONE
+
+    async def refuse(self, what: str, error: Refused, peer: str) -> None:
+        """Before that is told: writes it down, and has who has heard many wait."""
+        self._audit.note(error.caller, what, str(error), refused=True, peer=peer)
+        await self.pace.penalty(host_of(peer))
+
+    def _check(self, given: str, host: str, method: str) -> None:
         """Whether the host may call that now. Raises Refused."""
         joins = method == "Session"
         what, rate = ("join", self.rates.joins) if joins else ("call", self.rates.calls)
@@ -56,6 +77,9 @@ class Peers(grpc.aio.ServerInterceptor):
             does = "begins ranks" if joins else "asks"
             why = f"{host} {does} more than {rate:g} times a second; again in {wait:.1f} s"
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+        wanted = f"Bearer {self._token}".encode()
+        if self._token and not hmac.compare_digest(given.encode(errors="replace"), wanted):
+            raise Refused(grpc.StatusCode.UNAUTHENTICATED, "the token is wrong" if given else "a token is needed")
 
     @contextmanager
     def rank(self, host: str) -> Iterator[None]:
@@ -71,17 +95,3 @@ class Peers(grpc.aio.ServerInterceptor):
             self._ranks[host] -= 1
             if not self._ranks[host]:
                 del self._ranks[host]
-
-
-def host_of(peer: str) -> str:
-    """Of gRPC's name of a peer, as "ipv4:10.0.0.9:51934", or of an address: the address, of IPv6 its network of 64
-    bits, which one host has all of. Whatever else is a name is one host's."""
-    kind, _, rest = unquote(peer).partition(":")
-    text = rest.rpartition(":")[0] if kind in ("ipv4", "ipv6") else peer
-    try:
-        address = ipaddress.ip_address(text.strip("[]").partition("%")[0])
-    except ValueError:
-        return peer if kind not in ("ipv4", "ipv6") else text
-    if address.version == 6 and not address.is_loopback:
-        return str(ipaddress.ip_network((address, 64), strict=False))
-    return str(address)

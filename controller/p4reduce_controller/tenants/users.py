@@ -18,6 +18,7 @@ from typing import Any
 from p4reduce_controller.jobs.admission import LONGEST_NAME
 from p4reduce_controller.settings.schema import SettingsError
 from p4reduce_controller.tenants.access import Caller, Role, Unauthenticated
+from p4reduce_controller.tenants.files_read import FilesRead
 from p4reduce_controller.tenants.jwt_tokens import JwtError, JwtTokens, jwt_tokens
 from p4reduce_controller.tenants.quotas import Policy, Quota, Reservation
 
@@ -56,18 +57,17 @@ class UsersFile:
         """`operators_token`: of one more operator, who is not in the file. Raises SettingsError."""
         self.path = path
         self._operators_token = operators_token
-        self._seen = _stamp(path)
-        self.book = read_users(path)
+        self._files = FilesRead()
+        self.book = read_users(path, self._files)
 
     def refresh(self) -> bool:
-        """Reads the file again where it has changed; one with an error is logged, and changes nothing. Returns whether
-        the book is another."""
-        stamp = _stamp(self.path)
-        if stamp == self._seen:
+        """Reads the file again where it or the provider's keys have changed; one with an error is logged, and changes
+        nothing. Returns whether the book is another."""
+        if not self._files.have_changed:
             return False
-        self._seen = stamp
+        self._files = FilesRead()
         try:
-            self.book = read_users(self.path)
+            self.book = read_users(self.path, self._files)
         except SettingsError as error:
             log.error("what was read before stays in force: %s", error)
             return False
@@ -86,21 +86,23 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode(errors="replace")).hexdigest()
 
 
-def read_users(path: Path) -> Book:
-    """Raises SettingsError, which says where in the file something is not accepted."""
+def read_users(path: Path, files: FilesRead | None = None) -> Book:
+    """`files` gets what was read, also where that is not accepted. Raises SettingsError, which says where in the file
+    something is not accepted."""
+    files = files or FilesRead()
     try:
-        root = tomllib.loads(path.read_bytes().decode())
+        root = tomllib.loads(files.read(path).decode())
     except OSError as error:
         raise SettingsError(f"--users {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"--users {path}: {error}") from None
     try:
-        return _book(_Table("the file", root), path.parent)
+        return _book(_Table("the file", root), path.parent, files)
     except ValueError as error:
         raise SettingsError(f"--users {path}: {error}") from None
 
 
-def _book(root: _Table, folder: Path) -> Book:
+def _book(root: _Table, folder: Path, files: FilesRead) -> Book:
     root.only("users", "tenants", "quotas", "reservations", "jwt")
     callers: dict[str, Caller] = {}
     for name, user in root.tables("users"):
@@ -116,7 +118,7 @@ def _book(root: _Table, folder: Path) -> Book:
     quotas = {_name(name): _quota(table, policy.default) for name, table in root.tables("tenants")}
     policy = Policy(policy.default, quotas, policy.reservations)
     try:
-        jwt = jwt_tokens(root.table("jwt").values, folder) if "jwt" in root.values else None
+        jwt = jwt_tokens(root.table("jwt").values, folder, files) if "jwt" in root.values else None
     except JwtError as error:
         raise ValueError(f"jwt: {error}") from None
     if not callers and jwt is None:
@@ -170,14 +172,6 @@ def _name(value: object) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_NAME or not value.isprintable():
         raise ValueError(f"the name {value!r}: 1 to {LONGEST_NAME} printable characters are accepted")
     return value
-
-
-def _stamp(path: Path) -> tuple[int, ...]:
-    try:
-        stat = path.stat()
-    except OSError:
-        return ()
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 class _Table:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 NEEDED = ("typer", "rich", "click", "shellingham")
@@ -10,6 +11,8 @@ NEEDED = ("typer", "rich", "click", "shellingham")
 
 def main() -> None:
     """The command line `p4reduce`, or what to install for it."""
+    if sys.argv[1:2] == ["controller"]:  # what it is made of takes a second to import: SIGHUP waits for its handler
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
         from p4reduce.commands.cli import main as run
     except ModuleNotFoundError as error:

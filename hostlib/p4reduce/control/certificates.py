@@ -53,6 +53,7 @@ class TlsFiles:
     ) -> None:
         """`called`: the three in messages, such as their options. Raises CertificateError."""
         self._paths = (str(certificate or ""), str(key or ""), str(authorities or ""))
+        self.certificate, self.key, self.authorities = self._paths
         self._called = called
         self._lock = threading.Lock()
         if bool(certificate) != bool(key):

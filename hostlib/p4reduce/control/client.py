@@ -198,7 +198,8 @@ class Session:
 
     def _first_that_serves(self, first: pb.ClientMessage, deadline: float, queue: float) -> Assigned:
         troubles: dict[str, str] = {}
-        began, queued = time.monotonic(), False
+        began, queued, told = time.monotonic(), False, False
+        rank, job = first.join.rank, first.join.job
         for address in itertools.cycle(self.addresses):
             limit = _ANSWER_TIMEOUT if len(self.addresses) == 1 else _ANSWER_TIMEOUT_OF_SEVERAL
             self._begin(Line(address, first))
@@ -225,6 +226,12 @@ class Session:
                 self.close()
                 raise JoinError("; ".join(troubles.values()))
             if address == self.addresses[-1]:
+                if not told and not queued:
+                    why = "; ".join(troubles.values())
+                    log.warning(
+                        "rank %d of job %r waits for up to %.0f s: %s", rank, job, deadline - time.monotonic(), why
+                    )
+                    told = True
                 time.sleep(_RETRY)
             if queued:
                 queue = max(0.0, queue - (time.monotonic() - began))
@@ -315,9 +322,12 @@ class Session:
         """From now on `holder` is told when the job's slots are to change; also of a change that has begun before."""
         self._holding.begin(holder)
 
-    def leave(self, timeout: float = LEAVE_TIMEOUT, *, on_heard: Callable[[], None] = lambda: None) -> None:
+    def leave(
+        self, timeout: float = LEAVE_TIMEOUT, *, on_heard: Callable[[], None] = lambda: None, is_last: bool = True
+    ) -> None:
         """Leaves together with all other ranks, and returns when all have, or soon after if some have not.
 
+        is_last: False to return when the controller knows that this rank leaves.
         on_heard: called when the controller knows that this rank leaves; from then on it may `close` as well. It must
             not block.
         A job that is dead has nothing to leave, so this does not raise JobAborted.
@@ -332,6 +342,8 @@ class Session:
                 self._say(pb.ClientMessage(leave=pb.Leave()))
             if self._news.wait_for(self._heard_leaving, timeout):
                 on_heard()
+                if not is_last:
+                    return
             patience = min(_REMIND_LEAVING, deadline - time.monotonic())
             if not self._news.wait_for(self._over, patience) and patience == _REMIND_LEAVING:
                 log.warning("this rank leaves its job: %s", self._awaited_text())

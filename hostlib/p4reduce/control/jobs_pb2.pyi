@@ -437,7 +437,7 @@ class Pool(_message.Message):
     def __init__(self, switch: _Optional[int] = ..., first: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "number", "generation", "state", "world_size", "pools", "slots", "most_slots", "threads", "stragglers", "age_s", "members", "tenant", "user", "awaited", "awaited_for", "left_out", "in_trouble", "traffic")
+    __slots__ = ("name", "number", "generation", "state", "world_size", "pools", "slots", "most_slots", "threads", "more_numbers", "stragglers", "age_s", "members", "tenant", "user", "awaited", "awaited_for", "left_out", "in_trouble", "traffic")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -447,6 +447,7 @@ class Job(_message.Message):
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     MOST_SLOTS_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
+    MORE_NUMBERS_FIELD_NUMBER: _ClassVar[int]
     STRAGGLERS_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
@@ -466,6 +467,7 @@ class Job(_message.Message):
     slots: int
     most_slots: int
     threads: int
+    more_numbers: _containers.RepeatedScalarFieldContainer[int]
     stragglers: _containers.RepeatedCompositeFieldContainer[Straggler]
     age_s: float
     members: _containers.RepeatedCompositeFieldContainer[Member]
@@ -476,7 +478,7 @@ class Job(_message.Message):
     left_out: _containers.RepeatedScalarFieldContainer[str]
     in_trouble: _containers.RepeatedScalarFieldContainer[str]
     traffic: _containers.RepeatedCompositeFieldContainer[Traffic]
-    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., slots: _Optional[int] = ..., most_slots: _Optional[int] = ..., threads: _Optional[int] = ..., stragglers: _Optional[_Iterable[_Union[Straggler, _Mapping]]] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tenant: _Optional[str] = ..., user: _Optional[str] = ..., awaited: _Optional[_Iterable[int]] = ..., awaited_for: _Optional[str] = ..., left_out: _Optional[_Iterable[str]] = ..., in_trouble: _Optional[_Iterable[str]] = ..., traffic: _Optional[_Iterable[_Union[Traffic, _Mapping]]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[str] = ..., world_size: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., slots: _Optional[int] = ..., most_slots: _Optional[int] = ..., threads: _Optional[int] = ..., more_numbers: _Optional[_Iterable[int]] = ..., stragglers: _Optional[_Iterable[_Union[Straggler, _Mapping]]] = ..., age_s: _Optional[float] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., tenant: _Optional[str] = ..., user: _Optional[str] = ..., awaited: _Optional[_Iterable[int]] = ..., awaited_for: _Optional[str] = ..., left_out: _Optional[_Iterable[str]] = ..., in_trouble: _Optional[_Iterable[str]] = ..., traffic: _Optional[_Iterable[_Union[Traffic, _Mapping]]] = ...) -> None: ...
 
 class Traffic(_message.Message):
     __slots__ = ("switch", "packets", "bytes")

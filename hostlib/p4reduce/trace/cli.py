@@ -70,9 +70,9 @@ def record(
         found, missed = (_captured(pcap), 0) if pcap else _heard(interface or [], seconds, packets)
         heads, build = merge(found, build)
         if known is None:
-            made = trace_of(heads, build, job=int(job) if job else None, missed=missed)
+            made = trace_of(heads, build, job=(int(job),) if job else (), missed=missed)
         else:
-            made = trace_of(heads, build, job=known.number, name=job, names=known.names, missed=missed)
+            made = trace_of(heads, build, job=known.numbers, name=job, names=known.names, missed=missed)
         save(made, out)
         _say(made, [out], as_json=as_json)
 
@@ -99,7 +99,7 @@ def view(
         if len(file) == 1 and file[0].suffix == ".json":
             made = load(file[0])
         else:
-            made = trace_of(*merge(_captured(file), build), job=job)
+            made = trace_of(*merge(_captured(file), build), job=() if job is None else (job,))
         first = file[0]
         stem = first.name.removesuffix(_SUFFIX) if first.name.endswith(_SUFFIX) else first.stem
         where = html or first.with_name(f"{stem}.html")

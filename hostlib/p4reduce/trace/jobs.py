@@ -19,9 +19,10 @@ _TIMEOUT_S = 10.0
 
 @dataclass(frozen=True)
 class Running:
-    """A job as packets have it. names: of those that send, by their addresses."""
+    """A job as packets have it. numbers: of each of its ranks' threads. names: of those that send, by their
+    addresses."""
 
-    number: int
+    numbers: tuple[int, ...]
     names: dict[Address, str]
 
 
@@ -43,7 +44,8 @@ def running(controller: str, job: str) -> Running:
     if job not in jobs:
         there = f"there run {', '.join(sorted(jobs))}" if jobs else "none runs there"
         raise P4ReduceError(f"job {job!r} is not known at the controller {controller}: {there}")
-    return Running(int(jobs[job].number), _names(jobs[job]))
+    found = jobs[job]
+    return Running((int(found.number), *map(int, found.more_numbers)), _names(found))
 
 
 def _called(job: pb.Job) -> str:

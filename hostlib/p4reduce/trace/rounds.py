@@ -18,7 +18,7 @@ LEAST_LATE_US = 1000.0
 
 _NO_ROUNDS = (Op.HELLO, Op.RESET, Op.QUERY)
 
-_Place = tuple[str, int]  # a switch's address, and a slot there
+_Place = tuple[str, int, int]  # a switch's address, which of the job's threads, and a slot of it there
 _Sender = tuple[str, int]  # an address, and a number as a worker
 
 
@@ -42,39 +42,51 @@ def trace_of(
     packets: Sequence[Header],
     build: Build,
     *,
-    job: int | None = None,
+    job: Sequence[int] = (),
     name: str = "",
     names: Mapping[Address, str] | None = None,
     missed: int = 0,
 ) -> Trace:
     """The trace of one job, by default the one with most packets.
 
-    packets: in order of time. name: the job's. names: of all its workers, by where their packets come from. missed:
+    packets: in order of time. job: its number, and where its ranks have several threads, those of all. name: the
+    job's. names: of all its workers, by where their packets come from. missed:
     packets that could not be recorded.
     Raises P4ReduceError where there is no round.
     """
     counts = Counter((one.job, one.generation) for one in packets if one.op in (Op.DATA, Op.RESULT))
-    chosen = max((one for one in counts if job in (None, one[0])), key=lambda one: counts[one], default=None)
-    if chosen is None:
-        of = "" if job is None else f" of job {job}"
+    chosen = [max(some, key=lambda one: counts[one]) for some in _of_each(counts, job)]
+    if not chosen:
+        of = f" of job {job[0]}" if job else ""
         others = f"; there are some of {', '.join(sorted({str(one[0]) for one in counts}))}" if counts else ""
         raise P4ReduceError(f"no DATA or RESULT packet{of} was captured{others}")
-    own = [one for one in packets if (one.job, one.generation) == chosen and one.op not in _NO_ROUNDS]
-    trace = Trace(*chosen, own[0].time / 1e9, name, build.lanes, build.block_size, packets=len(own), missed=missed)
+    own = [one for one in packets if (one.job, one.generation) in chosen and one.op not in _NO_ROUNDS]
+    trace = Trace(*chosen[0], own[0].time / 1e9, name, build.lanes, build.block_size, packets=len(own), missed=missed)
     trace.notes = [
         f"job {number}, generation {generation}: {count} packets, not shown"
         for (number, generation), count in counts.most_common()
-        if (number, generation) != chosen
+        if (number, generation) not in chosen
     ]
-    _Reading(trace, own, names or {}).into_trace()
+    threads = {number: job.index(number) for number, _ in chosen} if len(job) > 1 else {}
+    _Reading(trace, own, names or {}, threads).into_trace()
     return trace
+
+
+def _of_each(counts: Iterable[tuple[int, int]], job: Sequence[int]) -> list[list[tuple[int, int]]]:
+    """Those with each of the numbers; by default all."""
+    each = [[one for one in counts if one[0] == number] for number in job] or [list(counts)]
+    return [some for some in each if some]
 
 
 class _Reading:
     """Reads the packets of one job."""
 
-    def __init__(self, trace: Trace, packets: Sequence[Header], names: Mapping[Address, str]) -> None:
+    def __init__(
+        self, trace: Trace, packets: Sequence[Header], names: Mapping[Address, str], threads: Mapping[int, int]
+    ) -> None:
+        """threads: by the number that packets have, where there are several."""
         self.trace = trace
+        self.threads = threads
         self.began = packets[0].time
         self.until = round((packets[-1].time - self.began) / 1000, 1)
         self.senders: dict[Address, _Sender] = {}  # who has which address
@@ -110,7 +122,7 @@ class _Reading:
             self.trace.notes.append(text)
 
     def _round(self, one: Header, switch: str, at: float) -> _Seen:
-        place = (switch, one.slot >> 1)
+        place = (switch, self.threads.get(one.job, 0), one.slot >> 1)
         seen = self.seen.get((place, one.seq))
         if seen is None:
             seen = self.seen[place, one.seq] = _Seen(place, one.seq, one.fingerprint, at)
@@ -121,7 +133,7 @@ class _Reading:
     def into_trace(self) -> None:
         senders = sorted({*self.senders.values()}, key=lambda one: (one[1], one[0]))
         places = sorted({seen.place for seen in self.seen.values()})
-        switches = {switch for switch, _ in places}
+        switches = {switch for switch, _, _ in places}
         twice = Counter(number for _, number in senders)
         named = {self.senders[address]: name for address, name in self.names.items() if address in self.senders}
         self.trace.workers = [
@@ -133,7 +145,9 @@ class _Reading:
             for address, number in senders
         ]
         self.trace.slots = [
-            f"slot {slot}" if len(switches) == 1 else f"{switch} slot {slot}" for switch, slot in places
+            (f"slot {slot}" if len(switches) == 1 else f"{switch} slot {slot}")
+            + (f", thread {thread}" if self.threads else "")
+            for switch, thread, slot in places
         ]
         self.index = {sender: index for index, sender in enumerate(senders)}
         slots = {place: index for index, place in enumerate(places)}

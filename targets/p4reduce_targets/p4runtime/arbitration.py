@@ -13,6 +13,7 @@ from grpc import StatusCode
 from p4reduce_targets.p4runtime.errors import Refused, number, unsupported
 
 MAX_CONTROLLERS = 16  # as BMv2
+FIRST_WORD = 10.0  # seconds for a stream to say what it is for; one that does not would keep a place from others
 MAX_WAITING_PACKETS = 8192  # a controller that does not read loses packet-ins, not the switch its memory
 MAX_WAITING_ERRORS = 64  # and errors
 MAX_WAITING = 2 * MAX_WAITING_PACKETS  # and in the end its stream

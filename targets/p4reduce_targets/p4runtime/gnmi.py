@@ -10,10 +10,14 @@ import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, NoReturn
 
 import grpc
 from finsy.proto import gnmi, gnmi_grpc
+
+from p4reduce_targets.p4runtime.arbitration import FIRST_WORD
 
 MOST_WATCHERS = 8  # each holds a thread of the server
 LOOK = 0.2  # seconds between looks at the interfaces
@@ -67,7 +71,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
         if not self._watchers.acquire(blocking=False):
             _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_WATCHERS} subscriptions are accepted")
         try:
-            first = next(requests, gnmi.SubscribeRequest())
+            first = self._first(requests, context)
             wanted = first.subscribe
             if not first.HasField("subscribe") or wanted.mode == gnmi.SubscriptionList.POLL:
                 _refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "a subscription in mode ONCE or STREAM is accepted")
@@ -84,6 +88,19 @@ class GnmiService(gnmi_grpc.gNMIServicer):
                 before = now
         finally:
             self._watchers.release()
+
+    def _first(self, requests: Iterator[gnmi.SubscribeRequest], context: Any) -> gnmi.SubscribeRequest:
+        said: SimpleQueue[gnmi.SubscribeRequest] = SimpleQueue()
+
+        def hear() -> None:
+            with suppress(grpc.RpcError):  # the stream has ended
+                said.put(next(requests, gnmi.SubscribeRequest()))
+
+        threading.Thread(target=hear, name="gnmi-stream", daemon=True).start()
+        try:
+            return said.get(timeout=FIRST_WORD)
+        except Empty:
+            _refuse(context, grpc.StatusCode.DEADLINE_EXCEEDED, f"no subscription was said within {FIRST_WORD:g} s")
 
     def _leaves(self, prefix: gnmi.Path, path: gnmi.Path, context: Any) -> list[tuple[int, str]]:
         """Ports, and which of `_LEAVES`, that a path means."""

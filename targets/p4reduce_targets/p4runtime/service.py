@@ -11,7 +11,7 @@ import grpc
 from finsy.proto import p4r, p4r_grpc
 from grpc import StatusCode
 
-from p4reduce_targets.p4runtime.arbitration import Arbitration, Controller
+from p4reduce_targets.p4runtime.arbitration import FIRST_WORD, Arbitration, Controller
 from p4reduce_targets.p4runtime.device import Device
 from p4reduce_targets.p4runtime.errors import SPACE, Refused, abort, invalid, number, unsupported
 from p4reduce_targets.p4runtime.pipeline import Pipeline
@@ -148,6 +148,10 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             target=self._hear, args=(controller, request_iterator), name="p4runtime-stream", daemon=True
         )
         reader.start()
+        silence = threading.Timer(FIRST_WORD, self._end_unknown, [controller])
+        silence.daemon = True
+        silence.start()
+        context.add_callback(silence.cancel)
         while (message := controller.outbox.get()) is not None:
             if isinstance(message, Refused):
                 self._arbitration.leave(controller)
@@ -166,6 +170,11 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             pass
         finally:
             controller.outbox.put(end)
+
+    def _end_unknown(self, controller: Controller) -> None:
+        if not controller.known:
+            why = f"no arbitration was said within {FIRST_WORD:g} s"
+            controller.outbox.put(Refused(StatusCode.DEADLINE_EXCEEDED, why))
 
     def _answer(self, controller: Controller, request: p4r.StreamMessageRequest) -> None:
         kind = request.WhichOneof("update")

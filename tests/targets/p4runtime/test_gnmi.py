@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import Queue
 
 import finsy as fy
 import grpc
@@ -18,6 +19,7 @@ from finsy.proto import gnmi, gnmi_grpc
 from p4reduce_controller.switches.port_watch import States, watch_ports
 from p4reduce_targets.bmv2 import BINARY, Bmv2
 from p4reduce_targets.p4runtime import Server
+from p4reduce_targets.p4runtime import gnmi as gnmi_module
 from p4reduce_targets.p4runtime.gnmi import MOST_WATCHERS
 from p4reduce_targets.switch import Switch
 from tests.own_network import ip
@@ -114,6 +116,17 @@ def test_what_is_there_to_get(path: str, found: object) -> None:
             with pytest.raises(GNMIClientError) as caught:
                 asyncio.run(get(address))
             assert found in caught.value.message
+
+
+def test_who_says_nothing_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gnmi_module, "FIRST_WORD", 0.5)
+    with served({4: "udp:x"}) as address, grpc.insecure_channel(address) as channel:
+        stub = gnmi_grpc.gNMIStub(channel)
+        silent = [stub.Subscribe(iter(Queue().get, None), timeout=DEADLINE) for _ in range(MOST_WATCHERS)]
+        for stream in silent:
+            with pytest.raises(grpc.RpcError, match=r"no subscription was said within 0\.5 s"):
+                next(stream)
+        watched(address, [((), {4: "UP"})])
 
 
 def test_so_many_may_watch() -> None:

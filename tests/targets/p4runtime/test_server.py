@@ -6,15 +6,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from finsy.proto import p4r
 from grpc import StatusCode
 
-from p4reduce_targets.p4runtime import Server
+from p4reduce_targets.p4runtime import Server, service
 from p4reduce_targets.p4runtime.arbitration import (
+    MAX_CONTROLLERS,
     MAX_WAITING,
     MAX_WAITING_ERRORS,
     MAX_WAITING_PACKETS,
@@ -47,6 +48,23 @@ FRAME = bytes(60)
 def serving(address: str = "127.0.0.1:0") -> Iterator[tuple[Switch, Server]]:
     with Switch(FakeDataPlane, [], CPU_PORT) as switch, Server(switch, address=address) as server:
         yield switch, server
+
+
+def test_who_says_nothing_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "FIRST_WORD", 0.5)
+    with serving() as (_, server), ExitStack() as stack:
+        primary = stack.enter_context(Client(server.address, 1))
+        primary.become_primary()
+        silent = [stack.enter_context(Client(server.address)) for _ in range(MAX_CONTROLLERS - 1)]
+        for one in silent:
+            one.open()
+        for one in silent:
+            with pytest.raises(Failed, match=r"no arbitration was said within 0\.5 s") as failed:
+                one.receive()
+            assert failed.value.code is StatusCode.DEADLINE_EXCEEDED
+        with Client(server.address, 2) as other:
+            other.become_primary()
+        assert primary.standing() == (6, 2)  # one that has said who it is stays
 
 
 def test_it_closes_at_once_with_controllers_connected() -> None:

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certificates: those of the files that were given here, and those that servers show. When do they end?"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+
+from p4reduce.control.certificates import TlsFiles
+from p4reduce_controller.doctor.finding import Finding
+from p4reduce_controller.seeing.certificates import end_of, ends_of
+
+SOON = 14  # days
+_DAY = 86400.0
+_TIMEOUT = 3.0
+
+
+def given(files: TlsFiles) -> Iterator[Finding]:
+    for file, end in ends_of(files).items():
+        yield until(f"certificate {file}", end)
+
+
+def shown(whose: str, address: str, files: TlsFiles) -> Iterator[Finding]:
+    """By the server at `address`; nothing where there is none that speaks TLS, of which others tell. `files`: what is
+    shown to it."""
+    host, _, port = address.rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # only its date is wanted
+    context.set_alpn_protocols(["h2"])
+    try:
+        if files.certificate:
+            context.load_cert_chain(files.certificate, files.key)
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), _TIMEOUT) as connection,
+            context.wrap_socket(connection) as spoken,
+        ):
+            der = spoken.getpeercert(binary_form=True)
+        end = end_of(der or b"")
+    except (OSError, ValueError):
+        return
+    yield until(f"certificate of {whose}", end)
+
+
+def until(subject: str, end: float) -> Finding:
+    """`end`: Unix time."""
+    days = (end - time.time()) / _DAY
+    on = time.strftime("%Y-%m-%d", time.gmtime(end))
+    if days < 0:
+        advice = "nobody accepts it any more: replace it; files are read again when they change"
+        return Finding(subject, "problem", f"ended on {on}", advice)
+    if days < SOON:
+        advice = "replace it before that; files are read again when they change"
+        return Finding(subject, "warning", f"ends within {int(days) + 1} days, on {on}", advice)
+    return Finding(subject, "ok", f"ends in {int(days)} days, on {on}")

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When the certificates end that are in use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cryptography import x509
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from p4reduce.control.certificates import TlsFiles
+
+
+class Ends(Collector):
+    def __init__(self, *files: TlsFiles | None) -> None:
+        self._files = [one for one in files if one is not None]
+
+    def collect(self) -> Iterator[Metric]:
+        found = GaugeMetricFamily(
+            "p4reduce_certificate_expiry_timestamp_seconds",
+            "When the certificate ends that is in use from that file, of several authorities the last (Unix time)",
+            labels=["file"],
+        )
+        ends = {file: end for files in self._files for file, end in ends_of(files).items()}
+        for file, end in sorted(ends.items()):
+            found.add_metric([file], end)
+        yield found
+
+
+def ends_of(files: TlsFiles) -> dict[str, float]:
+    """By their file, in Unix time: a chain ends with the first of its certificates, and while authorities are replaced
+    each other's certificates are accepted, so these end with the last."""
+    pem = files.current()
+    first = (files.certificate, pem.certificate, min), (files.authorities, pem.authorities, max)
+    return {file: which(ends) for file, text, which in first if text and (ends := _ends(text))}
+
+
+def end_of(der: bytes) -> float:
+    """Unix time. Raises ValueError."""
+    return x509.load_der_x509_certificate(der).not_valid_after_utc.timestamp()
+
+
+def _ends(text: bytes) -> list[float]:
+    try:
+        return [one.not_valid_after_utc.timestamp() for one in x509.load_pem_x509_certificates(text)]
+    except ValueError:  # OpenSSL takes it, and so it is in use; it is the stricter reader here that does not
+        return []
