@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -93,11 +94,13 @@ def test_the_doctor_sees_what_the_controller_shows(loop: Loop, tmp_path: Path, a
     running = Running(loop, ServiceConfig("127.0.0.1:0", tls=files))
     app = typer.Typer()
     app.command()(cli.doctor)
+    before = dict(os.environ)
     options = ["--tls-cert", str(own), "--tls-key", str(own_key)] if asks else []
     result = CliRunner().invoke(
         app, ["--no-join", "--json", "--controller", running.address, "--tls-ca", str(cert), *options]
     )
     running.close()
+    assert os.environ == before, "the certificate is this command's alone"
     verdicts = {Path(one["subject"]).name: one["verdict"] for one in json.loads(result.stdout)}
     assert verdicts["controller"] == "ok"
     assert verdicts["certificate of the controller"] == "warning"

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -63,7 +64,7 @@ def test_a_controller_reads_its_settings_again_when_it_serves(
     served = []
     if early == "blocked":  # as the command line has it while it imports
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-        os.kill(os.getpid(), signal.SIGHUP)
+        signal.pthread_kill(threading.get_ident(), signal.SIGHUP)  # for the process, another thread would take it
 
     @asynccontextmanager
     async def starting(*_: Any) -> AsyncIterator[Served]:

@@ -26,10 +26,17 @@ def shows_certificate(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def called(**given: Any) -> None:
-        for variable, (name, _) in _OPTIONS.items():
-            if (file := given.pop(name)) is not None:
-                os.environ[variable] = str(file)
-        command(**given)
+        files = {variable: given.pop(name) for variable, (name, _) in _OPTIONS.items()}
+        before = {variable: os.environ.get(variable) for variable in _OPTIONS}
+        os.environ.update({variable: str(file) for variable, file in files.items() if file is not None})
+        try:
+            command(**given)
+        finally:
+            for variable, file in before.items():
+                if file is None:
+                    os.environ.pop(variable, None)
+                else:
+                    os.environ[variable] = file
 
     own = inspect.signature(command, eval_str=True).parameters.values()
     added = [_parameter(variable, name, help) for variable, (name, help) in _OPTIONS.items()]

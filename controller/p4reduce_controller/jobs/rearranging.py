@@ -35,10 +35,10 @@ def make_room(jobs: Iterable[Job], pools: Pools, fits: Callable[[Pools], bool]) 
     in_order = sorted(jobs, key=lambda job: [(taken.first, at) for at, taken in sorted(job.ranges.items())])
     spare = sorted((job for job in in_order if least(job) < job.slots), key=lambda job: least(job) - job.slots)
     for count in _fewest_first(len(spare)):
-        shrinking = spare[:count]
-        for movers in [*([job] for job in in_order if not count), in_order]:
-            if (change := _first_of(movers, shrinking, pools, fits)) is not None:
-                return change
+        if (change := _first_of(in_order, spare[:count], pools, fits)) is None:
+            continue
+        alone = (_first_of([job], [], pools, fits) for job in in_order if not count)
+        return next(filter(None, alone), change)
     return None
 
 
