@@ -61,6 +61,6 @@ def _records(one: Any, context: Any) -> Iterator[tuple[str, str] | None]:
 
 def _plain(text: str) -> str:
     """For a cell of a table."""
-    for mark in ("|", "<", "*", "_", "["):
+    for mark in ("|", "*", "_", "["):
         text = text.replace(mark, f"\\{mark}")
-    return " ".join(text.split())
+    return " ".join(text.replace("<", "&lt;").split())

@@ -66,7 +66,7 @@ class _Page:
         return "\n".join(parts)
 
     def _said(self, *path: int) -> str:
-        return self._comments.get(path, "").replace("|", "\\|").replace("<", "\\<").replace("[[", "\\[\\[")
+        return self._comments.get(path, "").replace("|", "\\|").replace("<", "&lt;").replace("[[", "\\[\\[")
 
     def _message(self, message: DescriptorProto, outer: str, *path: int) -> str:
         """outer: the message that it is declared in, with a dot; empty for none."""

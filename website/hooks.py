@@ -6,6 +6,8 @@ Nothing of it is written anywhere but into the site.
 
 from __future__ import annotations
 
+import re
+
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -54,3 +56,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.src_uri in DOCUMENTS.values():
         return markdown
     return LINKS.rewritten(markdown, f"docs/{page.file.src_uri}", page.file.src_uri)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Options within lines, which browsers would break after their dashes, are marked for site.css."""
+    del page, config, files
+
+    def marked(code: re.Match[str]) -> str:
+        return re.sub(r"(?<![\w-])--?\w[\w-]*", r'<span class="option">\g<0></span>', code[0])
+
+    return re.sub(r"<code>[^<]*</code>", marked, html)

@@ -36,9 +36,11 @@ LONGEST_NAME = 9  # an interface's name has 15 characters at most, and "-eth" an
 class Wire:
     """What a link does to packets, each way.
 
-    rate: bits a second, 0 for as fast as the machine is. queue: bytes that may wait for the rate. delay: seconds.
-    jitter: one packet in ten takes up to so many seconds more, and is overtaken. loss, duplicate, corrupt: shares of
-    the packets.
+    rate: bits a second, 0 for as fast as the machine is.
+    queue: bytes that may wait for the rate.
+    delay: seconds.
+    jitter: one packet in ten takes up to so many seconds more, and is overtaken.
+    loss, duplicate, corrupt: shares of the packets.
     """
 
     rate: int = 0

@@ -297,7 +297,9 @@ class Communicator:
         """Returns the tensors of all ranks, bit for bit: shape (world_size, *tensor.shape).
 
         tensor: NumPy array or torch tensor of any dtype, shape and strides, the same on every rank; it may be a part of
-        `out`. out: where to write the result; by default a new array or tensor. timeout: seconds.
+            `out`.
+        out: where to write the result; by default a new array or tensor.
+        timeout: seconds.
         It is one sum of tensors that hold zeros outside the rank's own part: a rank sends what of its own tensor is not
         zero, and receives that of all.
         Raises UnsupportedDtype for an array of Python objects, else what `allreduce` raises.

@@ -71,7 +71,7 @@ class Handle(Generic[T]):
 
         A result on a CUDA device may still be on its way there: the current stream waits for it.
         timeout: seconds to wait at most, then TimeoutError; the collective goes on and can be waited for again. None
-        waits for as long as the collective's own time limit lets it run.
+            waits for as long as the collective's own time limit lets it run.
         """
         error = self.exception(timeout)
         if error is not None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import threading
 from collections import Counter
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -73,6 +77,67 @@ def test_pages_have_the_structure_that_readers_of_the_files_see(site: Path) -> N
     assert different == {}
 
 
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+# What is wrong with the page that is shown: wider than the window, pictures that are not there, links to no place.
+FAULTS = """() => [
+    ...(document.documentElement.scrollWidth > 390 ? [`is ${document.documentElement.scrollWidth} wide`] : []),
+    ...[...document.images].filter((one) => !one.complete || !one.naturalWidth).map((one) => `no ${one.src}`),
+    ...[...document.querySelectorAll('a[href*="#"]')].filter((one) => one.pathname === location.pathname && one.hash
+        && !document.getElementById(decodeURIComponent(one.hash.slice(1)))).map((one) => `no ${one.hash}`),
+]"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_phone_shows_every_page(site: Path) -> None:
+    """No page scrolls sideways, a browser complains of none, and none asks another host for anything."""
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("chromium is not on PATH")
+    sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
+    faults: list[tuple[str, str]] = []
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server,
+        sync_playwright() as play,
+        play.chromium.launch(executable_path=path, args=["--no-sandbox"]) as browser,
+    ):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            host = f"http://127.0.0.1:{server.server_port}/"
+            phone = browser.new_page(viewport={"width": 390, "height": 844}, is_mobile=True, has_touch=True)
+            phone.set_default_timeout(120_000)
+            phone.on("pageerror", lambda told: faults.append((phone.url, str(told))))
+            phone.on("console", lambda told: told.type == "error" and faults.append((phone.url, told.text)))
+            phone.on("requestfailed", lambda one: faults.append((phone.url, f"failed: {one.url}")))
+            phone.on(
+                "request",
+                lambda one: (
+                    one.url.startswith((host, "data:", "blob:")) or faults.append((phone.url, f"asks {one.url}"))
+                ),
+            )
+            for page in sorted(site.rglob("*.html")):
+                phone.goto(f"{host}{page.relative_to(site)}")
+                faults += [(phone.url, fault) for fault in phone.evaluate(FAULTS)]
+            phone.goto(host)
+            phone.locator("label[for=__search]").first.click()
+            phone.fill("[name=query]", "densification")
+            phone.locator(".md-search-result__item", has_text="Glossary").first.wait_for()
+        finally:
+            server.shutdown()
+    assert faults == []
+
+
+@pytest.mark.slow
+def test_no_item_of_a_docstring_is_cut_in_two(site: Path) -> None:
+    """What belongs to an item is indented, else a paragraph begins in the middle of a sentence."""
+    html = (site / "reference" / "python.html").read_text()
+    assert re.findall(r"</ul>\s*<p>((?:[a-z]|<code>).*)", html) == []
+
+
 @pytest.mark.slow
 def test_the_search_knows_pages(site: Path) -> None:
     assert "densification" in (site / "search" / "search_index.json").read_text()
@@ -121,6 +186,7 @@ def test_every_message_and_comment_of_the_service_is_there() -> None:
     assert set(re.findall(r"\(#(\w+)\)", page)) <= {
         one.lower().replace(".", "") for one in re.findall(r"^### (.*)", page, re.M)
     }
+    assert "\\<" not in page  # which would be shown as it is
     assert "| 2 | `rank` | `uint32` | 0 to world_size - 1 |" in page
     assert "| `Session` | stream of [`ClientMessage`](#clientmessage) |" in page
 
@@ -152,6 +218,8 @@ def test_every_command_has_a_heading() -> None:
     page = commands.page()
     assert [name for name in COMMANDS if f"\n## p4reduce {name}\n" not in page] == []
     assert "`--drop-rate" in page
+    assert "\\<" not in page  # which would be shown as it is
+    assert "0&lt;=x&lt;=0.5" in page
     assert "\n### p4reduce topo run\n" in page
 
 
@@ -169,4 +237,14 @@ def test_docstrings_become_lists() -> None:
     text = "Adds.\n\nnames, other: what\n    goes on\nop: the sum\nAnd so on.\nRaises ValueError."
     assert as_markdown(text) == (
         "Adds.\n\n- `names`, `other`: what\n    goes on\n- `op`: the sum\n\nAnd so on.\n\nRaises ValueError."
+    )
+
+
+def test_options_are_marked() -> None:
+    from website import hooks
+
+    html = "<code>--tls-cert</code> <code>x --rate 1-2</code> <pre><code><span>--x</span></code></pre> a--b"
+    assert hooks.on_page_content(html, None, None, None) == (  # type: ignore[arg-type]
+        '<code><span class="option">--tls-cert</span></code> <code>x <span class="option">--rate</span> 1-2</code>'
+        " <pre><code><span>--x</span></code></pre> a--b"
     )

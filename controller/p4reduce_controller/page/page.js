@@ -77,7 +77,7 @@ async function refresh() {
 
 function show() {
   byId("figures").replaceChildren(...figures());
-  const troubles = [...switchTroubles(), ...stragglers()];
+  const troubles = [...switchTroubles(), ...stragglers(), ...losses()];
   byId("trouble").hidden = !troubles.length;
   byId("troubles").replaceChildren(...troubles);
   drawFabric(byId("fabric"), status);
@@ -108,15 +108,23 @@ const trouble = (name, why) => element("li", {}, element("b", {}, name), `: ${wh
 
 function switchTroubles() {
   const away = status.switches.filter((one) => one.problem);
-  const losing = status.switches.flatMap((one) => one.losing.map((loss) => [one, loss]));
   const cut = status.switches.filter((one) => one.ports_down.length);
   return [
     ...cut.map((one) => trouble(`Switch ${one.name}`, `down: port ${one.ports_down.join(", ")}`)),
     ...status.jobs.flatMap((one) => one.trouble.map((why) => trouble(one.name, why))),
     ...away.map((one) => trouble(`Switch ${one.name}`, one.problem)),
-    ...losing.map(([one, loss]) =>
-      trouble(`Switch ${one.name}`, `port ${loss.port} loses ${percent(loss.rate)} of packets (${loss.direction}), on purpose`)),
   ];
+}
+
+// A line for each switch and rate, however many ports have it.
+function losses() {
+  return status.switches.flatMap((one) => {
+    const alike = new Map();
+    for (const { port, direction, rate } of one.losing)
+      alike.set(rate, [...(alike.get(rate) ?? []), `${port} (${direction})`]);
+    return [...alike].map(([rate, ports]) =>
+      trouble(`Switch ${one.name}`, `loses ${percent(rate)} of packets, on purpose, at port ${ports.join(", ")}`));
+  });
 }
 
 const stragglers = () =>
@@ -180,7 +188,7 @@ function cells(rank) {
 function share(value) {
   const fill = element("i", {});
   fill.style.width = percent(Math.min(1, value));
-  return element("td", {}, element("span", { class: "bar" }, fill), percent(value));
+  return element("td", {}, element("span", { class: "bar" }, fill), element("span", {}, percent(value)));
 }
 
 function charts() {

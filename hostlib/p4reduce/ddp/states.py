@@ -29,7 +29,7 @@ class AllreduceState:
     """What `allreduce_hook` works with.
 
     communicator: reduces the buckets; its ranks must be those of DDP's process group. It belongs to its process and is
-    not pickled: a state that was needs its attribute `communicator` set again.
+        not pickled: a state that was needs its attribute `communicator` set again.
     wire: how gradients travel, as of `Communicator.allreduce`; by default the communicator's.
     """
 

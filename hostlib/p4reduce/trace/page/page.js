@@ -73,13 +73,13 @@ function summarise() {
       made.append(cell);
     }
   };
-  row("th", [["worker"], ["awaited"], ["of the time"], ["packets"], ["lost"], ["asked"], ["blocks left out"]]);
+  row("th", [["worker"], ["awaited"], ["of the time"], ["lost"], ["asked"], ["packets"], ["blocks left out"]]);
   for (const one of summary.workers) {
     const straggles = straggling.includes(one.name) && "awaited";
     const known = (value, text) => value === null ? "not known" : text(value);
     row("td", [[one.name], [known(one.awaited_s, (s) => time(s * 1e6)), straggles], [known(one.awaited, percent), straggles],
-               [one.sent.toLocaleString()], [known(one.lost, local), one.lost && "lost"],
-               [known(one.asked, local)], [one.left_out.toLocaleString()]]);
+               [known(one.lost, local), one.lost && "lost"], [known(one.asked, local)],
+               [one.sent.toLocaleString()], [one.left_out.toLocaleString()]]);
   }
 }
 
@@ -114,20 +114,24 @@ function span(pen, colour, begin, end, top, height, least = 1) {
   pen.fillRect(from, top, Math.max(least, to - from), height);
 }
 
-// A loss has a head; a question is a short line below.
-function mark(pen, colour, at, top, height, head) {
+// A loss has a head; a question is a short line below. Both have an edge, so that they are seen on what is awaited.
+function mark(pen, colour, edge, at, top, height, head) {
   if (!seen(at, at)) return;
+  const low = head ? top : top + height * 0.6;
+  pen.fillStyle = edge;
+  pen.fillRect(x(at) - 1.5, low, 3.5, top + height - low);
   pen.fillStyle = colour;
-  if (!head) {
-    pen.fillRect(x(at) - 0.5, top + height * 0.6, 1.5, height * 0.4);
-    return;
-  }
+  pen.fillRect(x(at) - 0.5, low, 1.5, top + height - low);
+  if (!head) return;
   pen.beginPath();
   pen.moveTo(x(at) - 4, top);
   pen.lineTo(x(at) + 4, top);
   pen.lineTo(x(at), top + Math.min(7, height));
+  pen.closePath();
+  pen.strokeStyle = edge;
+  pen.lineWidth = 2;
+  pen.stroke();
   pen.fill();
-  pen.fillRect(x(at) - 0.5, top, 1, height);
 }
 
 function label(pen, text, top, height) {
@@ -178,8 +182,9 @@ function draw() {
     for (const one of rounds) {
       for (const [worker, at, why] of one.again) {
         if ((why === "asked") !== (kind === "asked")) continue;
-        mark(pen, colour(kind), at, shape.workers + worker * WORKER, MARKS, kind === "lost");
-        mark(pen, colour(kind), at, shape.slots + one.slot * shape.slot, shape.slot - 1, kind === "lost");
+        const ink = [colour(kind), colour("card"), at];
+        mark(pen, ...ink, shape.workers + worker * WORKER, MARKS, kind === "lost");
+        mark(pen, ...ink, shape.slots + one.slot * shape.slot, shape.slot - 1, kind === "lost");
       }
     }
   }
@@ -188,9 +193,11 @@ function draw() {
 function axis(pen, colour) {
   const rough = (view.to - view.from) / Math.max(2, (shape.right - shape.left) / 110), power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough);
+  const bands = [[shape.workers, shape.skipped - HEAD - GAP], [shape.skipped, shape.slots - HEAD - GAP],
+                 [shape.slots, shape.axis]]; // not behind the words between them
   for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) {
     pen.fillStyle = colour("line");
-    pen.fillRect(x(at), shape.workers, 1, shape.axis - shape.workers);
+    for (const [top, bottom] of bands) pen.fillRect(x(at), top, 1, bottom - top);
     pen.fillStyle = colour("faint");
     pen.textAlign = x(at) > shape.right - 30 ? "right" : "center";
     pen.fillText(at ? time(at) : "0", x(at), shape.axis + 10);
