@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -85,13 +86,14 @@ class SlotPool:
 
     def take(self, wanted: SlotRange) -> None:
         """That range and no other. Raises ValueError where some of it is not free."""
-        for index, part in enumerate(self._free):
-            if part.first <= wanted.first and wanted.end <= part.end and wanted.count > 0:
-                before = SlotRange(part.first, wanted.first - part.first)
-                after = SlotRange(wanted.end, part.end - wanted.end)
-                self._free[index : index + 1] = [rest for rest in (before, after) if rest.count]
-                self._taken.add(wanted)
-                return
+        index = bisect_right(self._free, wanted.first, key=lambda part: part.first) - 1
+        part = self._free[index] if index >= 0 else SlotRange(0, 0)
+        if wanted.end <= part.end and wanted.count > 0:
+            before = SlotRange(part.first, wanted.first - part.first)
+            after = SlotRange(wanted.end, part.end - wanted.end)
+            self._free[index : index + 1] = [rest for rest in (before, after) if rest.count]
+            self._taken.add(wanted)
+            return
         raise ValueError(f"slots {wanted.first} to {wanted.end - 1} are not all free")
 
     def give_back(self, taken: SlotRange) -> None:
@@ -99,10 +101,12 @@ class SlotPool:
         if taken not in self._taken:
             raise ValueError(f"{taken} is not taken")
         self._taken.remove(taken)
-        merged: list[SlotRange] = []
-        for part in sorted([*self._free, taken]):
-            if merged and merged[-1].end == part.first:
-                merged[-1] = SlotRange(merged[-1].first, merged[-1].count + part.count)
-            else:
-                merged.append(part)
-        self._free = merged
+        first = last = bisect_right(self._free, taken)
+        low, high = taken.first, taken.end
+        if first and self._free[first - 1].end == low:
+            first -= 1
+            low = self._free[first].first
+        if last < len(self._free) and self._free[last].first == high:
+            high = self._free[last].end
+            last += 1
+        self._free[first:last] = [SlotRange(low, high - low)]
