@@ -21,7 +21,7 @@ def page() -> str:
     parts = [
         "# Metrics\n",
         "What `/metrics` has, in Prometheus's terms; [how to get it](../seeing.md#metrics).\n",
-        "| series | kind | labels | is |\n|---|---|---|---|",
+        "| series | is | kind | labels |\n|---|---|---|---|",
         *(_row(metric, labels) for metric, labels in sorted(metrics(), key=lambda one: one[0].name)),
     ]
     return "\n".join(parts) + "\n"
@@ -41,4 +41,4 @@ def metrics() -> Iterator[tuple[Metric, tuple[str, ...]]]:
 
 def _row(metric: Metric, labels: tuple[str, ...]) -> str:
     name = f"{metric.name}_total" if metric.type == "counter" else metric.name
-    return f"| `{name}` | {metric.type} | {', '.join(f'`{one}`' for one in labels)} | {metric.documentation} |"
+    return f"| `{name}` | {metric.documentation} | {metric.type} | {', '.join(f'`{one}`' for one in labels)} |"

@@ -123,7 +123,7 @@ def test_a_phone_shows_every_page(site: Path) -> None:
                 phone.goto(f"{host}{page.relative_to(site)}")
                 faults += [(phone.url, fault) for fault in phone.evaluate(FAULTS)]
             phone.goto(host)
-            phone.locator("label[for=__search]").first.click()
+            phone.locator(".md-header__button[for=__search]").first.click()
             phone.fill("[name=query]", "densification")
             phone.locator(".md-search-result__item", has_text="Glossary").first.wait_for()
         finally:

@@ -85,6 +85,11 @@ def test_jobs_are_seen_while_they_run(
         # Numbers come with the second report, and who is late is named with others that wait.
         job.locator("td", has_text=re.compile(r"[1-9].*B/s")).first.wait_for()
         page.locator("#troubles li", has_text="<i>seen</i>, rank 3: comes late").wait_for()
+        with stack.losing(0.02):  # told once a switch, below what nobody asked for
+            page.locator("#troubles li", has_text="loses 2.0% of packets, on purpose, at port 1 (in)").nth(2).wait_for()
+            told = ["on purpose" in one for one in page.locator("#troubles li").all_inner_texts()]
+            assert told.count(True) == 3
+            assert told == sorted(told)
         assert page.locator("#fabric .switch").count() == 3
         assert page.locator("#fabric .port").count() == 2
         page.locator("#fabric .link.busy").nth(1).wait_for(state="attached")

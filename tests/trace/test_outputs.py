@@ -175,6 +175,8 @@ def test_a_browser_draws_it(made: Trace, tmp_path: Path, width: int, height: int
         verdicts = shown.inner_text("#verdicts")
         assert "worker 2" in verdicts
         assert "1 packet," in verdicts
+        lost = shown.locator("#workers th", has_text="lost").bounding_box()
+        assert lost["x"] + lost["width"] <= width  # seen without moving the table
         box = shown.locator("#chart").bounding_box()
         assert box is not None
         where = shown.evaluate("({x: x(10000), y: shape.slots + 5})")
