@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -32,12 +34,13 @@ def links() -> set[str]:
     return {name for _, name in socket.if_nameindex()}
 
 
-def test_the_next_network_removes_what_a_dead_one_has_left_and_nothing_of_a_living_one() -> None:
+def test_the_next_network_removes_what_a_dead_one_has_left_and_nothing_of_a_living_one(tmp_path: Path) -> None:
     from p4reduce_topos.emulation.network import Network
 
     with contextlib.closing(Namespace()) as namespace, namespace.entered():
         ip("link", "add", "leaf9-eth1", "type", "veth", "peer", "name", "theirs")  # somebody else's
-        with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE) as owner:
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, env=environment) as owner:
             assert owner.stdout is not None
             try:
                 assert owner.stdout.readline() == b"there\n"
