@@ -2,7 +2,7 @@
 """A topology at work: Mininet's hosts and links, our switches between them, and a controller that sets them up.
 
 All of it is in the network namespace that `Network` is made in, which should be one of our own: then nothing of it
-remains when the last of our processes is gone.
+remains when the last of our processes is gone. In another, the next one removes what one that was killed has left.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -30,7 +31,7 @@ from p4reduce_bench.processes.network import run
 from p4reduce_bench.processes.switches import START_UP_S
 from p4reduce_controller.switches.builds import DEFAULT_MTU
 from p4reduce_targets import offloads
-from p4reduce_topos.emulation import control
+from p4reduce_topos.emulation import control, leftovers
 from p4reduce_topos.emulation.namespaces import entered
 from p4reduce_topos.emulation.nodes import Cable, P4Switch
 from p4reduce_topos.emulation.settings import forwarding_settings, settings
@@ -83,9 +84,16 @@ class Network:
         setLogLevel("warning")
         Mininet.inited = True  # it would raise limits of the whole machine
         self.mininet = Mininet(controller=None, build=False)
+        self._claim: socket.socket | None = None
 
     def __enter__(self) -> Network:
         try:
+            self._claim = leftovers.claim()
+        except P4ReduceError:
+            self._files.cleanup()
+            raise
+        try:
+            leftovers.remove()
             self._build()
             for switch in self.mininet.switches:
                 switch.start()
@@ -108,6 +116,8 @@ class Network:
             self.mininet.stop()
             control.remove()
             self._files.cleanup()
+            if self._claim is not None:
+                self._claim.close()
 
     # Making it.
 
@@ -134,6 +144,8 @@ class Network:
         net.build()
         for link in topology.links:
             for end in link.ends:
+                if end in topology.switches:
+                    leftovers.mark(topology.interface(end, link.other(end)))
                 self._configure(end, link)
         for host in topology.hosts:
             self._know_switches(host)

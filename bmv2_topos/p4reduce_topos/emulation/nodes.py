@@ -13,6 +13,7 @@ from p4reduce_bench.processes.children import Child, Family
 from p4reduce_bench.processes.network import run
 from p4reduce_bench.processes.switches import START_UP_S
 from p4reduce_targets import offloads
+from p4reduce_topos.emulation.leftovers import mark
 
 
 class P4Switch(Switch):  # type: ignore[misc]
@@ -56,5 +57,6 @@ class Cable(Link):  # type: ignore[misc]
         for name, address, node, middle in zip(names, addresses, nodes, self._cut, strict=True):
             end = ["name", name, "address", address, "netns", str(node.pid)]
             run("ip", "link", "add", *end, "type", "veth", "peer", "name", middle)
+            mark(middle)
             offloads.switch_off(middle)
             run("ip", "link", "set", middle, "mtu", self._mtu, "up")
