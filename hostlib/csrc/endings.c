@@ -115,13 +115,46 @@ void endings_altered(const p4reduce_membership *membership, const struct task *t
                membership->rank, task->counter, task->reduce_op, task->request.count, task->dtype);
 }
 
+// Of an ABORT, by the number that it has: AbortReason of the control service. `number` has room for one without words.
+static const char *reason_in_words(uint32_t reason, char *number, size_t room) {
+    switch (reason) {
+    case 1:
+        return "its process or its connection is gone, or it has failed";
+    case 2:
+        return "it did not come back to the controller";
+    case 3:
+        return "while others stayed";
+    case 4:
+        return "the controller was stopped";
+    case 5:
+        return "a switch has lost the job's state";
+    case 6:
+        return "a join was refused";
+    case 7:
+        return "some rank never came";
+    case 8:
+        return "a switch did not take the job";
+    case 9:
+        return "too few slots are free";
+    case 30:
+        return "its tenant's quota is used up";
+    case 31:
+        return "a user has ended it";
+    case 40:
+        return "an operator has ended it";
+    default:
+        snprintf(number, room, "reason %" PRIu32, reason);
+        return number;
+    }
+}
+
 void endings_aborted(const p4reduce_membership *membership, const struct packet *packet, p4reduce_error *error) {
-    char why[64] = "the controller has ended it, and no rank is to blame";
+    char why[64] = "the controller has ended it, and no rank is to blame", number[32];
     if (packet->worker != NOBODY)
         snprintf(why, sizeof why,
                  packet->worker != membership->rank ? "rank %u has left it" : "this rank, %u, has left it",
                  packet->worker);
-    error_fill(error, P4REDUCE_ABORTED, "job %" PRIu32 " was aborted: %s (reason %" PRIu32 ")", membership->job, why,
-               packet_key(packet, 0));
+    error_fill(error, P4REDUCE_ABORTED, "job %" PRIu32 " was aborted: %s (%s)", membership->job, why,
+               reason_in_words(packet_key(packet, 0), number, sizeof number));
     error->rank = packet->worker != NOBODY ? packet->worker : -1;
 }

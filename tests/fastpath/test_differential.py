@@ -21,6 +21,7 @@ from test_schedules import run_schedule
 
 from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.constants import NO_KEY, Op
+from p4reduce.protocol.endings import REASONS
 from p4reduce.protocol.operation import Zeros
 from p4reduce.protocol.packet import Codec, Packet
 
@@ -112,6 +113,7 @@ def mutated(payload: bytes, random: Random, membership: Membership) -> bytes:
     packet.worker = random.choice([packet.worker, membership.rank, 40])
     if packet.op == Op.ABORT and random.random() < 0.5:
         packet.seq, packet.fingerprint = divmod(membership.abort_secret, 2**32)
+        packet.keys[0] = random.choice([*REASONS, 0, 99])
     return codec.encode(packet)
 
 

@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from p4reduce.control import jobs_pb2 as pb
 from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError, UnsupportedDtype
 from p4reduce.protocol import Membership, Operation, Timing, Worker
 from p4reduce.protocol.constants import NO_KEY, NOBODY, Op
+from p4reduce.protocol.endings import REASONS
 from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.packet import NO_VALUES, Codec, Packet
 
@@ -324,7 +326,7 @@ def test_abort() -> None:
     worker.receive(abort(first, worker=2, keys=[3, 0]), 0.001)
     assert isinstance(worker.failure, JobAborted)
     assert worker.failure.rank == 2
-    assert str(worker.failure) == "job 5 was aborted: rank 2 has left it (reason 3)"
+    assert str(worker.failure) == "job 5 was aborted: rank 2 has left it (while others stayed)"
     assert operation.error is waiting.error is worker.failure
     assert operation.done
     assert waiting.done
@@ -338,7 +340,8 @@ def test_abort() -> None:
 def test_abort_for_this_rank() -> None:
     worker, _, (first, _) = started()
     worker.receive(abort(first, worker=1, keys=[1, 0]), 0.001)
-    assert str(worker.failure) == "job 5 was aborted: this rank, 1, has left it (reason 1)"
+    said = "job 5 was aborted: this rank, 1, has left it (its process or its connection is gone, or it has failed)"
+    assert str(worker.failure) == said
 
 
 def test_abort_that_blames_nobody() -> None:
@@ -346,7 +349,17 @@ def test_abort_that_blames_nobody() -> None:
     worker.receive(abort(first, worker=NOBODY, keys=[5, 0]), 0.001)
     assert isinstance(worker.failure, JobAborted)
     assert worker.failure.rank is None
-    assert str(worker.failure) == "job 5 was aborted: the controller has ended it, and no rank is to blame (reason 5)"
+    said = "the controller has ended it, and no rank is to blame (a switch has lost the job's state)"
+    assert str(worker.failure) == f"job 5 was aborted: {said}"
+
+
+def test_every_reason_of_an_abort_has_words() -> None:
+    """And one of a later controller's its number."""
+    for reason in pb.AbortReason.values():
+        worker, _, (first, _) = started()
+        worker.receive(abort(first, worker=NOBODY, keys=[reason, 0]), 0.001)
+        assert (f"reason {reason}" in str(worker.failure)) == (reason == pb.ABORT_REASON_UNSPECIFIED)
+    assert set(REASONS) == set(pb.AbortReason.values()) - {pb.ABORT_REASON_UNSPECIFIED}
 
 
 @pytest.mark.parametrize(

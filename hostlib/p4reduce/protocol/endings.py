@@ -15,6 +15,22 @@ from p4reduce.protocol.slot import Slot
 
 _MOST_NAMED = 8
 
+REASONS = {
+    1: "its process or its connection is gone, or it has failed",
+    2: "it did not come back to the controller",
+    3: "while others stayed",
+    4: "the controller was stopped",
+    5: "a switch has lost the job's state",
+    6: "a join was refused",
+    7: "some rank never came",
+    8: "a switch did not take the job",
+    9: "too few slots are free",
+    30: "its tenant's quota is used up",
+    31: "a user has ended it",
+    40: "an operator has ended it",
+}
+"""Of an ABORT, by the number that it has: `AbortReason` of the control service."""
+
 
 def mismatch(membership: Membership, packet: Packet, tasks: Sequence[Task], slot: Slot | None) -> MismatchError:
     """Of an ERROR. tasks: those under way here. slot: that of the packet, if the job has it."""
@@ -122,5 +138,6 @@ def aborted(membership: Membership, packet: Packet) -> JobAborted:
     else:
         own = packet.worker == membership.rank
         why = f"{f'this rank, {membership.rank},' if own else f'rank {packet.worker}'} has left it"
-    message = f"job {membership.job} was aborted: {why} (reason {packet.keys[0]})"
+    reason = REASONS.get(packet.keys[0], f"reason {packet.keys[0]}")
+    message = f"job {membership.job} was aborted: {why} ({reason})"
     return JobAborted(message, rank=None if packet.worker == NOBODY else packet.worker)
