@@ -62,8 +62,8 @@ for step in range(load(), STEPS):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+    tell(rank, step, loss)  # before it is saved: what all have saved, nobody does again
     save(step + 1)
-    tell(rank, step, loss)
 tell_traffic(rank, communicator if by_hook else dist.group.WORLD)
 if by_hook:
     communicator.close()

@@ -28,6 +28,18 @@ def test_killed_ranks_come_back(stack: Stack, tmp_path: Path, arguments: list[st
     """P4REDUCE_KILLS of them, one after the other, at steps that follow from P4REDUCE_SEED."""
     kills, chosen = int(os.environ.get("P4REDUCE_KILLS", "1")), random.Random(os.environ.get("P4REDUCE_SEED", "0"))
     plan = [f"{step}:{chosen.randrange(2)}" for step in sorted(chosen.sample(range(STEPS - 3), kills))]
+    comes_back(stack, tmp_path, arguments, plan)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_rank_killed_when_it_has_saved_has_told_its_step(stack: Stack, tmp_path: Path) -> None:
+    """Nobody does that step again, so nobody would tell it any more."""
+    comes_back(stack, tmp_path, [], ["5:1:saved"])
+
+
+def comes_back(stack: Stack, tmp_path: Path, arguments: list[str], plan: list[str]) -> None:
+    kills = len(plan)
     expected = losses_of(run(stack, torchrun(ELASTIC, str(tmp_path / "whole"), *arguments)))
     assert len(expected) == 2 * STEPS
     before = status(stack)["jobs_aborted"]
