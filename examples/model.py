@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all examples train: words into classes, by a rule that can be learnt. Every rank has batches of its own."""
 
+from typing import Any
+
 import torch
 
 WORDS, CLASSES, BATCH, STEPS = 512, 8, 16, 10
@@ -30,3 +32,14 @@ def batch(step: int, rank: int) -> torch.Tensor:
 
 def tell(rank: int, step: int, loss: torch.Tensor) -> None:
     print(f"rank {rank} step {step} loss {loss.item():.9f}\n", end="", flush=True)
+
+
+def tell_traffic(rank: int, of: Any) -> None:
+    """What a communicator or a process group of the backend has carried, and who for it."""
+    if hasattr(of, "traffic"):
+        said = "; ".join(line.strip() for line in str(of.traffic()).splitlines())
+    else:
+        stats = of.stats()
+        way = "host's memory" if stats.local else "switch"
+        said = f"{way}: {stats.operations:,} sums in {stats.rounds:,} rounds, {stats.bytes_sent / 1e6:,.3f} MB sent"
+    print(f"rank {rank} {said}\n", end="", flush=True)

@@ -9,7 +9,7 @@ import sys
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
-from model import STEPS, Model, batch, loss_of, tell
+from model import STEPS, Model, batch, loss_of, tell, tell_traffic
 
 from p4reduce import Communicator
 from p4reduce.ddp import AllreduceState, allreduce_hook
@@ -28,6 +28,7 @@ for step in range(STEPS):
     accelerator.backward(loss)
     optimizer.step()
     tell(accelerator.process_index, step, loss)
+tell_traffic(accelerator.process_index, communicator if by_hook else dist.group.WORLD)
 if by_hook:
     communicator.close()
 accelerator.end_training()

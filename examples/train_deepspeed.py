@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed over the backend: ZeRO 1 and 2.
+"""DeepSpeed over the backend: ZeRO 1, 2 and 3.
 
 torchrun --standalone --nproc-per-node 2 examples/train_deepspeed.py 2
 """
@@ -9,7 +9,7 @@ import sys
 import deepspeed
 import torch
 import torch.distributed as dist
-from model import BATCH, STEPS, Model, batch, loss_of, tell
+from model import BATCH, STEPS, Model, batch, loss_of, tell, tell_traffic
 
 stage = int(sys.argv[1])
 deepspeed.init_distributed("p4reduce")
@@ -29,4 +29,5 @@ for step in range(STEPS):
     engine.backward(loss)
     engine.step()
     tell(rank, step, loss)
+tell_traffic(rank, dist.group.WORLD if stage == 3 else engine.data_parallel_group)  # where it adds gradients
 dist.destroy_process_group()

@@ -2,7 +2,7 @@
 """torchrun starts the ranks again when one dies, and they go on from the last checkpoint that all of them have.
 
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
-torchrun --standalone --nproc-per-node 2 --max-restarts 3 examples/train_elastic.py checkpoints
+torchrun --standalone --nproc-per-node 2 --max-restarts 3 examples/train_elastic.py checkpoints [backend]
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from model import Model, batch, loss_of, tell
+from model import Model, batch, loss_of, tell, tell_traffic
 from torch.nn.parallel import DistributedDataParallel
 
 from p4reduce import Communicator
@@ -21,13 +21,17 @@ STEPS = 20
 folder = Path(sys.argv[1])  # that all hosts share: a rank may come back on another
 folder.mkdir(parents=True, exist_ok=True)
 
-dist.init_process_group("gloo")
+by_hook = sys.argv[2:] != ["backend"]
+dist.init_process_group("gloo" if by_hook else "p4reduce")
 rank = dist.get_rank()
-communicator = Communicator(job="elastic")
 ddp = DistributedDataParallel(Model())
-state = BlockTopKState(communicator, ddp, ratio=0.2)
-ddp.register_comm_hook(state, block_topk_hook)
 optimizer = torch.optim.SGD(ddp.parameters(), lr=0.5, momentum=0.9)
+kept = {"model": ddp.module, "optimizer": optimizer}
+if by_hook:
+    communicator = Communicator(job="elastic")
+    state = BlockTopKState(communicator, ddp, ratio=0.2)
+    ddp.register_comm_hook(state, block_topk_hook)
+    kept["hook"] = state  # a sparsifier's residuals are part of the training
 
 
 def path(step: int) -> Path:
@@ -36,8 +40,7 @@ def path(step: int) -> Path:
 
 def save(step: int) -> None:
     """What this rank knows after so many steps; never half of it. Of older ones the last is kept."""
-    saved = {"model": ddp.module.state_dict(), "optimizer": optimizer.state_dict(), "hook": state.state_dict()}
-    torch.save(saved, path(step).with_suffix(".new"))
+    torch.save({name: each.state_dict() for name, each in kept.items()}, path(step).with_suffix(".new"))
     os.replace(path(step).with_suffix(".new"), path(step))
     path(step - 2).unlink(missing_ok=True)
 
@@ -49,10 +52,8 @@ def load() -> int:
     dist.all_reduce(last, dist.ReduceOp.MIN)
     step = int(last)
     if step:
-        saved = torch.load(path(step), weights_only=True)
-        ddp.module.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
-        state.load_state_dict(saved["hook"])  # a sparsifier's residuals are part of the training
+        for name, saved in torch.load(path(step), weights_only=True).items():
+            kept[name].load_state_dict(saved)
     return step
 
 
@@ -61,7 +62,9 @@ for step in range(load(), STEPS):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+    tell(rank, step, loss)  # before it is saved: what all have saved, nobody does again
     save(step + 1)
-    tell(rank, step, loss)
-communicator.close()
+tell_traffic(rank, communicator if by_hook else dist.group.WORLD)
+if by_hook:
+    communicator.close()
 dist.destroy_process_group()

@@ -6,7 +6,7 @@ torchrun --standalone --nproc-per-node 2 examples/train_fsdp2.py
 
 import torch
 import torch.distributed as dist
-from model import STEPS, Model, batch, loss_of, tell
+from model import STEPS, Model, batch, loss_of, tell, tell_traffic
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -23,4 +23,5 @@ for step in range(STEPS):
     loss.backward()
     optimizer.step()
     tell(rank, step, loss)
+tell_traffic(rank, mesh.get_group())
 dist.destroy_process_group()

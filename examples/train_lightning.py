@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import lightning
 import torch
 from lightning.pytorch.strategies import DDPStrategy
-from model import STEPS, Model, batch, loss_of, tell
+from model import STEPS, Model, batch, loss_of, tell, tell_traffic
 
 from p4reduce import Communicator
 from p4reduce.ddp import AllreduceState, allreduce_hook
@@ -21,11 +21,12 @@ class SwitchStrategy(DDPStrategy):
 
     def configure_ddp(self) -> None:
         super().configure_ddp()
-        self.communicator = Communicator(job="lightning")
+        self.communicator = Communicator(job="lightning", rank=self.global_rank, world_size=self.world_size)
         self.model.register_comm_hook(AllreduceState(self.communicator), allreduce_hook)
 
     def teardown(self) -> None:
-        self.communicator.close()
+        if hasattr(self, "communicator"):  # not where it could not join
+            self.communicator.close()
         super().teardown()
 
 
@@ -54,12 +55,13 @@ class Batches(torch.utils.data.IterableDataset):
         return (batch(step, self.rank) for step in range(STEPS))
 
 
-if sys.argv[1:] == ["backend"]:
+by_hook = sys.argv[1:] != ["backend"]
+strategy = SwitchStrategy(process_group_backend="gloo")  # "nccl" on GPUs
+if not by_hook:
     strategy = DDPStrategy(process_group_backend="p4reduce")
-else:
-    strategy = SwitchStrategy(process_group_backend="gloo")  # "nccl" on GPUs
 trainer = lightning.Trainer(
     accelerator="cpu", devices=2, strategy=strategy, max_epochs=1, logger=False, enable_checkpointing=False,
     enable_progress_bar=False, enable_model_summary=False,
 )  # fmt: skip
 trainer.fit(Words())
+tell_traffic(trainer.global_rank, strategy.communicator if by_hook else torch.distributed.group.WORLD)

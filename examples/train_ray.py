@@ -10,9 +10,9 @@ import os
 import sys
 from typing import Any
 
-import ray
 import torch
-from model import STEPS, Model, batch, loss_of, tell
+import torch.distributed as dist
+from model import STEPS, Model, batch, loss_of, tell, tell_traffic
 from ray.train import RunConfig, ScalingConfig, get_context
 from ray.train.torch import TorchConfig, TorchTrainer, prepare_model
 
@@ -24,7 +24,7 @@ def train(config: dict[str, Any]) -> None:
     rank, ranks = get_context().get_world_rank(), get_context().get_world_size()
     model = prepare_model(Model())
     if config["by_hook"]:
-        communicator = Communicator(job="ray", rank=rank, world_size=ranks)
+        communicator = Communicator(job=get_context().get_experiment_name(), rank=rank, world_size=ranks)
         model.register_comm_hook(AllreduceState(communicator), allreduce_hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     for step in range(STEPS):
@@ -33,6 +33,7 @@ def train(config: dict[str, Any]) -> None:
         loss.backward()
         optimizer.step()
         tell(rank, step, loss)
+    tell_traffic(rank, communicator if config["by_hook"] else dist.group.WORLD)
     if config["by_hook"]:
         communicator.close()
 
@@ -40,12 +41,14 @@ def train(config: dict[str, Any]) -> None:
 if __name__ == "__main__":
     by_hook = sys.argv[1:] != ["backend"]
     ours = {name: value for name, value in os.environ.items() if name.startswith("P4REDUCE_")}
-    ray.init(runtime_env={"env_vars": ours})  # so that all workers know the controller
     trainer = TorchTrainer(
         train,
         train_loop_config={"by_hook": by_hook},
         torch_config=TorchConfig(backend="gloo" if by_hook else "p4reduce"),
         scaling_config=ScalingConfig(num_workers=2, placement_strategy="SPREAD"),
-        run_config=RunConfig(storage_path=os.environ.get("STORAGE", "/tmp/ray_results")),
+        run_config=RunConfig(
+            storage_path=os.environ.get("STORAGE", "/tmp/ray_results"),
+            worker_runtime_env={"env_vars": ours},  # so that all workers know the controller
+        ),
     )
     trainer.fit()

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from model import BATCH, STEPS, Model, batch, loss_of, tell
+from model import BATCH, STEPS, Model, batch, loss_of, tell, tell_traffic
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from p4reduce import Communicator
@@ -54,6 +54,8 @@ arguments = TrainingArguments(
     train_sampling_strategy="sequential", optim="sgd", learning_rate=0.5, lr_scheduler_type="constant", max_grad_norm=0,
     report_to=[], save_strategy="no", disable_tqdm=True,
 )  # fmt: skip
-trainer = Told(model=Classifier(), args=arguments, train_dataset=data, callbacks=[Hook()] if by_hook else [])
+hook = Hook()
+trainer = Told(model=Classifier(), args=arguments, train_dataset=data, callbacks=[hook] if by_hook else [])
 trainer.train()
+tell_traffic(rank, hook.communicator if by_hook else dist.group.WORLD)
 dist.destroy_process_group()

@@ -114,6 +114,23 @@ dist.destroy_process_group()
     assert "[1.0, 1.0, 1.0] 3 slots" in alone(program, P4REDUCE_CONTROLLER="nowhere:1")
 
 
+def test_a_dimension_of_a_device_mesh_has_options(native_stack: Stack) -> None:
+    program = f"""
+import torch, torch.distributed as dist
+from p4reduce.distributed import Options
+from torch.distributed.device_mesh import init_device_mesh
+{STORE}
+dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+override = {{"replicate": ("p4reduce", Options(slots=3))}}
+mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("replicate", "shard"), backend_override=override)
+tensor = torch.ones(3)
+dist.all_reduce(tensor, group=mesh.get_group("replicate"))
+print(tensor.tolist(), mesh.get_group("replicate").communicator()._seat.membership.slots, "slots")
+dist.destroy_process_group()
+"""
+    assert "[1.0, 1.0, 1.0] 3 slots" in alone(program, P4REDUCE_CONTROLLER=native_stack.controller)
+
+
 def test_torch_knows_the_backend_and_pays_nothing_for_it() -> None:
     program = """
 import sys, torch, torch.distributed as dist

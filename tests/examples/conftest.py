@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs the examples on two ranks, and sees that a switch has added up for them."""
+"""What runs the examples on some ranks, and sees that a switch has added up for them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ from tests.e2e.stack import Stack
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))  # as when they are run
 LOSS = re.compile(r"rank (\d+) step (\d+) loss ([\d.]+)")
+HOOK = re.compile(r"rank (\d+) switch: (\d+) sums in ([\d,]+) rounds")
+BACKEND = re.compile(r"rank (\d+) switch: (.*); host's memory: 0 calls .* Gloo: \d+ calls of 0\.000 MB")
+SUMS = re.compile(r"(?:all_reduce|reduce_scatter\w*) of float32: [\d,]+ calls of ([\d.,]+) MB")
+LANES = 4
 
 Losses = dict[tuple[int, int], float]
 """By rank and step."""
@@ -42,8 +46,8 @@ def environment(stack: Stack) -> dict[str, str]:
         "RAY_DEDUP_LOGS": "0",
         "ACCELERATE_USE_CPU": "true",
     }
-    ours = {"P4REDUCE_CONTROLLER": stack.controller, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    return {**os.environ, **offline, **ours}
+    ours = {"P4REDUCE_CONTROLLER": stack.controller, "P4REDUCE_LOCAL": "off"}
+    return {**os.environ, **offline, **ours, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
 
 
 def status(stack: Stack) -> Any:
@@ -95,3 +99,31 @@ def expected(ranks: int) -> Losses:
         (sum(each) / ranks).backward()
         optimizer.step()
     return losses
+
+
+def rounds(ranks: int) -> int:
+    """In so many at least a switch adds all gradients: those of a word, or of a class, are a block."""
+    import torch
+    from model import CLASSES, STEPS, batch
+
+    words = [torch.cat([batch(step, rank) for rank in range(ranks)]).unique() for step in range(STEPS)]
+    return sum(len(each) + CLASSES for each in words) // LANES
+
+
+def by_switch_alone(said: str) -> set[int]:
+    """The ranks that have said so: nothing of theirs went through the host's memory, and Gloo's was no gradient."""
+    return {int(rank) for rank, *_ in (*HOOK.findall(said), *BACKEND.findall(said))}
+
+
+def all_has_crossed(said: str, ranks: int, hosts: int | None = None) -> None:
+    """Each rank has said that the switch has carried its gradients: all, or on one of several hosts its shards'."""
+    from model import STEPS, Model
+
+    assert by_switch_alone(said) == set(range(ranks)), said
+    share = 1 if hosts is None else hosts / ranks
+    gradients = 4e-6 * STEPS * sum(each.numel() for each in Model().parameters()) * share
+    for _, sums, each in HOOK.findall(said):
+        assert int(sums) >= STEPS, said
+        assert int(each.replace(",", "")) >= rounds(ranks) * share, said
+    for _, what in BACKEND.findall(said):
+        assert sum(float(each) for each in SUMS.findall(what)) == pytest.approx(gradients, abs=0.002), said

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs an example that prints its steps, and has one rank killed in the midst of one at each of its starts.
 
-Arguments: for each start the step and the rank, as "3:1,7:0"; later starts live. The example and its arguments.
+Arguments: for each start the step and the rank, as "3:1,7:0"; later starts live. With "3:1:saved" it is killed once it
+has saved that step, before it does anything else. The example and its arguments.
 """
 
 from __future__ import annotations
@@ -14,26 +15,34 @@ import runpy
 import signal
 import sys
 import threading
+import time
+from typing import Any
 
 MIDST_S = 0.01
+OTHERS_SAVE_S = 0.5
 
 
 def main() -> None:
     plan, start = sys.argv[1].split(","), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     sys.argv = sys.argv[2:]
     if start < len(plan):
-        step, _, rank = plan[start].partition(":")
+        step, rank, *saved = plan[start].split(":")
         if rank == os.environ["RANK"]:
-            die_after(int(step))
+            (die_when_saved if saved else die_after)(int(step))
     sys.path.insert(0, os.path.dirname(sys.argv[0]))  # as where Python itself runs it
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def die_after(step: int) -> None:
-    """As soon as a step that is not earlier has been printed, and a little later."""
+    """As soon as a step that is not earlier has been printed, and a little later, but before the next one is.
+
+    So the training never ends before, however fast its steps are, and the next start finds its own step still to do.
+    """
     plain_print, doom = print, threading.Event()
 
     def and_die(*words: object, **how: object) -> None:
+        if doom.is_set():
+            os.kill(os.getpid(), signal.SIGKILL)
         plain_print(*words, **how)  # type: ignore[call-overload]
         found = re.match(r"rank \d+ step (\d+)", str(words[0]))
         if found and int(found[1]) >= step and not doom.is_set():
@@ -41,6 +50,19 @@ def die_after(step: int) -> None:
             threading.Timer(random.uniform(0, MIDST_S), os.kill, (os.getpid(), signal.SIGKILL)).start()
 
     builtins.print = and_die
+
+
+def die_when_saved(step: int) -> None:
+    """When the other ranks have saved it, too, so that nobody does the step again."""
+    replace = os.replace
+
+    def and_die(source: Any, target: Any) -> None:
+        replace(source, target)
+        if int(os.path.basename(target).partition("-")[0]) > step:
+            time.sleep(OTHERS_SAVE_S)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.replace = and_die  # type: ignore[assignment]
 
 
 if __name__ == "__main__":

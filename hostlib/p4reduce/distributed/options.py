@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:  # what `import torch` brings in stays small
     from p4reduce.local.host import LocalChoice
@@ -28,3 +28,4 @@ class Options:
     wire: WireChoice | None = None
     local: LocalChoice | None = None
     threads: int | None = None
+    _timeout: ClassVar[None] = None  # a DeviceMesh asks for it, and makes the group with it: as without options
