@@ -87,8 +87,7 @@ class SlotPool:
     def take(self, wanted: SlotRange) -> None:
         """That range and no other. Raises ValueError where some of it is not free."""
         index = bisect_right(self._free, wanted.first, key=lambda part: part.first) - 1
-        part = self._free[index] if index >= 0 else SlotRange(0, 0)
-        if wanted.end <= part.end and wanted.count > 0:
+        if index >= 0 and wanted.end <= (part := self._free[index]).end and wanted.count > 0:
             before = SlotRange(part.first, wanted.first - part.first)
             after = SlotRange(wanted.end, part.end - wanted.end)
             self._free[index : index + 1] = [rest for rest in (before, after) if rest.count]
