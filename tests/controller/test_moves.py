@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -12,11 +13,15 @@ from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs.job import Job, State
+from p4reduce_controller.jobs.jobs import digest
 from p4reduce_controller.jobs.moves import HOLD_S, LONG_REST_S, LOOK_S, REST_S
 from p4reduce_controller.jobs.pools import SlotRange
 from p4reduce_controller.jobs.reports import Reports
+from p4reduce_controller.tenants.access import Caller, Role
+from p4reduce_controller.tenants.quotas import Policy, Quota, Reservation
 
 from .test_jobs import AnyOrder, Desk, rejoin, restarted
+from .test_threads import ONE, ThreadsDesk
 
 
 class Hall(Desk):
@@ -209,7 +214,7 @@ def test_a_rank_that_comes_back_while_its_job_holds_is_asked_again() -> None:
     hall = Hall()
     for name in "ac":
         for rank, member in hall.job(name).members.items():
-            member.key = __import__("hashlib").sha256(str(rank).encode()).hexdigest()
+            member.key = digest(str(rank))
     hall.queue(8)
     hall.tick(LOOK_S)
     hall.hold("c", 7, rank=0)
@@ -263,6 +268,139 @@ def test_a_later_controller_finishes_what_an_earlier_one_has_begun() -> None:
     assert later.told[other][-1].release == pb.Release(slots=4, first_seq=100)
     assert later.jobs.pools[0].used == 8
     assert job.state is State.READY
+
+
+def test_a_rank_that_held_and_came_back_has_to_hold_again() -> None:
+    """It has begun anew with what it was asked, so what it said before is nothing that it would keep to."""
+    hall = Hall()
+    for rank, member in hall.job("c").members.items():
+        member.key = digest(str(rank))
+    hall.queue(8)
+    hall.tick(LOOK_S)
+    hall.hold("c", 7, rank=0)
+    hall.sessions["c"][0] = rejoin(hall, hall.job("c"), 0)
+    hall.hold("c", 7, rank=1)
+    assert not hall.changes
+    hall.hold("c", 7, rank=0)
+    assert hall.changes
+
+
+def test_a_job_of_several_threads_in_memory_is_left_where_it_is() -> None:
+    desk = ThreadsDesk(ONE)
+    gone = desk.enter(0, 1, "gone", slots=1, threads=1)
+    assert desk.hear_thread(gone, 0)
+    desk.installed()
+    desk.installs.clear()
+    desk.all_heard(0, 0, slots=8, host="one")
+    desk.installed()
+    desk.jobs.leave(gone, desk.now)
+    desk.carry_out()
+    desk.removed()
+    job = desk.jobs.named("job")
+    assert job is not None
+    assert job.in_memory
+    desk.join(0, 1, "waits", slots=8, queue_s=100.0)
+    desk.tick(LOOK_S)
+    assert not desk.changes
+    assert (job.slots, desk.jobs.pools[0].used) == (8, 8)
+
+
+def test_an_error_of_ours_in_looking_costs_nobody_anything(caplog: pytest.LogCaptureFixture) -> None:
+    hall = Hall()
+
+    def fails(_: list[Job]) -> None:
+        raise RuntimeError("ours")
+
+    hall.jobs._moves._wanted, wanted = fails, hall.jobs._moves._wanted
+    hall.queue(8)
+    hall.tick(LOOK_S)
+    assert "no slots are changed for 60 s" in caplog.text
+    hall.jobs._moves._wanted = wanted
+    hall.tick(LONG_REST_S / 2)
+    assert hall.asked("c") == [[], []]
+    hall.tick(LONG_REST_S)
+    assert hall.asked("c") == [[0], [0]]
+
+
+def test_a_job_is_not_moved_while_its_switch_is_away() -> None:
+    hall = Hall()
+    away = {0: "it is not reached"}
+    hall.jobs._problem = lambda number: away.get(number, "")
+    hall.queue(8)
+    hall.tick(LOOK_S)
+    assert hall.asked("c") == [[], []]
+    away.clear()
+    hall.tick(LOOK_S)
+    hall.hold("c", 7, rank=0)
+    away[0] = "it is not reached"
+    hall.hold("c", 7, rank=1)
+    assert not hall.changes
+    assert hall.released("c") == [[(0, 0)], [(0, 0)]]
+
+
+def test_who_does_not_hold_is_asked_ever_more_rarely_and_after_the_others() -> None:
+    hall = Hall()
+    hall.queue(8)
+    asked = 0
+    for _ in range(int(1000 / HOLD_S)):
+        hall.tick(HOLD_S)
+        asked += bool(hall.asked("c")[0])
+        hall.told.clear()
+    assert 4 <= asked <= 6, "after 60, 120, 240 and 480 s"
+    [other] = [hall.begin("e", 4, holds=True)]
+    hall.jobs._moves._look_at = hall.now  # e is at 4 to 8; a, c and e are in a row
+    hall.sessions["e"] = other
+    assert hall.job("e").ranges == {0: SlotRange(4, 4)}
+    hall.job("c").rests_until = hall.now
+    tried: list[list[str]] = []
+
+    def wanted(jobs: list[Job]) -> None:
+        tried.append([job.name for job in jobs])
+
+    hall.jobs._moves._wanted = wanted
+    hall.job("a").tenant, hall.job("c").tenant = "anna", "carla"
+    hall.job("e").tenant = "carla"
+    hall.tick(LOOK_S)
+    assert tried == [["a"], ["a", "e"], ["a", "c", "e"]]
+
+
+def test_nobody_is_shrunk_for_slots_that_are_kept_for_its_tenant() -> None:
+    hall = Hall("")
+    now = time.time()
+    carol, dave = (Caller(name, Role.USER, name) for name in ("carol", "dave"))
+    hall.jobs.tenancy.policy = Policy(reservations=[Reservation("carol", 12, now - 10, now + 1e6)])
+    joins = [pb.Join(job="big", rank=rank, world_size=2, slots=12, holds=True) for rank in range(2)]
+    for join in joins:
+        hall.jobs.join(("big", join.rank, 0), join, hall.now, carol)
+        hall.carry_out()
+    for join in joins:
+        hall.hear(("big", join.rank, 0))
+    hall.installed()
+    hall.sessions["big"] = [("big", rank, 0) for rank in range(2)]
+    job = hall.jobs.named("big", "carol")
+    assert job is not None
+    for member in job.members.values():
+        member.used.extend([1] * 5)
+    hall.jobs.join(("o", 0, 0), pb.Join(job="o", world_size=1, slots=8, queue_s=1000.0), hall.now, dave)
+    hall.tick(LOOK_S)
+    assert hall.asked("big") == [[], []]
+    hall.jobs.tenancy.policy = Policy(reservations=[Reservation("carol", 1, now - 10, now + 1e6)])
+    hall.tick(LOOK_S)
+    assert hall.asked("big") == [[0], [0]]
+
+
+@pytest.mark.parametrize("gathers", [False, True])
+def test_a_job_grows_while_another_waits_for_its_own_quota_but_not_while_one_gathers(gathers: bool) -> None:
+    hall = Hall("a")
+    hall.jobs.tenancy.policy = Policy(quotas={"eve": Quota(jobs=0)})
+    hall.job("a").most_slots = 8
+    report(hall, "a", 4)
+    join = pb.Join(job="e", world_size=1, slots=1, queue_s=1000.0)
+    hall.jobs.join(("e", 0, 0), join, hall.now, Caller("eve", Role.USER, "eve"))
+    if gathers:
+        hall.join(0, 2, "g", slots=1)
+    hall.tick(LOOK_S)
+    assert hall.asked("a") == ([[], []] if gathers else [[0], [0]])
 
 
 class AnyMove(AnyOrder):

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.jobs.pools import SlotRange
 from p4reduce_controller.service import service as service_module
@@ -18,7 +19,7 @@ from p4reduce_controller.service.listening import ServiceConfig
 from p4reduce_controller.service.service import Service
 from p4reduce_controller.store.state import StateError, StateFile
 from p4reduce_controller.switches import rollout
-from p4reduce_controller.switches.aggregator import Heard, SwitchError
+from p4reduce_controller.switches.aggregator import HalfState, Heard, Placement, SwitchError
 from p4reduce_controller.switches.frames import Endpoint
 
 from .fake_switch import FakeSwitch
@@ -81,7 +82,12 @@ class Hall:
 
     async def open(self) -> None:
         self.state = StateFile(self.path) if self.path else None
-        self.jobs = Jobs(self.switch.layout, [self.switch.address], returns=self.path is not None)
+        self.jobs = Jobs(
+            self.switch.layout,
+            [self.switch.address],
+            returns=self.path is not None,
+            problem=lambda number: self.service.fabric.problem(number),
+        )
         self.service = Service([self.switch], self.jobs, ServiceConfig(), self.state)
         self.service.restore()
         await self.switch.start(self.service.listener(0), 1.0)
@@ -276,6 +282,159 @@ def test_the_next_controller_ends_what_this_one_began(tmp_path: Path, at: str) -
         assert [(one.job, one.first_seq) for one in hall.switch.resets] == [(3, SEQ)]
 
     moving(work, tmp_path / "state")
+
+
+class Slow:
+    """A store like etcd, where what is kept of a job that moves takes a while, and fails then so many times: after it
+    was kept, or before."""
+
+    shared = True
+
+    def __init__(self, state: StateFile, fails: int = 0, kept: bool = False) -> None:
+        self._state = state
+        self._fails = fails
+        self._kept = kept
+        self._busy = asyncio.Lock()
+        self.doubt = ""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._state, name)
+
+    async def keep(self, jobs: Callable[[], Iterable[Job]], children: Any, now: float) -> None:
+        async with self._busy:
+            fails = any(job.moving for job in jobs()) and self._fails > 0
+            self._fails -= fails
+            await asyncio.sleep(0.2 if fails or any(job.moving for job in jobs()) else 0)
+            if not fails or self._kept:
+                await self._state.keep(jobs, children, now)
+            if fails:
+                raise StateError("etcd: nothing can be kept there for 10 s")
+
+
+def use(hall: Hall, store: Slow) -> Slow:
+    hall.service._state = store  # type: ignore[assignment]
+    return store
+
+
+@pytest.mark.parametrize("fails", [0, 2])
+@pytest.mark.parametrize("when", [0.05, 0.3, 0.5])
+def test_a_switch_that_was_restarted_while_it_is_kept_is_reset_before_any_rank_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: int, when: float
+) -> None:
+    monkeypatch.setattr(service_module, "SAVE_AGAIN", 0.02)
+
+    async def work(hall: Hall) -> None:
+        assert hall.state is not None
+        use(hall, Slow(hall.state, fails))
+        gone_on: list[bool] = []
+        reset = hall.switch.reset
+
+        async def noted(placement: Placement) -> None:
+            if placement.job == 3:
+                gone_on.append("release" in hall.calls["c"].kinds)
+            await reset(placement)
+
+        hall.switch.reset = noted  # type: ignore[method-assign]
+        waiting = hall.wants_room()
+        await wait(lambda: [job for job in hall.jobs if job.moving], "the move")
+        await asyncio.sleep(when)
+        hall.switch.disconnect()
+        hall.switch.reconnect(frozenset({3}))
+        await wait(lambda: {"release", "abort"} & {*hall.calls["c"].kinds}, "an end")
+        if "release" in hall.calls["c"].kinds:
+            await waiting.until("ready")
+        await asyncio.sleep(0.3)
+        assert gone_on
+        assert not any(gone_on)
+        assert hall.service.failure is None
+        slots = [one.slots for one in hall.switch.admitted.values()]
+        assert sorted(slots) == sorted({*slots})
+
+    moving(work, tmp_path / "state")
+
+
+def test_a_switch_that_was_restarted_before_it_could_not_be_kept_ends_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(hall: Hall) -> None:
+        assert hall.state is not None
+        keep = hall.state.keep
+
+        async def full(jobs: Callable[[], Iterable[Job]], *rest: Any) -> None:
+            if any(job.moving for job in jobs()):
+                hall.switch.disconnect()
+                hall.switch.reconnect(frozenset({3}))
+                raise StateError("no space left on the device")
+            await keep(jobs, *rest)
+
+        monkeypatch.setattr(hall.state, "keep", full)
+        hall.wants_room()
+        assert "lost the job's state" in (await hall.calls["c"].until("abort")).abort.message
+        assert "release" not in hall.calls["c"].kinds
+        assert hall.service.failure is None
+
+    moving(work, tmp_path / "state")
+
+
+def test_where_it_may_be_kept_or_not_no_rank_goes_on_before_that_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reply came too late; and then this controller ends."""
+    monkeypatch.setattr(service_module, "SAVE_AGAIN", 0.1)
+    monkeypatch.setattr(service_module, "SAVE_TRIES", 2)
+
+    async def work(hall: Hall) -> None:
+        assert hall.state is not None
+        store = use(hall, Slow(hall.state, 1000, kept=True))
+        hall.wants_room()
+        await wait(lambda: [job for job in hall.jobs if job.moving], "the move")
+        store.doubt = "the lease has not been renewed"
+        await asyncio.sleep(1.5)
+        assert hall.calls["c"].kinds == ["assigned", "ready", "hold"], "another controller may go on with it"
+        assert hall.switch.log == []
+        store.doubt = ""
+        await hall.calls["c"].until("abort")
+
+    moving(work, tmp_path / "state")
+
+
+def test_a_job_whose_switch_is_away_is_not_asked() -> None:
+    async def work(hall: Hall) -> None:
+        hall.wants_room()
+        hall.switch.disconnect()
+        await asyncio.sleep(1.5)
+        assert hall.calls["a"].kinds == hall.calls["c"].kinds == ["assigned", "ready"]
+        hall.switch.reconnect(frozenset())
+        await hall.calls["c"].until("release")
+
+    moving(work)
+
+
+def test_what_is_looked_up_while_the_slots_change_is_not_told() -> None:
+    """In the new slots are rounds of whoever had them."""
+
+    async def work(hall: Hall) -> None:
+        asked: list[int] = []
+
+        async def query(half: int) -> HalfState:
+            asked.append(half)
+            await asyncio.sleep(1.2)
+            return HalfState(half, 1_000_000_000, 1, 0, (), ())
+
+        hall.switch.query = query  # type: ignore[method-assign]
+        hall.switch.hold_resets.clear()
+        hall.calls["c"].said.put_nowait(pb.ClientMessage(unanswered=pb.Unanswered(half=1)))
+        await wait(lambda: asked, "the question")
+        hall.wants_room()
+        await wait(lambda: "reset" in hall.switch.log, "its new slots to be reset")
+        hall.calls["c"].said.put_nowait(pb.ClientMessage(unanswered=pb.Unanswered(half=0)))
+        await asyncio.sleep(1.5)
+        hall.switch.hold_resets.set()
+        await hall.calls["c"].until("release")
+        assert len(asked) == 1
+        assert "counted" not in hall.calls["c"].kinds
+
+    moving(work)
 
 
 def test_ranks_that_share_memory_are_not_asked() -> None:

@@ -58,6 +58,10 @@ class Pools(RuleBasedStateMachine):
         assert self.pool.used == self.used.count(True)
         runs = "".join(".#"[used] for used in self.used).split("#")
         assert self.pool.longest == max(map(len, runs))
+        for taken in self.taken:
+            low = max([at + 1 for at in range(taken.first) if self.used[at]], default=0)
+            high = min([at for at in range(taken.end, SLOTS) if self.used[at]], default=SLOTS)
+            assert self.pool.around(taken) == high - low
 
 
 TestPools = Pools.TestCase

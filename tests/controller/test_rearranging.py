@@ -147,3 +147,55 @@ def test_a_job_grows_again_as_far_as_there_is_room() -> None:
     job.members[0].used.clear()
     job.members[0].used.extend([1] * LEAST_REPORTS)
     assert grow([job], {0: pool}) is None
+
+
+def test_a_tenant_keeps_what_it_may_not_give_back() -> None:
+    """Larger jobs first, and none that is more than is left."""
+    site, pool = site_of(1), SlotPool(SLOTS)
+    jobs = [job_at(one, {0: SlotRange(8 * (one - 1), 8)}, site, used=1) for one in (1, 2, 3, 4)]
+    for job in jobs:
+        job.tenant = "reserving" if job.number < 4 else "other"
+        pool.take(job.ranges[0])
+    for most, count, shrunk in ((8, 7, 1), (7, 7, 1), (6, 7, 4), (6, 8, None), (7, 14, 1), (13, 20, None), (14, 21, 1)):
+        change = make_room(
+            jobs,
+            {0: pool},
+            lambda pools, count=count: pools[0].longest >= count,
+            lambda tenant, most=most: most if tenant == "reserving" else math.inf,
+        )
+        assert (change and change.job.number) == shrunk, (most, count)
+
+
+@pytest.mark.parametrize("count", [10, 1000])
+def test_what_cannot_be_is_soon_known_and_what_can_be_does_not_take_long(count: int) -> None:
+    site = Site(Layout(4, 64, 4096), (ADDRESS,), Trees(["s"]))
+    pool, jobs = SlotPool(4096), []
+    for one in range(count):
+        taken = SlotRange(4 * one + 1, 2)
+        pool.take(taken)
+        jobs.append(job_at(one + 1, {0: taken}, site, used=1))
+    asked = []
+
+    def fits(pools: Mapping[int, SlotPool], wanted: int) -> bool:
+        asked.append(wanted)
+        return pools[0].longest >= wanted
+
+    assert make_room(jobs, {0: pool}, lambda pools: fits(pools, 4096 - count + 1)) is None
+    assert len(asked) <= 2 + count.bit_length()
+    asked.clear()
+    change = make_room(jobs, {0: pool}, lambda pools: fits(pools, 4096 - 2 * count))
+    assert change is not None
+    assert change.why == "compacted"
+    assert len(asked) <= 2 * count + 100
+
+
+def test_one_is_moved_where_one_is_enough_among_many() -> None:
+    site = Site(Layout(4, 64, 4096), (ADDRESS,), Trees(["s"]))
+    pool, jobs = SlotPool(4096), []
+    firsts = [*range(1, 401, 4), 1000, 3000]
+    for number, first in enumerate(firsts, 1):
+        pool.take(SlotRange(first, 2))
+        jobs.append(job_at(number, {0: SlotRange(first, 2)}, site))
+    change = make_room(jobs, {0: pool}, lambda pools: pools[0].longest >= 2500)
+    assert change is not None
+    assert change.job.ranges[0].first == 1000

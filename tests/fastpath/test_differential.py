@@ -25,7 +25,7 @@ from p4reduce.protocol.endings import REASONS
 from p4reduce.protocol.operation import Zeros
 from p4reduce.protocol.packet import Codec, Packet
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 SCHEDULES, BATCHES = max(20, test_schedules.SCHEDULES // 4), test_schedules.BATCHES
 

@@ -27,7 +27,7 @@ except LibraryError:
 TYPES = [np.dtype(np.float16), BFLOAT16]
 
 pytestmark = [
-    pytest.mark.filterwarnings("error"),
+    pytest.mark.filterwarnings("error::RuntimeWarning"),
     pytest.mark.parametrize("simd", SETS),
     pytest.mark.parametrize("dtype", TYPES, ids=map(type_name, TYPES)),
 ]

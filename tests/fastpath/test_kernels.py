@@ -22,7 +22,7 @@ try:
 except LibraryError:
     SETS = ["none"]
 
-pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.parametrize("simd", SETS)]
+pytestmark = [pytest.mark.filterwarnings("error::RuntimeWarning"), pytest.mark.parametrize("simd", SETS)]
 
 wires = pytest.mark.parametrize("wire", WIRES)
 WORLD_SIZES = [1, 2, 3, 5, 9, 17, 32]  # one for each number of bits of headroom

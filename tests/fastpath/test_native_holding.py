@@ -20,7 +20,7 @@ from p4reduce.fastpath.engine import NativeEngine
 from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import reference_allreduce
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 TIMES = 100
 

@@ -22,7 +22,7 @@ from test_worker_timing import *  # noqa: F403
 
 from p4reduce.fastpath.worker import Worker
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 
 @pytest.fixture(autouse=True)

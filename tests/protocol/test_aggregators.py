@@ -15,7 +15,7 @@ from simulator import Simulation
 from p4reduce.protocol.aggregators import from_aggregator, slots_at_each, to_aggregator
 from p4reduce.protocol.constants import MAX_AGGREGATORS
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 AGGREGATORS = st.integers(1, MAX_AGGREGATORS)
 HALVES = st.integers(0, 0xFFFF)

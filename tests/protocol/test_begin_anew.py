@@ -23,7 +23,7 @@ from p4reduce.protocol.aggregators import slots_at_each
 from p4reduce.protocol.constants import Outcome
 from p4reduce.protocol.packet import Codec
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 
 def move(switch: ModelSwitch, slots: int, first_seq: int) -> None:

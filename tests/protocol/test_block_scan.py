@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from p4reduce.protocol.blocks import NOT_FINITE, ZERO, Blocks
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 SUBNORMAL = np.float32(1e-45)
 LARGEST = np.finfo(np.float32).max

@@ -17,7 +17,7 @@ from p4reduce.protocol.halves import BFLOAT16, narrowed, type_name, widened
 FORMATS = {np.dtype(np.float16): (5, 10), BFLOAT16: (8, 7)}  # bits of exponent and mantissa
 
 pytestmark = [
-    pytest.mark.filterwarnings("error"),
+    pytest.mark.filterwarnings("error::RuntimeWarning"),
     pytest.mark.parametrize("dtype", FORMATS, ids=[type_name(dtype) for dtype in FORMATS]),
 ]
 

@@ -29,7 +29,7 @@ from p4reduce.protocol.numbers import (
     reference_allreduce,
 )
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 LARGEST = float(np.finfo(np.float32).max)
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)

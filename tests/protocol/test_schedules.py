@@ -19,7 +19,7 @@ from simulator import Network, Simulation
 from p4reduce.protocol import Membership
 from p4reduce.protocol.constants import Outcome
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 BATCHES, FEW = 20, 4
 SCHEDULES = int(os.environ.get("P4REDUCE_SCHEDULES", "4000"))

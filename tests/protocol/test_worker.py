@@ -17,7 +17,7 @@ from p4reduce.protocol.endings import REASONS
 from p4reduce.protocol.fingerprint import fingerprint
 from p4reduce.protocol.packet import NO_VALUES, Codec, Packet
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 SECRET = 0x0123456789ABCDEF
 M = Membership(

@@ -92,7 +92,9 @@ class Move:
     before: dict[int, SlotRange] | None = None
     slots_before: int = 0
     first_seq_before: int = 0
+    kept: bool = False  # a later controller would know that it may be there
     done: bool = False  # every switch has it
+    lost: str = ""  # why some switch had it no more before it was kept
 
 
 @dataclass
@@ -138,6 +140,7 @@ class Job:
     most_slots: int = 0
     move: Move | None = field(default=None, repr=False)
     rests_until: float = -math.inf  # its slots are left as they are
+    held_in_vain: int = 0  # how often in a row
     _settled: Standing | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -164,7 +167,10 @@ class Job:
     def movable(self) -> bool:
         """Its slots can be changed while it runs."""
         ready = self.state is State.READY and self.leave_deadline is None and not self.away and self.move is None
-        return ready and (self.in_memory or all(self.members[rank].holds for rank in self.workers))
+        # Several threads would be moved within one switch, where the new slots of one are the former ones of another.
+        return (
+            ready and self.threads == 1 and (self.in_memory or all(self.members[rank].holds for rank in self.workers))
+        )
 
     @property
     def used_slots(self) -> int | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -65,6 +66,7 @@ class Jobs:
         nonce: Callable[[], int] = lambda: secrets.randbits(64),
         returns: bool = False,
         absence: Callable[[int], str] = lambda _: "",
+        problem: Callable[[int], str] = lambda _: "",
         closed: Callable[[int], str] = lambda _: "",
         tenancy: Tenancy | None = None,
         note: Callable[[Job, str], None] = lambda _, __: None,
@@ -75,7 +77,8 @@ class Jobs:
 
         `returns`: ranks are given a key, with which they can come back to a later controller that restores the jobs,
         within `rejoin_time` seconds. `leave_grace`: seconds from the first rank's leaving until all must have left.
-        `absence`: why the switch of that number cannot be used now, or "". `closed`: why it takes no jobs that begin.
+        `absence`: why new jobs cannot count on the switch of that number now, or "". `problem`: why it is not in hand,
+        be it for a moment, or "". `closed`: why it takes no jobs that begin.
         `note`: is told of jobs that begin ("") and end, with what became of them.
         `moves_slots`: those that run may get others, and fewer where they hardly use them, when jobs wait for room.
         """
@@ -92,6 +95,7 @@ class Jobs:
         self._nonce = nonce
         self._returns = returns
         self._absence = absence
+        self._problem = problem
         self.closed = closed
         self.severed: Callable[[int], str] = lambda _: ""  # why a switch does not reach its parent
         self._seats: dict[Session, tuple[Job, Member]] = {}
@@ -105,7 +109,7 @@ class Jobs:
         self._queued: list[tuple[str, str]] = []
         self._door = Door(self._registry, self.tenancy, self._found, self._for_new, self._shut, default_slots)
         self._moves_slots = moves_slots
-        self._moves = Moves(self._registry, self._effects_add, self._tell, self._change_wanted)
+        self._moves = Moves(self._registry, self._effects_add, self._tell, self._change_wanted, self._cannot_change)
 
     def __iter__(self) -> Iterator[Job]:
         """All that hold slots."""
@@ -584,7 +588,8 @@ class Jobs:
         if not (self._moves_slots and movable):
             return None
         if (entry := self._door.without_room()) is None:
-            return grow(filter(self._may_grow, movable), self._registry.pools) if not self._door.waitlist else None
+            gathering = any(job.state is State.GATHERING for job in self.live)  # which may need more slots yet
+            return grow(filter(self._may_grow, movable), self._registry.pools) if not gathering else None
         base, kept = self._for_new(), self.tenancy.kept_from(entry.tenant, self._door.held)
         site = base.for_threads(entry.first[1].threads or 1)
 
@@ -597,7 +602,20 @@ class Jobs:
                 return False
             return True
 
-        return make_room(movable, self._registry.pools, fits)
+        held = self._door.held
+
+        def most_given(tenant: str) -> float:
+            """What it has reserved would be kept for it if it were given back."""
+            reserved = self.tenancy.reserved(tenant)
+            return held.slots[tenant] - reserved if reserved and tenant != entry.tenant else math.inf
+
+        return make_room(movable, self._registry.pools, fits, most_given)
+
+    def _cannot_change(self, job: Job) -> str:
+        """Why some switch of the job cannot be changed now, or ""."""
+        names = job.site.trees.names
+        whys = ((names[at % job.site.switches], self._problem(job.site.number(at))) for at in sorted(job.ranges))
+        return "; ".join(f"the switch {name} is away: {why}" for name, why in whys if why)
 
     def _may_grow(self, job: Job) -> bool:
         """To what it had: its tenant has the quota, and nobody has reserved any."""

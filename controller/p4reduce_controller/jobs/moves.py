@@ -23,7 +23,8 @@ from p4reduce_controller.jobs.registry import Registry
 HOLD_S = 0.75  # for which ranks hold in vain at most
 LOOK_S = 0.5  # between looks for what to move
 REST_S = 10.0  # for a job that was moved
-LONG_REST_S = 60.0  # for one whose ranks could not all hold
+LONG_REST_S = 60.0  # for one whose ranks could not all hold, and twice as long each further time in a row
+LONGEST_REST_S = 3600.0
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +36,15 @@ class Moves:
         effects: Callable[[Effect], None],
         tell: Callable[[Session | None, pb.ServerMessage], None],
         wanted: Callable[[list[Job]], Change | None],
+        away: Callable[[Job], str],
     ) -> None:
-        """`wanted`: the next change, of those jobs that may be moved. `tell`: a rank."""
+        """`wanted`: the next change, of those jobs that may be moved. `tell`: a rank. `away`: why a switch of the job
+        cannot be changed now, or ""."""
         self._registry = registry
         self._effect = effects
         self._tell = tell
         self._wanted = wanted
+        self._away = away
         self._job: Job | None = None  # that is moved
         self._look_at = -math.inf
 
@@ -49,11 +53,11 @@ class Moves:
         if job is not None and (job.over or job.move is None):
             self._job = job = None
         if job is not None and job.move is not None and not job.moving and now - job.move.since >= HOLD_S:
+            job.held_in_vain += 1
             self._withdraw(job, now, f"not all ranks held within {HOLD_S:g} s")
         if self._job is None and now >= self._look_at:
             self._look_at = now + LOOK_S
-            change = self._wanted([job for job in self._registry.live if job.movable and now >= job.rests_until])
-            if change is not None:
+            if (change := self._next(now)) is not None:
                 self._begin(change, now)
 
     def held(self, job: Job, member: Member, held: pb.Held, now: float) -> None:
@@ -75,6 +79,7 @@ class Moves:
             if len(seqs) == 1 and not seqs.copy().pop() % 2:
                 self._change(job, seqs.pop(), now)
             else:
+                job.held_in_vain += 1
                 self._withdraw(job, now, f"its ranks are at different rounds, {sorted(seqs)}")
 
     def came_back(self, job: Job, member: Member) -> None:
@@ -82,6 +87,7 @@ class Moves:
         if member.rank not in job.workers or not member.holds or job.moving:
             return
         if job.move is not None:
+            job.move.held.pop(member.rank, None)
             self._hold(job, member, job.move.asked.get(member.rank, 0))
         else:
             self.go_on(job, [member])
@@ -95,7 +101,7 @@ class Moves:
         """Every switch has it in its new slots, and it is kept so."""
         if not job.over and job.moving:
             self._registry.end_move(job)
-            job.rests_until = now + REST_S
+            job.rests_until, job.held_in_vain = now + REST_S, 0
             self.go_on(job, _workers(job))
 
     def failed(self, job: Job, why: str, now: float) -> None:
@@ -104,6 +110,23 @@ class Moves:
             return
         self._registry.undo_move(job)
         self._withdraw(job, now, why)
+
+    def _next(self, now: float) -> Change | None:
+        """Of jobs of those first whose jobs have all held when they were asked."""
+        jobs = [job for job in self._registry.live if job.movable and now >= job.rests_until and not self._away(job)]
+        doubtful = {job.tenant for job in self._registry.live if job.held_in_vain}
+        good = [job for job in jobs if job.tenant not in doubtful]
+        better = [job for job in jobs if not job.held_in_vain]
+        for some in (good, better, jobs) if doubtful else (jobs,):
+            try:
+                change = self._wanted(some)
+            except Exception:  # jobs run on as they are
+                log.exception("no slots are changed for %g s", LONG_REST_S)
+                self._look_at = now + LONG_REST_S
+                return None
+            if change is not None:
+                return change
+        return None
 
     def _begin(self, change: Change, now: float) -> None:
         self._job = job = change.job
@@ -121,6 +144,9 @@ class Moves:
 
     def _change(self, job: Job, first_seq: int, now: float) -> None:
         assert job.move is not None
+        if away := self._away(job):
+            self._withdraw(job, now, away)
+            return
         pools = self._registry.pools_without(job)
         ranges = placed(job, job.move.slots, pools)
         if ranges is None:
@@ -132,7 +158,7 @@ class Moves:
     def _withdraw(self, job: Job, now: float, why: str) -> None:
         log.info("job %r keeps its slots: %s", job.name, why)
         job.move = self._job = None
-        job.rests_until = now + LONG_REST_S
+        job.rests_until = now + min(LONGEST_REST_S, LONG_REST_S * 2 ** max(0, job.held_in_vain - 1))
         for member in _workers(job):
             self._tell(member.session, _release(0, 0))
 

@@ -40,6 +40,7 @@ class SlotPool:
         self.slots = slots
         self._free = [SlotRange(0, slots)]
         self._taken: set[SlotRange] = set()
+        self._longest: int | None = slots  # None where it has to be looked for
 
     @property
     def free(self) -> int:
@@ -52,22 +53,33 @@ class SlotPool:
     @property
     def longest(self) -> int:
         """Length of the longest free range: what `take` can give at most."""
-        return max((part.count for part in self._free), default=0)
+        if self._longest is None:
+            self._longest = max((part.count for part in self._free), default=0)
+        return self._longest
+
+    def around(self, taken: SlotRange) -> int:
+        """How long a free range there would be if that one, which is taken, were given back."""
+        after = bisect_right(self._free, taken)
+        touching = [
+            part
+            for part in self._free[max(0, after - 1) : after + 1]
+            if taken.end == part.first or part.end == taken.first
+        ]
+        return taken.count + sum(part.count for part in touching)
 
     def find(self, count: int) -> SlotRange:
         """The first free range of `count` slots, which stays free. Raises PoolFull, or ValueError when count < 1."""
         if count < 1:
             raise ValueError(f"count={count}: a job has at least 1 slot")
-        for part in self._free:
-            if part.count >= count:
-                return SlotRange(part.first, count)
+        if count <= self.longest:
+            return SlotRange(next(part.first for part in self._free if part.count >= count), count)
         in_a_row = "" if self.longest == self.free else f", {self.longest} of them in a row"
         raise PoolFull(f"{count} slots asked, {self.free} of {self.slots} free{in_a_row}")
 
     def copy(self) -> SlotPool:
         """What is taken and given back there changes nothing here."""
         copied = SlotPool(self.slots)
-        copied._free, copied._taken = list(self._free), set(self._taken)
+        copied._free, copied._taken, copied._longest = list(self._free), set(self._taken), self._longest
         return copied
 
     def without(self, counts: Iterable[int]) -> SlotPool:
@@ -92,6 +104,8 @@ class SlotPool:
             after = SlotRange(wanted.end, part.end - wanted.end)
             self._free[index : index + 1] = [rest for rest in (before, after) if rest.count]
             self._taken.add(wanted)
+            if part.count == self._longest:
+                self._longest = None
             return
         raise ValueError(f"slots {wanted.first} to {wanted.end - 1} are not all free")
 
@@ -109,3 +123,5 @@ class SlotPool:
             high = self._free[last].end
             last += 1
         self._free[first:last] = [SlotRange(low, high - low)]
+        if self._longest is not None:
+            self._longest = max(self._longest, high - low)

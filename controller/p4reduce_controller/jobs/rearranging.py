@@ -7,12 +7,17 @@ row. Where these are too few, jobs that hardly use theirs give some back, as few
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.placement import find_slots
 from p4reduce_controller.jobs.pools import PoolFull, SlotPool, SlotRange
+
+ALONE = 32  # jobs that are tried alone
 
 Pools = Mapping[int, SlotPool]  # by the controller's numbers of switches
 Ranges = dict[int, SlotRange]  # by the job's places
@@ -27,17 +32,25 @@ class Change:
     why: str
 
 
-def make_room(jobs: Iterable[Job], pools: Pools, fits: Callable[[Pools], bool]) -> Change | None:
+def make_room(
+    jobs: Iterable[Job],
+    pools: Pools,
+    fits: Callable[[Pools], bool],
+    most_given: Callable[[str], float] = lambda _: math.inf,
+) -> Change | None:
     """The first of the changes after which `fits` holds; None where it does, or no changes help.
 
-    jobs: those that may be moved.
+    jobs: those that may be moved. fits: where some free slots do, more do, and so do they in a row. most_given: how
+    many slots jobs of that tenant may give back for the sake of others.
     """
     in_order = sorted(jobs, key=lambda job: [(taken.first, at) for at, taken in sorted(job.ranges.items())])
-    spare = sorted((job for job in in_order if least(job) < job.slots), key=lambda job: least(job) - job.slots)
+    spare = list(_givers(in_order, most_given))
     for count in _fewest_first(len(spare)):
+        if not fits(_at_best(spare[:count], pools)):
+            continue
         if (change := _first_of(in_order, spare[:count], pools, fits)) is None:
             continue
-        alone = (_first_of([job], [], pools, fits) for job in in_order if not count)
+        alone = (_first_of([job], [], pools, fits) for job in _roomiest(in_order, pools) if not count)
         return next(filter(None, alone), change)
     return None
 
@@ -70,6 +83,40 @@ def placed(job: Job, slots: int, pools: Pools) -> Ranges | None:
         return find_slots(job.site.for_threads(job.threads), slots, pools, sorted(job.ranges))
     except PoolFull:
         return None
+
+
+def _givers(jobs: Iterable[Job], most_given: Callable[[str], float]) -> Iterator[Job]:
+    """Those that give some back, who gives most first."""
+    left: dict[str, float] = {}
+    for job in sorted(jobs, key=lambda job: least(job) - job.slots):
+        given = job.slots - least(job)
+        if 0 < given <= left.setdefault(job.tenant, most_given(job.tenant)):
+            left[job.tenant] -= given
+            yield job
+
+
+def _at_best(shrinking: Iterable[Job], pools: Pools) -> Pools:
+    """All that is free when these have shrunk, in a row."""
+    free = defaultdict(int, {number: pool.free for number, pool in pools.items()})
+    for job in shrinking:
+        site = job.site.for_threads(job.threads)
+        for at, taken in job.ranges.items():
+            free[job.site.number(at)] += taken.count - site.pool_at(at, least(job))
+    best = {number: SlotPool(pool.slots) for number, pool in pools.items()}
+    for number, pool in best.items():
+        if free[number] < pool.slots:
+            pool.take(SlotRange(free[number], pool.slots - free[number]))
+    return best
+
+
+def _roomiest(jobs: Sequence[Job], pools: Pools) -> list[Job]:
+    """Those that would leave the most slots in a row, in the order that they have."""
+
+    def room(index: int) -> int:
+        job = jobs[index]
+        return sum(pools[job.site.number(at)].around(taken) for at, taken in job.ranges.items())
+
+    return [jobs[index] for index in sorted(nlargest(ALONE, range(len(jobs)), key=room))]
 
 
 def _fewest_first(count: int) -> Iterator[int]:

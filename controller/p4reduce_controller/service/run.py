@@ -111,6 +111,7 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
             moves_slots=not settings.keep_slots,
             returns=state is not None,
             absence=lambda number: service.fabric.absence(number),
+            problem=lambda number: service.fabric.problem(number),
             tenancy=Tenancy(gate.users.book.policy) if gate is not None else None,
             note=partial(note_job, audit),
         )

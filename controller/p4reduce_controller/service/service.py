@@ -9,7 +9,6 @@ import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count
 from typing import Any
 
 import grpc
@@ -20,7 +19,7 @@ from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce_controller.clock import Clock
 from p4reduce_controller.jobs.admission import LONGEST_NAME
 from p4reduce_controller.jobs.effects import Answer, Change, Install, Look, Remove, Tell
-from p4reduce_controller.jobs.job import Job, State
+from p4reduce_controller.jobs.job import Job, Move, State
 from p4reduce_controller.jobs.jobs import BROKEN, Jobs
 from p4reduce_controller.jobs.reports import Reports
 from p4reduce_controller.seeing.logs import about
@@ -132,7 +131,8 @@ class Service(Operations, rpc.JobsServicer):
             for at, placement in job.placements.items() if not job.moving else ():
                 self._switches[job.site.number(at)].expect(placement)
             self._supervisor.resume(job)
-            if job.moving:  # and its ranks hold
+            if job.moving and job.move is not None:  # and its ranks hold
+                job.move.kept = True
                 self._supervisor.move(job)
             log.info("job %r (%d.%d) carries on: %d ranks", job.name, job.number, job.generation, job.world_size)
 
@@ -313,7 +313,9 @@ class Service(Operations, rpc.JobsServicer):
         why = f"the switch at {self._switches[switch].target} was restarted and lost the job's state"
         for job in self._jobs.live:
             if any(number in lost_jobs for number, _ in job.numbers):
-                if job.moving and job.move is not None and not job.move.done:
+                if job.moving and job.move is not None and not job.move.kept:
+                    job.move.lost = why  # it is put there anew, unless that cannot be kept
+                elif job.moving and job.move is not None and not job.move.done:
                     self._supervisor.move(job)  # no rank uses its slots
                 else:
                     self._jobs.failed(job, why, pb.SWITCH_LOST)
@@ -351,7 +353,8 @@ class Service(Operations, rpc.JobsServicer):
                 self._traces.installing(effect.job)
                 self._supervisor.install(effect.job)
             elif isinstance(effect, Change):
-                self._tasks.start(self._move(effect.job), "move")
+                if effect.job.move is not None:
+                    self._tasks.start(self._move(effect.job, effect.job.move), "move")
             elif isinstance(effect, Answer):
                 self._tasks.start(self._say_hello(effect.switch, effect.hello), "answer")
             elif isinstance(effect, Look):
@@ -366,13 +369,15 @@ class Service(Operations, rpc.JobsServicer):
 
     async def _look(self, job: Job, half: int) -> None:
         await asyncio.sleep(LOOK_AFTER)
-        found = None
+        found, first_seq = None, job.first_seq
         try:
-            found = await look(job, half, self._switches) if not job.over else None
+            found = await look(job, half, self._switches) if not (job.over or job.moving) else None
         except (SwitchError, Interrupted) as error:
             log.info("job %r: what a rank waits for: %s", job.name, error)
         except Exception:  # an answer that cannot be had costs nobody else anything
             log.exception("job %r: what a rank waits for", job.name)
+        if job.moving or job.first_seq != first_seq:
+            found = None  # in slots that were somebody else's
         self._jobs.looked(job, half, found)
         self._carry_out()
 
@@ -432,33 +437,32 @@ class Service(Operations, rpc.JobsServicer):
         log.info(text, job.name, job.number, job.generation, job.world_size, workers, extra=about(job))
         self._carry_out()
 
-    async def _move(self, job: Job) -> None:
-        try:
-            await self._save()  # before any switch has it elsewhere
-        except StateError as error:
-            self._jobs.not_moved(job, str(error), self._clock())
-            self._carry_out()
+    async def _move(self, job: Job, move: Move) -> None:
+        """Once a later controller would know of it, and before any switch has the job elsewhere."""
+        if not await self._kept(job, lambda error: self._not_moved(job, move, error)):
             return
+        move.kept = True
         self._supervisor.move(job)
 
-    def moved(self, job: Job) -> None:
-        self._tasks.start(self._moved(job), "state")
+    def _not_moved(self, job: Job, move: Move, error: str) -> bool:
+        """Whether its ranks go on where they were: not where what is kept may be one or the other."""
+        if self._state is None or self._state.shared:
+            return False
+        if move.lost:
+            self._jobs.failed(job, move.lost, pb.SWITCH_LOST)
+        else:
+            self._jobs.not_moved(job, error, self._clock())
+            self._tasks.start(self._save_what_is_over(), "state")
+        self._carry_out()
+        return True
 
-    async def _moved(self, job: Job) -> None:
-        assert job.move is not None
-        move = job.move
-        move.done = True
-        for tries in count(1):
-            try:
-                await self._save()  # before any rank goes on in its new slots
-                break
-            except StateError as error:
-                if job.over or tries >= SAVE_TRIES:
-                    self.failed(job, str(error))
-                    return
-                log.warning("job %r holds until it is kept: %s", job.name, error, extra=about(job))
-                await asyncio.sleep(SAVE_AGAIN)
-        if job.over:
+    def moved(self, job: Job) -> None:
+        if (move := job.move) is not None and not job.over:
+            move.done = True
+            self._tasks.start(self._moved(job, move), "state")
+
+    async def _moved(self, job: Job, move: Move) -> None:
+        if not await self._kept(job):  # before any rank goes on in its new slots
             return
         now = self._clock()
         self._jobs.moved(job, now)
@@ -468,6 +472,25 @@ class Service(Operations, rpc.JobsServicer):
         held = 1000 * (now - move.since)
         log.info(text, job.name, move.why, job.slots, move.slots_before, firsts, held, extra=about(job))
         self._carry_out()
+
+    async def _kept(self, job: Job, gives_up: Callable[[str], bool] = lambda _: False) -> bool:
+        """Keeps the job as it is now, while its ranks hold. False where it is over meanwhile, or has to end because
+        that cannot be done, or where `gives_up` has said, for the reason that it is given, that it need not be."""
+        tries = 0
+        while not job.over:
+            try:
+                await self._save()
+                break
+            except StateError as error:
+                if job.over or gives_up(str(error)):
+                    return False
+                tries += not self.doubt  # else another controller may serve, and ends what this one has begun
+                if tries >= SAVE_TRIES:
+                    self.failed(job, str(error))
+                    return False
+                log.warning("job %r holds until it is kept: %s", job.name, error, extra=about(job))
+                await asyncio.sleep(SAVE_AGAIN)
+        return not job.over
 
     def failed(self, job: Job, why: str) -> None:
         self._jobs.failed(job, why)

@@ -107,6 +107,11 @@ class Fabric:
         switch = self.switches.get(number)
         return "it was removed" if switch is None else switch.absence or ports.dead(switch)
 
+    def problem(self, number: int) -> str:
+        """Why a switch is not in hand, be it for a moment, or ""."""
+        switch = self.switches.get(number)
+        return "it was removed" if switch is None else switch.problem
+
     def severed(self, number: int) -> str:
         """Why it does not reach its parent, or ""."""
         site = self._jobs.site

@@ -37,9 +37,9 @@ class Supervisor:
         self._start(job, Stage.INSTALLED)
 
     def move(self, job: Job) -> None:
-        """It has other slots now."""
-        if job.number in self._rollouts:
-            rollout, _ = self._rollouts[job.number]
+        """It has other slots now. Does nothing where it is off the switches, and its number another's."""
+        rollout, _ = self._rollouts.get(job.number, (None, None))
+        if rollout is not None and rollout.job is job:
             rollout.move()
 
     def remove(self, job: Job, abort: pb.Abort | None) -> None:
