@@ -201,6 +201,13 @@ class Ranks:
                 raise child.failure()
         return {rank: events[-1] if events else {} for rank, events in self.events.items()}
 
+    def work(self, seconds: float) -> None:
+        """For so long. What they say is read, or they would wait until it is."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self._read()
+            time.sleep(0.05)
+
     def kill(self, rank: int) -> None:
         """Without any chance to say good-bye. The rank is no longer followed."""
         child = self.children.pop(rank)

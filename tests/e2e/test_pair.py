@@ -160,12 +160,12 @@ def test_an_outage_of_etcd_ends_no_job(tmp_path: Path) -> None:
         since = time.time()
         first = pair.serving()
         etcd.signal(0, signal.SIGKILL)
-        time.sleep(5)
+        ranks.work(5)
         go_on(ranks)
         assert pair.status(first) is not None
         etcd.start(0)
         etcd.wait()
-        time.sleep(3)  # for leases
+        ranks.work(3)  # for leases
         go_on(ranks)
         assert longest_pause(ranks, since) < PAUSE_S
         pair.end_one(pair.serving())
@@ -185,7 +185,7 @@ def test_members_of_etcd_come_and_go(tmp_path: Path, report: list[str]) -> None:
         for number, what in enumerate((signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL)):
             since = time.time()
             etcd.signal(number, what)
-            time.sleep(2)
+            ranks.work(2)
             first = pair.serving()
             other = 1 - first
             pair.end_one(first)
@@ -201,5 +201,5 @@ def test_members_of_etcd_come_and_go(tmp_path: Path, report: list[str]) -> None:
             else:
                 etcd.signal(number, signal.SIGCONT)
             etcd.wait()
-            time.sleep(1)
+            ranks.work(1)
         ends_as_one(pair, ranks, pair.serving())
