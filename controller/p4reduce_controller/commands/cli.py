@@ -132,7 +132,7 @@ def loss(
     port: Annotated[int, typer.Option(help="Switch port.")],
     rate: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of packets to lose; 0 ends it.")],
     direction: Annotated[str, typer.Option(help="in (toward the switch), out or both.")] = "both",
-    switch: Annotated[str, typer.Option(help="P4Runtime server of one of several switches; without it, all.")] = "",
+    switch: Annotated[str, typer.Option(help="One of several, by name or P4Runtime server; without it, all.")] = "",
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
