@@ -243,3 +243,9 @@ def test_every_command_can_show_a_certificate(group: typer.Typer) -> None:
     for name, command in typer.main.get_command(group).commands.items():  # type: ignore[attr-defined]
         options = {option for parameter in command.params for option in parameter.opts}
         assert {"--tls-ca", "--tls-cert", "--tls-key"} <= options, name
+
+
+def test_a_switch_is_not_added_without_a_word_where_it_is(running: Running) -> None:
+    said = run(running, "switches", "add", code=1)
+    assert "--switch HOST:PORT and --address IP, or --file" in said
+    assert "--switch HOST:PORT and --address IP, or --file" in run(running, "switches", "add", "leaf", code=1)

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
-import grpc
 import typer
 from google.protobuf import json_format
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
-from p4reduce.control.channel import DEFAULT_CONTROLLER, code_of, explain, open_channel
+from p4reduce.control.asking import ANSWER_TIMEOUT, Metadata, ask
+from p4reduce.control.channel import DEFAULT_CONTROLLER
 from p4reduce.control.words import read_token
 from p4reduce.errors import JoinError
 from p4reduce_controller.commands.own_certificate import shows_certificate, tls_of
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from p4reduce_controller.service.service import Service
 
 _T = TypeVar("_T")
-_Metadata = tuple[tuple[str, str], ...]
-_CALL_TIMEOUT = 10.0
-_ELSEWHERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)  # another controller may serve
 
 Controller = Annotated[
     str,
@@ -116,7 +113,7 @@ def status(
         controller,
         token_file,
         tls_ca,
-        lambda stub, metadata: stub.Status(pb.StatusRequest(), timeout=_CALL_TIMEOUT, metadata=metadata),
+        lambda stub, metadata: stub.Status(pb.StatusRequest(), timeout=ANSWER_TIMEOUT, metadata=metadata),
     )
     if as_json:
         # Not MessageToJson: it writes 64-bit numbers as strings.
@@ -146,7 +143,7 @@ def loss(
         controller,
         token_file,
         tls_ca,
-        lambda stub, metadata: stub.SetLoss(request, timeout=_CALL_TIMEOUT, metadata=metadata),
+        lambda stub, metadata: stub.SetLoss(request, timeout=ANSWER_TIMEOUT, metadata=metadata),
     )
     print(f"port {port} loses {rate:.3g} of its packets, {'both ways' if direction == 'both' else direction}")
 
@@ -168,22 +165,12 @@ def _say_standby(places: Mapping[str, str], other: str, as_json: bool) -> None:
 
 
 def _ask(
-    address: str, token_file: Path | None, tls_ca: Path | None, call: Callable[[rpc.JobsStub, _Metadata], _T]
+    address: str, token_file: Path | None, tls_ca: Path | None, call: Callable[[rpc.JobsStub, Metadata], _T]
 ) -> _T:
     try:
         tls = tls_of(tls_ca)
         token = read_token("--token-file", token_file) if token_file is not None else os.environ.get("P4REDUCE_TOKEN")
-        metadata = (("authorization", f"Bearer {token}"),) if token else ()
-        troubles = []
-        for one in address.split(","):  # of several, the one that serves answers
-            try:
-                with open_channel(one, tls) as channel:
-                    return call(rpc.JobsStub(channel), metadata)
-            except grpc.RpcError as error:
-                troubles.append(explain(error, one, tls))
-                if code_of(error) not in _ELSEWHERE:
-                    break
-        _fail("; ".join(troubles))
+        return ask(address, token, tls, call)
     except (JoinError, ValueError) as error:
         _fail(str(error))
 

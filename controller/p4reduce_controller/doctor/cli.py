@@ -11,7 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import grpc
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -19,8 +18,9 @@ from rich.text import Text
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.asking import ANSWER_TIMEOUT, Metadata, ask
 from p4reduce.control.certificates import TlsFiles
-from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, explain, open_channel
+from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls
 from p4reduce.control.words import read_token
 from p4reduce.errors import JoinError
 from p4reduce_controller.commands.cli import AsJson, Controller, TlsCa, TokenFile
@@ -31,7 +31,6 @@ from p4reduce_controller.settings.schema import SettingsError
 from p4reduce_controller.settings.tls_settings import tls_files
 from p4reduce_controller.switches.aggregator import Layout
 
-_TIMEOUT = 10.0
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red", "skipped": "dim"}
 
 
@@ -94,14 +93,9 @@ def _look(
     try:
         status, ours = _status(address, token, tls)
         yield Finding("controller", "ok", f"{address}: {len(status.switches)} switches, {len(status.jobs)} jobs")
-    except grpc.RpcError as error:
+    except JoinError as error:
         status, ours = pb.StatusReply(), 0.0
-        yield Finding(
-            "controller", "problem", explain(error, address, tls), "all else is looked at as far as it can be"
-        )
-    except (JoinError, OSError) as error:
-        status, ours = pb.StatusReply(), 0.0
-        yield Finding("controller", "problem", str(error))
+        yield Finding("controller", "problem", str(error), "all else is looked at as far as it can be")
     if tls is not None:
         try:
             shown = tls.files()
@@ -129,12 +123,14 @@ def _look(
 
 
 def _status(address: str, token: str | None, tls: Tls | None) -> tuple[pb.StatusReply, float]:
-    """And our time in the middle of the call."""
-    with open_channel(address, tls) as channel:
-        metadata = (("authorization", f"Bearer {token}"),) if token else ()
+    """And our time in the middle of the call. Raises JoinError."""
+
+    def call(stub: rpc.JobsStub, metadata: Metadata) -> tuple[pb.StatusReply, float]:
         before = time.time()
-        status = rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=_TIMEOUT, metadata=metadata)
+        status = stub.Status(pb.StatusRequest(), timeout=ANSWER_TIMEOUT, metadata=metadata)
         return status, (before + time.time()) / 2
+
+    return ask(address, token, tls, call)
 
 
 def _cookie(pipeline: Path | None, mtu: int, status: pb.StatusReply) -> int | None:

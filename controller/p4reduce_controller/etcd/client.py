@@ -142,7 +142,7 @@ class Etcd:
                     if error.code() is grpc.StatusCode.NOT_FOUND:
                         raise NoSuchLease(f"{self}: {method}: {text}") from None
                     if error.code() in _REFUSALS:
-                        raise EtcdError(f"{self}: {method} is refused: {error.code().name}: {text}") from None
+                        raise EtcdError(f"{self}: {method} is refused: {text}") from None
                     troubles[self.members[at]] = f"no answer within {ATTEMPT:g} s" if "Deadline" in text else text
                 except Interrupted as error:
                     troubles[self.members[at]] = str(error)

@@ -88,8 +88,8 @@ class Operations:
         async with self._slots:
             try:
                 return await slots_of(job, self._switches, request.first, request.count or MOST)
-            except (SwitchError, Interrupted) as error:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            except (SwitchError, Interrupted) as error:  # UNAVAILABLE would be the controller
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
                 raise AssertionError from None
 
     async def _be_sure(self, context: Any) -> None:
@@ -165,9 +165,7 @@ class Operations:
         outcome = str(said) if isinstance(said, Exception) else "; ".join(said)
         self._audit.note(caller, what, outcome, peer=context.peer())
         if isinstance(said, Exception):
-            refused = isinstance(said, SettingsError)
-            code = grpc.StatusCode.FAILED_PRECONDITION if refused else grpc.StatusCode.UNAVAILABLE
-            await context.abort(code, str(said))
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(said))
             raise AssertionError
         return pb.SwitchesReply(said=said)
 

@@ -5,16 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import grpc
-
 from p4reduce import settings
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
-from p4reduce.control.channel import explain, open_channel
+from p4reduce.control.asking import ANSWER_TIMEOUT, ask
 from p4reduce.errors import P4ReduceError
 from p4reduce.trace.frames import Address
-
-_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -28,18 +23,13 @@ class Running:
 
 def running(controller: str, job: str) -> Running:
     """The job that has this name at the controller. Raises P4ReduceError where there is none."""
-    token, tls = settings.token(None), settings.tls(None)
-    metadata = (("authorization", f"Bearer {token}"),) if token else ()
-    troubles = []
-    for one in controller.split(","):  # of several, the one that serves answers
-        try:
-            with open_channel(one, tls) as channel:
-                reply = rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=_TIMEOUT_S, metadata=metadata)
-            break
-        except grpc.RpcError as error:
-            troubles.append(explain(error, one, tls))
-    else:
-        raise P4ReduceError("; ".join(troubles))
+    request = pb.StatusRequest()
+    reply: pb.StatusReply = ask(
+        controller,
+        settings.token(None),
+        settings.tls(None),
+        lambda stub, metadata: stub.Status(request, timeout=ANSWER_TIMEOUT, metadata=metadata),
+    )
     jobs = {_called(one): one for one in reply.jobs}
     if job not in jobs:
         there = f"there run {', '.join(sorted(jobs))}" if jobs else "none runs there"
