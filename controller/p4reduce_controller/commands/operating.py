@@ -159,7 +159,7 @@ def show_switch(
 def add_switch(
     name: Annotated[str, typer.Argument(help="What it shall be called; by default, as --switch.")] = "",
     file: Annotated[
-        Path | None, typer.Option(help="TOML file with one of [[switches]], instead of the options below.")
+        Path | None, typer.Option(help="TOML file with one of [\\[switches]], instead of the options below.")
     ] = None,
     switch: Annotated[str, typer.Option(help="HOST:PORT of its P4Runtime server.")] = "",
     address: Annotated[str, typer.Option(help="IP[:UDPPORT] of its aggregator.")] = "",
