@@ -75,7 +75,7 @@ def controller(
 ) -> None:
     """Serve jobs on one P4Runtime switch or more, until SIGINT or SIGTERM."""
     from p4reduce_controller.service.listening import ListenError
-    from p4reduce_controller.service.run import run
+    from p4reduce_controller.service.run import Stopped, run
     from p4reduce_controller.service.sockets import take_all_sockets
     from p4reduce_controller.store.state import StateError
     from p4reduce_controller.store.turns import take_turns
@@ -97,6 +97,8 @@ def controller(
             asyncio.run(take_turns(settings, switch_timeout, say, say_standby, again))
         else:
             asyncio.run(run(settings, switch_timeout, say, again))
+    except Stopped as stopped:
+        _fail(str(stopped), 130)
     except (SettingsError, PipelineError, StateError, SwitchError, ListenError, OSError) as error:
         _fail(str(error))
 
@@ -191,6 +193,6 @@ def _plain(reply: pb.StatusReply) -> dict[str, Any]:
     return plain
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, status: int = 1) -> NoReturn:
     typer.echo(f"p4reduce: {message}", err=True)
-    raise typer.Exit(1)
+    raise typer.Exit(status)
