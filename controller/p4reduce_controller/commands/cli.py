@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,13 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 import typer
 from google.protobuf import json_format
 
+from p4reduce.commands.reaching import Controller, TlsCa, TokenFile, shows_certificate, tls_of, token_of
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.asking import ANSWER_TIMEOUT, Metadata, ask
 from p4reduce.control.channel import DEFAULT_CONTROLLER
-from p4reduce.control.words import read_token
 from p4reduce.errors import JoinError
-from p4reduce_controller.commands.own_certificate import shows_certificate, tls_of
 from p4reduce_controller.seeing.logs import FORMATS, start_logging
 from p4reduce_controller.service.service_manager import tell
 from p4reduce_controller.settings.options import with_options
@@ -33,17 +31,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-Controller = Annotated[
-    str,
-    typer.Option(
-        "--controller", help="HOST:PORT of the controller, or of several, with commas.", envvar="P4REDUCE_CONTROLLER"
-    ),
-]
-TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with the controller's token.")]
-TlsCa = Annotated[
-    Path | None,
-    typer.Option("--tls-ca", help="Use TLS, and trust the authorities in this PEM file.", envvar="P4REDUCE_TLS_CA"),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -171,8 +158,7 @@ def _ask(
 ) -> _T:
     try:
         tls = tls_of(tls_ca)
-        token = read_token("--token-file", token_file) if token_file is not None else os.environ.get("P4REDUCE_TOKEN")
-        return ask(address, token, tls, call)
+        return ask(address, token_of(token_file), tls, call)
     except (JoinError, ValueError) as error:
         _fail(str(error))
 

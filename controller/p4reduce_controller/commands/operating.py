@@ -15,12 +15,12 @@ from google.protobuf.message import Message
 from rich.console import Console
 from rich.live import Live
 
+from p4reduce.commands.reaching import Controller, TlsCa, TokenFile, shows_certificate
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.asking import ANSWER_TIMEOUT
 from p4reduce.control.channel import DEFAULT_CONTROLLER
 from p4reduce_controller.commands import views
-from p4reduce_controller.commands.cli import AsJson, Controller, TlsCa, TokenFile, _ask, _fail, _plain
-from p4reduce_controller.commands.own_certificate import shows_certificate
+from p4reduce_controller.commands.cli import AsJson, _ask, _fail, _plain
 from p4reduce_controller.seeing.rates import Rates
 from p4reduce_controller.settings.schema import SettingsError
 from p4reduce_controller.settings.settings import parsed

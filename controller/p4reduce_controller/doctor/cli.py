@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -16,15 +15,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from p4reduce.commands.reaching import Controller, TlsCa, TokenFile, shows_certificate, tls_of, token_of
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.asking import ANSWER_TIMEOUT, Metadata, ask
 from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls
-from p4reduce.control.words import read_token
 from p4reduce.errors import JoinError
-from p4reduce_controller.commands.cli import AsJson, Controller, TlsCa, TokenFile
-from p4reduce_controller.commands.own_certificate import shows_certificate, tls_of
+from p4reduce_controller.commands.cli import AsJson
 from p4reduce_controller.doctor import certificates, host, job, switches
 from p4reduce_controller.doctor.finding import Finding
 from p4reduce_controller.settings.schema import SettingsError
@@ -58,7 +56,7 @@ def doctor(
     table = Table("looked at", "", "found", "what to do")
     findings = []
     try:
-        token = read_token("--token-file", token_file) if token_file is not None else os.environ.get("P4REDUCE_TOKEN")
+        token = token_of(token_file)
         files = tls_files("switch", *(str(one or "") for one in (switch_cert, switch_key, switch_ca)))
         tls = tls_of(tls_ca)
     except (ValueError, SettingsError, JoinError) as error:
