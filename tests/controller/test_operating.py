@@ -105,7 +105,7 @@ def test_slots_of_a_job(running: Running) -> None:
     shown = run(running, "slots", "job")
     assert "rank 0, rank 1" in shown
     assert "none yet" in shown
-    assert "the job has slots 0 to 1" in run(running, "slots", "job", "--first", "2", code=1)
+    assert "first=2: 0 to 1 is accepted" in run(running, "slots", "job", "--first", "2", code=1)
 
 
 def test_slots_of_a_job_that_is_on_no_switch(running: Running) -> None:
@@ -249,3 +249,9 @@ def test_a_switch_is_not_added_without_a_word_where_it_is(running: Running) -> N
     said = run(running, "switches", "add", code=1)
     assert "--switch HOST:PORT and --address IP, or --file" in said
     assert "--switch HOST:PORT and --address IP, or --file" in run(running, "switches", "add", "leaf", code=1)
+
+
+def test_a_slot_that_the_job_does_not_have_is_named(running: Running) -> None:
+    ready([running.rank(0, 1)])
+    assert "first=99: 0 to 3 is accepted" in run(running, "slots", "job", "--first", "99", code=1)
+    assert "1 job, 1 rank; 1 job begun" in run(running, "top", "--once", "--interval", "0.2")

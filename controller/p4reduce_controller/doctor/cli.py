@@ -21,6 +21,7 @@ from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.asking import ANSWER_TIMEOUT, Metadata, ask
 from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls
+from p4reduce.control.words import counted
 from p4reduce.errors import JoinError
 from p4reduce_controller.commands.cli import AsJson
 from p4reduce_controller.doctor import certificates, host, job, switches
@@ -90,7 +91,8 @@ def _look(
 ) -> Iterator[Finding]:
     try:
         status, ours = _status(address, token, tls)
-        yield Finding("controller", "ok", f"{address}: {len(status.switches)} switches, {len(status.jobs)} jobs")
+        there = f"{counted(len(status.switches), 'switch')}, {counted(len(status.jobs), 'job')}"
+        yield Finding("controller", "ok", f"{address}: {there}")
     except JoinError as error:
         status, ours = pb.StatusReply(), 0.0
         yield Finding("controller", "problem", str(error), "all else is looked at as far as it can be")

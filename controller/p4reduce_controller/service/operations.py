@@ -75,12 +75,11 @@ class Operations:
 
     async def Slots(self, request: pb.SlotsRequest, context: Any) -> pb.SlotsReply:
         job = await self._named(request.job, request.tenant, context)
-        if request.count > MOST or request.first >= job.slots:
-            await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f"first={request.first}, count={request.count}: the job has slots 0 to {job.slots - 1}, and {MOST} at "
-                "a time are accepted",
-            )
+        if request.first >= job.slots:
+            why = f"first={request.first}: 0 to {job.slots - 1} is accepted, for these are the job's slots"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
+        if request.count > MOST:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"count={request.count}: up to {MOST} is accepted")
         if not job.placements:
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION, f"job {job.name!r} is {job.state.value}, and on no switch yet"

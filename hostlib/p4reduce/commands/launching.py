@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -109,6 +110,8 @@ def execute(
         job_is_dead.set()
 
     try:
+        if shutil.which(command[0]) is None:
+            raise P4ReduceError(f"cannot run {command[0]}: there is no such program that may be run")
         number, size = settings.rank_of_world(rank, world_size)
         kind, engines = settings.transport(transport), settings.threads(threads)
         check(kind, engines)

@@ -94,6 +94,12 @@ def speaks_tls(address: str) -> bool:
         return False
 
 
+def counted(number: int, what: str) -> str:
+    """As "1 job" and "2,000 jobs"."""
+    ending = "" if number == 1 else "es" if what.endswith("ch") else "s"
+    return f"{number:,} {what}{ending}"
+
+
 def read(what: str, file: str | Path) -> bytes:
     """The file's bytes. `what` names it in the ValueError: an option, and what should be in the file."""
     try:
