@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import messages
 from p4reduce_controller.commands import operating, shell, views
+from p4reduce_controller.doctor import cli as doctor
 from p4reduce_controller.doctor import host, switches
+from p4reduce_controller.doctor.finding import Finding
 from p4reduce_controller.seeing.rates import Rates
 
 from .conftest import Loop, Running
@@ -255,3 +257,17 @@ def test_a_slot_that_the_job_does_not_have_is_named(running: Running) -> None:
     ready([running.rank(0, 1)])
     assert "first=99: 0 to 3 is accepted" in run(running, "slots", "job", "--first", "99", code=1)
     assert "1 job, 1 rank; 1 job begun" in run(running, "top", "--once", "--interval", "0.2")
+
+
+def test_what_the_doctor_says_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [
+        Finding("MTU to 10.0.0.254:9559", "problem", "a way " * 30, "do something about it " * 10),
+        Finding("net.core.rmem_max", "warning", "x" * 150, "sysctl -w net.core.rmem_max=4194304"),
+    ]
+    monkeypatch.setattr(doctor, "_look", lambda *_, **__: iter(found))
+    command = typer.Typer()
+    command.command()(doctor.doctor)
+    lines = CliRunner().invoke(command, []).stdout.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "".join(lines).count("x") >= 150  # and nothing is cut off
+    assert " ".join(lines).count("about") == 10

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from p4reduce.commands.reaching import Controller, TlsCa, TokenFile, shows_certificate, tls_of, token_of
@@ -30,6 +30,7 @@ from p4reduce_controller.settings.schema import SettingsError
 from p4reduce_controller.settings.tls_settings import tls_files
 from p4reduce_controller.switches.aggregator import Layout
 
+_WIDTH = 100  # columns
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red", "skipped": "dim"}
 
 
@@ -54,7 +55,9 @@ def doctor(
     and interfaces. It changes nothing. The exit status is 1 where something does not work.
     """
     console = Console()
-    table = Table("looked at", "", "found", "what to do")
+    console.width = min(console.width, _WIDTH) if console.is_terminal else _WIDTH
+    wrapped = [Column(head, overflow="fold") for head in ("looked at", "found", "what to do")]
+    table = Table(wrapped[0], Column(no_wrap=True), *wrapped[1:])
     findings = []
     try:
         token = token_of(token_file)
@@ -66,12 +69,12 @@ def doctor(
     for finding in _look(controller, token, tls, switch, device_id, mtu, pipeline, files, join=join):
         findings.append(finding)
         colour = _COLOURS[finding.verdict]
-        table.add_row(finding.subject, f"[{colour}]{finding.verdict}[/]", Text(finding.found), Text(finding.advice))
+        table.add_row(
+            Text(finding.subject), f"[{colour}]{finding.verdict}[/]", Text(finding.found), Text(finding.advice)
+        )
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
-        if not console.is_terminal:
-            console.width = 200
         console.print(table)
     if any(finding.verdict == "problem" for finding in findings):
         raise typer.Exit(1)
