@@ -231,7 +231,11 @@ class Link:
         arbitration = p4r.MasterArbitrationUpdate(device_id=self._device_id)
         if election_id is not None:
             arbitration.election_id.CopyFrom(U128.encode(election_id))
-        await self._client.send(p4r.StreamMessageRequest(arbitration=arbitration))
+        try:
+            await self._client.send(p4r.StreamMessageRequest(arbitration=arbitration))
+        except fy.P4ClientError as error:
+            if error.code != fy.GRPCStatusCode.INTERNAL:  # so gRPC calls a stream that has ended; reading it says why
+                raise
 
     def _check_primary(self, update: p4r.MasterArbitrationUpdate) -> None:
         if update.status.code != fy.GRPCStatusCode.OK:

@@ -100,7 +100,7 @@ def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
     if "Connection refused" in text:
         return f"{where}connection refused; {_start_one(address)}"
     if said == words.SILENT:
-        return f"{where}{said} as a controller does; check the address"
+        return f"{where}{said} as a controller does; check the address, and whether its process stands still"
     if wrong := _tls_trouble(text, address, tls):
         return f"{where}{wrong}"
     return f"{where}unreachable ({said}); check the address and the network"
