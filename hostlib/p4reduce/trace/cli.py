@@ -84,7 +84,7 @@ def record(
         status = None
         if named or (controller and not pcap):
             status = asked(controller or DEFAULT_CONTROLLER, token_of(token_file), tls_of(tls_ca))
-        known = running(status, job) if named and status is not None else None
+        known = running(status, job, controller or DEFAULT_CONTROLLER) if named and status is not None else None
         listened = (status and ports(status)) or (AGGREGATION_PORT,)
         found, missed = (_captured(pcap), 0) if pcap else _heard(interface or [], seconds, packets, listened)
         heads, build = merge(found, build)

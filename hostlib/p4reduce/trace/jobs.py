@@ -30,12 +30,12 @@ def asked(controller: str, token: str | None, tls: Tls | None) -> pb.StatusReply
     return reply
 
 
-def running(status: pb.StatusReply, job: str) -> Running:
-    """The job that has this name. Raises P4ReduceError where there is none."""
+def running(status: pb.StatusReply, job: str, controller: str) -> Running:
+    """The job that has this name at `controller`. Raises P4ReduceError where there is none."""
     jobs = {_called(one): one for one in status.jobs}
     if job not in jobs:
         there = f"there run {', '.join(sorted(jobs))}" if jobs else "none runs there"
-        raise P4ReduceError(f"job {job!r} is not known at the controller: {there}")
+        raise P4ReduceError(f"job {job!r} is not known at the controller {controller}: {there}")
     found = jobs[job]
     return Running((int(found.number), *map(int, found.more_numbers)), _names(found))
 
