@@ -41,6 +41,18 @@ class PortError(ValueError):
     """A port that is written wrongly or cannot be opened; the message says which and why."""
 
 
+def cannot_open(number: int, name: str, error: OSError) -> PortError:
+    """name: as in --port."""
+    advice = ""
+    if error.errno == errno.EADDRINUSE:
+        taken = name.rpartition(":")[2]
+        advice = (
+            f"; `ss -lunp 'sport = :{taken}'` says which. End that one, or give another port, here and as the "
+            "controller's --address IP:PORT"
+        )
+    return PortError(f"port {number}: cannot open {name}: {of_os(error)}{advice}")
+
+
 class Port(Protocol):
     """A switch port. Sockets do not block: whatever the other side cannot take is dropped and counted."""
 
@@ -82,10 +94,12 @@ class UdpPort:
             self._socket.setblocking(False)
             _enlarge(self._socket)
             self._socket.bind((host, port))
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             self._socket.close()
-            why = of_os(error) if isinstance(error, OSError) else str(error)
-            raise PortError(f"port {number}: cannot bind udp:{host}:{port}: {why}") from None
+            raise cannot_open(number, f"udp:{host}:{port}", error) from None
+        except OverflowError as error:
+            self._socket.close()
+            raise PortError(f"port {number}: cannot open udp:{host}:{port}: {error}") from None
         self._ip = address.packed
         self.name = f"udp:{host}:{self._socket.getsockname()[1]}"
         self._headers: dict[tuple[tuple[str, int], int], bytes] = {}
@@ -162,7 +176,7 @@ class EthPort:
         except PermissionError:
             raise PortError(f"port {number}: {self.name} needs root, or the capability CAP_NET_RAW") from None
         except OSError as error:
-            raise PortError(f"port {number}: cannot open interface {interface!r}: {error}") from None
+            raise PortError(f"port {number}: cannot open interface {interface!r}: {of_os(error)}") from None
         try:
             self._socket.setblocking(False)
             _enlarge(self._socket)
@@ -174,7 +188,7 @@ class EthPort:
             self._socket.bind((interface, ETH_P_ALL))
         except OSError as error:
             self._socket.close()
-            raise PortError(f"port {number}: cannot use interface {interface!r}: {error}") from None
+            raise PortError(f"port {number}: cannot use interface {interface!r}: {of_os(error)}") from None
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import socket
 import threading
 import time
@@ -266,6 +267,34 @@ def test_leave_waits_for_the_answer(controller: ScriptedController) -> None:
     session.close()
     assert session.aborted is None
     assert not heard
+
+
+def test_who_is_awaited_is_told_once_for_each_change(
+    controller: ScriptedController, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(client, "_REMIND_JOINING", 0.1)
+    session = joined(controller)
+    hellos = 0
+
+    def hello() -> None:
+        nonlocal hellos
+        hellos += 1
+        if hellos == 2:
+            waiting = pb.Waiting(what=pb.Waiting.JOIN, ranks=[0, 2])
+            controller.script.send.put(pb.ServerMessage(waiting=waiting))
+        elif hellos == 5:
+            controller.script.send.put(pb.ServerMessage(waiting=pb.Waiting(what=pb.Waiting.JOIN, ranks=[2])))
+        elif hellos == 8:
+            controller.script.ready()
+
+    with caplog.at_level(logging.WARNING):
+        session.wait_ready(hello)
+    session.close()
+    told = [record.getMessage() for record in caplog.records if "ranks" in record.getMessage()]
+    assert told == [
+        "this rank waits for its job to begin: ranks that have not joined: 0, 2",
+        "this rank waits for its job to begin: ranks that have not joined: 2",
+    ]
 
 
 def test_leaving_is_heard_before_all_have_left(
@@ -604,12 +633,9 @@ def test_tls(certificate: tuple[Path, Path], tmp_path: Path) -> None:
     ca, key = certificate
     controller = ScriptedController(grpc.ssl_server_credentials([(key.read_bytes(), ca.read_bytes())]))
     try:
-        for session in (
-            Session(controller.address, tls=Tls()),
-            Session(controller.address, tls=Tls(ca)),  # the certificate is not for 127.0.0.1
-        ):
-            assert "TLS failed" in failure(session)
-        assert "if the controller uses TLS, use it here too" in failure(Session(controller.address, connect_timeout=1))
+        assert "signed by no authority that is trusted here" in failure(Session(controller.address, tls=Tls()))
+        assert "for another host than this address has" in failure(Session(controller.address, tls=Tls(ca)))
+        assert "it uses TLS; name the auth" in failure(Session(controller.address, connect_timeout=1))
         controller.script.assign()
         with Session(controller.address, tls=Tls(ca, server_name="controller.test")) as session:
             assert session.join("job", 1, 2).job == 3
@@ -620,7 +646,7 @@ def test_tls(certificate: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_tls_toward_a_controller_without(controller: ScriptedController) -> None:
-    assert "TLS failed" in failure(Session(controller.address, tls=Tls()))
+    assert "it does not use TLS" in failure(Session(controller.address, tls=Tls()))
 
 
 def test_who_is_counted_can_be_asked(controller: ScriptedController) -> None:

@@ -123,3 +123,12 @@ def test_advice_is_such_that_is_accepted(address: str, listens: bool) -> None:
     """A controller refuses to serve other hosts without TLS."""
     said = explain(_Refused("Connection refused"), address, None)
     assert (f"start one with `p4reduce controller --listen {address}`" in said) is listens
+
+
+def test_numbers_of_things() -> None:
+    assert [words.counted(*one) for one in ((0, "job"), (1, "job"), (1, "switch"), (2000, "switch"))] == [
+        "0 jobs",
+        "1 job",
+        "1 switch",
+        "2,000 switches",
+    ]

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,22 @@ def test_a_key_of_another_certificate(tmp_path: Path) -> None:
     assert "port" not in text
     authority = ["--switch-ca", str(one), "--switch-cert", str(one), "--switch-key", str(other)]
     assert "--switch-cert and --switch-key: " in controller(*authority)
+
+
+def test_a_stop_while_a_switch_is_awaited_says_which() -> None:
+    words = [sys.executable, "-m", "p4reduce", "controller", "--listen", "127.0.0.1:0", "--switch", "127.0.0.1:1"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert "waiting for a switch" in process.stderr.readline()  # so that it waits
+            process.send_signal(signal.SIGINT)
+            out, error = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (process.returncode, out) == (130, "")
+    assert re.fullmatch(
+        r"p4reduce: stopped while it waited for the switch at 127.0.0.1:1 \(.*connection refused.*\)\n", error
+    )
 
 
 def test_a_port_that_is_taken() -> None:

@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import messages
 from p4reduce_controller.commands import operating, shell, views
+from p4reduce_controller.doctor import cli as doctor
 from p4reduce_controller.doctor import host, switches
+from p4reduce_controller.doctor.finding import Finding
 from p4reduce_controller.seeing.rates import Rates
 
 from .conftest import Loop, Running
@@ -105,7 +107,7 @@ def test_slots_of_a_job(running: Running) -> None:
     shown = run(running, "slots", "job")
     assert "rank 0, rank 1" in shown
     assert "none yet" in shown
-    assert "the job has slots 0 to 1" in run(running, "slots", "job", "--first", "2", code=1)
+    assert "first=2: 0 to 1 is accepted" in run(running, "slots", "job", "--first", "2", code=1)
 
 
 def test_slots_of_a_job_that_is_on_no_switch(running: Running) -> None:
@@ -243,3 +245,29 @@ def test_every_command_can_show_a_certificate(group: typer.Typer) -> None:
     for name, command in typer.main.get_command(group).commands.items():  # type: ignore[attr-defined]
         options = {option for parameter in command.params for option in parameter.opts}
         assert {"--tls-ca", "--tls-cert", "--tls-key"} <= options, name
+
+
+def test_a_switch_is_not_added_without_a_word_where_it_is(running: Running) -> None:
+    said = run(running, "switches", "add", code=1)
+    assert "--switch HOST:PORT and --address IP, or --file" in said
+    assert "--switch HOST:PORT and --address IP, or --file" in run(running, "switches", "add", "leaf", code=1)
+
+
+def test_a_slot_that_the_job_does_not_have_is_named(running: Running) -> None:
+    ready([running.rank(0, 1)])
+    assert "first=99: 0 to 3 is accepted" in run(running, "slots", "job", "--first", "99", code=1)
+    assert "1 job, 1 rank; 1 job begun" in run(running, "top", "--once", "--interval", "0.2")
+
+
+def test_what_the_doctor_says_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [
+        Finding("MTU to 10.0.0.254:9559", "problem", "a way " * 30, "do something about it " * 10),
+        Finding("net.core.rmem_max", "warning", "x" * 150, "sysctl -w net.core.rmem_max=4194304"),
+    ]
+    monkeypatch.setattr(doctor, "_look", lambda *_, **__: iter(found))
+    command = typer.Typer()
+    command.command()(doctor.doctor)
+    lines = CliRunner().invoke(command, []).stdout.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "".join(lines).count("x") >= 150  # and nothing is cut off
+    assert " ".join(lines).count("about") == 10

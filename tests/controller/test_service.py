@@ -443,10 +443,10 @@ def test_status_and_loss_of_several_switches(dealt: Running) -> None:
         stub = rpc.JobsStub(channel)
         stub.SetLoss(pb.SetLossRequest(port=1, direction=pb.IN, rate=0.25, switch="fake 2"), timeout=5)
         stub.SetLoss(pb.SetLossRequest(port=2, direction=pb.OUT, rate=0.5), timeout=5)
-        with pytest.raises(grpc.RpcError, match="switch='fake 3': accepted are fake, fake 1, fake 2"):
+        with pytest.raises(grpc.RpcError, match=r"switch='fake 3': accepted are .*, .*, .*; nothing was changed"):
             stub.SetLoss(pb.SetLossRequest(port=1, rate=0.1, switch="fake 3"), timeout=5)
         dealt.switch.ports = {1: "UP"}
-        with pytest.raises(grpc.RpcError, match="port=2: of ports there are 1"):
+        with pytest.raises(grpc.RpcError, match=r"port=2: of ports of the switch .* there are 1; nothing"):
             stub.SetLoss(pb.SetLossRequest(port=2, rate=0.1, switch="fake"), timeout=5)
         status = stub.Status(pb.StatusRequest(), timeout=5)
     assert [(switch.address, switch.slots_used) for switch in status.switches] == [
@@ -457,6 +457,34 @@ def test_status_and_loss_of_several_switches(dealt: Running) -> None:
     assert [[loss.port for loss in switch.losses] for switch in status.switches] == [[2], [2], [1, 2]]
     assert [place.udp_port for place in status.jobs[0].members[0].places] == [40000, 41000, 42000]
     assert [(pool.switch, pool.first) for pool in status.jobs[0].pools] == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_loss_is_set_at_all_chosen_switches_or_at_none(dealt: Running) -> None:
+    names = [one.name for one in dealt.service.fabric.members.values()]
+    dealt.switches[0].ports = {1: "UP", 2: "UP"}
+    dealt.switches[1].ports = {1: "UP"}
+
+    def lose(port: int, rate: float, switch: str = "") -> None:
+        with grpc.insecure_channel(dealt.address) as channel:
+            rpc.JobsStub(channel).SetLoss(pb.SetLossRequest(port=port, rate=rate, switch=switch), timeout=5)
+
+    def rates() -> list[int]:
+        return [sum(rate > 0 for rate in one.loss_rates.values()) for one in dealt.switches]
+
+    with pytest.raises(grpc.RpcError, match=f"port=2: of ports of the switch {names[1]} there are 1; nothing"):
+        lose(2, 0.5)
+    dealt.loop.call(dealt.switches[2].disconnect)
+    with pytest.raises(grpc.RpcError, match=f"the switch {names[2]} is away: pulled"):
+        lose(1, 0.5)
+    assert rates() == [0, 0, 0]
+    dealt.loop.call(dealt.switches[2].reconnect)
+    lose(2, 0.5, names[0])
+    assert rates() == [2, 0, 0]
+    lose(2, 0.0)  # which one of them does not have
+    assert rates() == [0, 0, 0]
+    dealt.switches[1].fail["set_loss"] = SwitchError("no")
+    with pytest.raises(grpc.RpcError, match=f"no; it was set before at {names[0]}"):
+        lose(1, 0.5)
 
 
 def test_a_loss_rate_above_one_is_refused(running: Running) -> None:

@@ -127,7 +127,21 @@ def test_options_that_cannot_be_read_show_an_example(parse: Callable[[str], obje
 def test_an_unknown_key_is_named(tmp_path: Path) -> None:
     file = tmp_path / "controller.toml"
     file.write_text("prots = [1]")
-    with pytest.raises(SettingsError, match=r"unknown prots \(is ports meant\?\); known are switch,"):
+    with pytest.raises(SettingsError, match=r"unknown prots \(is ports.* meant\?\); `p4reduce controller --exa"):
+        load(file, {})
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("listen = 7700", "listen = 7700: a text in quotes is accepted"),
+        ("lease = 0", "--lease 0.0: 0.1 to .* seconds are accepted"),
+    ],
+)
+def test_a_value_that_is_not_accepted_is_named_with_its_file(tmp_path: Path, content: str, said: str) -> None:
+    file = tmp_path / "controller.toml"
+    file.write_text(content)
+    with pytest.raises(SettingsError, match=f"--config {file}: {said}"):
         load(file, {})
 
 

@@ -17,10 +17,12 @@ import pytest
 from p4reduce_controller.doctor import switches
 from p4reduce_controller.service.run import running
 from p4reduce_controller.settings.settings import load
-from p4reduce_controller.switches.aggregator import SwitchUnavailable
+from p4reduce_controller.switches.aggregator import SwitchError
 from p4reduce_controller.switches.link import Link
 from p4reduce_controller.switches.program import load_schema
 from tests.certificates import self_signed
+
+from .conftest import Running
 
 TIMEOUT_S = 30.0
 CHECK = "check that the switch uses TLS, its name, --switch-ca, and whether it wants --switch-cert"
@@ -88,7 +90,7 @@ def refusal(address: str, **options: str) -> str:
         finally:
             await link.close()
 
-    with pytest.raises(SwitchUnavailable) as caught:
+    with pytest.raises(SwitchError) as caught:
         asyncio.run(work())
     return str(caught.value)
 
@@ -107,11 +109,12 @@ def test_a_switch_that_lets_in_everybody(certificates: Certificates) -> None:
 def test_a_switch_that_asks_who_is_there(certificates: Certificates) -> None:
     with switch(*certificates.of_switch()) as address:
         for options in (
-            certificates.of_controller(switch_ca=certificates.stranger),
             certificates.of_controller(switch_cert=certificates.stranger, switch_key=certificates.stranger_key),
             certificates.of_controller(switch_cert="", switch_key=""),
         ):
             assert CHECK in refusal(address, **options)
+        said = refusal(address, **certificates.of_controller(switch_ca=certificates.stranger))
+        assert "signed by no authority that is trusted here; give the one that did, with --switch-ca" in said
         assert "if the switch uses TLS, give --switch-ca" in refusal(address)
         [found] = switches.p4runtime(address, "switch1", 1, None, None)  # the doctor, on a host without certificates
         assert (found.verdict, "give --switch-ca" in found.advice) == ("skipped", True)
@@ -120,7 +123,11 @@ def test_a_switch_that_asks_who_is_there(certificates: Certificates) -> None:
 
 def test_a_switch_without_tls(certificates: Certificates) -> None:
     with switch() as address:
-        assert CHECK in refusal(address, **certificates.of_controller())
+        assert "it does not use TLS; leave out --switch-ca" in refusal(address, **certificates.of_controller())
+
+
+def test_a_controller_is_no_switch(running: Running) -> None:
+    assert "what answers there speaks no P4Runtime; is it a controller, and no switch?" in refusal(running.address)
 
 
 def test_a_switch_of_which_nothing_is_known_is_not_named_as_one_with_tls(certificates: Certificates) -> None:

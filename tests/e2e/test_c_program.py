@@ -90,7 +90,7 @@ def test_beside_python(native_udp_stack: Stack, program: Path) -> None:
         values[::100] = 0.5
         assert communicator.allreduce(values).sum() == 10
     output, errors = other.communicate(timeout=60)
-    assert (other.returncode, errors) == (0, "")
+    assert other.returncode == 0, errors
     assert output.startswith("sum 1, wrong 0")
 
 
@@ -104,12 +104,16 @@ def test_a_program_that_fails_ends_the_job(native_udp_stack: Stack, program: Pat
     fails.communicate()
 
 
-def test_a_program_that_does_not_exist(native_udp_stack: Stack) -> None:
-    ranks = [start(native_udp_stack, "nothing", rank, "/no/such/program") for rank in range(2)]
+def test_a_program_that_cannot_be_run(native_udp_stack: Stack, tmp_path: Path) -> None:
+    """Which is seen when it is started."""
+    broken = tmp_path / "broken"
+    broken.write_text("#!/no/such/interpreter\n")
+    broken.chmod(0o755)
+    ranks = [start(native_udp_stack, "nothing", rank, broken) for rank in range(2)]
     errors = [rank.communicate(timeout=60)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [1, 1]
     # The second may first hear that the other is gone.
-    assert any("p4reduce exec: cannot run /no/such/program: No such file or directory" in each for each in errors)
+    assert any(f"p4reduce exec: cannot run {broken}: No such file or directory" in each for each in errors)
 
 
 def test_a_program_outside_of_a_job(program: Path) -> None:

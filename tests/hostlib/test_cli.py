@@ -58,3 +58,21 @@ def test_what_no_program_in_c_can_use_is_refused_before_joining(options: str, sa
     result = runner.invoke(launching.app, given)
     assert result.exit_code == 1
     assert result.output == f"p4reduce exec: {said}\n"
+
+
+@pytest.mark.parametrize(
+    "words", [["exec", "--rank", "0", "--world-size", "1"], ["trace", "record", "mine"], ["status"], ["doctor"]]
+)
+def test_what_asks_a_controller_is_told_in_the_same_way_how(words: list[str]) -> None:
+    end = ["--", "true"] if words[0] == "exec" else []
+    told = runner.invoke(cli.app, [*words, "--token-file", "/nowhere/token", "--tls-ca", "/nowhere/ca", *end])
+    assert told.exit_code == 1
+    assert "--token-file: cannot read /nowhere/token" in " ".join(told.output.split())
+
+
+def test_a_program_that_is_not_there_is_named_before_joining() -> None:
+    """Nobody listens at that port."""
+    given = ["--rank", "0", "--world-size", "1", "--controller", "127.0.0.1:1", "--", "./no-such-program"]
+    result = runner.invoke(launching.app, given)
+    assert result.exit_code == 1
+    assert result.output == "p4reduce exec: cannot run ./no-such-program: there is no such program that may be run\n"

@@ -49,7 +49,7 @@ def test_a_udp_port_that_is_taken(threads: str) -> None:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         said = refusal("--port", f"1=udp:{address}", "--threads", threads)
-    assert f"port 1: cannot open udp:{address}: Address already in use" in said
+    assert f"port 1: cannot open udp:{address}: another program has the port; `ss -lunp" in said
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_udp_port_that_is_taken(threads: str) -> None:
         ("1=udp:localhost:5000", "accepted is 1=udp:ADDRESS:PORT"),
         ("1=udp:127.0.0.1:70000", "must be one of this machine's own addresses and a UDP port"),
         ("1=udp:127.0.0.1:x", "accepted is 1=udp:ADDRESS:PORT"),
-        ("1=udp:192.0.2.1:5000", "port 1: cannot open udp:192.0.2.1:5000: Cannot assign requested address"),
+        ("1=udp:192.0.2.1:5000", "port 1: cannot open udp:192.0.2.1:5000: this machine does not have that address"),
         ("1=eth:nosuch0", "port 1:"),
         ("1=tcp:x", "accepted are 1=eth:INTERFACE and 1=udp:ADDRESS:PORT"),
     ],

@@ -156,12 +156,12 @@ def test_a_port_that_is_written_wrongly(text: str) -> None:
     [
         ("1=udp:127.0.0.1", "PORT a number"),
         ("1=udp:127.0.0.1:x", "PORT a number"),
-        ("1=udp:127.0.0.1:70000", "cannot bind"),
+        ("1=udp:127.0.0.1:70000", "cannot open"),
         ("1=udp:localhost:1", "not an IPv4 address"),
         ("1=udp:::1:1", "not an IPv4 address"),
         ("1=udp:0.0.0.0:1", "one of this machine's own"),
         ("1=udp:224.0.0.1:1", "one of this machine's own"),
-        ("1=udp:192.0.2.1:0", "cannot bind udp:192.0.2.1:0"),
+        ("1=udp:192.0.2.1:0", "cannot open udp:192.0.2.1:0"),
         ("1=eth:there-is-none", "cannot open interface 'there-is-none'"),
     ],
 )
@@ -171,7 +171,7 @@ def test_a_port_that_cannot_be_opened(text: str, message: str) -> None:
 
 
 def test_an_address_that_is_taken(port: UdpPort) -> None:
-    with pytest.raises(PortError, match="another program has the port"):
+    with pytest.raises(PortError, match=r"another program has the port; `ss -lunp 'sport = :\d+'` says which"):
         open_port(f"2={port.name}")
 
 

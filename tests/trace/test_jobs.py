@@ -7,7 +7,7 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.errors import P4ReduceError
-from p4reduce.trace.jobs import _called, _names, running
+from p4reduce.trace.jobs import _called, _names, asked, ports
 
 
 def member(rank: int, leader: int | None, *ports: int) -> pb.Member:
@@ -31,4 +31,9 @@ def test_a_job_is_called_as_commands_call_it() -> None:
 
 def test_a_controller_that_is_not_there_is_named() -> None:
     with pytest.raises(P4ReduceError, match=r"127\.0\.0\.1:1"):
-        running("127.0.0.1:1", "mine")
+        asked("127.0.0.1:1", None, None)
+
+
+def test_ports_are_those_of_all_switches() -> None:
+    status = pb.StatusReply(switches=[pb.Switch(udp_port=port) for port in (31315, 31314, 31315)])
+    assert ports(status) == (31314, 31315)

@@ -14,8 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from p4reduce.errors import P4ReduceError
+from p4reduce.trace.cli import trace as command
 from p4reduce.trace.frames import Build, headers
 from p4reduce.trace.live import Recorder, listening
 from p4reduce.trace.merging import merge
@@ -70,6 +72,27 @@ def test_each_packet_is_seen_once() -> None:
     assert [one.seq for one in heads] == list(range(20))
     assert {one.destination for one in heads} == {("127.0.0.1", 31314)}
     assert abs(heads[0].time / 1e9 - time.time()) < DEADLINE_S
+
+
+@pytest.mark.usefixtures("alone")
+def test_ports_are_the_switches_own() -> None:
+    with Recorder(["lo"], ports=(31400, 31401, 31402)) as recorder:
+        for port in (31314, 31400, 31401, 31402, 31403):
+            send(10, port=port)
+        recorder.record(0.3)
+        heads, _ = merge(recorder.captures())
+    assert sorted({one.destination[1] for one in heads}) == [31400, 31401, 31402]
+    assert len(heads) == 30
+
+
+@pytest.mark.usefixtures("alone")
+def test_an_interrupted_record_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Recorder, "record", record)
+    done = CliRunner().invoke(command, ["record", "--seconds", "60"])
+    assert "no packet to or from UDP port 31314 has passed within 0.0 s." in done.stderr
 
 
 @pytest.mark.usefixtures("alone")

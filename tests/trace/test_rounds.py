@@ -107,7 +107,7 @@ def test_blocks_between_those_that_results_name_were_skipped() -> None:
 def test_a_round_without_a_result_is_unfinished() -> None:
     made = trace(data(0, 0), data(8, 0))
     assert not made.rounds[0].complete
-    assert "1 rounds have no result in the trace." in summarise(made).said
+    assert "1 round without a result in the trace." in summarise(made).said
 
 
 def test_who_has_not_come_when_the_trace_ends_was_awaited_until_then() -> None:

@@ -6,22 +6,20 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
-import grpc
 import typer
 from google.protobuf import json_format
 
+from p4reduce.commands.reaching import Controller, TlsCa, TokenFile, shows_certificate, tls_of, token_of
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
-from p4reduce.control.channel import DEFAULT_CONTROLLER, code_of, explain, open_channel
-from p4reduce.control.words import read_token
+from p4reduce.control.asking import ANSWER_TIMEOUT, Metadata, ask
+from p4reduce.control.channel import DEFAULT_CONTROLLER
 from p4reduce.errors import JoinError
-from p4reduce_controller.commands.own_certificate import shows_certificate, tls_of
 from p4reduce_controller.seeing.logs import FORMATS, start_logging
 from p4reduce_controller.service.service_manager import tell
 from p4reduce_controller.settings.options import with_options
@@ -32,21 +30,7 @@ if TYPE_CHECKING:
     from p4reduce_controller.service.service import Service
 
 _T = TypeVar("_T")
-_Metadata = tuple[tuple[str, str], ...]
-_CALL_TIMEOUT = 10.0
-_ELSEWHERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)  # another controller may serve
 
-Controller = Annotated[
-    str,
-    typer.Option(
-        "--controller", help="HOST:PORT of the controller, or of several, with commas.", envvar="P4REDUCE_CONTROLLER"
-    ),
-]
-TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with the controller's token.")]
-TlsCa = Annotated[
-    Path | None,
-    typer.Option("--tls-ca", help="Use TLS, and trust the authorities in this PEM file.", envvar="P4REDUCE_TLS_CA"),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -78,7 +62,7 @@ def controller(
 ) -> None:
     """Serve jobs on one P4Runtime switch or more, until SIGINT or SIGTERM."""
     from p4reduce_controller.service.listening import ListenError
-    from p4reduce_controller.service.run import run
+    from p4reduce_controller.service.run import Stopped, run
     from p4reduce_controller.service.sockets import take_all_sockets
     from p4reduce_controller.store.state import StateError
     from p4reduce_controller.store.turns import take_turns
@@ -100,6 +84,8 @@ def controller(
             asyncio.run(take_turns(settings, switch_timeout, say, say_standby, again))
         else:
             asyncio.run(run(settings, switch_timeout, say, again))
+    except Stopped as stopped:
+        _fail(str(stopped), 130)
     except (SettingsError, PipelineError, StateError, SwitchError, ListenError, OSError) as error:
         _fail(str(error))
 
@@ -116,7 +102,7 @@ def status(
         controller,
         token_file,
         tls_ca,
-        lambda stub, metadata: stub.Status(pb.StatusRequest(), timeout=_CALL_TIMEOUT, metadata=metadata),
+        lambda stub, metadata: stub.Status(pb.StatusRequest(), timeout=ANSWER_TIMEOUT, metadata=metadata),
     )
     if as_json:
         # Not MessageToJson: it writes 64-bit numbers as strings.
@@ -132,7 +118,7 @@ def loss(
     port: Annotated[int, typer.Option(help="Switch port.")],
     rate: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of packets to lose; 0 ends it.")],
     direction: Annotated[str, typer.Option(help="in (toward the switch), out or both.")] = "both",
-    switch: Annotated[str, typer.Option(help="P4Runtime server of one of several switches; without it, all.")] = "",
+    switch: Annotated[str, typer.Option(help="One of several, by name or P4Runtime server; without it, all.")] = "",
     controller: Controller = DEFAULT_CONTROLLER,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
@@ -146,7 +132,7 @@ def loss(
         controller,
         token_file,
         tls_ca,
-        lambda stub, metadata: stub.SetLoss(request, timeout=_CALL_TIMEOUT, metadata=metadata),
+        lambda stub, metadata: stub.SetLoss(request, timeout=ANSWER_TIMEOUT, metadata=metadata),
     )
     print(f"port {port} loses {rate:.3g} of its packets, {'both ways' if direction == 'both' else direction}")
 
@@ -168,22 +154,11 @@ def _say_standby(places: Mapping[str, str], other: str, as_json: bool) -> None:
 
 
 def _ask(
-    address: str, token_file: Path | None, tls_ca: Path | None, call: Callable[[rpc.JobsStub, _Metadata], _T]
+    address: str, token_file: Path | None, tls_ca: Path | None, call: Callable[[rpc.JobsStub, Metadata], _T]
 ) -> _T:
     try:
         tls = tls_of(tls_ca)
-        token = read_token("--token-file", token_file) if token_file is not None else os.environ.get("P4REDUCE_TOKEN")
-        metadata = (("authorization", f"Bearer {token}"),) if token else ()
-        troubles = []
-        for one in address.split(","):  # of several, the one that serves answers
-            try:
-                with open_channel(one, tls) as channel:
-                    return call(rpc.JobsStub(channel), metadata)
-            except grpc.RpcError as error:
-                troubles.append(explain(error, one, tls))
-                if code_of(error) not in _ELSEWHERE:
-                    break
-        _fail("; ".join(troubles))
+        return ask(address, token_of(token_file), tls, call)
     except (JoinError, ValueError) as error:
         _fail(str(error))
 
@@ -204,6 +179,6 @@ def _plain(reply: pb.StatusReply) -> dict[str, Any]:
     return plain
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, status: int = 1) -> NoReturn:
     typer.echo(f"p4reduce: {message}", err=True)
-    raise typer.Exit(1)
+    raise typer.Exit(status)

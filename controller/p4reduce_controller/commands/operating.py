@@ -15,11 +15,12 @@ from google.protobuf.message import Message
 from rich.console import Console
 from rich.live import Live
 
+from p4reduce.commands.reaching import Controller, TlsCa, TokenFile, shows_certificate
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.asking import ANSWER_TIMEOUT
 from p4reduce.control.channel import DEFAULT_CONTROLLER
 from p4reduce_controller.commands import views
-from p4reduce_controller.commands.cli import _CALL_TIMEOUT, AsJson, Controller, TlsCa, TokenFile, _ask, _fail, _plain
-from p4reduce_controller.commands.own_certificate import shows_certificate
+from p4reduce_controller.commands.cli import AsJson, _ask, _fail, _plain
 from p4reduce_controller.seeing.rates import Rates
 from p4reduce_controller.settings.schema import SettingsError
 from p4reduce_controller.settings.settings import parsed
@@ -44,7 +45,7 @@ class Access:
     def __init__(self, controller: str, token_file: TokenFile, tls_ca: TlsCa) -> None:
         self._at = (controller, token_file, tls_ca)
 
-    def call(self, method: str, request: Message, timeout: float = _CALL_TIMEOUT) -> Any:
+    def call(self, method: str, request: Message, timeout: float = ANSWER_TIMEOUT) -> Any:
         """The reply. Ends the command with one line where there is none."""
         return _ask(*self._at, lambda stub, meta: getattr(stub, method)(request, timeout=timeout, metadata=meta))
 
@@ -158,7 +159,7 @@ def show_switch(
 def add_switch(
     name: Annotated[str, typer.Argument(help="What it shall be called; by default, as --switch.")] = "",
     file: Annotated[
-        Path | None, typer.Option(help="TOML file with one of [[switches]], instead of the options below.")
+        Path | None, typer.Option(help="TOML file with one of [\\[switches]], instead of the options below.")
     ] = None,
     switch: Annotated[str, typer.Option(help="HOST:PORT of its P4Runtime server.")] = "",
     address: Annotated[str, typer.Option(help="IP[:UDPPORT] of its aggregator.")] = "",
@@ -183,6 +184,8 @@ def add_switch(
             one["uplink"] = {"port": port, "to": parent}
     except SettingsError as error:
         _fail(str(error))
+    if file is None and not (switch or address):
+        _fail("where the switch is has to be said: --switch HOST:PORT and --address IP, or --file")
     request = pb.AddSwitchRequest(settings=json.dumps(one))
     _said(Access(controller, token_file, tls_ca).call("AddSwitch", request, _ADD_TIMEOUT))
 

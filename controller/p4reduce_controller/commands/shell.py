@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
+from p4reduce.commands.reaching import Controller, TlsCa, TokenFile, shows_certificate
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.channel import DEFAULT_CONTROLLER
-from p4reduce_controller.commands.cli import Controller, TlsCa, TokenFile, _fail
+from p4reduce_controller.commands.cli import _fail
 from p4reduce_controller.commands.operating import Access, _find
-from p4reduce_controller.commands.own_certificate import shows_certificate
 
 PACKAGES = ("p4runtime-shell==0.0.6", "protobuf==3.20.3")
 VARIABLE = "P4REDUCE_SHELL"

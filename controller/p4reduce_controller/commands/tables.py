@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.words import counted
 
 _FILE_WIDTH = 160
 
@@ -45,7 +46,7 @@ def _show_switch(switch: pb.Switch, console: Console) -> None:
     for loss in switch.losses:
         way = pb.Direction.Name(loss.direction).lower()
         console.print(
-            f"port {loss.port} {way}: loses {loss.rate:.2%}, {loss.lost} packets so far",
+            f"port {loss.port} {way}: loses {loss.rate:.2%}, {counted(loss.lost, 'packet')} so far",
             highlight=False,
             soft_wrap=True,
         )

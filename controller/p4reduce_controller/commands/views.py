@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.words import counted
 from p4reduce_controller.commands import tables
 from p4reduce_controller.seeing.rates import Rates
 from p4reduce_controller.texts import DOWN
@@ -46,9 +47,9 @@ def job(status: pb.StatusReply, one: pb.Job) -> RenderableType:
     if one.tenant:
         head.add_row("of", Text(f"{one.tenant}, by {one.user}"))
     head.add_row("slots", f"{_slots(one)}{threads}: {', '.join(_pools(status, one))}")
-    for counted in one.traffic:
-        name = status.switches[counted.switch].name
-        head.add_row("packets", Text(f"{counted.packets:,} of {counted.bytes:,} bytes to {name}"))
+    for traffic in one.traffic:
+        name = status.switches[traffic.switch].name
+        head.add_row("packets", Text(f"{traffic.packets:,} of {traffic.bytes:,} bytes to {name}"))
     for what, text in (("waits for", waits(one)), ("trouble", _trouble(one))):
         if text:
             head.add_row(what, Text(text))
@@ -122,14 +123,15 @@ def slots(name: str, found: pb.SlotsReply) -> RenderableType:
             Text(_some([*(f"rank {rank}" for rank in half.ranks), *of_switches])),
             _some(f"rank {rank}" for rank in half.missing) if half.round >= 0 else "",
         )
-    return Group(Text(f"job {name}: {found.slots} slots"), table)
+    return Group(Text(f"job {name}: {counted(found.slots, 'slot')}"), table)
 
 
 def top(rates: Rates, controller: str) -> RenderableType:
     status = rates.status
     head = (
-        f"{controller}: {len(status.jobs)} jobs, {sum(len(one.members) for one in status.jobs)} ranks; "
-        f"{status.jobs_started} jobs begun, {status.jobs_finished} finished, {status.jobs_aborted} aborted"
+        f"{controller}: {counted(len(status.jobs), 'job')}, "
+        f"{counted(sum(len(one.members) for one in status.jobs), 'rank')}; "
+        f"{counted(status.jobs_started, 'job')} begun, {status.jobs_finished} finished, {status.jobs_aborted} aborted"
     )
     table = Table("switch", "state", "slots", "packets/s", "what became of them, a second")
     for one in status.switches:

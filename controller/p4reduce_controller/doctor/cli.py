@@ -4,34 +4,33 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import grpc
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
+from p4reduce.commands.reaching import Controller, TlsCa, TokenFile, shows_certificate, tls_of, token_of
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.asking import ANSWER_TIMEOUT, Metadata, ask
 from p4reduce.control.certificates import TlsFiles
-from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls, explain, open_channel
-from p4reduce.control.words import read_token
+from p4reduce.control.channel import DEFAULT_CONTROLLER, Tls
+from p4reduce.control.words import counted
 from p4reduce.errors import JoinError
-from p4reduce_controller.commands.cli import AsJson, Controller, TlsCa, TokenFile
-from p4reduce_controller.commands.own_certificate import shows_certificate, tls_of
+from p4reduce_controller.commands.cli import AsJson
 from p4reduce_controller.doctor import certificates, host, job, switches
 from p4reduce_controller.doctor.finding import Finding
 from p4reduce_controller.settings.schema import SettingsError
 from p4reduce_controller.settings.tls_settings import tls_files
 from p4reduce_controller.switches.aggregator import Layout
 
-_TIMEOUT = 10.0
+_WIDTH = 100  # columns
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red", "skipped": "dim"}
 
 
@@ -56,10 +55,12 @@ def doctor(
     and interfaces. It changes nothing. The exit status is 1 where something does not work.
     """
     console = Console()
-    table = Table("looked at", "", "found", "what to do")
+    console.width = min(console.width, _WIDTH) if console.is_terminal else _WIDTH
+    wrapped = [Column(head, overflow="fold") for head in ("looked at", "found", "what to do")]
+    table = Table(wrapped[0], Column(no_wrap=True), *wrapped[1:])
     findings = []
     try:
-        token = read_token("--token-file", token_file) if token_file is not None else os.environ.get("P4REDUCE_TOKEN")
+        token = token_of(token_file)
         files = tls_files("switch", *(str(one or "") for one in (switch_cert, switch_key, switch_ca)))
         tls = tls_of(tls_ca)
     except (ValueError, SettingsError, JoinError) as error:
@@ -68,12 +69,12 @@ def doctor(
     for finding in _look(controller, token, tls, switch, device_id, mtu, pipeline, files, join=join):
         findings.append(finding)
         colour = _COLOURS[finding.verdict]
-        table.add_row(finding.subject, f"[{colour}]{finding.verdict}[/]", Text(finding.found), Text(finding.advice))
+        table.add_row(
+            Text(finding.subject), f"[{colour}]{finding.verdict}[/]", Text(finding.found), Text(finding.advice)
+        )
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
-        if not console.is_terminal:
-            console.width = 200
         console.print(table)
     if any(finding.verdict == "problem" for finding in findings):
         raise typer.Exit(1)
@@ -93,15 +94,11 @@ def _look(
 ) -> Iterator[Finding]:
     try:
         status, ours = _status(address, token, tls)
-        yield Finding("controller", "ok", f"{address}: {len(status.switches)} switches, {len(status.jobs)} jobs")
-    except grpc.RpcError as error:
+        there = f"{counted(len(status.switches), 'switch')}, {counted(len(status.jobs), 'job')}"
+        yield Finding("controller", "ok", f"{address}: {there}")
+    except JoinError as error:
         status, ours = pb.StatusReply(), 0.0
-        yield Finding(
-            "controller", "problem", explain(error, address, tls), "all else is looked at as far as it can be"
-        )
-    except (JoinError, OSError) as error:
-        status, ours = pb.StatusReply(), 0.0
-        yield Finding("controller", "problem", str(error))
+        yield Finding("controller", "problem", str(error), "all else is looked at as far as it can be")
     if tls is not None:
         try:
             shown = tls.files()
@@ -129,12 +126,14 @@ def _look(
 
 
 def _status(address: str, token: str | None, tls: Tls | None) -> tuple[pb.StatusReply, float]:
-    """And our time in the middle of the call."""
-    with open_channel(address, tls) as channel:
-        metadata = (("authorization", f"Bearer {token}"),) if token else ()
+    """And our time in the middle of the call. Raises JoinError."""
+
+    def call(stub: rpc.JobsStub, metadata: Metadata) -> tuple[pb.StatusReply, float]:
         before = time.time()
-        status = rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=_TIMEOUT, metadata=metadata)
+        status = stub.Status(pb.StatusRequest(), timeout=ANSWER_TIMEOUT, metadata=metadata)
         return status, (before + time.time()) / 2
+
+    return ask(address, token, tls, call)
 
 
 def _cookie(pipeline: Path | None, mtu: int, status: pb.StatusReply) -> int | None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from p4reduce import Communicator
 from p4reduce.control.channel import Tls
+from p4reduce.control.words import counted
 from p4reduce.errors import P4ReduceError
 from p4reduce_controller.doctor.finding import Finding
 
@@ -45,7 +46,8 @@ def joined(controller: str, token: str | None, tls: Tls | None, switch: str = ""
             yield Finding(
                 "sum",
                 "ok" if right else "problem",
-                f"100,000 int32 in {took * 1000:.0f} ms, {again} packets sent again{'' if right else ', and wrong'}",
+                f"100,000 int32 in {took * 1000:.0f} ms, {counted(again, 'packet')} sent again"
+                + ("" if right else ", and wrong"),
                 "" if right else "this should never be: report it",
             )
     except (P4ReduceError, OSError) as error:

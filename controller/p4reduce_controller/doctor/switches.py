@@ -11,6 +11,7 @@ from finsy.proto import p4r, p4r_grpc
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.certificates import TlsFiles, channel_credentials
 from p4reduce.control.channel import code_of, details
+from p4reduce.control.words import of_grpc, of_tls
 from p4reduce_controller.doctor.finding import Finding
 
 _TIMEOUT = 3.0
@@ -74,5 +75,7 @@ def _refused(error: grpc.RpcError, subject: str, address: str, tls: bool) -> Fin
     if code is grpc.StatusCode.UNAVAILABLE and not tls and ("reset" in text or "losed" in text):
         advice = "if the switch uses TLS, ask where the certificates are: give --switch-ca, and what else it wants"
         return Finding(subject, "skipped", f"{address}: {text}", advice)  # whether it is there, the controller says
+    if wrong := of_tls(text, "--switch-ca"):
+        return Finding(subject, "problem", f"{address}: {wrong}")
     advice = "is it reachable from here? Where only the controller's host may reach it, ask there"
-    return Finding(subject, "warning", f"{address}: {code.name if code else 'error'}: {text}", advice)
+    return Finding(subject, "warning", f"{address}: {of_grpc(text, code.name if code else '')}", advice)

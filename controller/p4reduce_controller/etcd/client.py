@@ -15,6 +15,7 @@ import grpc.aio
 
 from p4reduce.control.certificates import TlsFiles, channel_credentials
 from p4reduce.control.channel import is_tls_trouble
+from p4reduce.control.words import of_grpc, of_tls
 from p4reduce_controller.etcd import rpc_pb2 as rpc
 from p4reduce_controller.tasks import Interrupted, apart
 
@@ -142,7 +143,7 @@ class Etcd:
                     if error.code() is grpc.StatusCode.NOT_FOUND:
                         raise NoSuchLease(f"{self}: {method}: {text}") from None
                     if error.code() in _REFUSALS:
-                        raise EtcdError(f"{self}: {method} is refused: {error.code().name}: {text}") from None
+                        raise EtcdError(f"{self}: {method} is refused: {text}") from None
                     troubles[self.members[at]] = f"no answer within {ATTEMPT:g} s" if "Deadline" in text else text
                 except Interrupted as error:
                     troubles[self.members[at]] = str(error)
@@ -152,10 +153,12 @@ class Etcd:
             await asyncio.sleep(_PAUSE)
 
     def _explain(self, troubles: dict[str, str]) -> str:
-        said = "; ".join(f"{member}: {text}" for member, text in troubles.items())
+        told = {member: of_tls(text, "--store-ca") for member, text in troubles.items()}
+        said = "; ".join(f"{member}: {told[member] or of_grpc(text)}" for member, text in troubles.items())
         advice = ""
         if self._tls is not None and any("TSI_" in one or is_tls_trouble(one) for one in troubles.values()):
-            advice = "; check that etcd uses TLS, its name, --store-ca, and whether it wants --store-cert"
+            check = "; check that etcd uses TLS, its name, --store-ca, and whether it wants --store-cert"
+            advice = "" if any(told.values()) else check
         elif self._tls is None and any("reset" in one or "losed" in one for one in troubles.values()):
             advice = "; if etcd uses TLS, give --store-ca"
         return f"etcd does not answer ({said}){advice}"

@@ -75,12 +75,11 @@ class Operations:
 
     async def Slots(self, request: pb.SlotsRequest, context: Any) -> pb.SlotsReply:
         job = await self._named(request.job, request.tenant, context)
-        if request.count > MOST or request.first >= job.slots:
-            await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f"first={request.first}, count={request.count}: the job has slots 0 to {job.slots - 1}, and {MOST} at "
-                "a time are accepted",
-            )
+        if request.first >= job.slots:
+            why = f"first={request.first}: 0 to {job.slots - 1} is accepted, for these are the job's slots"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
+        if request.count > MOST:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"count={request.count}: up to {MOST} is accepted")
         if not job.placements:
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION, f"job {job.name!r} is {job.state.value}, and on no switch yet"
@@ -88,8 +87,8 @@ class Operations:
         async with self._slots:
             try:
                 return await slots_of(job, self._switches, request.first, request.count or MOST)
-            except (SwitchError, Interrupted) as error:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            except (SwitchError, Interrupted) as error:  # UNAVAILABLE would be the controller
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
                 raise AssertionError from None
 
     async def _be_sure(self, context: Any) -> None:
@@ -165,9 +164,7 @@ class Operations:
         outcome = str(said) if isinstance(said, Exception) else "; ".join(said)
         self._audit.note(caller, what, outcome, peer=context.peer())
         if isinstance(said, Exception):
-            refused = isinstance(said, SettingsError)
-            code = grpc.StatusCode.FAILED_PRECONDITION if refused else grpc.StatusCode.UNAVAILABLE
-            await context.abort(code, str(said))
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(said))
             raise AssertionError
         return pb.SwitchesReply(said=said)
 

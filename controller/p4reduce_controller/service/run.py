@@ -38,6 +38,10 @@ BIND_AGAIN = 2.0  # seconds, for a port that we have just given back
 TURN_LATECOMERS = 0.5  # instead of `LATECOMERS`, as ranks wait
 
 
+class Stopped(Exception):
+    """By Ctrl-C, while it waited for what the message says."""
+
+
 @dataclass(frozen=True)
 class Entrance:
     """Who is let in, and what is written of it. `gate`: None where there are no users."""
@@ -178,13 +182,20 @@ async def run(
     """Serves until SIGINT or SIGTERM. At SIGHUP, `again` reads the settings anew, for the switches among them, as
     soon as it serves.
 
-    Jobs that a state file has carry on after SIGTERM, but not after SIGINT. Raises what the service failed with.
+    Jobs that a state file has carry on after SIGTERM, but not after SIGINT. Raises what the service failed with, and
+    Stopped at a SIGINT while it still waits for switches.
     """
     task = asyncio.current_task()
     assert task is not None
     handle = asyncio.get_running_loop().add_signal_handler
-    for number in (signal.SIGINT, signal.SIGTERM):
-        handle(number, task.cancel)
+    interrupted = asyncio.Event()
+
+    def interrupt() -> None:
+        interrupted.set()
+        task.cancel()
+
+    handle(signal.SIGINT, interrupt)
+    handle(signal.SIGTERM, task.cancel)
     early = asyncio.Event()  # a SIGHUP before it serves
     if again is not None:
         handle(signal.SIGHUP, early.set)
@@ -205,8 +216,9 @@ async def run(
             await service.over.wait()
             assert service.failure is not None
             raise service.failure
-    except asyncio.CancelledError:
-        return
+    except asyncio.CancelledError as end:
+        if end.args and interrupted.is_set():
+            raise Stopped(*end.args) from None
 
 
 @asynccontextmanager

@@ -40,7 +40,6 @@ from p4reduce_controller.switches.aggregator import (
     Heard,
     Listener,
     SwitchError,
-    SwitchUnavailable,
 )
 from p4reduce_controller.switches.changes import Beginning
 from p4reduce_controller.switches.fabric import Fabric, Means
@@ -601,36 +600,51 @@ class Service(Operations, rpc.JobsServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"rate={request.rate}: 0 to 1 is accepted")
         if not 0 <= request.port < 512:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"port={request.port}: 0 to 511 is accepted")
-        known = [switch.target for switch in self._switches.values()]
-        if request.switch and request.switch not in known:
-            reason = f"switch={request.switch[:LONGEST_NAME]!r}: accepted are {', '.join(known)}"
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
-        chosen = [one for one in self._switches.values() if request.switch in ("", one.target)]
-        there = sorted({port for one in chosen for port in one.ports})
-        if all(one.ports for one in chosen) and request.port not in there:
-            ports = ", ".join(map(str, there))
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"port={request.port}: of ports there are {ports}")
+        try:
+            chosen = self._chosen_to_lose(request)
+        except ValueError as wrong:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{wrong}; nothing was changed")
+            raise AssertionError from None
         # To its end, even where the caller has gone: what a switch has been told in part nobody knows.
-        error = await asyncio.shield(self._tasks.start(self._set_loss(request), "loss"))
+        error = await asyncio.shield(self._tasks.start(self._set_loss(request, chosen), "loss"))
         caller = await self._caller(context)
         said = {"switch": request.switch, "port": request.port, "rate": request.rate, "peer": context.peer()}
         self._audit.note(caller, "set loss", str(error or "ok"), **said)
         if error is not None:
-            away = isinstance(error, SwitchUnavailable)
-            await context.abort(grpc.StatusCode.UNAVAILABLE if away else grpc.StatusCode.INTERNAL, str(error))
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return pb.SetLossReply()
 
-    async def _set_loss(self, request: pb.SetLossRequest) -> Exception | None:
+    def _chosen_to_lose(self, request: pb.SetLossRequest) -> list[tuple[str, Aggregator]]:
+        """The switches that are meant, with their names. Raises ValueError where one of them cannot do it."""
+        known = [(self.fabric.name(number), switch) for number, switch in self._switches.items()]
+        chosen = [(name, one) for name, one in known if request.switch in ("", name, one.target)]
+        if not chosen:
+            names = ", ".join(name for name, _ in known)
+            raise ValueError(f"switch={request.switch[:LONGEST_NAME]!r}: accepted are {names}")
+        for name, switch in chosen:
+            if switch.problem:
+                raise ValueError(f"the switch {name} is away: {switch.problem}; choose others with --switch")
+        able = [(name, one) for name, one in chosen if not one.ports or request.port in one.ports]
+        if able and request.rate == 0:  # where there is no such port, none loses
+            return able
+        for name, switch in chosen:
+            if (name, switch) not in able:
+                ports = ", ".join(map(str, sorted(switch.ports)))
+                raise ValueError(f"port={request.port}: of ports of the switch {name} there are {ports}")
+        return chosen
+
+    async def _set_loss(self, request: pb.SetLossRequest, chosen: list[tuple[str, Aggregator]]) -> Exception | None:
         directions: tuple[Direction, ...] = ("in", "out")
         excluded = {pb.IN: "out", pb.OUT: "in"}.get(request.direction)
+        done: list[str] = []
         try:
-            for switch in list(self._switches.values()):
-                if request.switch in ("", switch.target):
-                    for direction in directions:
-                        if direction != excluded:
-                            await apart(switch.set_loss(request.port, direction, request.rate))
+            for name, switch in chosen:
+                for direction in directions:
+                    if direction != excluded:
+                        await apart(switch.set_loss(request.port, direction, request.rate))
+                done.append(name)
         except Exception as error:
-            return error
+            return SwitchError(f"{error}; it was set before at {', '.join(done)}") if done else error
         return None
 
 

@@ -23,6 +23,9 @@ _WORDS = {
 }
 
 
+_MOST_LISTED = 16
+
+
 class SettingsError(Exception):
     """A setting is not accepted; the message says which and what would be."""
 
@@ -129,12 +132,17 @@ def settings_of(schema: type) -> dict[str, Setting]:
 
 
 def check(
-    values: Mapping[str, Any], known: Mapping[str, Setting], where: str, also: Iterable[str] = ()
+    values: Mapping[str, Any],
+    known: Mapping[str, Setting],
+    where: str = "",
+    also: Iterable[str] = (),
+    elsewhere: str = "",
 ) -> dict[str, Any]:
     """The values as a dataclass takes them. A key may also be written as its option is, without the first dashes.
-    Raises SettingsError, which names `where` a key is that is not known.
+    Raises SettingsError, which names `where` a key is, in a file.
 
-    `also`: keys that are known there besides, for people.
+    `also`: keys that are known there besides, for people. `elsewhere` says where people find those that are known, if
+    they are many.
     """
     names = {setting.option.removeprefix("--").replace("-", "_"): key for key, setting in known.items()}
     named: dict[str, Any] = {}
@@ -147,19 +155,21 @@ def check(
         elif key in named:
             raise SettingsError(f"{where}: {written}: {key} is given twice")
         else:
-            named[key] = known[key].checked(value)
+            try:
+                named[key] = known[key].checked(value)
+            except SettingsError as error:
+                raise SettingsError(f"{where}: {error}" if where else str(error)) from None
     if strange:
-        raise SettingsError(
-            f"{where}: unknown {', '.join(map(str, sorted(strange)))}{_meant(strange, [*also, *known])}; known are "
-            f"{', '.join([*also, *known])}"
-        )
+        every = [*also, *known]
+        listed = f"known are {', '.join(every)}" if len(every) <= _MOST_LISTED else elsewhere
+        raise SettingsError(f"{where}: unknown {', '.join(sorted(strange))}{_meant(strange, every)}; {listed}")
     return named
 
 
 def _meant(strange: Iterable[str], known: list[str]) -> str:
     """What is known by a name like theirs."""
-    near = [near for one in strange for near in get_close_matches(one.replace("-", "_"), known, 1)]
-    return f" (is {', '.join(near)} meant?)" if near else ""
+    near = [near for one in strange for near in get_close_matches(one.replace("-", "_"), known)]
+    return f" (is {' or '.join(dict.fromkeys(near))} meant?)" if near else ""
 
 
 def _default(item: Field[Any]) -> Any:

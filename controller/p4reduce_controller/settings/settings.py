@@ -440,9 +440,12 @@ SCHEMA = settings_of(Settings)
 
 def load(file: Path | None, options: Mapping[str, Any]) -> Settings:
     """Settings from the file, where there is one, and the options that are not None. Raises SettingsError."""
-    values = parsed(file, "--config") if file is not None else {}
-    values |= {key: value for key, value in options.items() if value is not None}
-    return Settings(**check(values, SCHEMA, f"--config {file}"))
+    values: dict[str, Any] = {}
+    if file is not None:
+        all_of_them = "`p4reduce controller --example-config` shows all that are known"
+        values = check(parsed(file, "--config"), SCHEMA, f"--config {file}", elsewhere=all_of_them)
+    values |= check({key: value for key, value in options.items() if value is not None}, SCHEMA)
+    return Settings(**values)
 
 
 def parsed(file: Path, option: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from finsy.proto import U128, p4r
 
 from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.channel import is_tls_trouble
-from p4reduce.control.words import of_grpc
+from p4reduce.control.words import of_grpc, of_tls
 from p4reduce_controller.switches.aggregator import Superseded, SwitchError, SwitchUnavailable
 from p4reduce_controller.switches.election import in_words
 from p4reduce_controller.tasks import Interrupted, apart
@@ -231,7 +231,11 @@ class Link:
         arbitration = p4r.MasterArbitrationUpdate(device_id=self._device_id)
         if election_id is not None:
             arbitration.election_id.CopyFrom(U128.encode(election_id))
-        await self._client.send(p4r.StreamMessageRequest(arbitration=arbitration))
+        try:
+            await self._client.send(p4r.StreamMessageRequest(arbitration=arbitration))
+        except fy.P4ClientError as error:
+            if error.code != fy.GRPCStatusCode.INTERNAL:  # so gRPC calls a stream that has ended; reading it says why
+                raise
 
     def _check_primary(self, update: p4r.MasterArbitrationUpdate) -> None:
         if update.status.code != fy.GRPCStatusCode.OK:
@@ -284,11 +288,15 @@ class Link:
         where = f"switch at {self.target}: {doing} failed: "
         self._errors[error.code.name if isinstance(error, fy.P4ClientError) else type(error).__name__] += 1
         if isinstance(error, fy.P4ClientError):
-            details = "; ".join(f"{e.message or e.canonical_code.name} (update {i})" for i, e in error.details.items())
-            said = of_grpc(error.message)
-            known = error.code == fy.GRPCStatusCode.UNAVAILABLE and said != error.message
-            text = f"{where}{said}" if known else f"{where}{error.code.name}: {details or error.message}"
-            if doing == _CONNECTING:
+            details = "; ".join(
+                f"{of_grpc(e.message, e.canonical_code.name)} (update {i})" for i, e in error.details.items()
+            )
+            text = where + (details or of_grpc(error.message, error.code.name))
+            if doing == _CONNECTING and (wrong := of_tls(error.message, "--switch-ca")):
+                text = where + wrong
+            elif doing == _CONNECTING and error.code == fy.GRPCStatusCode.UNIMPLEMENTED:
+                text = f"{where}what answers there speaks no P4Runtime; is it a controller, and no switch?"
+            elif doing == _CONNECTING:
                 text += self._advice(error.message)
             gone = (fy.GRPCStatusCode.UNAVAILABLE, fy.GRPCStatusCode.CANCELLED, fy.GRPCStatusCode.DEADLINE_EXCEEDED)
             return SwitchUnavailable(text) if error.code in gone else SwitchError(text)

@@ -10,8 +10,11 @@ from collections.abc import Callable, Mapping
 import finsy as fy
 from finsy.gnmiclient import GNMIClientError
 
+from p4reduce.control.words import of_grpc
+
 _INDEX = fy.GNMIPath("interfaces/interface[name=*]/state/ifindex")
 _STATUS = fy.GNMIPath("interfaces/interface[name=*]/state/oper-status")
+NO_GNMI = "it has no gNMI server"
 ANSWER = 10.0  # seconds for the first word of all ports
 
 States = Mapping[int, str]  # a port's number -> what OpenConfig calls its state, as "UP"
@@ -23,7 +26,7 @@ async def watch_ports(target: str, tls: fy.GRPCCredentialsTLS | None, changed: C
         try:
             return await _watch(client, changed)
         except GNMIClientError as error:
-            return f"{error.code.name}: {error.message}"
+            return NO_GNMI if error.code is fy.GRPCStatusCode.UNIMPLEMENTED else of_grpc(error.message, error.code.name)
         except asyncio.TimeoutError:
             return f"no answer within {ANSWER:g} s"
         except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -24,9 +24,14 @@ async def start_switches(
 ) -> None:
     """First looks at all, and then starts all. Nothing is changed at any of them before all that are there may be.
 
-    Raises SwitchUnavailable where after `timeout` there is none, and Superseded where one is another controller's.
+    Raises SwitchUnavailable where after `timeout` there is none, and Superseded where one is another controller's. A
+    cancellation meanwhile says which are awaited.
     """
-    found = await _those_that_come([switch.look(timeout) for switch in switches], timeout, latecomers)
+    try:
+        found = await _those_that_come([switch.look(timeout) for switch in switches], timeout, latecomers)
+    except asyncio.CancelledError:
+        awaited = "; ".join(f"the switch at {one.target} ({one.problem})" for one in switches)
+        raise asyncio.CancelledError(f"stopped while it waited for {awaited}") from None
     if superseded := [error for error in found if isinstance(error, Superseded)]:
         raise superseded[0]
     if all(found):

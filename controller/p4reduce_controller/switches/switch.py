@@ -30,7 +30,7 @@ from p4reduce_controller.switches.desired import DesiredState
 from p4reduce_controller.switches.election import Election, in_words
 from p4reduce_controller.switches.frames import OUTCOMES, Endpoint
 from p4reduce_controller.switches.link import Link, Standing, credentials
-from p4reduce_controller.switches.port_watch import States, watch_ports
+from p4reduce_controller.switches.port_watch import NO_GNMI, States, watch_ports
 from p4reduce_controller.switches.program import Program
 from p4reduce_controller.switches.switch_config import SwitchConfig
 from p4reduce_controller.tasks import Interrupted, Tasks, apart, ended, first_of
@@ -249,7 +249,7 @@ class P4RuntimeSwitch:
                 why = str(error)
             self._ports_are({}, why)
             log.info("the ports of the switch at %s are not known: %s", self.target, why)
-            if why.startswith("UNIMPLEMENTED"):
+            if why == NO_GNMI:
                 return
             await asyncio.sleep(PORTS_AGAIN)
 

@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce.control.words import counted
 from p4reduce_controller.jobs.job import Job
 
 HOUR = 3600.0
@@ -98,9 +99,11 @@ class Tenancy:
         if self.is_spent(tenant):
             raise Denied(self.spent_text(tenant))
         if held.jobs[tenant] >= quota.jobs:
-            raise MustWait(f"{whose} has {held.jobs[tenant]} jobs, and may have {quota.jobs:g}")
+            raise MustWait(f"{whose} has {counted(held.jobs[tenant], 'job')}, and may have {quota.jobs:g}")
         if held.slots[tenant] + slots > quota.slots:
-            raise MustWait(f"{slots} slots asked, and {whose} has {held.slots[tenant]} of the {quota.slots:g} it may")
+            raise MustWait(
+                f"{counted(slots, 'slot')} asked, and {whose} has {held.slots[tenant]} of the {quota.slots:g} it may"
+            )
 
     # Reservations.
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -11,6 +12,7 @@ NEEDED = ("typer", "rich", "click", "shellingham")
 
 def main() -> None:
     """The command line `p4reduce`, or what to install for it."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # what fails is told in words, and not by gRPC beside them
     if sys.argv[1:2] == ["controller"]:  # what it is made of takes a second to import: SIGHUP waits for its handler
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -14,6 +15,7 @@ from typing import Annotated
 import typer
 
 from p4reduce import settings
+from p4reduce.commands.reaching import TlsCa, TokenFile, shows_certificate, tls_of, token_of
 from p4reduce.control.client import DEFAULT_CONTROLLER
 from p4reduce.errors import JobAborted, P4ReduceError
 from p4reduce.fastpath.engine import link_of, packed
@@ -85,6 +87,7 @@ def run(place: Place, command: Sequence[str], job_is_dead: threading.Event) -> i
 
 # What follows the program's name is the program's, with or without a "--" before it.
 @app.command(context_settings={"allow_interspersed_args": False})
+@shows_certificate
 def execute(
     command: Annotated[list[str], typer.Argument(help="The program and its arguments, after --.")],
     job: str = typer.Option("default", help="Ranks that give the same name reduce together."),
@@ -96,6 +99,8 @@ def execute(
     interface: str = typer.Option(None, help="Network interface toward the switch; by default the route's."),
     threads: int = typer.Option(None, help="Of its engine; by default P4REDUCE_THREADS, else 1."),
     timeout: float = typer.Option(settings.TIMEOUT, help="Seconds for joining."),
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
 ) -> None:
     """Join a job, and run a program in it that uses the C library."""
     job_is_dead = threading.Event()
@@ -105,6 +110,8 @@ def execute(
         job_is_dead.set()
 
     try:
+        if shutil.which(command[0]) is None:
+            raise P4ReduceError(f"cannot run {command[0]}: there is no such program that may be run")
         number, size = settings.rank_of_world(rank, world_size)
         kind, engines = settings.transport(transport), settings.threads(threads)
         check(kind, engines)
@@ -116,8 +123,8 @@ def execute(
             slots=settings.integer("slots", slots, 0, settings.MAX_SLOTS),
             transport=kind,
             interface=interface,
-            token=settings.token(None),
-            tls=settings.tls(None),
+            token=token_of(token_file),
+            tls=tls_of(tls_ca),
             timeout=settings.seconds("timeout", timeout),
             at=settings.switch(None),
             threads=engines,

@@ -14,7 +14,9 @@ from p4reduce.errors import JoinError
 
 DEFAULT_CONTROLLER = "127.0.0.1:7700"
 LEASE = 60.0  # seconds
+_CA = "--tls-ca (P4REDUCE_TLS_CA)"
 _STANDS_BY = "stands by"  # what a controller says of itself while another serves
+_CONNECT = 20.0  # seconds, as gRPC has it; many ranks may come at once
 _STANDSTILL = 300.0  # seconds that the other side's process may be stopped
 
 
@@ -55,14 +57,17 @@ def keepalive(lease: float) -> list[tuple[str, int]]:
     ]
 
 
-def open_channel(address: str, tls: Tls | None, lease: float = LEASE, pem: Pem | None = None) -> grpc.Channel:
-    """Connects later, when it is used. `pem`: what stands in the files of `tls`, where that is known. Raises JoinError
-    for what is no address, and when they cannot be used."""
+def open_channel(
+    address: str, tls: Tls | None, lease: float = LEASE, pem: Pem | None = None, connect: float = _CONNECT
+) -> grpc.Channel:
+    """Connects later, when it is used, within `connect` seconds. `pem`: what stands in the files of `tls`, where that
+    is known. Raises JoinError for what is no address, and when they cannot be used."""
     options: list[tuple[str, int | str]] = [
         ("grpc.enable_retries", 0),
         ("grpc.enable_http_proxy", 0),  # a site's web proxy is not on the way to its controller
         ("grpc.use_local_subchannel_pool", 1),  # or a new channel would share an old one's wait after a failure
         ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", round(1000 * connect)),  # as gRPC calls the time that connecting may take
         ("grpc.max_reconnect_backoff_ms", 1000),  # by default two minutes: a controller is back within seconds
         *keepalive(lease),
     ]
@@ -78,29 +83,44 @@ def open_channel(address: str, tls: Tls | None, lease: float = LEASE, pem: Pem |
 
 
 def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:
-    """One line: what is wrong, and what to do about it."""
+    """One line: what is wrong, and what to do about it. May connect, to find out what listens there."""
     where, text, code = f"controller at {address}: ", details(error), code_of(error)
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return (
             f"{where}{text}; pass the token that the controller was started with (P4REDUCE_TOKEN, or a command's "
             "--token-file)"
         )
-    told = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.NOT_FOUND)
-    if code in told or _STANDS_BY in text:
-        return f"{where}{text}"
+    said = words.of_grpc(text, code.name if code else "")
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return f"{where}it is not a p4reduce controller of this version ({said})"
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return f"{where}{said}; see whether it is overloaded, or its process stopped"
+    if code is not grpc.StatusCode.UNAVAILABLE or _STANDS_BY in text:
+        return f"{where}{said}"
     if "Connection refused" in text:
         return f"{where}connection refused; {_start_one(address)}"
-    if tls is not None and is_tls_trouble(text):
-        return f"{where}TLS failed ({text}); check that the controller uses TLS, its authorities and its name"
-    if tls is None and code is grpc.StatusCode.UNAVAILABLE and ("reset" in text or "losed" in text):
-        return f"{where}{text}; if the controller uses TLS, use it here too"
-    if tls is not None and tls.cert is None and code is grpc.StatusCode.UNAVAILABLE and "losed" in text:
-        return f"{where}{text}; if the controller wants a certificate, show one (--tls-cert, P4REDUCE_TLS_CERT)"
-    if code is grpc.StatusCode.UNAVAILABLE:
-        return f"{where}unreachable ({words.of_grpc(text)}); check the address and the network"
-    if code is grpc.StatusCode.UNIMPLEMENTED:
-        return f"{where}it is not a p4reduce controller of this version ({words.of_grpc(text)})"
-    return f"{where}{code.name if code else 'error'}: {text}"
+    if said == words.SILENT:
+        return f"{where}{said} as a controller does; check the address, and whether its process stands still"
+    if wrong := _tls_trouble(text, address, tls):
+        return f"{where}{wrong}"
+    return f"{where}unreachable ({said}); check the address and the network"
+
+
+def _tls_trouble(text: str, address: str, tls: Tls | None) -> str:
+    """What is wrong with TLS, and what to do about it; "" where it is something else, as far as can be told."""
+    closed = "reset" in text or "losed" in text
+    if tls is None:
+        if closed and words.speaks_tls(address):
+            return f"it uses TLS; name the authorities to trust, with {_CA}"
+        return f"{text}; if the controller uses TLS, use it here too" if closed else ""
+    if is_tls_trouble(text):
+        wrong = words.of_tls(text, _CA)
+        return wrong or f"TLS failed ({text}); check that the controller uses TLS, its authorities and its name"
+    if not closed:
+        return ""
+    if tls.cert is None:
+        return f"{text}; if the controller wants a certificate, show one (--tls-cert, P4REDUCE_TLS_CERT)"
+    return f"{text}; see whether the controller trusts the certificate that is shown (--tls-cert, P4REDUCE_TLS_CERT)"
 
 
 def _start_one(address: str) -> str:

@@ -59,6 +59,7 @@ _ANSWER_TIMEOUT_OF_SEVERAL = 5.0  # as one of several may stand still, and anoth
 _RETRY = 0.2
 _LOOK = 1.0  # seconds between looks at certificates, while a rank waits for a controller
 _MOST_UNSENT = 4  # beyond which reports are left out
+_REMIND_JOINING = 2.0  # seconds, after which and between which who is awaited is told, where that has changed
 _REMIND_LEAVING = 5.0  # after which who is awaited is told
 _REMIND_AWAY = 30.0
 
@@ -271,6 +272,7 @@ class Session:
         """
         limit = self._join_timeout + _ANSWER_TIMEOUT if timeout is None else timeout
         deadline = time.monotonic() + limit
+        due, told = time.monotonic() + _REMIND_JOINING, ""
         while True:
             hello()
             with self._news:
@@ -281,8 +283,12 @@ class Session:
                     return self._ready
                 if self._closed:
                     raise JoinError("the session was closed before the job was ready")
+                awaited = self._awaited_text()
                 if time.monotonic() >= deadline:
-                    raise JoinError(f"not ready after {limit:g} s: {self._awaited_text()}")
+                    raise JoinError(f"not ready after {limit:g} s: {awaited}")
+                if time.monotonic() >= due and awaited != told:
+                    log.warning("this rank waits for its job to begin: %s", awaited)
+                    due, told = time.monotonic() + _REMIND_JOINING, awaited
 
     def _await_next_hello(self, deadline: float) -> None:
         """Or until the job is settled. Under _news."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ _OF_ERRNO = {
     errno.EADDRNOTAVAIL: "this machine does not have that address",
     errno.EPERM: "only root may",
 }
+SILENT = "something listens there, and does not answer"
 _OTHER_FORMS = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:")  # gRPC's own, for who knows them
 # What gRPC's texts contain, and what that means. The first that fits is taken.
 _OF_GRPC = (
@@ -28,7 +30,28 @@ _OF_GRPC = (
     ("No such file or directory", "there is no such socket"),
     ("http1.x server", "a web server answers there, and not gRPC"),
     ("Failed parsing HTTP/2", "what answers there does not speak gRPC"),
+    ("before receiving SETTINGS frame", SILENT),
+    ("Handshake read failed", SILENT),
 )
+# The same of gRPC's codes, where the text says no more.
+_OF_CODES = {
+    "DEADLINE_EXCEEDED": "no answer in time",
+    "UNIMPLEMENTED": "what answers there does not know this call",
+    "UNAVAILABLE": "it is not there",
+    "CANCELLED": "the connection was closed",
+}
+# What gRPC's texts contain of TLS, what that means, and what to do; {ca} names authorities to trust.
+_OF_TLS = (
+    ("certificate has expired", "its certificate has expired; it needs a new one"),
+    ("certificate is not yet valid", "its certificate is not valid yet; compare the clocks of both hosts"),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "its certificate is signed by no authority that is trusted here; give the one that did, with {ca}",
+    ),
+    ("Hostname Verification", "its certificate is for another host than this address has; give one that it names"),
+    ("WRONG_VERSION_NUMBER", "it does not use TLS; leave out {ca}"),
+)
+_PROBE = 2.0  # seconds
 
 
 def of_os(error: OSError) -> str:
@@ -36,12 +59,45 @@ def of_os(error: OSError) -> str:
     return _OF_ERRNO.get(error.errno or 0) or error.strerror or str(error)
 
 
-def of_grpc(text: str) -> str:
-    """The part of gRPC's details that says what happened; all of them where that is not known."""
+def of_grpc(text: str, code: str = "") -> str:
+    """The part of gRPC's details that says what happened; all of them where that is not known. `code`: its name."""
     for part, meaning in _OF_GRPC:
         if part in text:
             return meaning
-    return text
+    of_code = _OF_CODES.get(code, code.lower().replace("_", " "))
+    if not text or text.lower() == code.lower().replace("_", " "):
+        return of_code or "no details"
+    return f"{of_code} ({text})" if code in ("DEADLINE_EXCEEDED", "UNIMPLEMENTED") else text
+
+
+def of_tls(text: str, ca: str) -> str:
+    """What is wrong with TLS, and what to do about it; "" where gRPC's details do not tell. `ca`: which option names
+    authorities to trust."""
+    return next((meaning.format(ca=ca) for part, meaning in _OF_TLS if part in text), "")
+
+
+def speaks_tls(address: str) -> bool:
+    """Whether TLS is spoken at HOST:PORT, found out by trying it."""
+    host, _, port = address.rpartition(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    try:
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), _PROBE) as probe,
+            context.wrap_socket(probe),
+        ):
+            return True
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
+    except (OSError, ValueError):
+        return False
+
+
+def counted(number: int, what: str) -> str:
+    """As "1 job" and "2,000 jobs"."""
+    ending = "" if number == 1 else "es" if what.endswith("ch") else "s"
+    return f"{number:,} {what}{ending}"
 
 
 def read(what: str, file: str | Path) -> bytes:

@@ -5,19 +5,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from p4reduce.commands.reaching import TlsCa, TokenFile, shows_certificate, tls_of, token_of
 from p4reduce.control.channel import DEFAULT_CONTROLLER
 from p4reduce.errors import P4ReduceError
-from p4reduce.protocol.constants import BLOCK_SIZES_ACCEPTED, LANES_ACCEPTED
+from p4reduce.protocol.constants import AGGREGATION_PORT, BLOCK_SIZES_ACCEPTED, LANES_ACCEPTED
 from p4reduce.trace import page, perfetto
 from p4reduce.trace.frames import Build, Datagram
-from p4reduce.trace.jobs import Running, running
+from p4reduce.trace.jobs import asked, ports, running
 from p4reduce.trace.merging import merge
 from p4reduce.trace.model import Trace, load, save
 from p4reduce.trace.rounds import trace_of
@@ -38,6 +40,7 @@ def root() -> None:
 
 
 @trace.command()
+@shows_certificate
 def record(
     job: Annotated[
         str, typer.Argument(help="The job's name, or its number; by default the one with most packets.")
@@ -52,8 +55,15 @@ def record(
     packets: Annotated[int, typer.Option(min=100, max=5_000_000, help="How many are kept, the latest.")] = 200_000,
     out: Annotated[Path, typer.Option("--out", "-o", help="The trace.")] = Path(f"rounds{_SUFFIX}"),
     controller: Annotated[
-        str, typer.Option(help="HOST:PORT, or several with commas, for the job's number.", envvar="P4REDUCE_CONTROLLER")
-    ] = DEFAULT_CONTROLLER,
+        str,
+        typer.Option(
+            help="HOST:PORT, or several with commas, for the job's number, and for the UDP ports of its switches where "
+            "they are not 31314.",
+            envvar="P4REDUCE_CONTROLLER",
+        ),
+    ] = "",
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
     lanes: Lanes = 0,
     block_size: BlockSize = 0,
     as_json: AsJson = False,
@@ -66,8 +76,17 @@ def record(
         build = _build(lanes, block_size)
         if pcap and interface:
             raise P4ReduceError("--pcap and --interface: one of them is accepted")
-        known = _job(job, controller, by_name=not pcap)
-        found, missed = (_captured(pcap), 0) if pcap else _heard(interface or [], seconds, packets)
+        named = bool(job) and not job.isdigit()
+        if named and pcap:
+            raise P4ReduceError(
+                f"job {job!r}: in captures jobs have numbers, which `p4reduce status` shows, and no names"
+            )
+        status = None
+        if named or (controller and not pcap):
+            status = asked(controller or DEFAULT_CONTROLLER, token_of(token_file), tls_of(tls_ca))
+        known = running(status, job, controller or DEFAULT_CONTROLLER) if named and status is not None else None
+        listened = (status and ports(status)) or (AGGREGATION_PORT,)
+        found, missed = (_captured(pcap), 0) if pcap else _heard(interface or [], seconds, packets, listened)
         heads, build = merge(found, build)
         if known is None:
             made = trace_of(heads, build, job=(int(job),) if job else (), missed=missed)
@@ -133,15 +152,6 @@ def _build(lanes: int, block_size: int) -> Build | None:
     return Build(lanes, block_size)
 
 
-def _job(job: str, controller: str, *, by_name: bool) -> Running | None:
-    """What the controller knows of the job, if it is named and not numbered."""
-    if not job or job.isdigit():
-        return None
-    if not by_name:
-        raise P4ReduceError(f"job {job!r}: in captures jobs have numbers, which `p4reduce status` shows, and no names")
-    return running(controller, job)
-
-
 def _captured(files: list[Path]) -> list[list[Datagram]]:
     try:
         from p4reduce.trace.captures import read
@@ -150,20 +160,25 @@ def _captured(files: list[Path]) -> list[list[Datagram]]:
     return [read(file) for file in files]
 
 
-def _heard(interfaces: list[str], seconds: float, packets: int) -> tuple[list[list[Datagram]], int]:
+def _heard(
+    interfaces: list[str], seconds: float, packets: int, ports: Sequence[int]
+) -> tuple[list[list[Datagram]], int]:
     """What passes each interface, and how many packets were missed."""
     from p4reduce.trace.live import Recorder
 
     console = Console(stderr=True)
-    with Recorder(interfaces, packets) as recorder:
+    with Recorder(interfaces, packets, ports) as recorder:
+        began = time.monotonic()
         with console.status("listening") as status, contextlib.suppress(KeyboardInterrupt):
             recorder.record(seconds, lambda seen: status.update(f"{seen:,} packets; Ctrl-C ends"))
+        took = time.monotonic() - began
         found = recorder.captures()
         if not any(found):
             at = f" at {', '.join(interfaces)}" if interfaces else ""
             raise P4ReduceError(
-                f"no packet to or from UDP port 31314 has passed{at} within {seconds:g} s. Ranks of one host reduce in "
-                "its memory, and send none: set P4REDUCE_LOCAL=off for them; else listen at a rank's host, or a switch"
+                f"no packet to or from UDP port {' or '.join(map(str, ports))} has passed{at} within {took:.1f} s. "
+                "Ranks of one host reduce in its memory, and send none: set P4REDUCE_LOCAL=off for them; else listen "
+                "at a rank's host, or a switch"
             )
         return found, recorder.missed
 

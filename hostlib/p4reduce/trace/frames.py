@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import product
 from typing import NamedTuple
 
@@ -76,8 +76,8 @@ BUILDS = tuple(
 )
 
 
-def datagram(time: int, link_type: int, frame: bytes) -> Datagram | None:
-    """The frame's datagram, if it is to or from UDP port 31314, and no fragment."""
+def datagram(time: int, link_type: int, frame: bytes, ports: Container[int] = (AGGREGATION_PORT,)) -> Datagram | None:
+    """The frame's datagram, if it is to or from one of these UDP ports, and no fragment."""
     at = _ip_at(link_type, frame)
     if at is None or len(frame) < at + 28 or frame[at] >> 4 != 4 or frame[at + 9] != socket.IPPROTO_UDP:
         return None
@@ -85,7 +85,7 @@ def datagram(time: int, link_type: int, frame: bytes) -> Datagram | None:
     if len(frame) < udp + 8 or int.from_bytes(frame[at + 6 : at + 8], "big") & 0x3FFF:
         return None
     source, destination, length = struct.unpack_from("!3H", frame, udp)
-    if AGGREGATION_PORT not in (source, destination) or length < 8:
+    if not (source in ports or destination in ports) or length < 8:
         return None
     addresses = (socket.inet_ntoa(frame[at + 12 : at + 16]), socket.inet_ntoa(frame[at + 16 : at + 20]))
     payload = frame[udp + 8 : udp + length]

@@ -5,16 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import grpc
-
-from p4reduce import settings
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import jobs_pb2_grpc as rpc
-from p4reduce.control.channel import explain, open_channel
+from p4reduce.control.asking import ANSWER_TIMEOUT, ask
+from p4reduce.control.channel import Tls
 from p4reduce.errors import P4ReduceError
 from p4reduce.trace.frames import Address
-
-_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -26,26 +21,28 @@ class Running:
     names: dict[Address, str]
 
 
-def running(controller: str, job: str) -> Running:
-    """The job that has this name at the controller. Raises P4ReduceError where there is none."""
-    token, tls = settings.token(None), settings.tls(None)
-    metadata = (("authorization", f"Bearer {token}"),) if token else ()
-    troubles = []
-    for one in controller.split(","):  # of several, the one that serves answers
-        try:
-            with open_channel(one, tls) as channel:
-                reply = rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=_TIMEOUT_S, metadata=metadata)
-            break
-        except grpc.RpcError as error:
-            troubles.append(explain(error, one, tls))
-    else:
-        raise P4ReduceError("; ".join(troubles))
-    jobs = {_called(one): one for one in reply.jobs}
+def asked(controller: str, token: str | None, tls: Tls | None) -> pb.StatusReply:
+    """Raises P4ReduceError where nobody answers."""
+    request = pb.StatusRequest()
+    reply: pb.StatusReply = ask(
+        controller, token, tls, lambda stub, metadata: stub.Status(request, timeout=ANSWER_TIMEOUT, metadata=metadata)
+    )
+    return reply
+
+
+def running(status: pb.StatusReply, job: str, controller: str) -> Running:
+    """The job that has this name at `controller`. Raises P4ReduceError where there is none."""
+    jobs = {_called(one): one for one in status.jobs}
     if job not in jobs:
         there = f"there run {', '.join(sorted(jobs))}" if jobs else "none runs there"
         raise P4ReduceError(f"job {job!r} is not known at the controller {controller}: {there}")
     found = jobs[job]
     return Running((int(found.number), *map(int, found.more_numbers)), _names(found))
+
+
+def ports(status: pb.StatusReply) -> tuple[int, ...]:
+    """The UDP ports at which switches aggregate."""
+    return tuple(sorted({int(one.udp_port) for one in status.switches}))
 
 
 def _called(job: pb.Job) -> str:

@@ -27,22 +27,26 @@ _FRAME_BYTES = 1 << 17
 _BUFFER_BYTES = 16 << 20
 _LOOKED_AT = 200  # datagrams by which the build is told
 
-# UDP over IPv4 without options, from or to the port: no other frame is copied to us.
-_FILTER = [
-    (0x28, 0, 0, 12), (0x15, 0, 9, 0x0800),
-    (0x30, 0, 0, 14), (0x15, 0, 7, 0x45),
-    (0x30, 0, 0, 23), (0x15, 0, 5, socket.IPPROTO_UDP),
-    (0x28, 0, 0, 34), (0x15, 2, 0, AGGREGATION_PORT),
-    (0x28, 0, 0, 36), (0x15, 0, 1, AGGREGATION_PORT),
-    (0x06, 0, 0, 0xFFFFFFFF), (0x06, 0, 0, 0),
-]  # fmt: skip
+
+def _filter(ports: Sequence[int]) -> list[tuple[int, int, int, int]]:
+    """UDP over IPv4 without options, from or to one of the ports: no other frame is copied to us."""
+    tests = [test for at in (34, 36) for test in [(0x28, 0, 0, at), *((0x15, 1, 0, port) for port in ports)]]
+    taken = len(tests)  # from the last of which this is jumped over
+    program = [(0x28, 0, 0, 12), (0x15, 0, taken + 4, 0x0800), (0x30, 0, 0, 14), (0x15, 0, taken + 2, 0x45)]
+    program += [(0x30, 0, 0, 23), (0x15, 0, taken, socket.IPPROTO_UDP)]
+    for left, (code, met, other, value) in zip(range(taken, 0, -1), tests, strict=True):
+        program.append((code, left if met else 0, other, value))
+    return [*program, (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF)]
 
 
 class Recorder:
     """Use as a context manager. What is kept is bounded: the headers of the latest `packets` packets."""
 
-    def __init__(self, interfaces: Sequence[str] = (), packets: int = 200_000) -> None:
-        """interfaces: by default all. Raises P4ReduceError where they cannot be listened at, which takes root."""
+    def __init__(
+        self, interfaces: Sequence[str] = (), packets: int = 200_000, ports: Sequence[int] = (AGGREGATION_PORT,)
+    ) -> None:
+        """interfaces: by default all. ports: UDP ports of switches, 64 at most. Raises P4ReduceError where they
+        cannot be listened at, which takes root."""
         self.missed = 0
         self.seen = 0
         self._interfaces = set(interfaces)
@@ -60,7 +64,8 @@ class Recorder:
                 "packets can only be recorded by root, or with CAP_NET_RAW; who may capture otherwise gives the file "
                 "(tcpdump -w FILE udp port 31314) as --pcap FILE"
             ) from error
-        attach(self._socket, _FILTER)
+        self._ports = frozenset(ports)
+        attach(self._socket, _filter(ports))
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
         except PermissionError:  # with CAP_NET_RAW alone: as much as anybody may have
@@ -100,7 +105,7 @@ class Recorder:
         name, _, kind, hardware = source[:4]
         # On loopback each frame is seen twice, going out and coming in.
         if hardware in _ETHERNETS and not (hardware == 772 and kind == _OUTGOING) and self._wanted(name):
-            found = datagram(_stamp(extra), ETHERNET, frame)
+            found = datagram(_stamp(extra), ETHERNET, frame, self._ports)
             if found is not None:
                 self.seen += 1
                 self._keep(name, found)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from p4reduce.control.words import counted
 from p4reduce.trace.model import Trace
 
 STRAGGLES = 0.2
@@ -131,8 +132,9 @@ def _sentences(trace: Trace, made: Summary) -> Iterable[str]:
             "which rounds have no result, is not known."
         )
     yield (
-        f"{made.operations:,} operations of {made.rounds:,} rounds in {len(trace.slots)} slots, by "
-        f"{len(trace.workers)} workers, within {duration(made.seconds)}."
+        f"{counted(made.operations, 'operation')} of {counted(made.rounds, 'round')} in "
+        f"{counted(len(trace.slots), 'slot')}, by {counted(len(trace.workers), 'worker')}, "
+        f"within {duration(made.seconds)}."
     )
     yield from _lateness(made)
     yield from _losses(made)
@@ -140,7 +142,7 @@ def _sentences(trace: Trace, made: Summary) -> Iterable[str]:
         share = made.skipped / (made.carried + made.skipped)
         yield f"{made.skipped:,} blocks between {made.carried:,} others were zero at all workers: skipped, {share:.0%}."
     if made.unfinished and not made.missed:
-        yield f"{made.unfinished:,} rounds have no result in the trace."
+        yield f"{counted(made.unfinished, 'round')} without a result in the trace."
     yield from trace.notes
 
 

@@ -18,7 +18,7 @@ from p4reduce_targets.native.dataplane import NativeDataPlane
 from p4reduce_targets.native.handle import Handle
 from p4reduce_targets.native.loading import load
 from p4reduce_targets.native.numbers import MAX_FRAME, MAX_THREADS
-from p4reduce_targets.ports import PortError, split_port
+from p4reduce_targets.ports import PortError, cannot_open, split_port
 
 _JOIN_TIMEOUT_S = 5.0
 
@@ -155,7 +155,7 @@ class NativeSwitch:
         if error == -errno.EEXIST:
             raise PortError(f"port {number} is given twice")
         if error:
-            raise PortError(f"port {number}: cannot open {name}: {os.strerror(-error)}")
+            raise cannot_open(number, name, OSError(-error, os.strerror(-error)))
 
 
 def _nobody(frame: bytes) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The certificate that a command shows to a controller which demands one."""
+"""How commands reach a controller: options that they have in common."""
 
 from __future__ import annotations
 
@@ -13,7 +13,20 @@ from typing import Annotated, Any
 import typer
 
 from p4reduce.control.channel import Tls
+from p4reduce.control.words import read_token
 from p4reduce.errors import JoinError
+
+Controller = Annotated[
+    str,
+    typer.Option(
+        "--controller", help="HOST:PORT of the controller, or of several, with commas.", envvar="P4REDUCE_CONTROLLER"
+    ),
+]
+TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with the controller's token.")]
+TlsCa = Annotated[
+    Path | None,
+    typer.Option("--tls-ca", help="Use TLS, and trust the authorities in this PEM file.", envvar="P4REDUCE_TLS_CA"),
+]
 
 _OPTIONS = {
     "P4REDUCE_TLS_CERT": ("tls_cert", "PEM file with the certificate to show, where the controller asks for one."),
@@ -54,6 +67,11 @@ def tls_of(ca: Path | None) -> Tls | None:
     if (cert is None) != (key is None):
         raise JoinError("--tls-cert and --tls-key (P4REDUCE_TLS_CERT, P4REDUCE_TLS_KEY): both are accepted, or none")
     return Tls(ca, cert=cert, key=key) if ca is not None or cert is not None else None
+
+
+def token_of(file: Path | None) -> str | None:
+    """What stands in the file, or else what P4REDUCE_TOKEN says. Raises ValueError."""
+    return read_token("--token-file", file) if file is not None else os.environ.get("P4REDUCE_TOKEN") or None
 
 
 def _parameter(variable: str, name: str, help: str) -> inspect.Parameter:
