@@ -85,6 +85,33 @@ class TestLease:
         assert "has not been renewed for 2.1 s: it is away" in lease.doubt
         assert not lease.lost.is_set()
 
+    @pytest.mark.parametrize("how", ["ours", "revoked", "another's", "given back"])
+    def test_whether_it_still_was_ours(self, etcd: FakeEtcd, how: str) -> None:
+        """Etcd may have revoked it by itself, while it was renewed."""
+
+        async def ask() -> None:
+            lease, other = (Lease(etcd, KEY, etcd.clock) for _ in range(2))
+            assert await lease.take("me", 2)
+            etcd.away = True
+            asking = asyncio.ensure_future(lease.is_ours())
+            await asyncio.sleep(0.05)
+            assert not asking.done()
+            assert not lease.doubt
+            etcd.away = False
+            if how in ("revoked", "another's"):
+                await etcd.revoke(1)
+            if how == "another's":
+                assert await other.take("other", 2)
+            if how == "given back":
+                await lease.give_back()
+            for _ in range(2):
+                assert await asking == (how == "ours")
+                assert lease.lost.is_set() == (how != "ours")
+                asking = asyncio.ensure_future(lease.is_ours())
+            await asking
+
+        run(ask())
+
     def test_given_back_it_is_free(self, etcd: FakeEtcd) -> None:
         lease = taken(etcd)
         run(lease.give_back())

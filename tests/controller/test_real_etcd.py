@@ -40,6 +40,7 @@ def test_a_lease_is_one_controllers_until_it_runs_out(members: Members) -> None:
         assert found is not None
         assert found[0] == "first"
         assert not first.doubt
+        assert await first.is_ours()
         assert not await second.take("second", 2)
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
@@ -50,8 +51,10 @@ def test_a_lease_is_one_controllers_until_it_runs_out(members: Members) -> None:
         assert first.doubt  # before anybody can have it
         assert await second.take("second", 2)
         assert second.term > first.term
+        assert await second.is_ours()
         await asyncio.wait_for(first.keep(), 10)
         assert first.lost.is_set()
+        assert not await first.is_ours()
         await second.give_back()
         assert await holder(etcd, KEY, 5.0) is None
         await etcd.revoke(12345)  # which is not there

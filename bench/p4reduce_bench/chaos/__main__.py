@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from p4reduce.errors import P4ReduceError
+from p4reduce_bench.chaos.ranks import LONG_S
 from p4reduce_bench.chaos.run import Run
 from p4reduce_bench.processes.endings import command
 
@@ -71,8 +72,11 @@ def _show(found: dict[str, Any], console: Console) -> None:
         if spread["count"]:
             figures = " / ".join(f"{1e3 * spread[key]:.0f}" for key in ("median", "p95", "longest"))
             table.add_row(f"{title}, ms (median / 95th percentile / longest)", figures)
-    table.add_row("longest pause of a loop as controllers change, ms", f"{1e3 * found['pause_s']:.0f}")
-    table.add_row("longest of all, ms", f"{1e3 * found['longest_gap_s']:.0f}")
+    for name, title in (
+        ("pause_s", "longest pause of a loop as controllers change"),
+        ("longest_gap_s", "longest of all"),
+    ):
+        table.add_row(f"{title}, ms", f"{1e3 * found[name]:.0f}" if found[name] else f"under {1e3 * LONG_S:.0f}")
     table.add_row("seconds", f"{found['seconds']:.1f}")
     console.print(table)
     for text in found["problems"]:

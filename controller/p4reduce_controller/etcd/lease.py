@@ -16,6 +16,7 @@ from p4reduce_controller.etcd.client import ATTEMPT, EtcdError, EtcdUnavailable
 log = logging.getLogger(__name__)
 
 _RENEWALS = 4  # a lease's time, in each of which it is renewed
+_AGAIN = 0.2  # seconds
 
 
 class Cluster(Protocol):
@@ -86,6 +87,25 @@ class Lease:
     def fence(self) -> rpc.Compare:
         """Holds while the key is ours. What is written under it nobody writes whose lease is over."""
         return rpc.Compare(target=rpc.Compare.CREATE, key=self._key.encode(), create_revision=self.term)
+
+    async def is_ours(self) -> bool:
+        """Whether it still was when this was called; while etcd does not answer, that is not known.
+
+        Renewals do not tell: a leader that was stopped may revoke a lease that its successor has renewed, and answer
+        renewals meanwhile (etcd-io/etcd#15247).
+        """
+        look = rpc.RequestOp(request_range=rpc.RangeRequest(key=self._key.encode()))
+        while not self.lost.is_set():
+            try:
+                reply = await self._etcd.transact(rpc.TxnRequest(compare=[self.fence], success=[look]))
+            except EtcdError as error:
+                log.info("whether the lease in etcd is ours: %s", error)
+                await asyncio.sleep(_AGAIN)
+                continue
+            if not reply.succeeded:
+                self.lose("another controller has it, or nobody")
+            return reply.succeeded
+        return False
 
     def lose(self, why: str) -> None:
         if not self.lost.is_set():

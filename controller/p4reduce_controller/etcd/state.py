@@ -51,6 +51,9 @@ class EtcdState:
     def doubt(self) -> str:
         return self._lease.doubt
 
+    async def is_ours(self) -> bool:
+        return await self._lease.is_ours()
+
     async def fetch(self) -> None:
         """What is kept, for `load`. Raises EtcdError."""
         found = await self._etcd.range(self._prefix, _after(self._prefix))

@@ -108,7 +108,6 @@ class Service(Operations, rpc.JobsServicer):
         self._supervisor = Supervisor(self._switches, self, self._tasks, self._traces)
         self._hellos: dict[int, int] = {}  # nonce -> the switch with a parent that has not been heard yet
         self._clock = Clock()
-        self._lost_in_doubt: list[tuple[Stream, str]] = []
         self._to_be_ready: set[tuple[int, int]] = set()  # jobs, by number and generation: on the switches, not kept yet
 
     # Its own life.
@@ -200,9 +199,6 @@ class Service(Operations, rpc.JobsServicer):
         while not self._supervisor.stopping.is_set():
             ticks += 1
             if not self.doubt:
-                for stream, why in self._lost_in_doubt:
-                    self._jobs.lost(stream, why)
-                self._lost_in_doubt.clear()
                 self._jobs.tick(self._clock())
                 self._carry_out()
                 if removed := self.fabric.sweep():
@@ -425,7 +421,7 @@ class Service(Operations, rpc.JobsServicer):
                 return
             self._jobs.installed(job)
         except StateError as error:
-            self.failed(job, str(error))
+            self.failed(job, f"the controller cannot keep it: {error}")
             return
         finally:
             self._to_be_ready.discard((job.number, job.generation))
@@ -485,7 +481,7 @@ class Service(Operations, rpc.JobsServicer):
                     return False
                 tries += not self.doubt  # else another controller may serve, and ends what this one has begun
                 if tries >= SAVE_TRIES:
-                    self.failed(job, str(error))
+                    self.failed(job, f"the controller cannot keep it: {error}")
                     return False
                 log.warning("job %r holds until it is kept: %s", job.name, error, extra=about(job))
                 await asyncio.sleep(SAVE_AGAIN)
@@ -578,11 +574,19 @@ class Service(Operations, rpc.JobsServicer):
     def _lost(self, stream: Stream, why: str) -> None:
         if not self._supervisor.stopping.is_set():  # else it was we who ended it
             what = (why or BROKEN) + self._switches_away(stream)
-            if self.doubt:  # it may be with another controller, which is here then
-                self._lost_in_doubt.append((stream, what))
-                return
-            self._jobs.lost(stream, what)
-            self._carry_out()
+            if self._state is not None and self._state.shared:
+                self._tasks.start(self._lost_where_we_serve(stream, what, self._state), "lost")
+            else:
+                self._is_lost(stream, what)
+
+    async def _lost_where_we_serve(self, stream: Stream, what: str, state: Store) -> None:
+        """Else it is with another controller, and nobody is lost."""
+        if await state.is_ours() and not self._supervisor.stopping.is_set():
+            self._is_lost(stream, what)
+
+    def _is_lost(self, stream: Stream, what: str) -> None:
+        self._jobs.lost(stream, what)
+        self._carry_out()
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:  # noqa: ARG002
         return seen_by(await self._caller(context), await self.status())

@@ -104,6 +104,9 @@ class StateFile:
     def refusal(self, why: str) -> StateError:
         return StateError(f"--state {self.path}: {why}; remove the file to start without its jobs, which then end")
 
+    async def is_ours(self) -> bool:
+        return True
+
     async def keep(self, jobs: Callable[[], Iterable[Job]], children: Mapping[int, Heard], now: float) -> None:
         self.save(jobs(), children, now)
 

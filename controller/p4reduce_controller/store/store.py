@@ -22,6 +22,9 @@ class Store(Protocol):
     def doubt(self) -> str:
         """Why another controller may serve by now, or "". Nobody is to be blamed for anything meanwhile."""
 
+    async def is_ours(self) -> bool:
+        """Whether no other controller served yet when this was called. Where that is not known it waits."""
+
     use: dict[str, Any]
     """By tenants: as `load` has found it, and as `keep` will keep it."""
 
