@@ -28,7 +28,7 @@ class FakeEtcd:
     async def transact(self, request: rpc.TxnRequest, *, within: float = 5.0) -> rpc.TxnResponse:  # noqa: ARG002
         self._begin()
         self.transactions.append(request)
-        holds = all(self._created(one.key.decode()) == one.create_revision for one in request.compare)
+        holds = all(map(self._holds, request.compare))
         self.revision += 1
         reply = rpc.TxnResponse(succeeded=holds, header=rpc.ResponseHeader(revision=self.revision))
         for operation in request.success if holds else request.failure:
@@ -36,6 +36,7 @@ class FakeEtcd:
                 put = operation.request_put
                 made = self._created(put.key.decode()) or self.revision
                 new = rpc.KeyValue(key=put.key, value=put.value, lease=put.lease, create_revision=made)
+                new.mod_revision = self.revision
                 self.keys[put.key.decode()] = new
             elif operation.HasField("request_delete_range"):
                 self.keys.pop(operation.request_delete_range.key.decode(), None)
@@ -78,6 +79,12 @@ class FakeEtcd:
     def _expire(self) -> None:
         over = {number for number, (_, until) in self._leases.items() if until <= self.now}
         self.keys = {key: one for key, one in self.keys.items() if one.lease not in over}
+
+    def _holds(self, one: rpc.Compare) -> bool:
+        if one.target == rpc.Compare.MOD:
+            found = self.keys.get(one.key.decode())
+            return (found.mod_revision if found is not None else 0) == one.mod_revision
+        return self._created(one.key.decode()) == one.create_revision
 
     def _created(self, key: str) -> int:
         return self.keys[key].create_revision if key in self.keys else 0

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from p4reduce_controller.etcd.client import EtcdUnavailable
 from p4reduce_controller.etcd.lease import Lease, holder
 from p4reduce_controller.etcd.settings import parse_store, way
 from p4reduce_controller.etcd.state import EtcdState
@@ -185,7 +186,8 @@ class TestState:
         one.kept.job("c", LEAF2)
         one.keep()
         (last,) = etcd.transactions[written:]
-        assert [operation.request_put.key for operation in last.success] == [b"/p4reduce/state/jobs/3"]
+        keys = [operation.request_put.key for operation in last.success]
+        assert keys == [b"/p4reduce/state/jobs/3", b"/p4reduce/state/order"]
 
     def test_what_is_over_is_not_found(self, etcd: FakeEtcd, tmp_path: Path, one: Controller) -> None:
         desk = one.kept.desk
@@ -215,6 +217,44 @@ class TestState:
         desk = one.kept.desk
         run(one.state.keep(lambda: [job for job in desk.jobs if job.name != "c"], desk.jobs.children, desk.now))
         assert [job.name for job in after(etcd, tmp_path).load()] == ["a", "b"]
+
+    def test_a_write_that_a_member_does_late_changes_nothing(
+        self, etcd: FakeEtcd, tmp_path: Path, one: Controller
+    ) -> None:
+        """It was stopped before, and another has done it when it was asked again."""
+        for name in ("c", "d"):
+            one.kept.job(name, LEAF2)
+            one.keep()
+        desk = one.kept.desk
+        run(one.state.keep(lambda: [job for job in desk.jobs if job.name != "c"], desk.jobs.children, desk.now))
+        for late in etcd.transactions[::-1]:
+            run(etcd.transact(late))
+        one.kept.job("e", LEAF2)
+        run(one.state.keep(lambda: [job for job in desk.jobs if job.name != "c"], desk.jobs.children, desk.now))
+        assert [job.name for job in after(etcd, tmp_path).load()] == ["a", "b", "d", "e"]
+
+    @pytest.mark.parametrize("when", ["twice at once", "known later"])
+    def test_a_write_that_is_done_twice_is_done(
+        self, etcd: FakeEtcd, tmp_path: Path, one: Controller, when: str
+    ) -> None:
+        ask = etcd.transact
+
+        async def twice(request: Any, *, within: float = 5.0) -> Any:
+            await ask(request, within=within)
+            if when == "known later":
+                etcd.transact = ask  # type: ignore[method-assign]
+                raise EtcdUnavailable("its answer was lost")
+            return await ask(request, within=within)
+
+        etcd.transact = twice  # type: ignore[method-assign]
+        one.kept.job("c", LEAF2)
+        if when == "known later":
+            with pytest.raises(StateError, match="its answer was lost"):
+                one.keep()
+        one.keep()
+        one.kept.job("d", LEAF2)
+        one.keep()
+        assert [job.name for job in after(etcd, tmp_path).load()] == ["a", "b", "c", "d"]
 
     @pytest.mark.parametrize(
         ("key", "value", "said"),

@@ -88,6 +88,10 @@ class Lease:
         """Holds while the key is ours. What is written under it nobody writes whose lease is over."""
         return rpc.Compare(target=rpc.Compare.CREATE, key=self._key.encode(), create_revision=self.term)
 
+    @property
+    def key(self) -> bytes:
+        return self._key.encode()
+
     async def is_ours(self) -> bool:
         """Whether it still was when this was called; while etcd does not answer, that is not known.
 

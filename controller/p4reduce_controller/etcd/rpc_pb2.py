@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"p4reduce_controller/etcd/rpc.proto\x12\rp4reduce.etcd\"\"\n\x0eResponseHeader\x12\x10\n\x08revision\x18\x03 \x01(\x03\"d\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x17\n\x0f\x63reate_revision\x18\x02 \x01(\x03\x12\x14\n\x0cmod_revision\x18\x03 \x01(\x03\x12\r\n\x05value\x18\x05 \x01(\x0c\x12\r\n\x05lease\x18\x06 \x01(\x03\".\n\x0cRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\"d\n\rRangeResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.p4reduce.etcd.ResponseHeader\x12$\n\x03kvs\x18\x02 \x03(\x0b\x32\x17.p4reduce.etcd.KeyValue\"7\n\nPutRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\r\n\x05lease\x18\x03 \x01(\x03\"!\n\x12\x44\x65leteRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\"\xc1\x01\n\tRequestOp\x12\x34\n\rrequest_range\x18\x01 \x01(\x0b\x32\x1b.p4reduce.etcd.RangeRequestH\x00\x12\x30\n\x0brequest_put\x18\x02 \x01(\x0b\x32\x19.p4reduce.etcd.PutRequestH\x00\x12\x41\n\x14request_delete_range\x18\x03 \x01(\x0b\x32!.p4reduce.etcd.DeleteRangeRequestH\x00\x42\t\n\x07request\"P\n\nResponseOp\x12\x36\n\x0eresponse_range\x18\x01 \x01(\x0b\x32\x1c.p4reduce.etcd.RangeResponseH\x00\x42\n\n\x08response\"\xd7\x01\n\x07\x43ompare\x12-\n\x06result\x18\x01 \x01(\x0e\x32\x1d.p4reduce.etcd.Compare.Result\x12-\n\x06target\x18\x02 \x01(\x0e\x32\x1d.p4reduce.etcd.Compare.Target\x12\x0b\n\x03key\x18\x03 \x01(\x0c\x12\x19\n\x0f\x63reate_revision\x18\x05 \x01(\x03H\x00\"\x13\n\x06Result\x12\t\n\x05\x45QUAL\x10\x00\"!\n\x06Target\x12\x0b\n\x07VERSION\x10\x00\x12\n\n\x06\x43REATE\x10\x01\x42\x0e\n\x0ctarget_union\"\x8b\x01\n\nTxnRequest\x12\'\n\x07\x63ompare\x18\x01 \x03(\x0b\x32\x16.p4reduce.etcd.Compare\x12)\n\x07success\x18\x02 \x03(\x0b\x32\x18.p4reduce.etcd.RequestOp\x12)\n\x07\x66\x61ilure\x18\x03 \x03(\x0b\x32\x18.p4reduce.etcd.RequestOp\"}\n\x0bTxnResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.p4reduce.etcd.ResponseHeader\x12\x11\n\tsucceeded\x18\x02 \x01(\x08\x12,\n\tresponses\x18\x03 \x03(\x0b\x32\x19.p4reduce.etcd.ResponseOp\" \n\x11LeaseGrantRequest\x12\x0b\n\x03TTL\x18\x01 \x01(\x03\"k\n\x12LeaseGrantResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.p4reduce.etcd.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03\x12\r\n\x05\x65rror\x18\x04 \x01(\t\" \n\x12LeaseRevokeRequest\x12\n\n\x02ID\x18\x01 \x01(\x03\"\x15\n\x13LeaseRevokeResponse\"#\n\x15LeaseKeepAliveRequest\x12\n\n\x02ID\x18\x01 \x01(\x03\"1\n\x16LeaseKeepAliveResponse\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"p4reduce_controller/etcd/rpc.proto\x12\rp4reduce.etcd\"\"\n\x0eResponseHeader\x12\x10\n\x08revision\x18\x03 \x01(\x03\"d\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x17\n\x0f\x63reate_revision\x18\x02 \x01(\x03\x12\x14\n\x0cmod_revision\x18\x03 \x01(\x03\x12\r\n\x05value\x18\x05 \x01(\x0c\x12\r\n\x05lease\x18\x06 \x01(\x03\".\n\x0cRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\"d\n\rRangeResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.p4reduce.etcd.ResponseHeader\x12$\n\x03kvs\x18\x02 \x03(\x0b\x32\x17.p4reduce.etcd.KeyValue\"7\n\nPutRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\r\n\x05lease\x18\x03 \x01(\x03\"!\n\x12\x44\x65leteRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\"\xc1\x01\n\tRequestOp\x12\x34\n\rrequest_range\x18\x01 \x01(\x0b\x32\x1b.p4reduce.etcd.RangeRequestH\x00\x12\x30\n\x0brequest_put\x18\x02 \x01(\x0b\x32\x19.p4reduce.etcd.PutRequestH\x00\x12\x41\n\x14request_delete_range\x18\x03 \x01(\x0b\x32!.p4reduce.etcd.DeleteRangeRequestH\x00\x42\t\n\x07request\"P\n\nResponseOp\x12\x36\n\x0eresponse_range\x18\x01 \x01(\x0b\x32\x1c.p4reduce.etcd.RangeResponseH\x00\x42\n\n\x08response\"\xf8\x01\n\x07\x43ompare\x12-\n\x06result\x18\x01 \x01(\x0e\x32\x1d.p4reduce.etcd.Compare.Result\x12-\n\x06target\x18\x02 \x01(\x0e\x32\x1d.p4reduce.etcd.Compare.Target\x12\x0b\n\x03key\x18\x03 \x01(\x0c\x12\x19\n\x0f\x63reate_revision\x18\x05 \x01(\x03H\x00\x12\x16\n\x0cmod_revision\x18\x06 \x01(\x03H\x00\"\x13\n\x06Result\x12\t\n\x05\x45QUAL\x10\x00\"*\n\x06Target\x12\x0b\n\x07VERSION\x10\x00\x12\n\n\x06\x43REATE\x10\x01\x12\x07\n\x03MOD\x10\x02\x42\x0e\n\x0ctarget_union\"\x8b\x01\n\nTxnRequest\x12\'\n\x07\x63ompare\x18\x01 \x03(\x0b\x32\x16.p4reduce.etcd.Compare\x12)\n\x07success\x18\x02 \x03(\x0b\x32\x18.p4reduce.etcd.RequestOp\x12)\n\x07\x66\x61ilure\x18\x03 \x03(\x0b\x32\x18.p4reduce.etcd.RequestOp\"}\n\x0bTxnResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.p4reduce.etcd.ResponseHeader\x12\x11\n\tsucceeded\x18\x02 \x01(\x08\x12,\n\tresponses\x18\x03 \x03(\x0b\x32\x19.p4reduce.etcd.ResponseOp\" \n\x11LeaseGrantRequest\x12\x0b\n\x03TTL\x18\x01 \x01(\x03\"k\n\x12LeaseGrantResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.p4reduce.etcd.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03\x12\r\n\x05\x65rror\x18\x04 \x01(\t\" \n\x12LeaseRevokeRequest\x12\n\n\x02ID\x18\x01 \x01(\x03\"\x15\n\x13LeaseRevokeResponse\"#\n\x15LeaseKeepAliveRequest\x12\n\n\x02ID\x18\x01 \x01(\x03\"1\n\x16LeaseKeepAliveResponse\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,25 +38,25 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_RESPONSEOP']._serialized_start=629
   _globals['_RESPONSEOP']._serialized_end=709
   _globals['_COMPARE']._serialized_start=712
-  _globals['_COMPARE']._serialized_end=927
-  _globals['_COMPARE_RESULT']._serialized_start=857
-  _globals['_COMPARE_RESULT']._serialized_end=876
-  _globals['_COMPARE_TARGET']._serialized_start=878
-  _globals['_COMPARE_TARGET']._serialized_end=911
-  _globals['_TXNREQUEST']._serialized_start=930
-  _globals['_TXNREQUEST']._serialized_end=1069
-  _globals['_TXNRESPONSE']._serialized_start=1071
-  _globals['_TXNRESPONSE']._serialized_end=1196
-  _globals['_LEASEGRANTREQUEST']._serialized_start=1198
-  _globals['_LEASEGRANTREQUEST']._serialized_end=1230
-  _globals['_LEASEGRANTRESPONSE']._serialized_start=1232
-  _globals['_LEASEGRANTRESPONSE']._serialized_end=1339
-  _globals['_LEASEREVOKEREQUEST']._serialized_start=1341
-  _globals['_LEASEREVOKEREQUEST']._serialized_end=1373
-  _globals['_LEASEREVOKERESPONSE']._serialized_start=1375
-  _globals['_LEASEREVOKERESPONSE']._serialized_end=1396
-  _globals['_LEASEKEEPALIVEREQUEST']._serialized_start=1398
-  _globals['_LEASEKEEPALIVEREQUEST']._serialized_end=1433
-  _globals['_LEASEKEEPALIVERESPONSE']._serialized_start=1435
-  _globals['_LEASEKEEPALIVERESPONSE']._serialized_end=1484
+  _globals['_COMPARE']._serialized_end=960
+  _globals['_COMPARE_RESULT']._serialized_start=881
+  _globals['_COMPARE_RESULT']._serialized_end=900
+  _globals['_COMPARE_TARGET']._serialized_start=902
+  _globals['_COMPARE_TARGET']._serialized_end=944
+  _globals['_TXNREQUEST']._serialized_start=963
+  _globals['_TXNREQUEST']._serialized_end=1102
+  _globals['_TXNRESPONSE']._serialized_start=1104
+  _globals['_TXNRESPONSE']._serialized_end=1229
+  _globals['_LEASEGRANTREQUEST']._serialized_start=1231
+  _globals['_LEASEGRANTREQUEST']._serialized_end=1263
+  _globals['_LEASEGRANTRESPONSE']._serialized_start=1265
+  _globals['_LEASEGRANTRESPONSE']._serialized_end=1372
+  _globals['_LEASEREVOKEREQUEST']._serialized_start=1374
+  _globals['_LEASEREVOKEREQUEST']._serialized_end=1406
+  _globals['_LEASEREVOKERESPONSE']._serialized_start=1408
+  _globals['_LEASEREVOKERESPONSE']._serialized_end=1429
+  _globals['_LEASEKEEPALIVEREQUEST']._serialized_start=1431
+  _globals['_LEASEKEEPALIVEREQUEST']._serialized_end=1466
+  _globals['_LEASEKEEPALIVERESPONSE']._serialized_start=1468
+  _globals['_LEASEKEEPALIVERESPONSE']._serialized_end=1517
 # @@protoc_insertion_point(module_scope)

@@ -26,10 +26,15 @@ from p4reduce_controller.switches.aggregator import Heard
 
 _MOST_CHANGES = 100  # a transaction: etcd takes 128 by default
 _UNKNOWN: dict[str, Any] = {}  # what a key has after a write of which the outcome is not known
+_ORDER = "order"  # the key that every write changes, and only if it is as the write before has left it
 
 
 class EtcdState:
-    """Implements `store.Store`, for as long as the lease is ours."""
+    """Implements `store.Store`, for as long as the lease is ours.
+
+    A write that a member was asked for before it stopped, and that another has done meanwhile, is done by it when it
+    goes on: so each names what it follows, and is nothing once another has followed that.
+    """
 
     shared = True
 
@@ -45,6 +50,8 @@ class EtcdState:
         self.fabric: dict[str, Any] = {}
         self._there: dict[str, dict[str, Any]] = {}  # by key, without the prefix
         self._broken = ""
+        self._follows = 0  # the revision that `_ORDER` has, if it is there
+        self._writes = 0
         self._writing = asyncio.Lock()
 
     @property
@@ -59,6 +66,9 @@ class EtcdState:
         found = await self._etcd.range(self._prefix, _after(self._prefix))
         for one in found.kvs:
             key = one.key.decode(errors="replace").removeprefix(self._prefix)
+            if key == _ORDER:
+                self._follows = one.mod_revision
+                continue
             try:
                 value = json.loads(one.value)
                 if not isinstance(value, dict):
@@ -126,15 +136,33 @@ class EtcdState:
             raise StateError(f"{self._name}: this controller does not serve any more: {self._lease.why}")
         operations = [self._operation(f"{self._prefix}{key}".encode(), value) for key, value in changes.items()]
         self._there |= dict.fromkeys(changes, _UNKNOWN)
-        reply = await self._etcd.transact(rpc.TxnRequest(compare=[self._lease.fence], success=operations))
-        if not reply.succeeded:
-            self._lease.lose("another controller has it, or nobody")
-            raise StateError(f"{self._name}: this controller does not serve any more: {self._lease.why}")
+        self._writes += 1
+        await self._transact(operations, json.dumps({"term": self._lease.term, "write": self._writes}).encode())
         for key, value in changes.items():
             if value is None:
                 del self._there[key]
             else:
                 self._there[key] = value
+
+    async def _transact(self, operations: list[rpc.RequestOp], name: bytes) -> None:
+        order = f"{self._prefix}{_ORDER}".encode()
+        done = rpc.RequestOp(request_put=rpc.PutRequest(key=order, value=name))
+        look = [rpc.RequestOp(request_range=rpc.RangeRequest(key=key)) for key in (self._lease.key, order)]
+        while True:
+            follows = rpc.Compare(target=rpc.Compare.MOD, key=order, mod_revision=self._follows)
+            compare = [self._lease.fence, follows]
+            request = rpc.TxnRequest(compare=compare, success=[*operations, done], failure=look)
+            reply = await self._etcd.transact(request)
+            if reply.succeeded:
+                self._follows = reply.header.revision
+                return
+            ours, last = (list(one.response_range.kvs) for one in reply.responses)
+            if not ours or ours[0].create_revision != self._lease.term:
+                self._lease.lose("another controller has it, or nobody")
+                raise StateError(f"{self._name}: this controller does not serve any more: {self._lease.why}")
+            self._follows = last[0].mod_revision if last else 0
+            if last and last[0].value == name:
+                return  # by the first of several tries, whose answer was lost
 
     def _operation(self, key: bytes, value: dict[str, Any] | None) -> rpc.RequestOp:
         if value is None:
