@@ -55,12 +55,12 @@ def test_join_says_whether_the_rank_can_hold(controller: ScriptedController, hol
 
 def test_hold_and_release_are_passed_on(controller: ScriptedController) -> None:
     session, holder = with_holder(controller)
-    send(controller, hold=pb.Hold(operations=2**40))
+    send(controller, hold=pb.Hold(operations=2**40, number=2**63))
     wait_until(lambda: holder.calls == [("hold", 2**40)])
     holder.tells[0](2**40, False, 0)
-    assert held(controller) == pb.Held(operations=2**40)
+    assert held(controller) == pb.Held(operations=2**40, number=2**63)
     holder.tells[0](2**40, True, 2**32 - 2)
-    assert held(controller) == pb.Held(operations=2**40, quiet=True, first_seq=2**32 - 2)
+    assert held(controller) == pb.Held(operations=2**40, quiet=True, first_seq=2**32 - 2, number=2**63)
     send(controller, release=pb.Release(slots=3, first_seq=2**32 - 2))
     wait_until(lambda: holder.calls[1:] == [("go_on", 3, 2**32 - 2)])
     session.close()
@@ -103,7 +103,7 @@ def test_a_hold_may_come_before_who_holds(controller: ScriptedController) -> Non
     send(controller, hold=pb.Hold(operations=1))
     send(controller, release=pb.Release())
     send(controller, hold=pb.Hold(operations=2))
-    wait_until(lambda: session._holding._number == 3)
+    wait_until(lambda: session._holding._count == 3)
     session.hold_with(holder)
     assert holder.calls == [("hold", 2)]
     holder.tells[0](2, True, 4)
@@ -127,7 +127,7 @@ def test_what_is_told_late_is_not_said(controller: ScriptedController) -> None:
     session.close()
 
 
-def test_held_is_said_again_to_a_controller_that_is_back(controller: ScriptedController) -> None:
+def test_a_controller_that_is_back_hears_of_no_hold_but_its_own(controller: ScriptedController) -> None:
     session, holder = with_holder(controller, key="secret")
     send(controller, hold=pb.Hold())
     wait_until(lambda: len(holder.calls) == 1)
@@ -140,10 +140,13 @@ def test_held_is_said_again_to_a_controller_that_is_back(controller: ScriptedCon
     try:
         back.script.ready()
         assert back.script.next().WhichOneof("message") == "rejoin"
-        assert held(back) == pb.Held(operations=4, quiet=True, first_seq=8)
         send(back, release=pb.Release())
-        wait_until(lambda: len(holder.calls) == 2)
-        assert holder.calls[1] == ("go_on", 0, 0)
+        send(back, hold=pb.Hold(operations=6, number=2))
+        wait_until(lambda: len(holder.calls) == 3)
+        assert holder.calls[1:] == [("go_on", 0, 0), ("hold", 6)]
+        holder.tells[0](4, True, 8)
+        holder.tells[1](6, True, 12)
+        assert held(back) == pb.Held(operations=6, quiet=True, first_seq=12, number=2)
     finally:
         session.close()
         back.stop()

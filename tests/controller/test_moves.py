@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.jobs import rearranging
 from p4reduce_controller.jobs.job import Job, State
 from p4reduce_controller.jobs.jobs import digest
 from p4reduce_controller.jobs.moves import HOLD_S, LONG_REST_S, LOOK_S, REST_S
@@ -22,6 +24,13 @@ from p4reduce_controller.tenants.quotas import Policy, Quota, Reservation
 
 from .test_jobs import AnyOrder, Desk, rejoin, restarted
 from .test_threads import ONE, ThreadsDesk
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_slots_do() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rearranging, "LEAST", 1)
+        yield
 
 
 class Hall(Desk):
@@ -54,8 +63,10 @@ class Hall(Desk):
         return session
 
     def hold(self, name: str, operations: int, *, rank: int, quiet: bool = True, first_seq: int = 100) -> None:
-        held = pb.Held(operations=operations, quiet=quiet, first_seq=first_seq)
-        self.jobs.held(self.sessions[name][rank], held, self.now)
+        session = self.sessions[name][rank]
+        [number] = [one.hold.number for one in self.told[session] if one.HasField("hold")][-1:]
+        held = pb.Held(operations=operations, quiet=quiet, first_seq=first_seq, number=number)
+        self.jobs.held(session, held, self.now)
         self.carry_out()
 
     def asked(self, name: str) -> list[list[int]]:
@@ -285,6 +296,24 @@ def test_a_rank_that_held_and_came_back_has_to_hold_again() -> None:
     assert hall.changes
 
 
+def test_what_answers_an_earlier_hold_is_no_answer() -> None:
+    """The rank says it on its new stream, before it reads that it was released, and is to hold again."""
+    hall = Hall()
+    for rank, member in hall.job("c").members.items():
+        member.key = digest(str(rank))
+    hall.queue(8)
+    hall.tick(LOOK_S)
+    hall.hold("c", 7, rank=0)
+    [earlier] = [one.hold.number for one in hall.told[hall.sessions["c"][1]] if one.HasField("hold")]
+    session = hall.sessions["c"][1] = rejoin(hall, hall.job("c"), 1)
+    assert hall.kinds(session) == ["ready", "release", "hold"]
+    hall.jobs.held(session, pb.Held(operations=7, quiet=True, first_seq=100, number=earlier), hall.now)
+    hall.carry_out()
+    assert not hall.changes
+    hall.hold("c", 7, rank=1)
+    assert hall.changes
+
+
 def test_a_job_of_several_threads_in_memory_is_left_where_it_is() -> None:
     desk = ThreadsDesk(ONE)
     gone = desk.enter(0, 1, "gone", slots=1, threads=1)
@@ -431,9 +460,10 @@ class AnyMove(AnyOrder):
 
     @rule(again=st.booleans())
     def all_hold(self, again: bool) -> None:
-        held = pb.Held(operations=3, quiet=True, first_seq=8)
         for job in self.desk.jobs.live:
             for rank in job.workers if job.move is not None or again else ():
+                number = job.move.numbers.get(rank, 0) if job.move is not None else 0
+                held = pb.Held(operations=3, quiet=True, first_seq=8, number=number)
                 self.desk.jobs.held(job.members[rank].session, held, self.desk.now)
         self.desk.carry_out()
         type(self).moved += len(self.desk.changes)

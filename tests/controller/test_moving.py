@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.jobs import rearranging
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.jobs.pools import SlotRange
@@ -26,6 +27,13 @@ from .fake_switch import FakeSwitch
 from .ranks import DEADLINE
 
 SEQ = 500
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_slots_do() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rearranging, "LEAST", 1)
+        yield
 
 
 class Call:
@@ -51,10 +59,10 @@ class Call:
             sender = Endpoint("02:00:00:00:00:01", "10.0.0.1", 5000 + one.job)
             self._switch.hear(Heard(1, sender, one.job, one.generation, one.worker, one.hello_nonce))
         elif message.HasField("hold"):
-            self.hold()
+            self.hold(message.hold.number)
 
-    def hold(self) -> None:
-        self.said.put_nowait(pb.ClientMessage(held=pb.Held(operations=3, quiet=True, first_seq=SEQ)))
+    def hold(self, number: int = 0) -> None:
+        self.said.put_nowait(pb.ClientMessage(held=pb.Held(operations=3, quiet=True, first_seq=SEQ, number=number)))
 
     @property
     def kinds(self) -> list[str]:

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p4reduce_controller.jobs import rearranging
 from p4reduce_controller.jobs.job import LEAST_REPORTS, Job, Member, State
 from p4reduce_controller.jobs.pools import SlotPool, SlotRange
 from p4reduce_controller.jobs.rearranging import Change, grow, least, make_room, placed
@@ -20,6 +21,13 @@ from p4reduce_controller.switches.trees import Trees
 from .test_jobs import ADDRESS
 
 SLOTS = 32
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_slots_do() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rearranging, "LEAST", 1)
+        yield
 
 
 def site_of(switches: int) -> Site:
@@ -110,6 +118,14 @@ def test_one_job_is_moved_where_one_is_enough_and_none_where_there_is_room() -> 
     ("used", "slots", "left"), [(0, 16, 16), (1, 16, 1), (3, 16, 4), (8, 16, 8), (9, 16, 16), (1, 1, 1), (64, 16, 16)]
 )
 def test_who_gives_back_gives_back_half_at_least(used: int, slots: int, left: int) -> None:
+    assert least(job_at(1, {0: SlotRange(0, slots)}, site_of(1), used)) == left
+
+
+@pytest.mark.parametrize(("used", "slots", "left"), [(1, 16, 8), (1, 15, 15), (9, 64, 16), (1, 4, 4)])
+def test_who_gives_back_keeps_enough_for_the_largest_tensors(
+    monkeypatch: pytest.MonkeyPatch, used: int, slots: int, left: int
+) -> None:
+    monkeypatch.setattr(rearranging, "LEAST", 8)
     assert least(job_at(1, {0: SlotRange(0, slots)}, site_of(1), used)) == left
 
 

@@ -218,3 +218,13 @@ def test_a_job_does_not_wait_until_another_has_all_acknowledged() -> None:
     switch = Lossy()
     channel = channel_to(switch, 128)
     assert asyncio.run(asyncio.wait_for(work(), 10.0)) == ["second", "first"]
+
+
+def test_what_answers_a_reset_of_an_earlier_batch_does_not_answer_that_of_a_later_one() -> None:
+    """A move is tried again until it is done; the RESETs of the try before may still be on their way to a slow switch,
+    and wipe out rounds of ranks that have gone on."""
+    earlier, later = (ResetBatch(3, 1, SlotRange(4, 4), 500, 4) for _ in range(2))
+    of_before = [*earlier.to_send(0.0), *earlier.to_send(10.0)]  # the second attempts have had no answer, either
+    assert len(list(later.to_send(60.0))) == 8
+    assert not any(map(later.acknowledged, of_before))
+    assert not later.done

@@ -80,8 +80,8 @@ class Move:
     """The job is to have other slots. Times are seconds on the clock of the jobs.
 
     `held`: what the ranks that send have said since they were asked to hold; `asked`: how many operations each was told
-    to begin. `before`: its former slots, by its places, from when all hold until no switch has it there; `slots_before`
-    and `first_seq_before` likewise.
+    to begin, and `numbers`: in which Hold. `before`: its former slots, by its places, from when all hold until no
+    switch has it there; `slots_before` and `first_seq_before` likewise.
     """
 
     slots: int
@@ -89,6 +89,7 @@ class Move:
     since: float
     held: dict[int, pb.Held] = field(default_factory=dict)
     asked: dict[int, int] = field(default_factory=dict)
+    numbers: dict[int, int] = field(default_factory=dict)
     before: dict[int, SlotRange] | None = None
     slots_before: int = 0
     first_seq_before: int = 0

@@ -25,7 +25,7 @@ from p4reduce_controller.jobs.admission import DEFAULT_SLOTS, DEFAULT_TIMEOUT, L
 from p4reduce_controller.jobs.deadlines import LEAVE_GRACE, REJOIN_TIME, awaited, overdue
 from p4reduce_controller.jobs.door import Door
 from p4reduce_controller.jobs.effects import Answer, Effect, Install, Look, Remove, Tell
-from p4reduce_controller.jobs.job import Job, Member, Session, State
+from p4reduce_controller.jobs.job import Job, Member, Move, Session, State
 from p4reduce_controller.jobs.moves import Moves
 from p4reduce_controller.jobs.numbers import JobNumbers
 from p4reduce_controller.jobs.placement import check_room, find_slots, on_the_way, place, told_when_ready
@@ -109,7 +109,7 @@ class Jobs:
         self._queued: list[tuple[str, str]] = []
         self._door = Door(self._registry, self.tenancy, self._found, self._for_new, self._shut, default_slots)
         self._moves_slots = moves_slots
-        self._moves = Moves(self._registry, self._effects_add, self._tell, self._change_wanted, self._cannot_change)
+        self._moves = Moves(self._registry, self._effects_add, self._tell, self._change_wanted, self._hindrance)
 
     def __iter__(self) -> Iterator[Job]:
         """All that hold slots."""
@@ -165,7 +165,11 @@ class Jobs:
         else:
             entry = self._door.waitlist.add(session, join, caller, join.slots or self._slots_at(site), now)
             self._let_in(now)
-            if not join.queue_s and self._door.waitlist.of(session) is not None:
+            if (
+                not join.queue_s
+                and self._door.waitlist.of(session) is not None
+                and not (entry.no_room and self._moving)
+            ):
                 self._dismiss(entry, pb.SLOTS_EXHAUSTED, f"rank {join.rank} is refused: {entry.why}")
 
     def _problem_of(self, join: pb.Join, site: Site, *, new: bool) -> str | None:
@@ -471,6 +475,10 @@ class Jobs:
                 continue
             gathering = job.state is State.GATHERING
             site = self._registry.site_of(job)
+            if gathering:  # and may have had no room while another was moved
+                self._proceed(job)
+            if gathering and job.state is not State.GATHERING:
+                continue
             if abort := overdue(job, site, now):
                 if gathering:
                     unusable = [*job.left_out, *self._unusable(job.site, range(job.site.switches))]
@@ -489,9 +497,15 @@ class Jobs:
         self._let_in(now)
         self._moves.tick(now)
         for entry, why in self._door.overdue(now):
-            self._dismiss(entry, pb.SLOTS_EXHAUSTED, why)
+            if not (entry.no_room and self._moving):  # else some slots are held twice, for a moment
+                self._dismiss(entry, pb.SLOTS_EXHAUSTED, why)
         for session, notice in self._door.notices():
             self._tell(session, pb.ServerMessage(waiting=notice))
+
+    @property
+    def _moving(self) -> bool:
+        """Some job has its former slots, and its new ones."""
+        return any(job.moving for job in self._registry)
 
     def end(self, name: str, caller: Caller, tenant: str, why: str) -> str:
         """Ends a job, or takes one off the queue, for a person. Returns whose it was. Raises as `owner_of`."""
@@ -585,11 +599,11 @@ class Jobs:
 
     def _change_wanted(self, movable: list[Job]) -> Change | None:
         """Of which job's slots, so that the next that waits finds room, or because nobody waits."""
-        if not (self._moves_slots and movable):
+        movable = [job for job in movable if not self._away(job)] if self._moves_slots else []
+        if not movable:
             return None
         if (entry := self._door.without_room()) is None:
-            gathering = any(job.state is State.GATHERING for job in self.live)  # which may need more slots yet
-            return grow(filter(self._may_grow, movable), self._registry.pools) if not gathering else None
+            return grow((job for job in movable if not self._cannot_grow(job)), self._registry.pools)
         base, kept = self._for_new(), self.tenancy.kept_from(entry.tenant, self._door.held)
         site = base.for_threads(entry.first[1].threads or 1)
 
@@ -611,17 +625,25 @@ class Jobs:
 
         return make_room(movable, self._registry.pools, fits, most_given)
 
-    def _cannot_change(self, job: Job) -> str:
+    def _hindrance(self, job: Job, move: Move) -> str:
+        """Why the job cannot be moved so now, or ""."""
+        return self._away(job) or (self._cannot_grow(job) if move.slots > job.slots else "")
+
+    def _away(self, job: Job) -> str:
         """Why some switch of the job cannot be changed now, or ""."""
         names = job.site.trees.names
         whys = ((names[at % job.site.switches], self._problem(job.site.number(at))) for at in sorted(job.ranges))
         return "; ".join(f"the switch {name} is away: {why}" for name, why in whys if why)
 
-    def _may_grow(self, job: Job) -> bool:
-        """To what it had: its tenant has the quota, and nobody has reserved any."""
+    def _cannot_grow(self, job: Job) -> str:
+        """Why it cannot have what it had, or "": its tenant has no quota for that, or others may need it."""
         held, more = self._door.held, job.most_slots - job.slots
-        most = self.tenancy.policy.quota(job.tenant).slots
-        return held.slots[job.tenant] + more <= most and not self.tenancy.kept_from(job.tenant, held)
+        if held.slots[job.tenant] + more > self.tenancy.policy.quota(job.tenant).slots:
+            return "its tenant may not have more slots"
+        if self.tenancy.kept_from(job.tenant, held):
+            return "slots are kept for others"
+        gathering = any(one.state is State.GATHERING for one in self.live)
+        return "a job gathers, which may need more slots yet" if gathering else ""
 
     def _for_new(self) -> Site:
         """The switches for a job that begins now: all that it can be placed at."""
@@ -724,6 +746,8 @@ class Jobs:
             job.children = self._children_at(job.site)
             job.placements = place(site, job, job.children, self._registry.hosts)
         except PoolFull as error:
+            if self._moving and self._now < job.deadline:
+                return  # the next tick tries again
             why = f"all ranks were heard, but {error}; ask for fewer slots, or wait until other jobs end"
             self._abort(job, pb.Abort(reason=pb.SLOTS_EXHAUSTED, message=f"job {job.name!r}: {why}"))
             return

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+import secrets
 from collections.abc import Callable, Iterable
 
 from p4reduce.control import jobs_pb2 as pb
@@ -36,15 +37,15 @@ class Moves:
         effects: Callable[[Effect], None],
         tell: Callable[[Session | None, pb.ServerMessage], None],
         wanted: Callable[[list[Job]], Change | None],
-        away: Callable[[Job], str],
+        hindrance: Callable[[Job, Move], str],
     ) -> None:
-        """`wanted`: the next change, of those jobs that may be moved. `tell`: a rank. `away`: why a switch of the job
-        cannot be changed now, or ""."""
+        """`wanted`: the next change, of those jobs that may be moved. `tell`: a rank. `hindrance`: why the job
+        cannot be moved so now, or ""."""
         self._registry = registry
         self._effect = effects
         self._tell = tell
         self._wanted = wanted
-        self._away = away
+        self._hindrance = hindrance
         self._job: Job | None = None  # that is moved
         self._look_at = -math.inf
 
@@ -66,8 +67,8 @@ class Moves:
         if move is None:  # it was asked by an earlier controller, or too long ago
             self.go_on(job, [member])
             return
-        if job.moving or member.rank not in job.workers:
-            return
+        if job.moving or member.rank not in job.workers or held.number != move.numbers.get(member.rank):
+            return  # that of an earlier Hold is of before its Release
         move.held[member.rank] = held
         most = max(one.operations for one in move.held.values())
         for rank, one in move.held.items():
@@ -86,11 +87,10 @@ class Moves:
         """On a new stream. It may hold, for this controller or an earlier one."""
         if member.rank not in job.workers or not member.holds or job.moving:
             return
+        self.go_on(job, [member])
         if job.move is not None:
             job.move.held.pop(member.rank, None)
             self._hold(job, member, job.move.asked.get(member.rank, 0))
-        else:
-            self.go_on(job, [member])
 
     def go_on(self, job: Job, members: Iterable[Member]) -> None:
         """Whoever does not hold ignores it."""
@@ -113,7 +113,7 @@ class Moves:
 
     def _next(self, now: float) -> Change | None:
         """Of jobs of those first whose jobs have all held when they were asked."""
-        jobs = [job for job in self._registry.live if job.movable and now >= job.rests_until and not self._away(job)]
+        jobs = [job for job in self._registry.live if job.movable and now >= job.rests_until]
         doubtful = {job.tenant for job in self._registry.live if job.held_in_vain}
         good = [job for job in jobs if job.tenant not in doubtful]
         better = [job for job in jobs if not job.held_in_vain]
@@ -140,12 +140,13 @@ class Moves:
     def _hold(self, job: Job, member: Member, operations: int) -> None:
         assert job.move is not None
         job.move.asked[member.rank] = operations
-        self._tell(member.session, pb.ServerMessage(hold=pb.Hold(operations=operations)))
+        number = job.move.numbers[member.rank] = secrets.randbits(64)
+        self._tell(member.session, pb.ServerMessage(hold=pb.Hold(operations=operations, number=number)))
 
     def _change(self, job: Job, first_seq: int, now: float) -> None:
         assert job.move is not None
-        if away := self._away(job):
-            self._withdraw(job, now, away)
+        if why := self._hindrance(job, job.move):
+            self._withdraw(job, now, why)
             return
         pools = self._registry.pools_without(job)
         ranges = placed(job, job.move.slots, pools)

@@ -17,6 +17,7 @@ from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.placement import find_slots
 from p4reduce_controller.jobs.pools import PoolFull, SlotPool, SlotRange
 
+LEAST = 8  # slots that a job keeps
 ALONE = 32  # jobs that are tried alone
 
 Pools = Mapping[int, SlotPool]  # by the controller's numbers of switches
@@ -69,11 +70,11 @@ def grow(jobs: Iterable[Job], pools: Pools) -> Change | None:
 
 def least(job: Job) -> int:
     """How many of its slots do for what it does, as far as that is known: it gives back half of them at least, or
-    none."""
+    none. Where slots are few, so are the streams of blocks, each of which has 2^24 at most; so it keeps `LEAST`."""
     used = job.used_slots
     if used is None:
         return job.slots
-    needed = max(1 << max(0, used - 1).bit_length(), len(job.site.trees.roots))
+    needed = max(1 << max(0, used - 1).bit_length(), len(job.site.trees.roots), LEAST)
     return needed if 2 * needed <= job.slots else job.slots
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import math
 import os
 import stat
@@ -35,6 +36,8 @@ from p4reduce_controller.store.state_names import (
 from p4reduce_controller.switches.aggregator import Heard
 from p4reduce_controller.switches.frames import Endpoint, format_mac, parse_mac
 from p4reduce_controller.switches.site import GONE, Site
+
+log = logging.getLogger(__name__)
 
 VERSION = 4
 OLDER = 3  # which is read, too
@@ -122,14 +125,21 @@ class StateFile:
                 json.dump(root, file, indent=1)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(new, self.path)
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                os.fsync(folder)
+                os.replace(new, self.path)
+                self._sync(folder)
             finally:
                 os.close(folder)
         except OSError as error:
             raise StateError(f"--state {self.path} cannot be written: {error.strerror}") from None
+
+    def _sync(self, folder: int) -> None:
+        """Where that fails, the file is the new one all the same, unless the machine stops."""
+        try:
+            os.fsync(folder)
+        except OSError as error:
+            log.warning("--state %s: whether it outlives a power failure is not known: %s", self.path, error.strerror)
 
     def _read(self) -> str:
         try:

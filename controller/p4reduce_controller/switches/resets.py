@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -37,7 +38,8 @@ class ResetBatch:
     """The RESETs of one job's slots.
 
     A half counts as reset when the *latest* attempt is acknowledged: packets to the switch keep their order, so no
-    earlier attempt can then still be on its way and wipe out a round. The attempt travels as the fingerprint.
+    earlier attempt can then still be on its way and wipe out a round. The attempt travels as the fingerprint, counted
+    from a number of the batch's own, for slots may have been reset in vain before.
     """
 
     def __init__(self, job: int, generation: int, slots: SlotRange, first_seq: int, lanes: int) -> None:
@@ -47,6 +49,7 @@ class ResetBatch:
             2 * slot + half: (first_seq - 2 + half) % 2**32 for slot in range(slots.first, slots.end) for half in (0, 1)
         }
         self._keys = (NO_KEY,) * lanes
+        self._first = secrets.randbits(32)  # fingerprint
         self._waiting = deque(self._seqs)
         self._sent: dict[int, _Sent] = {}
 
@@ -97,10 +100,13 @@ class ResetBatch:
         if (packet.op, packet.job, packet.generation) != (Op.RESET, self._job, self._generation):
             return False
         sent = self._sent.get(packet.slot)
-        if sent is None or sent.attempt != packet.fingerprint:
+        if sent is None or self._fingerprint(sent.attempt) != packet.fingerprint:
             return False
         del self._sent[packet.slot]
         return True
+
+    def _fingerprint(self, attempt: int) -> int:
+        return (self._first + attempt) % 2**32
 
     def _packet(self, half: int, attempt: int) -> Aggregation:
         return Aggregation(
@@ -109,6 +115,6 @@ class ResetBatch:
             generation=self._generation,
             slot=half,
             seq=self._seqs[half],
-            fingerprint=attempt,
+            fingerprint=self._fingerprint(attempt),
             keys=self._keys,
         )

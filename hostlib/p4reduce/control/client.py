@@ -475,7 +475,6 @@ class Session:
             self._say(pb.ClientMessage(leave=pb.Leave()))
         elif self._failed is not None:
             self._say(pb.ClientMessage(failed=self._failed))
-        self._holding.tell_again()
         return before
 
     def _line_ended(self, line: Line, error: grpc.RpcError | None) -> None:

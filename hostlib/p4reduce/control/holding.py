@@ -32,7 +32,7 @@ class Holding:
         self._holder: Holder | None = None
         self._hold: pb.Hold | None = None
         self._held: pb.Held | None = None
-        self._number = 0  # of what the controller has said
+        self._count = 0  # of what the controller has said
 
     def begin(self, holder: Holder) -> None:
         """There is one now. A Hold that has come before is for it."""
@@ -43,10 +43,10 @@ class Holding:
 
     def hold(self, message: pb.Hold) -> None:
         with self._lock:
-            self._number += 1
+            self._count += 1
             self._hold, self._held = message, None
             if self._holder is not None:
-                self._holder.hold(message.operations, partial(self._tell, self._number))
+                self._holder.hold(message.operations, partial(self._tell, self._count))
 
     def release(self, message: pb.Release) -> None:
         with self._lock:
@@ -56,19 +56,14 @@ class Holding:
             # of the last one: it is this rank's if it begins where the rank stands.
             held = self._held or pb.Held()
             changed = held.quiet and held.first_seq == message.first_seq
-            self._number += 1
+            self._count += 1
             self._hold = self._held = None
             if self._holder is not None:
                 self._holder.go_on(message.slots if changed else 0, message.first_seq)
 
-    def tell_again(self) -> None:
-        """To a controller that has let the rank in again."""
+    def _tell(self, count: int, operations: int, quiet: bool, first_seq: int) -> None:
         with self._lock:
-            if self._held is not None:
-                self._say(pb.ClientMessage(held=self._held))
-
-    def _tell(self, number: int, operations: int, quiet: bool, first_seq: int) -> None:
-        with self._lock:
-            if number == self._number:  # else it is late, and the controller has another answer to come
-                self._held = pb.Held(operations=operations, quiet=quiet, first_seq=first_seq)
+            if count == self._count and self._hold is not None:  # else it is late, and another answer is to come
+                number = self._hold.number
+                self._held = pb.Held(operations=operations, quiet=quiet, first_seq=first_seq, number=number)
                 self._say(pb.ClientMessage(held=self._held))

@@ -130,14 +130,16 @@ class Unanswered(_message.Message):
     def __init__(self, half: _Optional[int] = ...) -> None: ...
 
 class Held(_message.Message):
-    __slots__ = ("operations", "quiet", "first_seq")
+    __slots__ = ("operations", "quiet", "first_seq", "number")
     OPERATIONS_FIELD_NUMBER: _ClassVar[int]
     QUIET_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQ_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     operations: int
     quiet: bool
     first_seq: int
-    def __init__(self, operations: _Optional[int] = ..., quiet: bool = ..., first_seq: _Optional[int] = ...) -> None: ...
+    number: int
+    def __init__(self, operations: _Optional[int] = ..., quiet: bool = ..., first_seq: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("operations", "rounds", "retransmissions", "slowdowns", "packets_sent", "packets_received", "bytes_sent", "bytes_received", "busy_s", "stuck_s", "awaited", "most_slots")
@@ -190,10 +192,12 @@ class ServerMessage(_message.Message):
     def __init__(self, assigned: _Optional[_Union[Assigned, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., counted: _Optional[_Union[Counted, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ...) -> None: ...
 
 class Hold(_message.Message):
-    __slots__ = ("operations",)
+    __slots__ = ("operations", "number")
     OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     operations: int
-    def __init__(self, operations: _Optional[int] = ...) -> None: ...
+    number: int
+    def __init__(self, operations: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Release(_message.Message):
     __slots__ = ("slots", "first_seq")
