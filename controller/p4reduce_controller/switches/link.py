@@ -197,6 +197,8 @@ class Link:
         try:
             return await self._next_standing()
         except fy.P4ClientError as error:
+            if error.code == fy.GRPCStatusCode.INTERNAL:  # where the stream had ended before we wrote to it
+                await self._cookie()  # which fails as the stream did
             if not error.is_election_id_used:
                 raise
         await self._arbitrate(1 + secrets.randbelow(_LOW_IDS))
