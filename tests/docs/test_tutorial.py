@@ -20,9 +20,9 @@ END = "---- end of block"
 
 
 def is_printed(line: str, output: str) -> bool:
-    """`...` stands for anything."""
+    """`...` stands for anything. torchrun has Python print a line and its end apart, so those of two ranks may be one."""
     pattern = ".*".join(map(re.escape, line.split("...")))
-    return any(re.fullmatch(pattern, one.strip()) for one in output.splitlines())
+    return re.search(pattern, output) is not None
 
 
 @pytest.mark.parametrize("page", STEPS)
