@@ -20,7 +20,7 @@ END = "---- end of block"
 
 
 def is_printed(line: str, output: str) -> bool:
-    """`...` stands for anything. torchrun has Python print a line and its end apart, so those of two ranks may be one."""
+    """`...` stands for anything. Under torchrun Python prints a line and its end apart, so two ranks may share one."""
     pattern = ".*".join(map(re.escape, line.split("...")))
     return re.search(pattern, output) is not None
 
