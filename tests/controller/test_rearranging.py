@@ -205,6 +205,24 @@ def test_what_cannot_be_is_soon_known_and_what_can_be_does_not_take_long(count: 
     assert len(asked) <= 2 * count + 100
 
 
+def test_jobs_are_in_another_order_at_another_switch() -> None:
+    """The first at one of them can take the other's place only when that has been moved."""
+    site, pools = site_of(2), {0: SlotPool(SLOTS), 1: SlotPool(SLOTS)}
+    jobs = []
+    for number, (count, *firsts) in enumerate(((1, 8, 1), (3, 3, 4)), 1):
+        ranges = {at: SlotRange(first, count) for at, first in enumerate(firsts)}
+        for at, taken in ranges.items():
+            pools[at].take(taken)
+        jobs.append(job_at(number, ranges, site))
+    fits = lambda some: all(pool.longest >= SLOTS - 4 for pool in some.values())  # noqa: E731
+    for _ in range(4):
+        if not fits(pools):
+            change = make_room(jobs, pools, fits)
+            assert change is not None
+            apply(change, pools)
+    assert fits(pools)
+
+
 def test_one_is_moved_where_one_is_enough_among_many() -> None:
     site = Site(Layout(4, 64, 4096), (ADDRESS,), Trees(["s"]))
     pool, jobs = SlotPool(4096), []

@@ -41,6 +41,7 @@ RANKS = 4
 SLOTS = 8
 SETTLE_S = 1.0
 PACE_S = 0.02
+JOIN_PACE_S = 0.06  # its ranks begin within its own limit
 QUOTA = {"victim": 4, "villain": 8}
 
 Figures = dict[str, Any]
@@ -71,6 +72,7 @@ class Victim:
             while time.monotonic() < until:
                 try:
                     joins.append(self._join(pool))
+                    time.sleep(JOIN_PACE_S)
                 except P4ReduceError as error:
                     self.failures.append(str(error))
         return {"join_s": _spread(joins), "allreduce_s": _spread(self._calls[:])}

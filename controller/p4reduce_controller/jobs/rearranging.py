@@ -139,20 +139,26 @@ def _first_of(
     slots = {job.number: least(job) for job in shrinking}
     ranges: dict[int, Ranges] = {}  # by the number of the job
     first = None
-    for job in [*shrinking, *movers]:
-        if fits(pools):
-            break
-        before = ranges.get(job.number, job.ranges)
-        shrinks = job.number in slots and job.number not in ranges
-        _exchange(job, before, {}, pools)
-        after = placed(job, slots.get(job.number, job.slots), pools)
-        if after is None or (not shrinks and _height(after) >= _height(before)):
-            after = before
-        _exchange(job, {}, after, pools)
-        ranges[job.number] = after
-        if after != before and first is None:
-            first = Change(job, slots.get(job.number, job.slots), "shrunk" if shrinks else "compacted")
-    return first if fits(pools) else None
+    jobs = [*shrinking, *movers]
+    moved = True
+    while moved:  # jobs have an order at each switch, so a later one may make way for an earlier one
+        moved = False
+        for job in jobs:
+            if fits(pools):
+                return first
+            before = ranges.get(job.number, job.ranges)
+            shrinks = job.number in slots and job.number not in ranges
+            _exchange(job, before, {}, pools)
+            after = placed(job, slots.get(job.number, job.slots), pools)
+            if after is None or (not shrinks and _height(after) >= _height(before)):
+                after = before
+            _exchange(job, {}, after, pools)
+            ranges[job.number] = after
+            if after != before:
+                moved = True
+                first = first or Change(job, slots.get(job.number, job.slots), "shrunk" if shrinks else "compacted")
+        jobs = list(movers)
+    return None
 
 
 def _height(ranges: Ranges) -> int:
