@@ -12,7 +12,8 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.holding import Holding
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.jobs import digest
-from p4reduce_controller.jobs.moves import LOOK_S, REST_S
+from p4reduce_controller.jobs.moves import HOLD_S, LONG_REST_S, LOOK_S, REST_S
+from p4reduce_controller.jobs.waitlist import HOLD_BACK
 from p4reduce_controller.tenants.access import Caller, Role
 from p4reduce_controller.tenants.quotas import Policy, Quota
 
@@ -310,3 +311,24 @@ def test_a_job_does_not_grow_into_what_one_that_gathers_meanwhile_needs(grows: b
     for session in g:
         desk.hear_at(session, LEAF1)
     assert "abort" not in desk.kinds(g[0]), desk.last(g[0]).message
+
+
+def test_who_would_not_wait_does_so_while_a_job_has_its_former_slots_and_its_new_ones() -> None:
+    hall = Hall()
+    hall.queue(8)
+    hall.tick(HOLD_BACK)  # from now on, others may go ahead
+    for _ in range(int(2 * LONG_REST_S / HOLD_S)):
+        if hall.job("c").move is None:
+            hall.tick(HOLD_S)
+    for rank in range(2):
+        hall.hold("c", 7, rank=rank)
+    assert hall.job("c").moving
+    first, second = (hall.join(0, 1, name, slots=4) for name in "ef")
+    assert hall.kinds(first) == ["assigned"]
+    hall.tick(0.1)
+    assert "abort" not in hall.kinds(second)
+    hall.moved()
+    hall.tick(0.1)
+    assert hall.kinds(second)[-1] == "assigned"
+    third = hall.join(0, 1, "g", slots=4)
+    assert hall.kinds(third) == ["abort"]
