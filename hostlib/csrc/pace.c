@@ -41,27 +41,38 @@ void pace_answered(struct pace *pace) {
     set(pace, pace->window + (pace->window < pace->threshold ? 1 : 1 / pace->window));
 }
 
-static void reduce(struct pace *pace, unsigned flight, double now) {
+// `doubted`: as of a pace.
+static void reduce(struct pace *pace, unsigned flight, double most, unsigned doubted, double now) {
+    pace->former = pace->window;
+    pace->former_threshold = pace->threshold;
+    pace->former_reduced_at = pace->reduced_at;
+    pace->doubted = doubted;
     pace->threshold = larger(smaller(flight, pace->window) / REDUCTION, LEAST);
+    pace->window = smaller(pace->threshold, most);
     pace->reduced_at = now;
 }
 
-bool pace_lost(struct pace *pace, const struct timer *timer, double sent_at, unsigned flight, double now) {
-    if (sent_at < pace->reduced_at || !timer->measured)
-        return false;
+bool pace_lost(struct pace *pace, const struct timer *timer, double sent_at, unsigned flight, bool proved, double now) {
+    const bool settled = proved && pace->doubted > 0;
+    if (proved)
+        pace->doubted = 0;
+    if (sent_at < pace->reduced_at || !timer->measured || (isinf(pace->window) && !proved))
+        return settled;
     if (flight * (timer->smoothed - timer->least) <= BACKLOG * timer->smoothed)
-        return false;
-    const double former = pace->window;
-    reduce(pace, flight, now);
-    pace->window = pace->threshold;
-    return pace->window < former;
+        return settled;
+    reduce(pace, flight, (double)INFINITY, !proved, now);
+    return settled || (proved && pace->window < pace->former);
 }
 
-bool pace_burst_lost(struct pace *pace, unsigned lost, unsigned flight, double now) {
-    if (lost <= FIRST || lost <= flight / 2)
-        return false;
-    const double former = pace->window;
-    reduce(pace, flight, now);
-    pace->window = smaller(FIRST, pace->threshold);
-    return pace->window < former;
+void pace_burst_lost(struct pace *pace, unsigned lost, unsigned flight, double now) {
+    if (lost > FIRST && lost > flight / 2)
+        reduce(pace, flight, FIRST, lost, now);
+}
+
+void pace_arrived(struct pace *pace) {
+    if (pace->doubted == 0 || --pace->doubted > 0)
+        return;
+    pace->window = pace->former;
+    pace->threshold = pace->former_threshold;
+    pace->reduced_at = pace->former_reduced_at;
 }

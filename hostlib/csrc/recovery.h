@@ -59,6 +59,9 @@ void recovery_send(struct recovery *recovery, struct slot *slot, double now);
 // The RESULT of the slot's packet has come. `completed`: to the one that completed the round, or that asked.
 void recovery_answered(struct recovery *recovery, struct slot *slot, bool completed, double now);
 
+// Another RESULT of the slot's round before: a packet was sent again that had not been lost.
+void recovery_answered_again(struct recovery *recovery, struct slot *slot);
+
 // A STATUS says that nothing is lost: another rank is awaited. `seen`: the workers counted so far. `own`: whether it
 // answers this rank's packet: a leaf tells all its workers what its parent told of one's.
 void recovery_counted(struct recovery *recovery, struct slot *slot, uint32_t seen, bool own, double now);

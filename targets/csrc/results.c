@@ -55,6 +55,7 @@ struct delivery *results_delivery(struct results *results, const struct plane *p
 }
 
 static void send_row(const struct results *results, const struct delivery *delivery, struct row *row) {
+    rows_flush(results->answers);
     for (unsigned worker = 0; worker < delivery->workers; worker++)
         udp_send_row(&delivery->worker[worker], results->thread, row);
     row->count = 0;

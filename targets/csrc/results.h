@@ -4,6 +4,7 @@
 #define NATIVE_RESULTS_H
 
 #include "plane.h"
+#include "rows.h"
 #include "udp.h"
 
 #define MAX_WORKERS 64 // of a group that is served this way
@@ -23,6 +24,7 @@ struct delivery {
 struct results {
     unsigned thread;
     struct port *const *ports; // of the switch, by number
+    struct rows *answers; // to single packets, which go first: to one that was sent again, before its slot's next RESULT
     struct delivery *deliveries[DELIVERIES];
     uint64_t unsent; // bit i: deliveries[i] has rows to send
 };

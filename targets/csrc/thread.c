@@ -22,6 +22,7 @@ struct thread *thread_create(struct native_switch *native, unsigned index) {
     thread->alone = native->thread_count == 1;
     thread->results.thread = thread->rows.thread = index;
     thread->results.ports = native->ports;
+    thread->results.answers = &thread->rows;
     thread->poll = epoll_create1(EPOLL_CLOEXEC);
     thread->receiver = receiver_create();
     struct epoll_event stop = {.events = EPOLLIN, .data.ptr = NULL};

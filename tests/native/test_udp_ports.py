@@ -69,6 +69,23 @@ def test_a_result_goes_out_before_its_half_starts_over() -> None:
         switch.check_end()
 
 
+@pytest.mark.parametrize("others", [0, 62])  # with 62, results go out before all of the chain is processed
+def test_who_asks_twice_is_answered_twice_before_the_next_round(others: int) -> None:
+    """So a rank knows that what it sent again was not lost."""
+    with UdpSwitch(1, halves=200) as switch:
+        lanes = values(1, list(range(LANES)))
+        first, then = (switch.data(0, seq, slot=seq & 1, active=15, values=lanes) for seq in (2, 3))
+        fill = [switch.data(0, 2, slot=2 * slot, active=15, values=lanes) for slot in range(1, 1 + others)]
+        for chunk in ([first], [first, then, *fill[:58]], fill[58:]):
+            if chunk:
+                switch.send(0, *chunk)
+        answers = switch.receive(0, 3 + others)
+        rounds = [answer[8:14] for answer in answers]  # slot and seq
+        assert rounds.count(first[8:14]) == 2
+        again = max(place for place, it in enumerate(rounds) if it == first[8:14])
+        assert again < rounds.index(then[8:14])
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_random_traffic(seed: int) -> None:
     random = Random(seed)

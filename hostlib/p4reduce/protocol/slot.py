@@ -56,7 +56,9 @@ class Slot:
         "least",
         "level",
         "lined_up",
+        "own_loss",
         "packet",
+        "path_loss",
         "present",
         "queue",
         "seen",
@@ -66,6 +68,8 @@ class Slot:
         "state",
         "task",
         "transmissions",
+        "unanswered",
+        "unanswered_since",
         "unknown",
         "values",
     )
@@ -100,6 +104,11 @@ class Slot:
         self.heard_at = 0.0  # the last STATUS, or when it was first sent
         self.transmissions = 0
         self.seen: int | None = None  # the workers that the switch has seen in this round, from STATUS
+        # Of the round before: the copies of its packet that have not been answered yet, when the first was sent, and
+        # whether this rank, or else the path as well, is to blame for any that were lost.
+        self.unanswered = 0
+        self.unanswered_since = 0.0
+        self.own_loss = self.path_loss = False
 
     @property
     def under_way(self) -> bool:
