@@ -40,7 +40,7 @@ class Bottleneck(Simulation):
 
 
 class Busy(Simulation):
-    """A switch that takes `each` seconds for a packet, and hosts with little time: nothing is lost, paths keep order."""
+    """A switch that takes `each` seconds for a packet, and hosts with little time. Nothing is lost or overtaken."""
 
     def __init__(self, each: float, lateness: float, seed: int) -> None:
         super().__init__(MEMBERSHIP, seed=seed, lateness=lateness)
