@@ -61,12 +61,12 @@ bool rounds_plausible(const struct rounds *rounds, const struct slot *slot, cons
     return true;
 }
 
-// Begins the round of the blocks that the keys name. Returns the lanes whose block is not zero here.
-static uint8_t agree(const struct rounds *rounds, struct slot *slot, const uint32_t *keys) {
+// Begins the round of the blocks that the keys name, in network order. Returns the lanes whose block is not zero here.
+static uint8_t agree(const struct rounds *rounds, struct slot *slot, const uint8_t *keys) {
     uint8_t own = 0;
     slot->active = 0;
     for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
-        const uint32_t key = keys[lane], announced = slot->announced[lane];
+        const uint32_t key = load_32(keys + KEY_SIZE * lane), announced = slot->announced[lane];
         slot->agreed[lane] = key;
         slot->least[lane] = key >= (NO_KEY & ~UINT32_C(0xFF)) ? NO_KEY : (key | 0xFF) + 1;
         if (key == NO_KEY)
@@ -110,10 +110,10 @@ static uint8_t contribute(const struct rounds *rounds, struct slot *slot, uint8_
 static void name_all(const struct rounds *rounds, struct slot *slot) {
     struct task *task = slot->task;
     scanning_more(task, slot->index);
-    uint32_t first[MAX_LANES];
+    uint8_t first[KEY_SIZE * MAX_LANES];
     for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
         scanning_next_key(task, stream_of(rounds, slot, lane), &slot->sought[lane], &slot->announced[lane]);
-        first[lane] = lane < task->blocks ? 0 : NO_KEY;
+        store_32(first + KEY_SIZE * lane, lane < task->blocks ? 0 : NO_KEY);
     }
     const uint8_t own = agree(rounds, slot, first);
     fill_packet(rounds, slot, contribute(rounds, slot, own));
@@ -136,6 +136,27 @@ void rounds_announce(const struct rounds *rounds, struct slot *slot, struct task
     fill_packet(rounds, slot, 0);
 }
 
+static void fetch(const struct task *task, uint64_t block) {
+    size_t count;
+    const uint8_t *values = task_block(task, block, &count);
+    for (size_t at = 0; at < count * task->numbers.value_bytes; at += CACHE_LINE_BYTES)
+        __builtin_prefetch(values + at);
+}
+
+void rounds_expect(const struct rounds *rounds, const struct slot *slot, const uint8_t *keys) {
+    if (slot->task == NULL)
+        return;
+    for (unsigned lane = 0; lane < rounds->layout.lanes; lane++) {
+        const uint32_t announced = slot->announced[lane];
+        if (slot->active >> lane & 1)
+            fetch(slot->task, block_of(rounds, slot, lane, slot->agreed[lane]));
+        if (announced != NO_KEY && load_32(keys + KEY_SIZE * lane) >> 8 == announced >> 8) {
+            fetch(slot->task, block_of(rounds, slot, lane, announced));
+            scanning_expect(slot->task, stream_of(rounds, slot, lane), (announced >> 8) + 1);
+        }
+    }
+}
+
 bool rounds_is_result(const struct slot *slot, const struct packet *packet) {
     return packet->active == slot->active && packet->present == slot->active;
 }
@@ -143,10 +164,7 @@ bool rounds_is_result(const struct slot *slot, const struct packet *packet) {
 bool rounds_take_result(const struct rounds *rounds, struct slot *slot, const struct packet *packet) {
     take_values(rounds, slot, packet->values);
     slot->seq++;
-    uint32_t keys[MAX_LANES];
-    for (unsigned lane = 0; lane < rounds->layout.lanes; lane++)
-        keys[lane] = packet_key(packet, lane);
-    const uint8_t own = agree(rounds, slot, keys);
+    const uint8_t own = agree(rounds, slot, packet->keys);
     if (slot->active)
         fill_packet(rounds, slot, contribute(rounds, slot, own));
     return slot->active;

@@ -27,6 +27,9 @@ bool rounds_is_result(const struct slot *slot, const struct packet *packet);
 // Whether a RESULT's keys can be minimums over workers of which this is one.
 bool rounds_plausible(const struct rounds *rounds, const struct slot *slot, const struct packet *packet);
 
+// Has the processor fetch what a RESULT of the slot's round will need that has such keys, in network order.
+void rounds_expect(const struct rounds *rounds, const struct slot *slot, const uint8_t *keys);
+
 // Takes the sums of the round, and begins the next one. False when the slot has done its part.
 bool rounds_take_result(const struct rounds *rounds, struct slot *slot, const struct packet *packet);
 

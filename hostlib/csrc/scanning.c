@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "task.h"
 
+#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CACHE_LINE_BYTES = 64, WORD_BYTES = 8 };
+enum { WORD_BYTES = 8 };
 
 static uint64_t smaller(uint64_t one, uint64_t other) {
     return one < other ? one : other;
@@ -29,11 +30,14 @@ void scanning_close(struct task *task) {
 
 // The first number from `from` on, and below `to`, of a block that is to be sent; `to` if there is none.
 static uint32_t find(const uint8_t *exponents, uint32_t from, uint32_t to) {
-    static const uint8_t none[WORD_BYTES] = {BLOCK_ZERO};
-    while (from < to && exponents[from] == BLOCK_ZERO) {
-        from++;
-        while (from % WORD_BYTES == 0 && from + WORD_BYTES <= to && memcmp(exponents + from, none, WORD_BYTES) == 0)
-            from += WORD_BYTES;
+    while (from < to) {
+        const uint32_t begin = from / WORD_BYTES * WORD_BYTES; // a stride has whole words
+        uint64_t word;
+        memcpy(&word, exponents + begin, sizeof word);
+        word = le64toh(word) & UINT64_MAX << 8 * (from - begin); // of BLOCK_ZERO, 0
+        if (word != 0)
+            return (uint32_t)smaller(begin + (uint32_t)__builtin_ctzll(word) / 8, to);
+        from = (uint32_t)smaller(begin + WORD_BYTES, to);
     }
     return from;
 }

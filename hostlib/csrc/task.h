@@ -13,7 +13,7 @@
 #define MAX_STREAM_LENGTH (UINT64_C(1) << 24)
 
 // Blocks scanned between packets, of which a piece is a group's share. Slots scanned together: neighbours in memory.
-enum { SCAN_BLOCKS = 4096, GROUP_SLOTS = 16 };
+enum { SCAN_BLOCKS = 4096, GROUP_SLOTS = 16, CACHE_LINE_BYTES = 64 };
 
 // What is known of an operation's blocks: the streams of a few slots are scanned a piece at a time, as far as packets
 // need.
@@ -82,6 +82,11 @@ void scanning_close(struct task *task);
 // The key of the first block of a stream that is to be sent, from `number` on: NO_KEY if there is none. False where
 // that is not known yet; then `number` becomes the first that it can be.
 bool scanning_next_key(const struct task *task, uint32_t stream, uint32_t *number, uint32_t *key);
+
+// Has the processor fetch what scanning_next_key will look at.
+static inline void scanning_expect(const struct task *task, uint32_t stream, uint32_t number) {
+    __builtin_prefetch(task->scanning.exponents + stream * task->scanning.stride + number);
+}
 
 // Whether scanning_more can be called for a slot: neighbours have scanned as much.
 bool scanning_may_go_on(const struct task *task, uint32_t slot);

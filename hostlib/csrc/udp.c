@@ -60,6 +60,8 @@ static unsigned take_datagram(const struct link *link, p4reduce_worker *worker, 
     unsigned packets = 0;
     do {
         size_t some = length < segment ? length : segment;
+        if (link->aggregators <= 1) // else the slot is the aggregator's
+            worker_expect(worker, bytes + some, length - some);
         link_hand_over(link, worker, bytes, some, now);
         bytes += some;
         length -= some;

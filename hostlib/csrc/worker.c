@@ -210,6 +210,14 @@ void worker_fail(p4reduce_worker *worker, const p4reduce_error *error) {
     end(worker, error, false);
 }
 
+void worker_expect(const p4reduce_worker *worker, const uint8_t *payload, size_t length) {
+    if (length < worker->rounds.layout.bare_length)
+        return;
+    const uint32_t index = load_16(payload + AGGREGATION_SLOT) >> 1;
+    if (index < worker->membership.slots)
+        rounds_expect(&worker->rounds, &worker->slots[index], payload + AGGREGATION_SIZE);
+}
+
 void p4reduce_worker_receive(p4reduce_worker *worker, const void *payload, size_t length, double now) {
     worker->stats.packets_received++;
     worker->stats.bytes_received += length;

@@ -31,6 +31,9 @@ struct p4reduce_worker {
 // Queues a task made by task_new, which is the worker's from now on.
 void worker_submit(p4reduce_worker *worker, struct task *task, double now);
 
+// Has the processor fetch what a packet will need that is received next.
+void worker_expect(const p4reduce_worker *worker, const uint8_t *payload, size_t length);
+
 // Ends all operations, and those yet to come, with `error`.
 void worker_fail(p4reduce_worker *worker, const p4reduce_error *error);
 
