@@ -41,12 +41,14 @@ void pace_answered(struct pace *pace) {
     set(pace, pace->window + (pace->window < pace->threshold ? 1 : 1 / pace->window));
 }
 
-// `doubted`: as of a pace.
+// `doubted`: packets that seem to be lost, 0 if it is settled that they are.
 static void reduce(struct pace *pace, unsigned flight, double most, unsigned doubted, double now) {
-    pace->former = pace->window;
-    pace->former_threshold = pace->threshold;
-    pace->former_reduced_at = pace->reduced_at;
-    pace->doubted = doubted;
+    if (pace->doubted == 0) {
+        pace->former = pace->window;
+        pace->former_threshold = pace->threshold;
+        pace->former_reduced_at = pace->reduced_at;
+    }
+    pace->doubted = doubted > 0 ? pace->doubted + doubted : 0;
     pace->threshold = larger(smaller(flight, pace->window) / REDUCTION, LEAST);
     pace->window = smaller(pace->threshold, most);
     pace->reduced_at = now;

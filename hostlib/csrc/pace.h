@@ -11,8 +11,8 @@ struct pace {
     double window;    // packets a round trip
     double threshold; // up to which the window doubles in a round trip
     double reduced_at;
-    // Of the last loss: what was before, and how many packets that seemed to be lost have yet to turn out to have arrived
-    // for it to have been none, 0 if that is settled.
+    // What was before the last losses that are not settled, and how many packets that seemed to be lost have yet to turn
+    // out to have arrived for them to have been none; 0 if all are settled.
     double former, former_threshold, former_reduced_at;
     unsigned doubted;
     double next; // when the next packet may go

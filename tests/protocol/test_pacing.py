@@ -283,6 +283,21 @@ def test_a_window_is_halved_at_once_until_the_packet_turns_out_to_have_arrived()
     assert pace.window == 40
 
 
+def test_several_losses_that_were_none_are_taken_back_together() -> None:
+    pace = pace_of(100)
+    pace._threshold = math.inf
+    pace.lost(0.9, 80, 1.0, proved=False)
+    pace.burst_lost(20, 30, 2.0)
+    assert pace.window == 10
+    for _ in range(20):
+        pace.arrived()
+    assert pace.window == 10
+    pace.arrived()
+    assert pace.window == 100
+    pace.answered()
+    assert pace.window == 101, "it doubles in a round trip, as before"
+
+
 def test_where_there_is_no_limit_only_what_is_proved_counts() -> None:
     pace = pace_of()
     assert not pace.lost(1.0, 80, 1.0, proved=False)

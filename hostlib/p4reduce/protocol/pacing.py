@@ -22,8 +22,8 @@ class Pace:
         self._slots = slots
         self._threshold = math.inf  # up to which the window doubles in a round trip
         self._reduced_at = -math.inf
-        # Of the last loss: what was before, and how many packets that seemed to be lost have yet to turn out to have
-        # arrived for it to have been none, 0 if that is settled.
+        # What was before the last losses that are not settled, and how many packets that seemed to be lost have yet to
+        # turn out to have arrived for them to have been none; 0 if all are settled.
         self._former = (math.inf, math.inf, -math.inf)
         self._doubted = 0
         self.window = math.inf  # packets a round trip
@@ -76,8 +76,10 @@ class Pace:
                 self.window, self._threshold, self._reduced_at = self._former
 
     def _reduce(self, flight: int, most: float, doubted: int, now: float) -> None:
-        self._former = (self.window, self._threshold, self._reduced_at)
-        self._doubted = doubted
+        """doubted: packets that seem to be lost, 0 if it is settled that they are."""
+        if self._doubted == 0:
+            self._former = (self.window, self._threshold, self._reduced_at)
+        self._doubted = self._doubted + doubted if doubted else 0
         self._threshold = max(min(flight, self.window) / _REDUCTION, _LEAST)
         self.window = min(self._threshold, most)
         self._reduced_at = now
