@@ -27,6 +27,10 @@ struct pace pace_new(unsigned slots) {
     return pace;
 }
 
+bool pace_limited(const struct pace *pace) {
+    return !(isinf(pace->window) || isinf(pace->threshold));
+}
+
 bool pace_turn(struct pace *pace, const struct timer *timer, double now) {
     if (isinf(pace->window))
         return true;
@@ -41,40 +45,32 @@ void pace_answered(struct pace *pace) {
     set(pace, pace->window + (pace->window < pace->threshold ? 1 : 1 / pace->window));
 }
 
-// `doubted`: packets that seem to be lost, 0 if it is settled that they are.
-static void reduce(struct pace *pace, unsigned flight, double most, unsigned doubted, double now) {
-    if (pace->doubted == 0) {
-        pace->former = pace->window;
-        pace->former_threshold = pace->threshold;
-        pace->former_reduced_at = pace->reduced_at;
-    }
-    pace->doubted = doubted > 0 ? pace->doubted + doubted : 0;
+static void reduce(struct pace *pace, unsigned flight, double now) {
     pace->threshold = larger(smaller(flight, pace->window) / REDUCTION, LEAST);
-    pace->window = smaller(pace->threshold, most);
     pace->reduced_at = now;
 }
 
-bool pace_lost(struct pace *pace, const struct timer *timer, double sent_at, unsigned flight, bool proved, double now) {
-    const bool settled = proved && pace->doubted > 0;
-    if (proved)
-        pace->doubted = 0;
-    if (sent_at < pace->reduced_at || !timer->measured || (isinf(pace->window) && !proved))
-        return settled;
+bool pace_lost(struct pace *pace, const struct timer *timer, double sent_at, unsigned flight, double now) {
+    if (sent_at < pace->reduced_at || !timer->measured)
+        return false;
     if (flight * (timer->smoothed - timer->least) <= BACKLOG * timer->smoothed)
-        return settled;
-    reduce(pace, flight, (double)INFINITY, !proved, now);
-    return settled || (proved && pace->window < pace->former);
+        return false;
+    const double former = pace->window;
+    reduce(pace, flight, now);
+    pace->window = pace->threshold;
+    return pace->window < former;
 }
 
-void pace_burst_lost(struct pace *pace, unsigned lost, unsigned flight, double now) {
-    if (lost > FIRST && lost > flight / 2)
-        reduce(pace, flight, FIRST, lost, now);
+bool pace_burst_lost(struct pace *pace, unsigned lost, unsigned flight, double now) {
+    if (!pace_limited(pace) || lost <= FIRST || lost <= flight / 2)
+        return false;
+    const double former = pace->window;
+    reduce(pace, flight, now);
+    pace->window = smaller(FIRST, pace->threshold);
+    return pace->window < former;
 }
 
-void pace_arrived(struct pace *pace) {
-    if (pace->doubted == 0 || --pace->doubted > 0)
-        return;
-    pace->window = pace->former;
-    pace->threshold = pace->former_threshold;
-    pace->reduced_at = pace->former_reduced_at;
+void pace_lift(struct pace *pace) {
+    pace->window = pace->threshold = (double)INFINITY;
+    pace->reduced_at = -(double)INFINITY;
 }

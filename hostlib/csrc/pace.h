@@ -11,10 +11,6 @@ struct pace {
     double window;    // packets a round trip
     double threshold; // up to which the window doubles in a round trip
     double reduced_at;
-    // What was before the last losses that are not settled, and how many packets that seemed to be lost have yet to turn
-    // out to have arrived for them to have been none; 0 if all are settled.
-    double former, former_threshold, former_reduced_at;
-    unsigned doubted;
     double next; // when the next packet may go
 };
 
@@ -23,17 +19,21 @@ struct pace pace_new(unsigned slots);
 // Whether a packet may go now, which then has had its turn.
 bool pace_turn(struct pace *pace, const struct timer *timer, double now);
 
+// Whether there is a limit for what was lost.
+bool pace_limited(const struct pace *pace);
+
 // A packet was answered.
 void pace_answered(struct pace *pace);
 
-// A packet seems to be lost that was first sent at `sent_at`, when `flight` are under way; where there is no limit, only
-// what is `proved` counts. Returns whether the window is smaller, and that is settled now.
-bool pace_lost(struct pace *pace, const struct timer *timer, double sent_at, unsigned flight, bool proved, double now);
+// A packet was lost that was first sent at `sent_at`, when `flight` are under way. Returns whether the window is smaller
+// for it.
+bool pace_lost(struct pace *pace, const struct timer *timer, double sent_at, unsigned flight, double now);
 
-// So many of `flight` packets seem to be lost at once.
-void pace_burst_lost(struct pace *pace, unsigned lost, unsigned flight, double now);
+// So many of `flight` packets seem to be lost at once, which counts where there is a limit for what was lost before. The
+// same.
+bool pace_burst_lost(struct pace *pace, unsigned lost, unsigned flight, double now);
 
-// A packet that seemed to be lost had arrived.
-void pace_arrived(struct pace *pace);
+// What there is a limit for was not lost.
+void pace_lift(struct pace *pace);
 
 #endif

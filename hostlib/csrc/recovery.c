@@ -134,41 +134,36 @@ static void judge_groups(struct recovery *recovery, const struct slot *slot) {
         recovery->groups = GROUPS_LOST;
 }
 
-static void slow_down(struct recovery *recovery, const struct slot *slot, bool proved, double now) {
-    recovery->stats->slowdowns += pace_lost(&recovery->sending.pace, &recovery->timer, slot->unanswered_since,
-                                            flight(recovery), proved, now);
+static void slow_down(struct recovery *recovery, const struct slot *slot, double now) {
+    recovery->stats->slowdowns +=
+        pace_lost(&recovery->sending.pace, &recovery->timer, slot->unanswered_since, flight(recovery), now);
 }
 
-// Paths keep order, and every copy of a packet that arrives is answered. So when the next round's is, those of the one
-// before that have no answer have been lost, or their answers.
-static void settle(struct recovery *recovery, struct slot *slot, double now) {
-    if (slot->unanswered > 0 && slot->own_loss)
-        earn(recovery, recovery->pays);
-    if (slot->unanswered > 0 && slot->path_loss)
-        slow_down(recovery, slot, true, now);
-}
-
-void recovery_answered_again(struct recovery *recovery, struct slot *slot) {
-    if (slot->unanswered == 0)
-        return;
-    slot->unanswered--;
-    pace_arrived(&recovery->sending.pace);
+void recovery_answered_again(struct recovery *recovery, struct slot *slot, uint32_t seq) {
+    if (seq == slot->seq - 1)
+        slot->unanswered -= slot->unanswered > 0;
+    else if (slot == recovery->limited_by && seq == recovery->limited_by_seq)
+        pace_lift(&recovery->sending.pace);
 }
 
 void recovery_answered(struct recovery *recovery, struct slot *slot, bool completed, double now) {
     recovery->stats->rounds++;
     recovery->heard_at = now;
     pace_answered(&recovery->sending.pace);
-    earn(recovery, 1);
-    settle(recovery, slot, now);
-    if (slot->state == AGAIN && slot->transmissions == 1)
-        pace_arrived(&recovery->sending.pace);
-    slot->unanswered = slot_counted(slot) ? 0 : slot->transmissions - 1;
+    earn(recovery, completed && slot->transmissions > 1 && !slot_counted(slot) ? recovery->pays : 1);
+    if (slot->unanswered > 0) { // its copies came before this one, if they came
+        if (!pace_limited(&recovery->sending.pace)) {
+            recovery->limited_by = slot;
+            recovery->limited_by_seq = slot->seq - 1;
+        }
+        slow_down(recovery, slot, now);
+    }
+    // Else another rank was late, or the switch.
+    const bool own = completed && !recovery->probing && !slot_counted(slot);
+    slot->unanswered = own ? slot->transmissions - 1 : 0;
     slot->unanswered_since = slot->first_sent_at;
-    slot->own_loss = completed;
-    slot->path_loss = completed && !recovery->probing; // else another rank was late, or the switch
-    if (slot->unanswered > 0 && slot->path_loss)
-        slow_down(recovery, slot, false, now);
+    if (slot->unanswered > 0 && pace_limited(&recovery->sending.pace) && now - slot->sent_at >= recovery->timer.least)
+        slow_down(recovery, slot, now);
     if (recovery->probing) {
         recovery->probing = false;
         recovery->probes = PROBES;
@@ -183,8 +178,6 @@ void recovery_answered(struct recovery *recovery, struct slot *slot, bool comple
 
 void recovery_counted(struct recovery *recovery, struct slot *slot, uint32_t seen, bool own, double now) {
     recovery->stats->statuses++;
-    if (own && !slot_counted(slot))
-        pace_arrived(&recovery->sending.pace);
     if (slot->transmissions == 2 && own) { // only packets that are sent again are answered so
         timer_measure(&recovery->timer, now - slot->sent_at);
         if (slot->grouped)
@@ -240,7 +233,7 @@ static uint32_t take_lost(struct recovery *recovery, double now) {
         }
     }
     if (count > 0)
-        pace_burst_lost(&recovery->sending.pace, lost, flight(recovery), now);
+        recovery->stats->slowdowns += pace_burst_lost(&recovery->sending.pace, lost, flight(recovery), now);
     return count;
 }
 

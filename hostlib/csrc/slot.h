@@ -49,11 +49,10 @@ struct slot {
     uint32_t seen; // the workers that the switch has seen in this round, from STATUS
     double first_sent_at, sent_at;
     double heard_at; // the last STATUS, or when it was first sent
-    // Of the round before: the copies of its packet that have not been answered yet, when the first was sent, and
-    // whether this rank, or else the path as well, is to blame for any that were lost.
+    // Of the round before, where only this rank was awaited: the copies of its packet that have not been answered, and
+    // when the first was sent.
     uint32_t unanswered;
     double unanswered_since;
-    bool own_loss, path_loss;
     // Among those that wait for answers: whether it is, at which level, and its neighbours there.
     bool waiting;
     unsigned level;

@@ -153,8 +153,8 @@ static void take_answer(p4reduce_worker *worker, const struct packet *packet, do
         return;
     }
     struct slot *slot = &worker->slots[index];
-    if (packet->op == OP_RESULT && packet->seq == slot->seq - 1)
-        recovery_answered_again(&worker->recovery, slot);
+    if (packet->seq != slot->seq)
+        recovery_answered_again(&worker->recovery, slot, packet->seq);
     if (worker->failure.status != P4REDUCE_OK || !slot_under_way(slot) || packet->seq != slot->seq)
         worker->stats.stale++;
     else if (packet->fingerprint != slot->fingerprint)

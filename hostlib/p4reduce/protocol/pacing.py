@@ -22,13 +22,14 @@ class Pace:
         self._slots = slots
         self._threshold = math.inf  # up to which the window doubles in a round trip
         self._reduced_at = -math.inf
-        # What was before the last losses that are not settled, and how many packets that seemed to be lost have yet to
-        # turn out to have arrived for them to have been none; 0 if all are settled.
-        self._former = (math.inf, math.inf, -math.inf)
-        self._doubted = 0
         self.window = math.inf  # packets a round trip
         self.next = -math.inf  # when the next packet may go
         self._set(_FIRST)
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a limit for what was lost."""
+        return not (math.isinf(self.window) or math.isinf(self._threshold))
 
     def _set(self, window: float) -> None:
         self.window = window if window < self._slots else math.inf
@@ -47,39 +48,37 @@ class Pace:
         """A packet was answered: the window doubles in a round trip, or, above the threshold, grows by one packet."""
         self._set(self.window + (1 if self.window < self._threshold else 1 / self.window))
 
-    def lost(self, sent_at: float, flight: int, now: float, *, proved: bool = True) -> bool:
-        """A packet seems to be lost that was first sent at `sent_at`, when `flight` are under way. Where there is no
-        limit, only what is `proved` counts. Returns whether the window is smaller, and that is settled now.
+    def lost(self, sent_at: float, flight: int, now: float) -> bool:
+        """A packet was lost that was first sent at `sent_at`, when `flight` are under way. Returns whether the window
+        is smaller for it.
         """
         timer = self._timer
-        settled = proved and self._doubted > 0
-        if proved:
-            self._doubted = 0
-        if sent_at < self._reduced_at or timer.smoothed is None or (math.isinf(self.window) and not proved):
-            return settled  # it was sent by the former window
+        if sent_at < self._reduced_at or timer.smoothed is None:
+            return False  # it was sent by the former window
         # TCP Veno: where nothing queues, nothing overflows, and what is lost is lost by chance.
         if flight * (timer.smoothed - timer.least) <= _BACKLOG * timer.smoothed:
-            return settled
-        self._reduce(flight, math.inf, 0 if proved else 1, now)
-        return settled or (proved and self.window < self._former[0])
+            return False
+        former = self.window
+        self._reduce(flight, now)
+        self.window = self._threshold
+        return self.window < former
 
-    def burst_lost(self, lost: int, flight: int, now: float) -> None:
-        """So many of `flight` packets seem to be lost at once: if they are most, begins again."""
-        if lost > _FIRST and lost > flight // 2:
-            self._reduce(flight, _FIRST, lost, now)
+    def burst_lost(self, lost: int, flight: int, now: float) -> bool:
+        """So many of `flight` packets seem to be lost at once: if they are most, and there is a limit for what was lost
+        before, begins again. Returns the same.
+        """
+        if not self.limited or lost <= _FIRST or lost <= flight // 2:
+            return False
+        former = self.window
+        self._reduce(flight, now)
+        self.window = min(_FIRST, self._threshold)
+        return self.window < former
 
-    def arrived(self) -> None:
-        """A packet that seemed to be lost had arrived."""
-        if self._doubted > 0:
-            self._doubted -= 1
-            if self._doubted == 0:
-                self.window, self._threshold, self._reduced_at = self._former
+    def lift(self) -> None:
+        """What there is a limit for was not lost."""
+        self.window = self._threshold = math.inf
+        self._reduced_at = -math.inf
 
-    def _reduce(self, flight: int, most: float, doubted: int, now: float) -> None:
-        """doubted: packets that seem to be lost, 0 if it is settled that they are."""
-        if self._doubted == 0:
-            self._former = (self.window, self._threshold, self._reduced_at)
-        self._doubted = self._doubted + doubted if doubted else 0
+    def _reduce(self, flight: int, now: float) -> None:
         self._threshold = max(min(flight, self.window) / _REDUCTION, _LEAST)
-        self.window = min(self._threshold, most)
         self._reduced_at = now

@@ -47,6 +47,8 @@ class Recovery:
         self._probes = _PROBES
         self._doublings = 0
         self._probing = False
+        # The slot and seq of the packet that was proved lost when there was no limit.
+        self._limited_by: tuple[Slot, int] | None = None
         self._resumed_at = -NEVER  # when a round ended after probes
         # What packets that were passed may yet cost, in shares of one: each that is sent again costs a whole one.
         self._credit = len(slots) * _SHARES
@@ -66,16 +68,17 @@ class Recovery:
         self._stats.rounds += 1
         self._heard_at = now
         self.pace.answered()
-        self._earn(1)
-        self._settle(slot, now)
-        if slot.state is State.AGAIN and slot.transmissions == 1:
-            self.pace.arrived()
-        slot.unanswered = slot.transmissions - 1 if slot.seen is None else 0
+        self._earn(self._pays if completed and slot.transmissions > 1 and slot.seen is None else 1)
+        if slot.unanswered > 0:  # its copies came before this one, if they came
+            if not self.pace.limited:
+                self._limited_by = slot, slot.seq - 1 & 0xFFFFFFFF
+            self._slow_down(slot, now)
+        # Else another rank was late, or the switch.
+        own = completed and not self._probing and slot.seen is None
+        slot.unanswered = slot.transmissions - 1 if own else 0
         slot.unanswered_since = slot.first_sent_at
-        slot.own_loss = completed
-        slot.path_loss = completed and not self._probing  # else another rank was late, or the switch
-        if slot.unanswered > 0 and slot.path_loss:
-            self._slow_down(slot, now, proved=False)
+        if slot.unanswered > 0 and self.pace.limited and now - slot.sent_at >= self.timer.least:
+            self._slow_down(slot, now)
         if self._probing:
             self._probing = False
             self._probes = _PROBES
@@ -84,11 +87,12 @@ class Recovery:
         self._measure(slot, completed, now)
         self._forget(slot)
 
-    def answered_again(self, slot: Slot) -> None:
-        """Another RESULT of the slot's round before: a packet was sent again that had not been lost."""
-        if slot.unanswered > 0:
-            slot.unanswered -= 1
-            self.pace.arrived()
+    def answered_again(self, slot: Slot, seq: int) -> None:
+        """An answer came for a round of the slot that has its RESULT."""
+        if seq == slot.seq - 1 & 0xFFFFFFFF:
+            slot.unanswered = max(slot.unanswered - 1, 0)
+        elif (slot, seq) == self._limited_by:
+            self.pace.lift()
 
     def counted(self, slot: Slot, seen: int, own: bool, now: float) -> None:
         """A STATUS says that nothing is lost: another rank is awaited.
@@ -97,8 +101,6 @@ class Recovery:
         its parent told of one's.
         """
         self._stats.statuses += 1
-        if own and slot.seen is None:
-            self.pace.arrived()
         if slot.transmissions == 2 and own:  # only packets that are sent again are answered so
             self.timer.measure(now - slot.sent_at)
         self._probes = _PROBES
@@ -175,17 +177,8 @@ class Recovery:
 
     # Answers.
 
-    def _settle(self, slot: Slot, now: float) -> None:
-        """Paths keep order, and every copy of a packet that arrives is answered. So when the next round's is, those of
-        the one before that have no answer have been lost, or their answers.
-        """
-        if slot.unanswered > 0 and slot.own_loss:
-            self._earn(self._pays)
-        if slot.unanswered > 0 and slot.path_loss:
-            self._slow_down(slot, now, proved=True)
-
-    def _slow_down(self, slot: Slot, now: float, *, proved: bool) -> None:
-        self._stats.slowdowns += self.pace.lost(slot.unanswered_since, self._flight, now, proved=proved)
+    def _slow_down(self, slot: Slot, now: float) -> None:
+        self._stats.slowdowns += self.pace.lost(slot.unanswered_since, self._flight, now)
 
     def _earn(self, shares: int) -> None:
         """A rank that was late is taken for a loss as often as packets overtake each other. So those that were passed
@@ -240,7 +233,7 @@ class Recovery:
         due = list(self._take_lost(now))
         if due:
             lost = sum(slot.in_network for slot in due)
-            self.pace.burst_lost(lost, self._flight, now)
+            self._stats.slowdowns += self.pace.burst_lost(lost, self._flight, now)
         else:
             due = list(islice(chain.from_iterable(self._waiting), self._probes))
             self._probing = True

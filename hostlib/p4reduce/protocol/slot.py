@@ -56,9 +56,7 @@ class Slot:
         "least",
         "level",
         "lined_up",
-        "own_loss",
         "packet",
-        "path_loss",
         "present",
         "queue",
         "seen",
@@ -104,11 +102,10 @@ class Slot:
         self.heard_at = 0.0  # the last STATUS, or when it was first sent
         self.transmissions = 0
         self.seen: int | None = None  # the workers that the switch has seen in this round, from STATUS
-        # Of the round before: the copies of its packet that have not been answered yet, when the first was sent, and
-        # whether this rank, or else the path as well, is to blame for any that were lost.
+        # Of the round before, where only this rank was awaited: the copies of its packet that have not been answered,
+        # and when the first was sent.
         self.unanswered = 0
         self.unanswered_since = 0.0
-        self.own_loss = self.path_loss = False
 
     @property
     def under_way(self) -> bool:

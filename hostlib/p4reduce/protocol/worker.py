@@ -215,8 +215,8 @@ class Worker:
             self.stats.stale += 1
             return
         slot = self._slots[index]
-        if packet.op == Op.RESULT and packet.seq == slot.seq - 1 & 0xFFFFFFFF:
-            self._recovery.answered_again(slot)
+        if packet.seq != slot.seq:
+            self._recovery.answered_again(slot, packet.seq)
         if self.failure is not None or not slot.under_way or packet.seq != slot.seq:
             self.stats.stale += 1
         elif packet.fingerprint != slot.fingerprint:
