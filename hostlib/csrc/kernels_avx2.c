@@ -8,6 +8,7 @@
 
 #define AVX2 __attribute__((target("avx2")))
 #define LANES 8
+#define LINE_VALUES 16 // of the cache's
 
 AVX2 static inline __m256i reversed_bytes(__m256i words) {
     const __m256i order = _mm256_setr_epi8(3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12, //
@@ -129,6 +130,24 @@ AVX2 static void dequantise(const uint8_t *wire, size_t count, int up, void *val
         }
     }
     kernels_portable.dequantise(wire + 4 * i, count - i, up, to + i);
+}
+
+AVX2 static void dequantise_to_memory(const uint8_t *wire, size_t count, int up, void *values) {
+    float *to = values;
+    const size_t in_line = (uintptr_t)to / sizeof *to % LINE_VALUES, first = in_line > 0 ? LINE_VALUES - in_line : 0;
+    size_t i = first < count ? first : count;
+    if (!rounds_once_in_float32(up) || (uintptr_t)to % sizeof *to != 0) {
+        dequantise(wire, count, up, to);
+        return;
+    }
+    dequantise(wire, i, up, to);
+    const __m256 scale = _mm256_set1_ps(float_power(-up));
+    for (; i + LINE_VALUES <= count; i += LINE_VALUES)
+        for (size_t half = i; half < i + LINE_VALUES; half += LANES) {
+            __m256i sums = reversed_bytes(_mm256_loadu_si256((const __m256i *)(wire + 4 * half)));
+            _mm256_stream_ps(to + half, _mm256_mul_ps(_mm256_cvtepi32_ps(sums), scale));
+        }
+    dequantise(wire + 4 * i, count - i, up, to + i);
 }
 
 AVX2 static inline __m256i quanta(const float *from, __m256 before, __m256 scale) {
@@ -278,6 +297,7 @@ const struct kernels kernels_avx2 = {
     .scan_int32 = scan_int32,
     .quantise = quantise,
     .dequantise = dequantise,
+    .dequantise_to_memory = dequantise_to_memory,
     .quantise_16 = quantise_16,
     .quantise_8 = quantise_8,
     .dequantise_16 = dequantise_16,

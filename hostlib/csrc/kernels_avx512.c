@@ -164,6 +164,27 @@ AVX512 static void dequantise(const uint8_t *wire, size_t count, int up, void *v
     }
 }
 
+AVX512 static void dequantise_to_memory(const uint8_t *wire, size_t count, int up, void *values) {
+    float *to = values;
+    if (!rounds_once_in_float32(up) || (uintptr_t)to % sizeof *to != 0) {
+        dequantise(wire, count, up, to);
+        return;
+    }
+    const __m512 scale = _mm512_set1_ps(float_power(-up));
+    const size_t in_line = (uintptr_t)to / sizeof *to % LANES;
+    size_t i = 0;
+    if (in_line > 0) {
+        i = count < LANES - in_line ? count : LANES - in_line;
+        _mm512_mask_storeu_ps(to, first(i), values_of(_mm512_maskz_loadu_epi32(first(i), wire), scale));
+    }
+    for (; i + LANES <= count; i += LANES)
+        _mm512_stream_ps(to + i, values_of(_mm512_loadu_si512(wire + 4 * i), scale));
+    if (i < count) {
+        const __mmask16 rest = first(count - i);
+        _mm512_mask_storeu_ps(to + i, rest, values_of(_mm512_maskz_loadu_epi32(rest, wire + 4 * i), scale));
+    }
+}
+
 AVX512 static void quantise_16(const void *values, size_t count, int up, int limit, uint8_t *wire) {
     const float *from = values;
     const __m512 power = _mm512_set1_ps((float)up);
@@ -300,6 +321,7 @@ const struct kernels kernels_avx512 = {
     .scan_int32 = scan_int32,
     .quantise = quantise,
     .dequantise = dequantise,
+    .dequantise_to_memory = dequantise_to_memory,
     .quantise_16 = quantise_16,
     .quantise_8 = quantise_8,
     .dequantise_16 = dequantise_16,

@@ -3,7 +3,12 @@
 
 #include <string.h>
 
-enum { VALUE_BYTES = 4, WORD_BYTES = 4, FEW_BYTES = 32 << 10 };
+enum {
+    VALUE_BYTES = 4,
+    WORD_BYTES = 4,
+    FEW_BYTES = 32 << 10,
+    LARGE_BYTES = 8 << 20, // of a tensor of which a processor's own caches hold little
+};
 
 void local_begin(struct local *local, struct task *task) {
     local->task = task;
@@ -134,11 +139,13 @@ static size_t word_bytes_a_block(const struct local *local) {
     return local->task->block_size / local->task->numbers.per_word * WORD_BYTES;
 }
 
-// They are long out of the cache, and too far apart for a processor to guess which come next.
+// They are long out of the cache, and too far apart for a processor to guess which come next. `edges`: only the lines
+// that blocks share with others.
 static void prefetch_blocks(const struct piece *piece, const uint8_t *agreed, const uint8_t *values,
-                            size_t block_bytes) {
+                            size_t block_bytes, bool edges) {
+    const size_t step = edges ? block_bytes : LINE_BYTES, end = edges ? block_bytes + 1 : block_bytes;
     for (unsigned block = 0; (block = next_nonzero(agreed, block, piece->blocks)) < piece->blocks; block++)
-        for (size_t i = 0; i < block_bytes; i += LINE_BYTES)
+        for (size_t i = 0; i < end; i += step)
             __builtin_prefetch(values + block * block_bytes + i, 1);
 }
 
@@ -147,19 +154,27 @@ static void write_values(struct local *local, const struct piece *piece, const u
                          bool clear) {
     const struct numbers *numbers = &local->task->numbers;
     const size_t block_bytes = local->task->block_size * numbers->value_bytes, stride = word_bytes_a_block(local);
+    const bool large = local->task->request.count * numbers->value_bytes >= LARGE_BYTES;
+    const bool to_memory = large && numbers_can_dequantise_to_memory(numbers);
     uint8_t *to = piece_own_values(local, piece);
-    prefetch_blocks(piece, agreed, to, block_bytes);
+    if (!to_memory || (uintptr_t)to % LINE_BYTES != 0)
+        prefetch_blocks(piece, agreed, to, block_bytes, to_memory);
     for (unsigned block = 0; block < piece->blocks; block++) {
         if (!clear && (block = next_nonzero(agreed, block, piece->blocks)) == piece->blocks)
             break;
         const size_t count = piece_values_in(local, piece, block);
-        if (agreed[block] != BLOCK_ZERO) {
-            numbers_dequantise(numbers, words, count, agreed[block], to + block * block_bytes);
-            words += stride;
-        } else {
+        if (agreed[block] == BLOCK_ZERO) {
             memset(to + block * block_bytes, 0, count * numbers->value_bytes);
+            continue;
         }
+        if (to_memory)
+            numbers_dequantise_to_memory(numbers, words, count, agreed[block], to + block * block_bytes);
+        else
+            numbers_dequantise(numbers, words, count, agreed[block], to + block * block_bytes);
+        words += stride;
     }
+    if (to_memory)
+        atomic_thread_fence(memory_order_seq_cst);
 }
 
 static void sum_to_words(struct local *local, const struct piece *piece, struct source *sources,

@@ -178,6 +178,19 @@ void numbers_dequantise(const struct numbers *numbers, const uint8_t *wire, size
     }
 }
 
+bool numbers_can_dequantise_to_memory(const struct numbers *numbers) {
+    return numbers->kernels->dequantise_to_memory != NULL && numbers->type == P4REDUCE_FLOAT32 &&
+           numbers->wire == P4REDUCE_WIRE_INT32 && numbers->divisor == 0;
+}
+
+void numbers_dequantise_to_memory(const struct numbers *numbers, const uint8_t *wire, size_t count, unsigned exponent,
+                                  void *values) {
+    if (exponent != BLOCK_NOT_FINITE)
+        numbers->kernels->dequantise_to_memory(wire, count, scale_bits(numbers, exponent), values);
+    else
+        numbers_dequantise(numbers, wire, count, exponent, values);
+}
+
 bool numbers_sum(const struct numbers *numbers, const void *const *from, size_t ranks, size_t begin, size_t end,
                  unsigned exponent, void *const *to, size_t places) {
     const int up = scale_bits(numbers, exponent);

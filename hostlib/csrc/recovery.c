@@ -140,10 +140,12 @@ static void slow_down(struct recovery *recovery, const struct slot *slot, double
 }
 
 void recovery_answered_again(struct recovery *recovery, struct slot *slot, uint32_t seq) {
-    if (seq == slot->seq - 1)
-        slot->unanswered -= slot->unanswered > 0;
-    else if (slot == recovery->limited_by && seq == recovery->limited_by_seq)
+    if (seq == slot->seq - 1 && slot->unanswered > 0) {
+        slot->unanswered--;
+        recovery->credit -= recovery->credit < recovery->pays ? recovery->credit : recovery->pays;
+    } else if (slot == recovery->limited_by && seq == recovery->limited_by_seq) {
         pace_lift(&recovery->sending.pace);
+    }
 }
 
 void recovery_answered(struct recovery *recovery, struct slot *slot, bool completed, double now) {

@@ -26,6 +26,7 @@ from p4reduce_bench.peers.algorithms import ALGORITHMS
 from p4reduce_bench.peers.vectors import Exchange, Vector
 from p4reduce_bench.peers.zen import owned
 
+_ALIGNMENT = 64  # bytes, of torch's tensors on processors (c10/core/alignment.h)
 _PREAMBLE_TO_GAP = 24  # what an interface does not count: preamble, check sequence, gap
 
 
@@ -89,10 +90,18 @@ def _of_torch(system: str, counted: str | None) -> Reducer:
     return {"gloo": Gloo, "gloo-sparse": GlooSparse, "server": Server}[system](counted)
 
 
+def _aligned(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Memory as torch gives it for its tensors: NumPy's begins 16 bytes after a page where it is large."""
+    room = np.empty(count * dtype.itemsize + _ALIGNMENT, np.uint8)
+    return room[-room.ctypes.data % _ALIGNMENT :][: count * dtype.itemsize].view(dtype)
+
+
 def _as_dtype(own: Values, dtype: str) -> Any:
     """A copy: a NumPy array, but a torch tensor of bfloat16, which NumPy does not have."""
     if dtype != "bfloat16":
-        return own.astype(dtype)
+        copy = _aligned(own.size, np.dtype(dtype))
+        copy[:] = own
+        return copy
     import torch
 
     return torch.from_numpy(own).to(torch.bfloat16)

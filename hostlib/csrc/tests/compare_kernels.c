@@ -60,6 +60,11 @@ static void compare_dequantise(const struct kernels *kernels, int headroom) {
             kernels->dequantise(wire + place, count, up, values);
             kernels_portable.dequantise(wire + place, count, up, expected);
             check(memcmp(values, expected, 4 * count) == 0, "dequantise", exponent, count);
+            if (kernels->dequantise_to_memory != NULL) {
+                uint32_t *shifted = values + count % 17; // so that it begins anywhere in a line
+                kernels->dequantise_to_memory(wire + place, count - 20, up, shifted);
+                check(memcmp(shifted, expected, 4 * (count - 20)) == 0, "dequantise_to_memory", exponent, count);
+            }
             kernels->swap(wire + place, count, values);
             kernels_portable.swap(wire + place, count, expected);
             check(memcmp(values, expected, 4 * count) == 0, "swap", exponent, count);
