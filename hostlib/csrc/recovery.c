@@ -141,8 +141,8 @@ static void slow_down(struct recovery *recovery, const struct slot *slot, double
 
 void recovery_answered_again(struct recovery *recovery, struct slot *slot, uint32_t seq) {
     if (seq == slot->seq - 1 && slot->unanswered > 0) {
-        slot->unanswered--;
-        recovery->credit -= recovery->credit < recovery->pays ? recovery->credit : recovery->pays;
+        if (--slot->unanswered == 0) // so none was lost
+            recovery->credit -= recovery->credit < recovery->pays ? recovery->credit : recovery->pays;
     } else if (slot == recovery->limited_by && seq == recovery->limited_by_seq) {
         pace_lift(&recovery->sending.pace);
     }

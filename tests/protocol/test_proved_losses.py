@@ -116,6 +116,18 @@ def test_what_was_lost_gives_credit_at_once(monkeypatch: pytest.MonkeyPatch, com
     assert recovery._credit == (recovery._pays if completed_by == 0 else 1)
 
 
+def test_credit_is_taken_back_when_nothing_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what was sent again in vain pays for more of it."""
+    rank = SentTwice(monkeypatch)
+    recovery = rank.worker._recovery
+    recovery._credit = 0
+    rank.answer(rank.packet, twice=True)
+    assert recovery._credit == 0
+    recovery._credit = recovery._most_credit
+    rank.answer(rank.packet)
+    assert recovery._credit == recovery._most_credit, "of a round, once"
+
+
 def limited(monkeypatch: pytest.MonkeyPatch) -> tuple[SentTwice, bytes, bytes]:
     """With a limit for a loss that was proved; and the slot's next packets."""
     rank = SentTwice(monkeypatch, 2**32 - 2)

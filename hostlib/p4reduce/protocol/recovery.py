@@ -89,8 +89,10 @@ class Recovery:
 
     def answered_again(self, slot: Slot, seq: int) -> None:
         """An answer came for a round of the slot that has its RESULT."""
-        if seq == slot.seq - 1 & 0xFFFFFFFF:
-            slot.unanswered = max(slot.unanswered - 1, 0)
+        if seq == slot.seq - 1 & 0xFFFFFFFF and slot.unanswered > 0:
+            slot.unanswered -= 1
+            if slot.unanswered == 0:  # so none was lost
+                self._credit = max(self._credit - self._pays, 0)
         elif (slot, seq) == self._limited_by:
             self.pace.lift()
 
