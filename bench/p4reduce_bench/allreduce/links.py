@@ -10,6 +10,8 @@ The namespaces, and so all that is in them, are gone when the last of our proces
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
+from pathlib import Path
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes import network
@@ -47,6 +49,9 @@ class Links:
             run("ip", "link", "add", bridge, "mtu", str(mtu), "type", "bridge")
             run("ip", "address", "add", f"{address}/24", "dev", bridge)
             run("ip", "link", "set", bridge, "up")
+        for calls in Path("/proc/sys/net/bridge").glob("bridge-nf-call-*"):  # a switch asks no firewall
+            with suppress(OSError):
+                calls.write_text("0")
         self._namespaces = [self._namespace(family, host) for host in range(hosts)]
 
     def address(self, host: int) -> str:
