@@ -47,8 +47,10 @@ struct kernels {
     // value = float32(int32 * 2^-up), rounded once.
     void (*dequantise)(const uint8_t *wire, size_t count, int up, void *values);
     // The same, past the caches, for values that they do not hold, and need not: lines that are written as a whole are
-    // not read first. A sequentially consistent fence has to follow before others look at them. NULL where there is none.
+    // not read first. NULL where there is none.
     void (*dequantise_to_memory)(const uint8_t *wire, size_t count, int up, void *values);
+    // Orders what was written so before what is written next: call it before others are told.
+    void (*settle)(void);
     // The same to words of two and of four integers, the first lowest, each within +-limit; the last word is filled up
     // with zeros. int8: what has 23 bits more than the word takes, and is rounded up or down by chance: `noise` is of
     // the first value.

@@ -132,6 +132,10 @@ AVX2 static void dequantise(const uint8_t *wire, size_t count, int up, void *val
     kernels_portable.dequantise(wire + 4 * i, count - i, up, to + i);
 }
 
+static void settle(void) {
+    _mm_sfence();
+}
+
 AVX2 static void dequantise_to_memory(const uint8_t *wire, size_t count, int up, void *values) {
     float *to = values;
     const size_t in_line = (uintptr_t)to / sizeof *to % LINE_VALUES, first = in_line > 0 ? LINE_VALUES - in_line : 0;
@@ -298,6 +302,7 @@ const struct kernels kernels_avx2 = {
     .quantise = quantise,
     .dequantise = dequantise,
     .dequantise_to_memory = dequantise_to_memory,
+    .settle = settle,
     .quantise_16 = quantise_16,
     .quantise_8 = quantise_8,
     .dequantise_16 = dequantise_16,

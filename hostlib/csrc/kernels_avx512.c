@@ -164,6 +164,10 @@ AVX512 static void dequantise(const uint8_t *wire, size_t count, int up, void *v
     }
 }
 
+static void settle(void) {
+    _mm_sfence();
+}
+
 AVX512 static void dequantise_to_memory(const uint8_t *wire, size_t count, int up, void *values) {
     float *to = values;
     if (!rounds_once_in_float32(up) || (uintptr_t)to % sizeof *to != 0) {
@@ -322,6 +326,7 @@ const struct kernels kernels_avx512 = {
     .quantise = quantise,
     .dequantise = dequantise,
     .dequantise_to_memory = dequantise_to_memory,
+    .settle = settle,
     .quantise_16 = quantise_16,
     .quantise_8 = quantise_8,
     .dequantise_16 = dequantise_16,

@@ -174,7 +174,7 @@ static void write_values(struct local *local, const struct piece *piece, const u
         words += stride;
     }
     if (to_memory)
-        atomic_thread_fence(memory_order_seq_cst);
+        numbers->kernels->settle();
 }
 
 static void sum_to_words(struct local *local, const struct piece *piece, struct source *sources,

@@ -50,8 +50,8 @@ bool numbers_sum(const struct numbers *numbers, const void *const *from, size_t 
 void numbers_dequantise(const struct numbers *numbers, const uint8_t *wire, size_t count, unsigned exponent,
                         void *values);
 
-// The same, past the caches, for values that they do not hold, and need not; where that can be. A sequentially consistent
-// fence has to follow before others look at them.
+// The same, past the caches, for values that they do not hold, and need not; where that can be. The kernels' `settle` has
+// to follow before others are told.
 bool numbers_can_dequantise_to_memory(const struct numbers *numbers);
 void numbers_dequantise_to_memory(const struct numbers *numbers, const uint8_t *wire, size_t count, unsigned exponent,
                                   void *values);

@@ -50,6 +50,27 @@ def test_by_copies(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(operation.data.tobytes() == expected.tobytes() for operation in operations)
 
 
+@pytest.mark.parametrize("begin", [0, 1, 4, 15])
+def test_large_tensors_wherever_they_begin_in_a_cache_line(begin: int) -> None:
+    """Their sums are written past the caches, and nothing beside them is."""
+    size, line, beside = (8 << 20) // 4 + 77, 16, np.float32(7)
+    arrays = [random_array(np.random.default_rng(rank), np.dtype(np.float32), size, 0.1) for rank in range(3)]
+    with np.errstate(all="ignore"):
+        expected = reference_allreduce(arrays)
+    rooms = [np.full(size + 3 * line, beside) for _ in arrays]
+    places = [-room.ctypes.data // 4 % line + begin for room in rooms]
+    given = [room[place : place + size] for room, place in zip(rooms, places, strict=True)]
+    for own, array in zip(given, arrays, strict=True):
+        own[:] = array
+    with ranks(3) as job:
+        job.reduce([Operation(own) for own in given])
+    for room, place, own in zip(rooms, places, given, strict=True):
+        assert own.ctypes.data % 64 == 4 * begin
+        assert own.tobytes() == expected.tobytes()
+        assert (room[:place] == beside).all()
+        assert (room[place + size :] == beside).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("world_size", [2, 4, 17, 40])
