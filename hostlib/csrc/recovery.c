@@ -139,9 +139,10 @@ static void slow_down(struct recovery *recovery, const struct slot *slot, double
         pace_lost(&recovery->sending.pace, &recovery->timer, slot->unanswered_since, flight(recovery), now);
 }
 
-void recovery_answered_again(struct recovery *recovery, struct slot *slot, uint32_t seq) {
-    if (seq == slot->seq - 1 && slot->unanswered > 0) {
-        if (--slot->unanswered == 0) // so none was lost
+void recovery_answered_again(struct recovery *recovery, struct slot *slot, uint32_t seq, bool result) {
+    if (seq == slot->seq - 1) {
+        recovery->duplicates |= result && slot->sent_once;
+        if (slot->unanswered > 0 && --slot->unanswered == 0 && !recovery->duplicates) // so none was lost
             recovery->credit -= recovery->credit < recovery->pays ? recovery->credit : recovery->pays;
     } else if (slot == recovery->limited_by && seq == recovery->limited_by_seq) {
         pace_lift(&recovery->sending.pace);
@@ -164,6 +165,7 @@ void recovery_answered(struct recovery *recovery, struct slot *slot, bool comple
     const bool own = completed && !recovery->probing && !slot_counted(slot);
     slot->unanswered = own ? slot->transmissions - 1 : 0;
     slot->unanswered_since = slot->first_sent_at;
+    slot->sent_once = slot->transmissions == 1;
     if (slot->unanswered > 0 && pace_limited(&recovery->sending.pace) && now - slot->sent_at >= recovery->timer.least)
         slow_down(recovery, slot, now);
     if (recovery->probing) {

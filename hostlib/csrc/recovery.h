@@ -41,6 +41,7 @@ struct recovery {
     // The slot and seq of the packet that was proved lost when there was no limit.
     const struct slot *limited_by;
     uint32_t limited_by_seq;
+    bool duplicates; // the network duplicates packets, so answers to all copies prove nothing
     double resumed_at; // when a round ended after probes
     // What packets that were passed may yet cost, in shares of one: each that is sent again costs a whole one.
     unsigned credit, pays, most_credit; // what one that was lost pays for
@@ -62,8 +63,8 @@ void recovery_send(struct recovery *recovery, struct slot *slot, double now);
 // The RESULT of the slot's packet has come. `completed`: to the one that completed the round, or that asked.
 void recovery_answered(struct recovery *recovery, struct slot *slot, bool completed, double now);
 
-// An answer came for a round of the slot that has its RESULT.
-void recovery_answered_again(struct recovery *recovery, struct slot *slot, uint32_t seq);
+// An answer, a RESULT or not, came for a round of the slot that has its RESULT.
+void recovery_answered_again(struct recovery *recovery, struct slot *slot, uint32_t seq, bool result);
 
 // A STATUS says that nothing is lost: another rank is awaited. `seen`: the workers counted so far. `own`: whether it
 // answers this rank's packet: a leaf tells all its workers what its parent told of one's.

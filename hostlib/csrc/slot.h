@@ -53,6 +53,7 @@ struct slot {
     // when the first was sent.
     uint32_t unanswered;
     double unanswered_since;
+    bool sent_once; // the packet of the round before
     // Among those that wait for answers: whether it is, at which level, and its neighbours there.
     bool waiting;
     unsigned level;

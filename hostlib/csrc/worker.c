@@ -154,7 +154,7 @@ static void take_answer(p4reduce_worker *worker, const struct packet *packet, do
     }
     struct slot *slot = &worker->slots[index];
     if (packet->seq != slot->seq)
-        recovery_answered_again(&worker->recovery, slot, packet->seq);
+        recovery_answered_again(&worker->recovery, slot, packet->seq, packet->op == OP_RESULT);
     if (worker->failure.status != P4REDUCE_OK || !slot_under_way(slot) || packet->seq != slot->seq)
         worker->stats.stale++;
     else if (packet->fingerprint != slot->fingerprint)

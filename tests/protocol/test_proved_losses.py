@@ -128,6 +128,17 @@ def test_credit_is_taken_back_when_nothing_was_lost(monkeypatch: pytest.MonkeyPa
     assert recovery._credit == recovery._most_credit, "of a round, once"
 
 
+def test_where_the_network_duplicates_answers_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what is lost there pays for nothing, and time-outs are all that finds it."""
+    rank = SentTwice(monkeypatch)
+    recovery = rank.worker._recovery
+    other = rank.worker._slots[1].packet
+    rank.answer(other, twice=True)
+    recovery._credit = 0
+    rank.answer(rank.packet, twice=True)
+    assert recovery._credit == recovery._pays
+
+
 def limited(monkeypatch: pytest.MonkeyPatch) -> tuple[SentTwice, bytes, bytes]:
     """With a limit for a loss that was proved; and the slot's next packets."""
     rank = SentTwice(monkeypatch, 2**32 - 2)

@@ -49,6 +49,7 @@ class Recovery:
         self._probing = False
         # The slot and seq of the packet that was proved lost when there was no limit.
         self._limited_by: tuple[Slot, int] | None = None
+        self._duplicates = False  # the network duplicates packets, so answers to all copies prove nothing
         self._resumed_at = -NEVER  # when a round ended after probes
         # What packets that were passed may yet cost, in shares of one: each that is sent again costs a whole one.
         self._credit = len(slots) * _SHARES
@@ -77,6 +78,7 @@ class Recovery:
         own = completed and not self._probing and slot.seen is None
         slot.unanswered = slot.transmissions - 1 if own else 0
         slot.unanswered_since = slot.first_sent_at
+        slot.sent_once = slot.transmissions == 1
         if slot.unanswered > 0 and self.pace.limited and now - slot.sent_at >= self.timer.least:
             self._slow_down(slot, now)
         if self._probing:
@@ -87,12 +89,14 @@ class Recovery:
         self._measure(slot, completed, now)
         self._forget(slot)
 
-    def answered_again(self, slot: Slot, seq: int) -> None:
-        """An answer came for a round of the slot that has its RESULT."""
-        if seq == slot.seq - 1 & 0xFFFFFFFF and slot.unanswered > 0:
-            slot.unanswered -= 1
-            if slot.unanswered == 0:  # so none was lost
-                self._credit = max(self._credit - self._pays, 0)
+    def answered_again(self, slot: Slot, seq: int, *, result: bool) -> None:
+        """An answer, a RESULT or not, came for a round of the slot that has its RESULT."""
+        if seq == slot.seq - 1 & 0xFFFFFFFF:
+            self._duplicates |= result and slot.sent_once
+            if slot.unanswered > 0:
+                slot.unanswered -= 1
+                if slot.unanswered == 0 and not self._duplicates:  # so none was lost
+                    self._credit = max(self._credit - self._pays, 0)
         elif (slot, seq) == self._limited_by:
             self.pace.lift()
 

@@ -61,6 +61,7 @@ class Slot:
         "queue",
         "seen",
         "sent_at",
+        "sent_once",
         "seq",
         "sought",
         "state",
@@ -106,6 +107,7 @@ class Slot:
         # and when the first was sent.
         self.unanswered = 0
         self.unanswered_since = 0.0
+        self.sent_once = False  # the packet of the round before
 
     @property
     def under_way(self) -> bool:

@@ -216,7 +216,7 @@ class Worker:
             return
         slot = self._slots[index]
         if packet.seq != slot.seq:
-            self._recovery.answered_again(slot, packet.seq)
+            self._recovery.answered_again(slot, packet.seq, result=packet.op == Op.RESULT)
         if self.failure is not None or not slot.under_way or packet.seq != slot.seq:
             self.stats.stale += 1
         elif packet.fingerprint != slot.fingerprint:
