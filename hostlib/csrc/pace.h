@@ -25,12 +25,12 @@ bool pace_limited(const struct pace *pace);
 // A packet was answered.
 void pace_answered(struct pace *pace);
 
-// A packet was lost that was first sent at `sent_at`, when `flight` are under way. Returns whether the window is smaller
-// for it.
+// A packet was lost, or seems to be, that was first sent at `sent_at`, when `flight` are under way.
+// Returns whether the window is smaller for it.
 bool pace_lost(struct pace *pace, const struct timer *timer, double sent_at, unsigned flight, double now);
 
-// So many of `flight` packets seem to be lost at once, which counts where there is a limit for what was lost before. The
-// same.
+// So many of `flight` packets seem to be lost at once, which counts where there is a limit for what was lost before.
+// Returns the same.
 bool pace_burst_lost(struct pace *pace, unsigned lost, unsigned flight, double now);
 
 // What there is a limit for was not lost.

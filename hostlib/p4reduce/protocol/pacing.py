@@ -49,8 +49,8 @@ class Pace:
         self._set(self.window + (1 if self.window < self._threshold else 1 / self.window))
 
     def lost(self, sent_at: float, flight: int, now: float) -> bool:
-        """A packet was lost that was first sent at `sent_at`, when `flight` are under way. Returns whether the window
-        is smaller for it.
+        """A packet was lost, or seems to be, that was first sent at `sent_at`, when `flight` are under way.
+        Returns whether the window is smaller for it.
         """
         timer = self._timer
         if sent_at < self._reduced_at or timer.smoothed is None:
