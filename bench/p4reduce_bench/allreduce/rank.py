@@ -20,7 +20,6 @@ from p4reduce_bench.allreduce.inputs import tensors
 from p4reduce_bench.allreduce.reducers import Reducer, open_reducer
 
 _AHEAD_S = 0.1  # by when the slowest rank knows
-_APART_S = 0.05  # or as long as a repetition has taken: by when the last rank is through
 _BITS = 48  # which every system adds up well enough, also those that round
 
 
@@ -55,7 +54,7 @@ def measure(reducer: Reducer, case: Case, repeat: int, warm_up: int, late: float
         elapsed = time.monotonic() - started
         busy = time.process_time() - idle
         after = reducer.traffic()
-        time.sleep(max(elapsed, _APART_S))  # who looks at its sum takes no processor from those that have none yet
+        agree_on_start(reducer)  # all are through: who looks at its sum takes no processor from others
         wrong += reducer.wrong(case, reducer.values(result), expected)
         del work, result
         if turn >= 0:
