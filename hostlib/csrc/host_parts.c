@@ -34,7 +34,8 @@ struct part *parts_next(struct host *host, p4reduce_error *error) {
     host->next_block += blocks;
     operation->all_parts = blocks == left;
     if (operation->all_parts) {
-        host->next = operation->newer;
+        // What is held back has no number yet.
+        host->next = operation->newer == host->engine->holding.held_back ? NULL : operation->newer;
         host->next_block = 0;
     }
     return part;

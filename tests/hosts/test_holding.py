@@ -17,6 +17,7 @@ from ..local.sums import check_random_sums
 from .job import job
 
 SIZES = (0, 1, 65, 3000, 20_000)
+PLACES = 4  # hostlib/csrc/host_memory.h
 
 
 def test_slots_change_between_operations() -> None:
@@ -86,3 +87,25 @@ def test_what_is_under_way_ends_first() -> None:
             engine.go_on(0, 0)
         later.append(running.begin(1, Operation(np.ones(100, np.float32))))
         assert [ending.wait() for ending in later] == [None, None]
+
+
+def test_what_is_held_back_does_not_begin() -> None:
+    """Though what comes before it waits for a place in the ranks' memory, and begins while operations are held."""
+    before = PLACES + 1
+    with job((0, 0, 1)) as running:
+        operations = [[Operation(np.ones(100, np.float32)) for _ in range(before + 1)] for _ in running.engines]
+        endings = [running.begin(0, operation) for operation in operations[0][:before]]
+        told = {rank: Told() for rank in (0, 2)}
+        for rank, one in told.items():
+            running.engines[rank].hold(before, one)
+        told[0].wait(before, quiet=False)
+        later = [running.begin(0, operations[0][before])]
+        for rank in (1, 2):
+            endings += [running.begin(rank, operation) for operation in operations[rank][:before]]
+            later.append(running.begin(rank, operations[rank][before]))
+        assert [ending.wait() for ending in endings] == [None] * 3 * before
+        assert told[0].wait(before, quiet=True) == told[2].wait(before, quiet=True)
+        assert [operation.done for each in operations for operation in each[before:]] == [False] * 3
+        for rank in told:
+            running.engines[rank].go_on(0, 0)
+        assert [ending.wait() for ending in later] == [None] * 3
