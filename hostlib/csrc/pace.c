@@ -22,7 +22,7 @@ static void set(struct pace *pace, double window) {
 
 struct pace pace_new(unsigned slots) {
     struct pace pace = {
-        .slots = slots, .threshold = (double)INFINITY, .reduced_at = -(double)INFINITY, .next = -(double)INFINITY};
+        .slots = slots, .threshold = (double)INFINITY, .former = (double)INFINITY, .reduced_at = -(double)INFINITY, .next = -(double)INFINITY};
     set(&pace, FIRST);
     return pace;
 }
@@ -46,6 +46,8 @@ void pace_answered(struct pace *pace) {
 }
 
 static void reduce(struct pace *pace, unsigned flight, double now) {
+    if (!pace_limited(pace))
+        pace->former = pace->window;
     pace->threshold = larger(smaller(flight, pace->window) / REDUCTION, LEAST);
     pace->reduced_at = now;
 }
@@ -71,6 +73,7 @@ bool pace_burst_lost(struct pace *pace, unsigned lost, unsigned flight, double n
 }
 
 void pace_lift(struct pace *pace) {
-    pace->window = pace->threshold = (double)INFINITY;
+    set(pace, larger(pace->window, pace->former));
+    pace->threshold = (double)INFINITY;
     pace->reduced_at = -(double)INFINITY;
 }

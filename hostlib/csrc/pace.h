@@ -10,6 +10,7 @@ struct pace {
     double slots;     // packets that there can be under way
     double window;    // packets a round trip
     double threshold; // up to which the window doubles in a round trip
+    double former; // the window, before there was a limit for what was lost
     double reduced_at;
     double next; // when the next packet may go
 };
@@ -33,7 +34,7 @@ bool pace_lost(struct pace *pace, const struct timer *timer, double sent_at, uns
 // Returns the same.
 bool pace_burst_lost(struct pace *pace, unsigned lost, unsigned flight, double now);
 
-// What there is a limit for was not lost.
+// What there is a limit for was not lost: the window is again as large as before.
 void pace_lift(struct pace *pace);
 
 #endif

@@ -57,7 +57,9 @@ static void forget(struct recovery *recovery, struct slot *slot) {
 
 static void transmit(struct recovery *recovery, struct slot *slot, double now) {
     slot->sent_at = recovery->heard_at = now;
-    if (slot->transmissions++ == 0)
+    if (slot->queued && slot->transmissions > 0)
+        ; // no other copy goes before this one has left
+    else if (slot->transmissions++ == 0)
         slot->first_sent_at = slot->heard_at = now;
     else
         recovery->stats->retransmissions++;
@@ -134,9 +136,11 @@ static void judge_groups(struct recovery *recovery, const struct slot *slot) {
         recovery->groups = GROUPS_LOST;
 }
 
-static void slow_down(struct recovery *recovery, const struct slot *slot, double now) {
-    recovery->stats->slowdowns +=
+static bool slow_down(struct recovery *recovery, const struct slot *slot, double now) {
+    const bool slower =
         pace_lost(&recovery->sending.pace, &recovery->timer, slot->unanswered_since, flight(recovery), now);
+    recovery->stats->slowdowns += slower;
+    return slower;
 }
 
 void recovery_answered_again(struct recovery *recovery, struct slot *slot, uint32_t seq, bool result) {
@@ -144,8 +148,9 @@ void recovery_answered_again(struct recovery *recovery, struct slot *slot, uint3
         recovery->duplicates |= result && slot->sent_once;
         if (slot->unanswered > 0 && --slot->unanswered == 0 && !recovery->duplicates) // so none was lost
             recovery->credit -= recovery->credit < recovery->pays ? recovery->credit : recovery->pays;
-    } else if (slot == recovery->limited_by && seq == recovery->limited_by_seq) {
+    } else if (slot == recovery->limited_by && seq == recovery->limited_by_seq && !recovery->duplicates) {
         pace_lift(&recovery->sending.pace);
+        recovery->limited_by = NULL;
     }
 }
 
@@ -153,19 +158,21 @@ void recovery_answered(struct recovery *recovery, struct slot *slot, bool comple
     recovery->stats->rounds++;
     recovery->heard_at = now;
     pace_answered(&recovery->sending.pace);
-    earn(recovery, completed && slot->transmissions > 1 && !slot_counted(slot) ? recovery->pays : 1);
+    const unsigned copies = slot_copies(slot);
+    recovery->stats->retransmissions -= slot->transmissions - copies;
+    earn(recovery, completed && copies > 1 && !slot_counted(slot) ? recovery->pays : 1);
     if (slot->unanswered > 0) { // its copies came before this one, if they came
-        if (!pace_limited(&recovery->sending.pace)) {
+        const bool limited = pace_limited(&recovery->sending.pace);
+        if (slow_down(recovery, slot, now) && !limited) {
             recovery->limited_by = slot;
             recovery->limited_by_seq = slot->seq - 1;
         }
-        slow_down(recovery, slot, now);
     }
     // Else another rank was late, or the switch.
     const bool own = completed && !recovery->probing && !slot_counted(slot);
-    slot->unanswered = own ? slot->transmissions - 1 : 0;
+    slot->unanswered = own ? copies - 1 : 0;
     slot->unanswered_since = slot->first_sent_at;
-    slot->sent_once = slot->transmissions == 1;
+    slot->sent_once = copies == 1;
     if (slot->unanswered > 0 && pace_limited(&recovery->sending.pace) && now - slot->sent_at >= recovery->timer.least)
         slow_down(recovery, slot, now);
     if (recovery->probing) {
@@ -231,8 +238,10 @@ static uint32_t take_lost(struct recovery *recovery, double now) {
     for (unsigned level = 0; level < LEVELS; level++) {
         struct slot *slot = recovery->waiting[level].oldest;
         for (; slot != NULL && lost_at(recovery, slot) <= now; slot = slot->after) {
-            recovery->credit -= SHARES;
             recovery->due[count++] = slot;
+            if (slot->queued)
+                continue;
+            recovery->credit -= SHARES;
             lost += slot_in_network(slot);
         }
     }

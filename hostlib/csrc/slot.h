@@ -83,6 +83,11 @@ static inline bool slot_was_sent_again(const struct slot *slot) {
     return slot_under_way(slot) && slot->state != SENT;
 }
 
+// How many copies of the packet have left: the next round's takes the place of one that is still in the outbox.
+static inline unsigned slot_copies(const struct slot *slot) {
+    return slot->transmissions - (slot->queued && slot->transmissions > 1);
+}
+
 // How many lanes the packet carries: what its length depends on.
 static inline unsigned slot_lanes(const struct slot *slot) {
     return lanes_in(slot->present);

@@ -23,6 +23,7 @@ from p4reduce.protocol import Membership, Operation
 from p4reduce.protocol.constants import NO_KEY, Op
 from p4reduce.protocol.endings import REASONS
 from p4reduce.protocol.operation import Zeros
+from p4reduce.protocol.pacing import Pace
 from p4reduce.protocol.packet import Codec, Packet
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -73,6 +74,27 @@ def test_scans_are_bounded_alike() -> None:
     test_scanning.test_what_is_dense_needs_no_tick()
     test_scanning.test_operations_under_way_go_on_while_another_is_scanned()
     test_scanning.test_nothing_is_scanned_after_the_end()
+
+
+@pytest.mark.parametrize("racks", [(), ((0, 1), (2,))], ids=["one switch", "two racks"])
+@pytest.mark.parametrize(("loss", "duplicates"), [(0, 0), (0.05, 0), (0.05, 0.05)])
+def test_same_pace(
+    loss: float, duplicates: float, racks: tuple[tuple[int, ...], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where answers to copies come late: limits are lifted, and credit is taken back."""
+    lifted = []
+    lift = Pace.lift
+    monkeypatch.setattr(Pace, "lift", lambda pace: (lifted.append(pace), lift(pace)))
+    membership = Membership(1, 1, 0, 3, slots=32, lanes=1, block_size=4, first_seq=2**32 - 4)
+    network = simulator.Network(delay=0.002, loss=loss, duplicates=duplicates, duplicate_delay=0.01)
+    slowdowns = 0
+    for seed in (1, 2):
+        simulation = simulator.Simulation(membership, seed=seed, network=network, racks=racks)
+        for _ in range(2):
+            simulation.reduce([[Operation(np.ones(4 * 32 * 15, np.float32))] for _ in range(3)])
+        slowdowns += sum(worker.stats.slowdowns for worker in simulation.workers)
+    assert slowdowns > 0
+    assert lifted or loss or racks
 
 
 @pytest.mark.slow

@@ -11,7 +11,9 @@ import pytest
 
 from p4reduce.protocol import Membership, Operation, Worker
 from p4reduce.protocol.constants import Op
+from p4reduce.protocol.pacing import Pace
 from p4reduce.protocol.packet import Codec
+from p4reduce.protocol.timing import RetransmissionTimer, Timing
 
 SLOTS = 8
 
@@ -171,4 +173,33 @@ def test_no_other_answer_lifts_the_limit(monkeypatch: pytest.MonkeyPatch) -> Non
     rank.answer(rank.codec.encode(replace(packet, slot=2 | packet.slot)))
     rank.answer(last)
     rank.answer(then)
+    assert rank.pace.limited
+
+
+@pytest.mark.parametrize("windows", [(14.0, 7.0), (math.inf, 15.0)], ids=["slow start", "no limit"])
+def test_the_window_is_again_as_large_as_before(windows: tuple[float, float]) -> None:
+    timer = RetransmissionTimer(Timing())
+    for seconds in (0.001, 0.01, 0.01):
+        timer.measure(seconds)
+    pace = Pace(timer, 256)
+    pace.window = windows[0]
+    assert pace.lost(0.0, 30, 1.0)
+    assert (pace.window, pace.limited) == (windows[1], True)
+    assert pace.lost(2.0, 30, 3.0), "for what seems lost, as there was a limit"
+    pace.lift()
+    assert (pace.window, pace.limited) == (windows[0], False)
+
+
+def test_where_no_limit_was_set_none_is_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank = SentTwice(monkeypatch)
+    monkeypatch.setattr(rank.pace, "lift", pytest.fail)
+    rank.answer(rank.answer(rank.packet))
+    assert len(rank.lost) == 1
+    rank.answer(rank.packet)
+
+
+def test_where_the_network_duplicates_no_limit_is_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank, _, _ = limited(monkeypatch)
+    rank.worker._recovery._duplicates = True
+    rank.answer(rank.packet)
     assert rank.pace.limited

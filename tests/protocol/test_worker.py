@@ -469,6 +469,7 @@ def test_a_packet_without_an_answer() -> None:
     while now < 2.0:
         now += 0.01
         worker.tick(now)
+        worker.take_packets()
     assert worker.unanswered(2.9, patience) is None
     assert worker.unanswered(3.1, patience) == first.slot
     worker.receive(answer(first, Op.STATUS, keys=[0b011, 0]), 3.1)
@@ -481,6 +482,7 @@ def test_a_packet_without_an_answer() -> None:
     while now < 10.0:
         now += 0.01
         worker.tick(now)
+        worker.take_packets()
     worker.receive(result(second, [NO_KEY, key(0, 129)]), 10.0)
     assert worker.unanswered(10.0, patience) == first.slot + 1  # its next round, in the other half
 

@@ -135,7 +135,7 @@ FAULTS: dict[str, Fault] = {
         "Packets are overtaken by many others, some arrive twice, some never.",
         wire={"jitter": 0.1, "duplicate": 0.3, "loss": 0.03}, seconds=100.0,
     ),
-    "forged": Fault("A host that is in no job forges its packets.", forge),
+    "forged": Fault("A host that is in no job forges its packets.", forge, pause=0.1),
     "other-shape": Fault(
         "A rank calls with another shape.", outcome="MismatchError", says="different operations",
         options=("--odd", str(VICTIM)),

@@ -21,6 +21,7 @@ class Pace:
         self._timer = timer
         self._slots = slots
         self._threshold = math.inf  # up to which the window doubles in a round trip
+        self._former = math.inf  # the window, before there was a limit for what was lost
         self._reduced_at = -math.inf
         self.window = math.inf  # packets a round trip
         self.next = -math.inf  # when the next packet may go
@@ -75,10 +76,13 @@ class Pace:
         return self.window < former
 
     def lift(self) -> None:
-        """What there is a limit for was not lost."""
-        self.window = self._threshold = math.inf
+        """What there is a limit for was not lost: the window is again as large as before."""
+        self._set(max(self.window, self._former))
+        self._threshold = math.inf
         self._reduced_at = -math.inf
 
     def _reduce(self, flight: int, now: float) -> None:
+        if not self.limited:
+            self._former = self.window
         self._threshold = max(min(flight, self.window) / _REDUCTION, _LEAST)
         self._reduced_at = now

@@ -71,9 +71,9 @@ class Recovery:
         self.pace.answered()
         self._earn(self._pays if completed and slot.transmissions > 1 and slot.seen is None else 1)
         if slot.unanswered > 0:  # its copies came before this one, if they came
-            if not self.pace.limited:
+            limited = self.pace.limited
+            if self._slow_down(slot, now) and not limited:
                 self._limited_by = slot, slot.seq - 1 & 0xFFFFFFFF
-            self._slow_down(slot, now)
         # Else another rank was late, or the switch.
         own = completed and not self._probing and slot.seen is None
         slot.unanswered = slot.transmissions - 1 if own else 0
@@ -97,8 +97,9 @@ class Recovery:
                 slot.unanswered -= 1
                 if slot.unanswered == 0 and not self._duplicates:  # so none was lost
                     self._credit = max(self._credit - self._pays, 0)
-        elif (slot, seq) == self._limited_by:
+        elif (slot, seq) == self._limited_by and not self._duplicates:
             self.pace.lift()
+            self._limited_by = None
 
     def counted(self, slot: Slot, seen: int, own: bool, now: float) -> None:
         """A STATUS says that nothing is lost: another rank is awaited.
@@ -183,8 +184,10 @@ class Recovery:
 
     # Answers.
 
-    def _slow_down(self, slot: Slot, now: float) -> None:
-        self._stats.slowdowns += self.pace.lost(slot.unanswered_since, self._flight, now)
+    def _slow_down(self, slot: Slot, now: float) -> bool:
+        slower = self.pace.lost(slot.unanswered_since, self._flight, now)
+        self._stats.slowdowns += slower
+        return slower
 
     def _earn(self, shares: int) -> None:
         """A rank that was late is taken for a loss as often as packets overtake each other. So those that were passed
