@@ -24,7 +24,9 @@ struct delivery {
 struct results {
     unsigned thread;
     struct port *const *ports; // of the switch, by number
-    struct rows *answers; // to single packets, which go first: to one that was sent again, before its slot's next RESULT
+    // To single packets, and what goes the long way. They go before RESULTs of the short way: the answer to a packet that
+    // was sent again, before its slot's next RESULT.
+    struct rows *answers;
     struct delivery *deliveries[DELIVERIES];
     uint64_t unsent; // bit i: deliveries[i] has rows to send
 };
