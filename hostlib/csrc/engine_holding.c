@@ -65,6 +65,8 @@ bool holding_go_on(p4reduce_engine *engine, double now, p4reduce_error *error) {
         return false;
     }
     holding->limit = UINT64_MAX;
+    if (engine->host != NULL)
+        leader_goes_on(engine);
     return give_more(engine, now, error);
 }
 

@@ -42,7 +42,7 @@ static void sort_packets(p4reduce_engine *engine) {
 bool engine_send_packets(p4reduce_engine *engine, p4reduce_error *error) {
     struct recovery *recovery = &engine->worker->recovery;
     struct sending *sending = &recovery->sending;
-    if (sending->queued == 0)
+    if (sending->queued == 0 && !engine->link->full)
         return true;
     sort_packets(engine);
     engine->link->singly = recovery_sends_singly(recovery);

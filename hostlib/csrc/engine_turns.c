@@ -144,6 +144,11 @@ static void end_all(p4reduce_engine *engine, const p4reduce_error *failure) {
 void engine_take_news(p4reduce_engine *engine, double now) {
     pthread_mutex_lock(&engine->lock);
     bell_answer(engine);
+    if (engine->holding.to_go_on || engine->holding.to_hold) {
+        pthread_mutex_unlock(&engine->lock);
+        change_slots(engine, now);
+        pthread_mutex_lock(&engine->lock);
+    }
     const struct counted *counted = &engine->told_of;
     if (counted->news && p4reduce_worker_is_impossible(engine->worker, counted->half, counted->seq))
         error_fill(&engine->outside, P4REDUCE_MISMATCH, "%s", counted->message);
@@ -158,12 +163,6 @@ void engine_take_news(p4reduce_engine *engine, double now) {
         pthread_mutex_lock(&engine->lock);
     }
     engine_finish_done(engine);
-    const bool changes = engine->holding.to_go_on || engine->holding.to_hold;
-    if (changes) {
-        pthread_mutex_unlock(&engine->lock);
-        change_slots(engine, now);
-        pthread_mutex_lock(&engine->lock);
-    }
     p4reduce_operation *operation;
     while ((operation = next_of_inbox(engine)) != NULL) {
         pthread_mutex_unlock(&engine->lock);

@@ -193,6 +193,10 @@ bool leader_turn(p4reduce_engine *engine, double now, p4reduce_error *error) {
     return true;
 }
 
+void leader_goes_on(p4reduce_engine *engine) {
+    engine->host->awaited_at = -(double)INFINITY;
+}
+
 void leader_rest(p4reduce_engine *engine, struct rest *rest) {
     struct host *host = engine->host;
     rest->descriptors[2] = (struct pollfd){.fd = host_bell(host), .events = POLLIN};

@@ -12,6 +12,9 @@ void leader_begin(p4reduce_engine *engine, p4reduce_operation *operation);
 // Goes on with what others of the host have done. False where it cannot; then `error` says why.
 bool leader_turn(p4reduce_engine *engine, double now, p4reduce_error *error);
 
+// Operations are held no longer, of which the others of the host shall hear soon.
+void leader_goes_on(p4reduce_engine *engine);
+
 // The same will be looked for when there is something to hear; or at once.
 void leader_rest(p4reduce_engine *engine, struct rest *rest);
 

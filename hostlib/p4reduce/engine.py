@@ -124,8 +124,7 @@ class Engine(Carrier):
             return True
 
     def counted(self, half: int, seq: int, error: BaseException) -> None:
-        if self._worker.is_impossible(half, seq):  # as rounds only go on, it stays so if the thread is in between
-            self.fail(error)
+        self._order(partial(self._judge, half, seq, error))
 
     def hold(self, operations: int, tell: Tell) -> None:
         self._order(partial(self._begin_to_hold, operations, tell))
@@ -271,6 +270,10 @@ class Engine(Carrier):
                 order = self._orders.popleft()
             order(now)
 
+    def _judge(self, half: int, seq: int, error: BaseException, _: float) -> None:
+        if self._worker.is_impossible(half, seq):
+            self.fail(error)
+
     def _begin_to_hold(self, operations: int, tell: Tell, now: float) -> None:
         since = now if self._hold is None else self._hold.since
         self._hold = _Hold(max(operations, self._worker.submitted), tell, since)
@@ -298,6 +301,7 @@ class Engine(Carrier):
         hold, state = self._hold, (self._worker.submitted, self._worker.idle)
         assert hold is not None
         if self._failure is not None:
+            self._worker.fail(self._failure)
             self._end_hold(now)  # by which those held back fail, too
         elif state != hold.told:
             hold.told = state

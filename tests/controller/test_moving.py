@@ -445,6 +445,34 @@ def test_what_is_looked_up_while_the_slots_change_is_not_told() -> None:
     moving(work)
 
 
+def test_what_was_asked_of_other_slots_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be no such slot any more."""
+    monkeypatch.setattr(service_module, "LOOK_AFTER", 1.0)
+
+    async def work(hall: Hall) -> None:
+        asked: list[int] = []
+
+        async def query(half: int) -> HalfState:
+            asked.append(half)
+            return HalfState(half, SEQ + 2, 1, 0, (), ())
+
+        hall.switch.query = query  # type: ignore[method-assign]
+        for half in (7, 6):
+            hall.calls["c"].said.put_nowait(pb.ClientMessage(unanswered=pb.Unanswered(half=half)))
+        [job] = [job for job in hall.jobs if job.name == "c"]
+        await wait(lambda: job.looking, "the question")
+        hall.wants_room()
+        await hall.calls["c"].until("release")
+        await wait(lambda: not job.looking, "the look")
+        await asyncio.sleep(1.2)
+        assert asked == []
+        assert "counted" not in hall.calls["c"].kinds
+        hall.calls["c"].said.put_nowait(pb.ClientMessage(unanswered=pb.Unanswered(half=1)))
+        await hall.calls["c"].until("counted")
+
+    moving(work)
+
+
 def test_ranks_that_share_memory_are_not_asked() -> None:
     class InMemory(Hall):
         def join(self, name: str, slots: int, **options: Any) -> Call:

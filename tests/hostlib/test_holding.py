@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -22,7 +23,8 @@ from waiting import pass_time, wait_until
 
 from p4reduce import Communicator
 from p4reduce.carrier import Carrier
-from p4reduce.errors import CollectiveTimeout, P4ReduceError
+from p4reduce.engine import Engine
+from p4reduce.errors import CollectiveTimeout, MismatchError, P4ReduceError
 from p4reduce.protocol import Operation
 from p4reduce.protocol.numbers import reference_allreduce
 
@@ -352,3 +354,52 @@ def test_communicators_go_on_with_other_slots(switch: UdpSwitch, monkeypatch: py
     finally:
         for communicator in communicators:
             communicator.close()
+
+
+def test_who_went_ahead_is_judged_in_the_slots_that_there_are(switch: UdpSwitch) -> None:
+    """Who is told where to go on, and then of a rank that already does."""
+    with test_engine.ranks(switch, 2) as everyone:
+        engines = [rank.engine for rank in everyone]
+        for number in range(1, 8):
+            for _ in range(4):  # small, so that slot 0 alone goes on
+                for rank in everyone:
+                    rank.submit(np.ones(100, np.float32))
+            for rank in everyone:
+                rank.wait(4)
+                rank.ended.clear()
+            [first_seq] = {told.wait(4 * number, quiet=True) for told in hold(engines)}
+            [job] = switch._jobs.values()
+            move(job.model, SLOTS, first_seq)
+            engines[1].go_on(SLOTS, first_seq)
+            engines[1].counted(2 * SLOTS - 2, first_seq, MismatchError("rank 0 went ahead"))
+            engines[0].go_on(SLOTS, first_seq)
+            time.sleep(0.02)
+            assert engines[1].failure is None
+
+
+def test_what_is_held_back_fails_and_sends_nothing(switch: UdpSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though another thread says so just before the engine looks after what it holds."""
+    fails: list[Engine] = []
+    look_after = Engine._look_after_hold
+
+    def look(engine: Engine, now: float) -> None:
+        while fails:
+            fails.pop().fail(CLOSED)
+        look_after(engine, now)
+
+    monkeypatch.setattr(Engine, "_look_after_hold", look)
+    with test_engine.ranks(switch, 1) as everyone:
+        rank = everyone[0]
+        hold([rank.engine])[0].wait(0, quiet=True)
+        rank.submit(np.ones(20_000, np.float32))
+        pass_time(0.1)
+        if isinstance(rank.engine, Engine):
+            fails.append(rank.engine)
+        else:
+            rank.engine.fail(CLOSED)
+        with contextlib.suppress(P4ReduceError):
+            rank.submit(np.ones(4, np.float32))
+        rank.wait(1)
+        assert {type(error) for _, error in rank.ended} == {type(CLOSED)}
+        pass_time(0.1)
+        assert rank.engine.stats.packets_sent == 0

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from test_begin_anew import move
@@ -109,3 +111,21 @@ def test_what_is_held_back_does_not_begin() -> None:
         for rank in told:
             running.engines[rank].go_on(0, 0)
         assert [ending.wait() for ending in later] == [None] * 3
+
+
+def test_what_is_held_no_longer_is_not_said_to_be() -> None:
+    with job((0, 0, 1)) as running:
+        told = {rank: Told() for rank in (0, 2)}
+        for rank, one in told.items():
+            running.engines[rank].hold(0, one)
+        for one in told.values():
+            one.wait(0, quiet=True)
+        endings = [running.begin(rank, Operation(np.ones(100, np.float32))) for rank in range(3)]
+        time.sleep(0.03)
+        for rank in told:
+            running.engines[rank].go_on(0, 0)
+        assert [ending.wait() for ending in endings] == [None] * 3
+        error = running.begin(1, Operation(np.ones(100, np.float32)), 0.5).wait()
+        assert isinstance(error, CollectiveTimeout)
+        assert "waiting for rank 0 on this host" in str(error)
+        assert error.awaited == (0,)

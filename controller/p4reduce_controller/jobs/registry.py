@@ -243,6 +243,7 @@ class Registry:
 
 def _put(job: Job, ranges: dict[int, SlotRange], slots: int, first_seq: int) -> None:
     job.ranges, job.slots, job.first_seq = ranges, slots, first_seq
+    job.unanswered.clear()  # which were of other slots
     for at, placement in job.placements.items():
         job.placements[at] = replace(placement, slots=ranges[at], first_seq=first_seq)
 

@@ -363,15 +363,16 @@ class Service(Operations, rpc.JobsServicer):
                 self._supervisor.remove(effect.job, effect.abort)
 
     async def _look(self, job: Job, half: int) -> None:
+        found, slots = None, (job.ranges, job.first_seq)
         await asyncio.sleep(LOOK_AFTER)
-        found, first_seq = None, job.first_seq
         try:
-            found = await look(job, half, self._switches) if not (job.over or job.moving) else None
+            if not (job.over or job.moving or (job.ranges, job.first_seq) != slots):
+                found = await look(job, half, self._switches)
         except (SwitchError, Interrupted) as error:
             log.info("job %r: what a rank waits for: %s", job.name, error)
         except Exception:  # an answer that cannot be had costs nobody else anything
             log.exception("job %r: what a rank waits for", job.name)
-        if job.moving or job.first_seq != first_seq:
+        if job.moving or (job.ranges, job.first_seq) != slots:
             found = None  # in slots that were somebody else's
         self._jobs.looked(job, half, found)
         self._carry_out()
