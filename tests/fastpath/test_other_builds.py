@@ -27,13 +27,13 @@ def sanitized() -> Path:
 
 @pytest.mark.timeout(900)
 def test_the_suite_with_sanitizers(sanitized: Path) -> None:
-    """Of the tests beside this one, and of ranks that share memory: what is read or written beside a tensor or a packet
+    """Of the quick tests beside this one, and of ranks that share memory: what is read or written beside a tensor or a packet
     ends the process."""
     preload = " ".join(run("gcc", f"-print-file-name=lib{name}.so").strip() for name in ("asan", "ubsan"))
     tests = [path for path in sorted(Path(__file__).parent.glob("test_*.py")) if path.name != Path(__file__).name]
     tests.append(ROOT / "tests" / "local")
     output = run(
-        sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests,
+        sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *tests,
         LD_PRELOAD=preload,
         ASAN_OPTIONS="detect_leaks=0",  # Python's own
         P4REDUCE_LIBRARY=str(sanitized / "libp4reduce.so"),
