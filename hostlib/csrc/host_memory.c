@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PAGE_BYTES = 4096 };
+enum { PAGE_BYTES = 65536 }; // the largest that processors have, so that all can give memory back
 
 #define VALUES_BYTES ((size_t)PART_VALUES * 4)
 

@@ -13,7 +13,7 @@
 enum {
     PLACES = 4,
     PART_VALUES = 8 << 20, // at most; all ranks of a job split alike
-    HOST_LAYOUT = 5,
+    HOST_LAYOUT = 6,
     CALL_BYTES = 96,
     CACHE_LINE = 64,
 };

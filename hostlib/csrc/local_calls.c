@@ -72,6 +72,7 @@ static uint8_t *mapped(struct local *local, uint32_t rank, const struct region *
 void calls_take(struct local *local, uint64_t number) {
     const struct task *task = local->task;
     local->alike = true;
+    mappings_begin(&local->mappings);
     for (uint32_t rank = 0; rank < local->segment.ranks; rank++) {
         const struct call *call = &segment_rank(&local->segment, rank)->calls[number % 2];
         numbers_of(&local->numbers[rank], task->numbers.kernels, call->type, task->numbers.wire, local->segment.ranks);

@@ -130,7 +130,8 @@ static uint64_t share_of(const struct local *local) {
 static void reduce_piece(struct local *local, uint64_t first, struct added *added) {
     const struct task *task = local->task;
     const uint64_t end = smaller(task->blocks, first + local->share_blocks);
-    const uint64_t least = SCAN_AHEAD / (task->block_size * task->numbers.value_bytes), step = least > 0 ? least : 1;
+    const uint64_t ahead = SCAN_AHEAD / (task->block_size * task->numbers.value_bytes);
+    const uint64_t step = ahead > 0 ? smaller(ahead, MOST_PIECE_BLOCKS) : 1;
     for (uint64_t at = first; at < end; at += step) {
         const struct piece part = part_of(local, at, smaller(step, end - at));
         reduce(local, &part, added);

@@ -11,17 +11,21 @@ struct mapping {
     int32_t pid;
     struct region region; // its offset is 0
     uint8_t *base;
-    uint64_t used; // when it last was, in calls
+    uint64_t used; // in which operation it last was
 };
 
 struct mappings {
     struct mapping *all;
     size_t count, room;
-    uint64_t calls;
+    size_t look_at; // how many there are when it is looked again which have been freed
+    uint64_t operations;
 };
 
-// Where the region of a process is in this one, which uses `size` bytes at its offset. NULL with errno where it cannot be mapped. What regions of that process
-// have been freed meanwhile is unmapped.
+// Another operation begins: what was found for those before is not in use any more.
+void mappings_begin(struct mappings *mappings);
+
+// Where the region of a process is in this one, which uses `size` bytes at its offset. NULL with errno where it cannot be
+// mapped. Now and then, what regions have been freed meanwhile is unmapped.
 uint8_t *mappings_find(struct mappings *mappings, int32_t pid, const struct region *region, size_t size);
 
 void mappings_close(struct mappings *mappings);

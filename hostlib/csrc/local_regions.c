@@ -14,7 +14,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PAGE_BYTES = 4096, PATH_BYTES = 64, STATUS_BYTES = 255, ADVICE_POPULATE_WRITE = 23 }; // linux/mman.h's, since Linux 5.14
+enum {
+    PAGE_BYTES = 4096,
+    LARGEST_PAGE_BYTES = 65536,
+    PATH_BYTES = 64,
+    STATUS_BYTES = 255,
+    ADVICE_POPULATE_WRITE = 23, // linux/mman.h's, since Linux 5.14
+};
 
 struct held {
     struct held *next;
@@ -152,7 +158,20 @@ void region_return(const struct region *region) {
 // Has this process get a page of its own, with what is in it, whoever else writes to it here meanwhile.
 static void own_page(_Atomic uint8_t *byte) {
     uint8_t value = atomic_load(byte);
-    atomic_compare_exchange_strong(byte, &value, value);
+    while (!atomic_compare_exchange_weak(byte, &value, value)) // some processors write only where it is as expected
+        ;
+}
+
+// Makes of a mapping of a file, which others have as well, one of pages of this process's own. Where the kernel refuses,
+// it is as it was: so the new one is made elsewhere first, where there may be no memory for it.
+static bool make_private(const struct held *held) {
+    void *own = mmap(NULL, held->region.size, PROT_READ | PROT_WRITE, MAP_PRIVATE, held->region.file, 0);
+    if (own == MAP_FAILED)
+        return false;
+    if (mremap(own, held->region.size, held->region.size, MREMAP_MAYMOVE | MREMAP_FIXED, held->base) != MAP_FAILED)
+        return true;
+    munmap(own, held->region.size);
+    return false;
 }
 
 bool region_take_back(const struct region *region, size_t size) {
@@ -162,8 +181,7 @@ bool region_take_back(const struct region *region, size_t size) {
     if (well && !held->taken_back) {
         // What this process has written so far is in the file, what it writes from now on in pages of its own: so
         // nothing is lost of what its other threads write meanwhile.
-        well = mmap(held->base, held->region.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
-                    held->region.file, 0) != MAP_FAILED;
+        well = make_private(held);
         held->taken_back = well;
     }
     if (well)
@@ -209,7 +227,7 @@ static int why(int32_t pid, int otherwise) {
 
 // Has the kernel enter all pages now, where it can, and not one by one as they are used.
 static void enter_pages(uint8_t *base, const struct region *region, size_t size) {
-    const uint64_t begin = region->offset / PAGE_BYTES * PAGE_BYTES;
+    const uint64_t begin = region->offset / LARGEST_PAGE_BYTES * LARGEST_PAGE_BYTES;
     madvise(base + begin, region->offset + size - begin, ADVICE_POPULATE_WRITE);
 }
 

@@ -129,6 +129,18 @@ def test_blocks_of_any_size(block_size: int) -> None:
         check_random_sums(job, 5, SEED + block_size, block_size, place=lambda _, array: shared(array))
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_many_blocks_of_one_value(dtype: type) -> None:
+    """Of which more are as many bytes as are looked at at once than a piece has."""
+    random = np.random.default_rng(SEED)
+    arrays = [random.standard_normal(300_000).astype(dtype) for _ in range(3)]
+    given = [shared(array) for array in arrays]
+    with ranks(3, 1) as job:
+        job.reduce([Operation(array) for array in given])
+    expected = reference_allreduce(arrays, "sum", 1)
+    assert [array.tobytes() for array in given] == [expected.tobytes()] * 3
+
+
 def at_an_offset(rank: int, array: Array) -> Array:
     whole = p4reduce.shared_empty(array.size + 1000, array.dtype)
     part = whole[17 + rank : 17 + rank + array.size]

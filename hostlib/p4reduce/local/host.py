@@ -14,9 +14,9 @@ LOCAL_CHOICES: tuple[LocalChoice, ...] = get_args(LocalChoice)
 COPIES = "P4REDUCE_LOCAL_COPIES"
 """Environment variable: 1 has ranks copy their values for each other, where they could read each other's memory."""
 
-_LAYOUTS = (4, 5)  # of what they share: LAYOUT in local_meeting.c, HOST_LAYOUT in host_memory.h
+_LAYOUTS = (4, 6)  # of what they share: LAYOUT in local_meeting.c, HOST_LAYOUT in host_memory.h
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_NAMESPACES = ("ipc", "net", "pid")
+_NAMESPACES = ("ipc", "net", "pid", "user")
 
 
 def copies_wanted() -> bool:
@@ -29,7 +29,7 @@ def copies_wanted() -> bool:
 
 def digest() -> str:
     """What processes have in common that can share memory, and no others: those of one user and one version of this
-    library in the same run of a kernel, in the same namespaces of IPC, networks and processes. Hosts that are emulated
+    library in the same run of a kernel, in the same namespaces of IPC, networks, processes and users. Hosts that are emulated
     differ in their networks alone. "" where this process cannot share any.
     """
     from p4reduce.fastpath import structures  # not where torch only looks for backends
@@ -37,7 +37,8 @@ def digest() -> str:
     try:
         os.close(os.memfd_create("p4reduce"))
         boot = Path(_BOOT_ID).read_text().strip()
-        namespaces = [os.readlink(f"/proc/self/ns/{name}") for name in _NAMESPACES]
+        names = [f"/proc/self/ns/{name}" for name in _NAMESPACES]
+        namespaces = [os.readlink(name) for name in names if os.path.lexists(name)]  # a kernel may be built without
     except OSError:
         return ""
     parts = (boot, *namespaces, os.geteuid(), structures.ABI, *_LAYOUTS)
