@@ -29,8 +29,8 @@ def copies_wanted() -> bool:
 
 def digest() -> str:
     """What processes have in common that can share memory, and no others: those of one user and one version of this
-    library in the same run of a kernel, in the same namespaces of IPC, networks, processes and users. Hosts that are emulated
-    differ in their networks alone. "" where this process cannot share any.
+    library in the same run of a kernel, in the same namespaces of IPC, networks, processes and users. Hosts that are
+    emulated differ in their networks alone. "" where this process cannot share any.
     """
     from p4reduce.fastpath import structures  # not where torch only looks for backends
 
