@@ -30,8 +30,7 @@ class Full:
         self.worker.receive(CODEC.encode(replace(CODEC.decode(packet), op=Op.RESULT, worker=0)), self.now)
 
     def pass_by(self) -> None:
-        """Answers packets of other slots until what was sent before them is sent again."""
-        retransmissions = self.worker.stats.retransmissions
+        """Answers packets of other slots, and lets what is due be sent again."""
         for other in self.others:
             self.answer(other)
         for _ in range(3):
@@ -39,7 +38,6 @@ class Full:
             assert due is not None
             self.now = max(self.now, due)
             self.worker.tick(self.now)
-        assert self.worker.stats.retransmissions >= retransmissions
 
     def rounds(self, packets: list[bytes]) -> list[int]:
         return [packet.seq for packet in map(CODEC.decode, packets) if packet.slot >> 1 == 0]
