@@ -57,12 +57,12 @@ static void forget(struct recovery *recovery, struct slot *slot) {
 
 static void transmit(struct recovery *recovery, struct slot *slot, double now) {
     slot->sent_at = recovery->heard_at = now;
-    if (slot->queued && slot->transmissions > 0)
-        ; // no other copy goes before this one has left
-    else if (slot->transmissions++ == 0)
+    if (slot->transmissions == 0)
         slot->first_sent_at = slot->heard_at = now;
     else
-        recovery->stats->retransmissions++;
+        recovery->stats->retransmissions += !slot->queued;
+    // No other copy goes before one that is in the outbox has left.
+    slot->transmissions += slot->transmissions == 0 || !slot->queued;
     enter(recovery, slot, slot_counted(slot) ? COUNTED : slot->transmissions == 1 ? SENT : ASKING);
     wait_for_answer(recovery, slot);
     sending_put(&recovery->sending, slot);
