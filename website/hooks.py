@@ -12,7 +12,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from website import c_headers, commands, decisions, grpc_service, metrics, p4_tables, python_api
+from website import c_headers, commands, grpc_service, metrics, p4_tables, python_api
 from website.repository import ROOT, Links, source_page
 
 DOCUMENTS = {  # pages that stand elsewhere in the repository
@@ -22,7 +22,6 @@ DOCUMENTS = {  # pages that stand elsewhere in the repository
     "SECURITY.md": "project/security.md",
 }
 GENERATED = {
-    "decisions.md": decisions.page,
     "reference/python.md": python_api.page,
     "reference/c.md": c_headers.page,
     "reference/commands.md": commands.page,

@@ -19,7 +19,7 @@ import yaml
 from markdown_it import MarkdownIt
 
 from p4reduce.commands.cli import COMMANDS
-from website import c_headers, decisions, grpc_service, p4_tables
+from website import c_headers, grpc_service, p4_tables
 from website.metrics import metrics
 from website.python_api import as_markdown
 from website.repository import Links
@@ -204,11 +204,15 @@ def test_series_of_the_registry_are_there() -> None:
     assert found["p4reduce_install_seconds"] == ()
 
 
-def test_every_decision_has_a_heading() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    assert decisions.page().count("\n## ") == len(
-        re.findall(r"^- \*\*", text.partition("## Decisions")[2], re.MULTILINE)
-    )
+def test_the_index_lists_every_decision_by_its_title() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(r"^- \[(.+)\]\((\d\d-.+\.md)\)$", (folder / "index.md").read_text(), re.MULTILINE)
+    pages = sorted(folder.glob("[0-9]*.md"))
+    assert sorted(name for _, name in listed) == [page.name for page in pages]
+    for title, name in listed:
+        text = (folder / name).read_text()
+        assert text.startswith(f"# {title}\n")
+        assert re.findall(r"^## (.*)", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
 
 
 def test_every_command_has_a_heading() -> None:
