@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import Op
 from p4reduce.protocol.packet import Codec, Packet
-from p4reduce.trace.frames import ETHERNET, Build, Datagram, build_of, datagram, headers, split
+from p4reduce.trace.cli import trace as command
+from p4reduce.trace.frames import ETHERNET, Build, Datagram, build_of, count_cut, datagram, headers, split
 from p4reduce.trace.merging import merge
 
 WORKER, SWITCH = ("10.0.0.1", 40000), ("10.0.0.254", 31314)
@@ -104,7 +107,7 @@ def test_a_packet_that_two_places_have_seen_counts_once() -> None:
     """The place that has seen most is before the one that loses some."""
     first = [seen(payload(number), number) for number in (2, 3, 4)]
     second = [seen(payload(number), number + 10) for number in (2, 4)]
-    heads, _ = merge([second, first])
+    heads, _, _ = merge([second, first])
     assert [(one.seq, one.time) for one in heads] == [(2, 2), (3, 3), (4, 4)]
 
 
@@ -137,3 +140,81 @@ def test_what_is_no_capture_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.pcap").write_text("This is a text.\n" * 10)
     with pytest.raises(P4ReduceError, match=r"text\.pcap: no capture that can be read"):
         read(tmp_path / "text.pcap")
+
+
+CHAIN = payload(2, present=3) + payload(3, present=3) + payload(4, present=3) + payload(5, present=1)
+
+
+@pytest.mark.parametrize(
+    ("kept", "cut"),
+    [
+        (len(CHAIN), 0),
+        (3 * 546 + 34, 0),
+        (3 * 546 + 33, 1),
+        (546 + 34, 2),
+        (546 + 33, 3),
+        (54, 3),
+        (33, 4),
+        (3, 4),
+        (2, 1),
+    ],
+)
+def test_packets_without_a_whole_header_are_counted(kept: int, cut: int) -> None:
+    """The values of the last that is kept are not needed. Of less than three bytes no number can be told."""
+    whole = seen(CHAIN)
+    assert count_cut(whole._replace(payload=CHAIN[:kept]), Build()) == cut
+    assert len(list(headers(whole._replace(payload=CHAIN[:kept]), Build()))) == (4 - cut if kept >= 34 else 0)
+
+
+def test_the_build_is_told_by_the_lengths_of_what_is_cut() -> None:
+    """The first packet of a chain fits blocks of 64 and 128; the chain, only one of them."""
+    content = payload(2, 4, 128, present=3) + payload(3, 4, 128, present=3) + payload(4, 4, 128, present=1)
+    assert build_of([seen(content)._replace(payload=content[:60])]) == Build(4, 128)
+
+
+def test_of_a_packet_that_is_cut_at_one_place_the_other_has_counted_it() -> None:
+    whole = [seen(payload(number), number) for number in (2, 3, 4)]
+    cut = [one._replace(payload=one.payload[:20]) for one in whole]
+    assert merge([cut, whole])[2].total() == 0
+    assert merge([cut, cut[:2]])[2] == {(7, 3): 3}
+
+
+def written(file: Path, size: int, *contents: bytes) -> Path:
+    """A capture of these datagrams, of whose frames it has `size` bytes."""
+    from scapy.utils import PcapWriter
+
+    writer = PcapWriter(str(file), linktype=1)
+    writer.write_header(None)
+    for number, content in enumerate(contents):
+        whole = frame(content)
+        writer.write_packet(whole[:size], sec=1000, usec=number, caplen=min(size, len(whole)), wirelen=len(whole))
+    writer.close()
+    return file
+
+
+@pytest.mark.parametrize(("size", "rounds", "cut"), [(0xFFFF, 6, 0), (96, 3, 3), (80, 3, 3)])
+def test_a_capture_that_was_cut_says_so(tmp_path: Path, size: int, rounds: int, cut: int) -> None:
+    """As of tcpdump -s: of a chain there are the first packets' headers alone."""
+    pytest.importorskip("scapy")
+    chains = [payload(seq, present=3) + payload(seq + 1, present=3) for seq in (2, 4, 6)]
+    file = written(tmp_path / "cut.pcap", size, *chains)
+    told = json.loads(CliRunner().invoke(command, ["view", str(file), "--json"]).stdout)
+    assert (told["rounds"], told["cut"]) == (rounds, cut)
+    assert (told["lost"] is None) == bool(cut)
+    assert any("cut before the end of the header" in text and "-s 0" in text for text in told["said"]) == bool(cut)
+    assert f'"cut":{cut},' in (tmp_path / "cut.html").read_text()
+
+
+@pytest.mark.parametrize("size", [12, 16, 24, 40, 42, 64])
+def test_a_capture_without_any_whole_header_says_so(tmp_path: Path, size: int) -> None:
+    pytest.importorskip("scapy")
+    file = written(tmp_path / "cut.pcap", size, *(payload(seq) for seq in range(16)))
+    done = CliRunner().invoke(command, ["view", str(file)])
+    assert "; 16 packets cut before the end of the header: capture whole packets (tcpdump -s 0)" in done.stderr
+
+
+def test_other_protocols_frames_are_not_taken_for_cut_packets() -> None:
+    tcp = frame(payload(6)).replace(b"\x40\x11", b"\x40\x06", 1)
+    for other in (tcp[:30], bytes(12) + b"\x08\x06" + bytes(10), bytes(12) + b"\x86\xdd\x60" + bytes(20)):
+        assert datagram(0, ETHERNET, other, wire_length=100) is None
+    assert datagram(0, ETHERNET, frame(payload(6)), wire_length=0) is not None

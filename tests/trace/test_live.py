@@ -67,7 +67,7 @@ def test_each_packet_is_seen_once() -> None:
             send(20)
             send(20, port=31315)
             time.sleep(0.3)
-        heads, build = merge(recorder.captures())
+        heads, build, _ = merge(recorder.captures())
     assert build == Build()
     assert [one.seq for one in heads] == list(range(20))
     assert {one.destination for one in heads} == {("127.0.0.1", 31314)}
@@ -80,7 +80,7 @@ def test_ports_are_the_switches_own() -> None:
         for port in (31314, 31400, 31401, 31402, 31403):
             send(10, port=port)
         recorder.record(0.3)
-        heads, _ = merge(recorder.captures())
+        heads, _, _ = merge(recorder.captures())
     assert sorted({one.destination[1] for one in heads}) == [31400, 31401, 31402]
     assert len(heads) == 30
 

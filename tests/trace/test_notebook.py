@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,11 +18,12 @@ DOCS = Path(__file__).parents[2] / "docs"
 NOTEBOOK = DOCS / "rounds.ipynb"
 
 
-def run(folder: Path, before: str = "") -> str:
-    """What its cells print, in a folder where the recorded trace is."""
+def run(folder: Path, before: str = "", **changed: int) -> str:
+    """What its cells print, in a folder where the recorded trace is, with some fields changed."""
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     program = "\n".join([before, *("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")])
-    shutil.copy(DOCS / "rounds.trace.json", folder)
+    trace = json.loads((DOCS / "rounds.trace.json").read_text())
+    (folder / "rounds.trace.json").write_text(json.dumps({**trace, **changed}))
     done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=200,
                           check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -37,6 +37,14 @@ def test_with_the_trace_beside_it(tmp_path: Path) -> None:
     assert "worker 2 was awaited for" in said
     assert "slot 0, round" in said
     assert "rounds lost a packet or an answer" in said
+
+
+def test_with_a_trace_of_packets_that_were_cut(tmp_path: Path) -> None:
+    said = run(tmp_path, "import os; os.geteuid = lambda: 1000", cut=5)
+    assert "5 packets cut before the end of the header" in said
+    assert said.count("not known, as packets are left out of the trace") == 2
+    assert "awaited for" not in said
+    assert "rounds lost" not in said
 
 
 @pytest.mark.root

@@ -206,6 +206,9 @@ def test_a_browser_says_of_nobody_what_is_not_known(tmp_path: Path) -> None:
         assert (kind, "not known" in text, "rank 1" in text) == ("plain", True, True)
         missed = boxes(trace_of(stalled, Build(), missed=12))
         assert [(kind, "not known" in text) for kind, text in missed] == [("plain", True)] * 2
+        cut = boxes(trace_of(stalled, Build(), {None: 7}))
+        assert [(kind, "not known" in text) for kind, text in cut] == [("plain", True)] * 2
+        assert "7 packets cut" in cut[0][1]
     assert wrong == []
 
 

@@ -30,7 +30,7 @@ def test_who_comes_last_was_awaited() -> None:
     summary = summarise(made)
     assert summary.stragglers == ["worker 2"]
     assert summary.workers[2].awaited_s == pytest.approx(0.0299)
-    assert any("worker 2 was awaited for 99% of the time" in text for text in summary.said)
+    assert "worker 2 was awaited for 99% of the 30.1 ms with rounds under way, 29.9 ms: a straggler." in summary.said
 
 
 def test_slots_that_wait_side_by_side_count_once() -> None:
@@ -101,7 +101,9 @@ def test_blocks_between_those_that_results_name_were_skipped() -> None:
     )  # fmt: skip
     assert [(one.blocks, one.skipped) for one in made.rounds] == [([], 0), ([2, 0], 2), ([9], 6)]
     summary = summarise(made)
-    assert (summary.carried, summary.skipped, summary.workers[0].left_out) == (3, 8, 1)
+    # Block 9 of lane 0 is the tensor's 37th, of which three were carried.
+    assert (summary.carried, summary.skipped, summary.workers[0].left_out) == (3, 34, 1)
+    assert any("3 blocks carried, at least 34 skipped" in text and "91.89 %:" in text for text in summary.said)
 
 
 def test_a_round_without_a_result_is_unfinished() -> None:
@@ -237,3 +239,63 @@ def test_a_jobs_threads_are_told_apart() -> None:
     assert both.rounds[1].awaited is not None
     assert not both.silent
     assert trace_of(first, Build(), job=[7, 9]).slots == ["slot 0, thread 0"]
+
+
+def test_blocks_of_streams_that_name_none_are_skipped_up_to_the_farthest_that_is_named() -> None:
+    """One block of many that is not zero, the sixth of lane 2 in slot 1: all streams before it are as long."""
+    found = (NO_KEY, NO_KEY, key(5), NO_KEY)
+    packets = [data(0, 0), result(0.1, 0, 0), data(0, 0, slot=1), result(0.1, 0, 0, slot=1, keys=found)]
+    summary = summarise(trace(*packets))  # which ends before the block is carried
+    assert (summary.carried, summary.skipped) == (0, 7 * 5 + 2 - 2)
+    packets += [data(0.2, 0, slot=1, seq=3, active=4, present=4), result(0.3, 0, 0, slot=1, seq=3, active=4)]
+    summary = summarise(trace(*packets))
+    assert (summary.carried, summary.skipped) == (1, 8 * 5)
+    assert any("at least 40 skipped that were zero at all workers, 97.56 %" in text for text in summary.said)
+
+
+def test_a_share_that_packets_cannot_show_is_not_told() -> None:
+    """The first block alone is not zero: how many come after it, no packet says."""
+    packets = [data(0, 0), result(0.1, 0, 0, keys=(key(0), NO_KEY, NO_KEY, NO_KEY))]
+    packets += [data(0.2, 0, seq=3, active=1, present=1), result(0.3, 0, 0, seq=3, active=1)]
+    (said,) = [text for text in summarise(trace(*packets)).said if "skipped" in text]
+    assert "%" not in said
+    assert "the blocks after a tensor's last that is not zero, which the ranks' stats() count" in said
+
+
+def awaited(*shares_ms: float) -> list[str]:
+    """The stragglers of rounds, in each of which one worker is awaited for so long."""
+    packets = []
+    for number, share in enumerate(shares_ms):
+        at, seq = 100.0 * number, number + 2
+        packets += [data(at, worker, seq=seq) for worker in range(len(shares_ms)) if worker != number]
+        packets += [data(at + share, number, seq=seq)]
+        packets += [result(at + share + 0.1, worker, number, seq=seq) for worker in range(len(shares_ms))]
+    return summarise(trace(*packets)).stragglers
+
+
+def test_who_is_awaited_as_long_as_others_is_no_straggler() -> None:
+    """Some worker always comes last, so among few each is awaited for a good part of the time."""
+    assert awaited(90, 90) == awaited(90, 80, 85) == []
+    assert awaited(98, 40, 30) == ["worker 0"]
+    assert awaited(98, 98, 3) == ["worker 0", "worker 1"]
+    assert awaited(30, 20, 20, 20, 20, 20, 20, 20) == awaited(50, *[8] * 30) == []  # below a fifth of the time
+
+
+def test_where_packets_were_cut_nothing_is_said_that_may_be_wrong() -> None:
+    packets = [data(0, 0), data(5, 0), data(30, 1), result(30.1, 0, 1), result(30.1, 1, 1), data(31, 0, seq=3)]
+    summary = summarise(trace_of(packets, Build(), {(7, 3): 12, (9, 1): 100, None: 3}))
+    assert summary.cut == 15  # those of another job are not
+    assert summary.said[0] == (
+        "15 packets cut before the end of the header: who was a straggler, what was lost, and which rounds have no "
+        "result, is not known; capture whole packets (tcpdump -s 0)."
+    )
+    assert summary.said[1].startswith("At least 1 operation of 2 rounds")
+    assert not any(word in text for text in summary.said[1:] for word in ("straggler", "lost", "result", "again"))
+    told = summary.as_dict()
+    assert (told["cut"], told["lost"], told["stragglers"]) == (15, None, None)
+    assert {one["awaited_s"] for one in told["workers"]} == {None}
+
+
+def test_a_capture_of_nothing_but_cut_packets_is_told() -> None:
+    with pytest.raises(P4ReduceError, match=r"captured; 16 packets cut before the end of the header: capture whole pa"):
+        trace_of([], Build(), {(7, 3): 16})

@@ -32,7 +32,8 @@ def read(file: Path) -> list[Datagram]:
 def _datagrams(file: Path) -> Iterator[Datagram]:
     with RawPcapReader(str(file)) as reader:
         for frame, metadata in reader:
-            found = datagram(_time(reader, metadata), _link_type(reader, metadata), frame)
+            link_type = _link_type(reader, metadata)
+            found = datagram(_time(reader, metadata), link_type, frame, wire_length=metadata.wirelen)
             if found is not None:
                 yield found
 
@@ -45,5 +46,9 @@ def _link_type(reader: Any, metadata: Any) -> int:
 def _time(reader: Any, metadata: Any) -> int:
     """ns since 1970."""
     if hasattr(metadata, "tsresol"):
+        if metadata.tshigh is None:
+            raise ValueError(
+                "a packet without a time (a Simple Packet Block of pcapng): a trace needs all packets' times"
+            )
         return int(((metadata.tshigh << 32) + metadata.tslow) * 1_000_000_000 // metadata.tsresol)
     return int(metadata.sec * 1_000_000_000 + metadata.usec * (1 if reader.nano else 1000))

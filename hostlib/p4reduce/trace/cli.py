@@ -87,11 +87,11 @@ def record(
         known = running(status, job, controller or DEFAULT_CONTROLLER) if named and status is not None else None
         listened = (status and ports(status)) or (AGGREGATION_PORT,)
         found, missed = (_captured(pcap), 0) if pcap else _heard(interface or [], seconds, packets, listened)
-        heads, build = merge(found, build)
+        heads, build, cut = merge(found, build)
         if known is None:
-            made = trace_of(heads, build, job=(int(job),) if job else (), missed=missed)
+            made = trace_of(heads, build, cut, job=(int(job),) if job else (), missed=missed)
         else:
-            made = trace_of(heads, build, job=known.numbers, name=job, names=known.names, missed=missed)
+            made = trace_of(heads, build, cut, job=known.numbers, name=job, names=known.names, missed=missed)
         save(made, out)
         _say(made, [out], as_json=as_json)
 

@@ -25,6 +25,8 @@ _TAGS = (0x8100, 0x88A8)
 _FIXED = struct.Struct("!4B3H2I")
 
 Address = tuple[str, int]
+UNKNOWN: Address = ("", 0)
+"""The address of a frame that was cut before its UDP ports."""
 
 
 class Datagram(NamedTuple):
@@ -76,8 +78,21 @@ BUILDS = tuple(
 )
 
 
-def datagram(time: int, link_type: int, frame: bytes, ports: Container[int] = (AGGREGATION_PORT,)) -> Datagram | None:
-    """The frame's datagram, if it is to or from one of these UDP ports, and no fragment."""
+def datagram(
+    time: int,
+    link_type: int,
+    frame: bytes,
+    ports: Container[int] = (AGGREGATION_PORT,),
+    *,
+    wire_length: int = 0,
+) -> Datagram | None:
+    """The frame's datagram, if it is to or from one of these UDP ports, and no fragment.
+
+    wire_length: bytes of the whole frame, of which `frame` may have a part. A frame that was cut before its UDP ports,
+    and may be one of ours, is a datagram without a payload between UNKNOWN addresses.
+    """
+    if len(frame) < wire_length and _may_be_udp(link_type, frame):
+        return Datagram(time, UNKNOWN, UNKNOWN, b"", wire_length)
     at = _ip_at(link_type, frame)
     if at is None or len(frame) < at + 28 or frame[at] >> 4 != 4 or frame[at + 9] != socket.IPPROTO_UDP:
         return None
@@ -105,6 +120,20 @@ def _ip_at(link_type: int, frame: bytes) -> int | None:
     return after if frame[kind : kind + 2] == b"\x08\x00" else None
 
 
+def _may_be_udp(link_type: int, frame: bytes) -> bool:
+    """Whether the frame ends before its UDP header does, and what there is of it is none of another protocol's."""
+    kind, after = _TYPE_AT.get(link_type, (12, 14))
+    if link_type not in _IP_AT and len(frame) < max(kind + 2, after):
+        return True
+    at = _ip_at(link_type, frame)
+    if at is None:
+        return link_type == ETHERNET and int.from_bytes(frame[-2:], "big") in _TAGS
+    ip = frame[at:]
+    if (ip and ip[0] >> 4 != 4) or (len(ip) > 9 and ip[9] != socket.IPPROTO_UDP):
+        return False
+    return not ip or len(ip) < 4 * (ip[0] & 15) + 8
+
+
 def build_of(datagrams: Iterable[Datagram]) -> Build | None:
     """The first build that every datagram fits, whole or cut. None if there is none."""
     seen = list(datagrams)
@@ -113,14 +142,19 @@ def build_of(datagrams: Iterable[Datagram]) -> Build | None:
 
 def _fits(build: Build, one: Datagram) -> bool:
     """Whether the datagram is one packet of this build, or several that the kernel sends as one."""
-    at = 0
+    at = length = 0
     while at < one.length:
         head = one.payload[at : at + 3]
         if len(head) < 3:
-            return at > 0 or len(one.payload) < one.length  # cut: what is missing may be anything
+            if len(one.payload) >= one.length:
+                return False
+            # Packets that the kernel sends as one are of one length, but the last, which may be shorter.
+            last = (one.length - at) % length if at else 0
+            return not last or last in (build.length((1 << lanes) - 1) for lanes in range(build.lanes + 1))
         if head[0] >> 4 != PROTOCOL_VERSION or head[2] & ~head[1] or head[1] >> build.lanes:
             return False
-        at += build.length(head[2])
+        length = build.length(head[2])
+        at += length
     return at == one.length
 
 
@@ -131,6 +165,27 @@ def split(one: Datagram, build: Build) -> Iterator[Datagram]:
         length = build.length(one.payload[at + 2])
         yield one._replace(payload=one.payload[at : at + build.bare], length=length)
         at += length
+
+
+def count_cut(one: Datagram, build: Build) -> int:
+    """How many packets of a datagram were captured without their whole header."""
+    if len(one.payload) >= one.length:
+        return 0
+    at, length = 0, one.length
+    while at < one.length and at + 3 <= len(one.payload):
+        length = build.length(one.payload[at + 2])
+        if at + build.bare > len(one.payload):
+            break
+        at += length
+    return max(0, -(-(one.length - at) // length))  # all of one length, but the last, which may be shorter
+
+
+def job_of(one: Datagram) -> tuple[int, int] | None:
+    """Number and generation of the job that sends the datagram. None where it was cut before them."""
+    if len(one.payload) < 8:
+        return None
+    job, generation = struct.unpack_from("!2H", one.payload, 4)
+    return job, generation
 
 
 def headers(one: Datagram, build: Build) -> Iterator[Header]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from p4reduce.errors import P4ReduceError
 
 VERSION = 1
+CAPTURE_WHOLE = "capture whole packets (tcpdump -s 0)"
 
 Kind = Literal["lost", "answer", "asked"]
 """Why a packet was sent again: it was lost (or its answer, where only the sender was heard); the answer to it was, on
@@ -80,8 +81,10 @@ class Round:
 @dataclass
 class Trace:
     """began: seconds since 1970. notes: what else was seen, in words. silent: workers that the trace has no packet of.
-    missed: packets that came faster than they could be recorded; with any, rounds say neither who was awaited nor what
-    was sent again, as that might be wrong."""
+    missed: packets that came faster than they could be recorded. cut: packets that were captured without their whole
+    header. With any of either, rounds say neither who was awaited nor what was sent again, as that might be wrong.
+    ended: blocks that are zero at all workers in streams that have ended, up to the farthest block that their operation
+    names elsewhere."""
 
     job: int
     generation: int
@@ -96,6 +99,13 @@ class Trace:
     packets: int = 0
     silent: list[str] = field(default_factory=list)
     missed: int = 0
+    cut: int = 0
+    ended: int = 0
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether packets are known to be left out of it."""
+        return bool(self.missed or self.cut)
 
     @property
     def title(self) -> str:

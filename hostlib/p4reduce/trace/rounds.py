@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from p4reduce.control.words import counted
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import MAX_WORKERS, NO_KEY, PARENT, Op
 from p4reduce.trace.frames import Address, Build, Header
-from p4reduce.trace.model import Again, Kind, Part, Round, Trace, Worker
+from p4reduce.trace.model import CAPTURE_WHOLE, Again, Kind, Part, Round, Trace, Worker
 
 LEAST_LATE_US = 1000.0
 """Who comes less than so much after the others was not awaited: packets do not come all at once."""
@@ -41,6 +42,7 @@ class _Seen:
 def trace_of(
     packets: Sequence[Header],
     build: Build,
+    cut: Mapping[tuple[int, int] | None, int] | None = None,
     *,
     job: Sequence[int] = (),
     name: str = "",
@@ -49,19 +51,23 @@ def trace_of(
 ) -> Trace:
     """The trace of one job, by default the one with most packets.
 
-    packets: in order of time. job: its number, and where its ranks have several threads, those of all. name: the
-    job's. names: of all its workers, by where their packets come from. missed:
-    packets that could not be recorded.
+    packets: in order of time. cut: packets without a whole header, by job, as `merge` counts them. job: its number,
+    and where its ranks have several threads, those of all. name: the job's. names: of all its workers, by where their
+    packets come from. missed: packets that could not be recorded.
     Raises P4ReduceError where there is no round.
     """
     counts = Counter((one.job, one.generation) for one in packets if one.op in (Op.DATA, Op.RESULT))
     chosen = [max(some, key=lambda one: counts[one]) for some in _of_each(counts, job)]
+    cut = cut or {}
     if not chosen:
         of = f" of job {job[0]}" if job else ""
         others = f"; there are some of {', '.join(sorted({str(one[0]) for one in counts}))}" if counts else ""
+        if lost := sum(cut.values()):
+            others += f"; {counted(lost, 'packet')} cut before the end of the header: {CAPTURE_WHOLE}"
         raise P4ReduceError(f"no DATA or RESULT packet{of} was captured{others}")
     own = [one for one in packets if (one.job, one.generation) in chosen and one.op not in _NO_ROUNDS]
     trace = Trace(*chosen[0], own[0].time / 1e9, name, build.lanes, build.block_size, packets=len(own), missed=missed)
+    trace.cut = cut.get(None, 0) + sum(cut.get(one, 0) for one in chosen)
     trace.notes = [
         f"job {number}, generation {generation}: {count} packets, not shown"
         for (number, generation), count in counts.most_common()
@@ -161,7 +167,7 @@ class _Reading:
         rounds.sort(key=lambda one: (one.begin, one.slot))
         self._blocks(rounds)
         _forgive(rounds)
-        if self.trace.missed:
+        if self.trace.is_incomplete:
             for one in rounds:
                 one.awaited, one.again, one.missing = None, [], []
         self.trace.rounds = rounds
@@ -267,6 +273,27 @@ class _Reading:
             found = seen[places[one.slot], one.seq].keys
             if found is not None:
                 before[one.slot, one.operation] = (found, now)
+        self.trace.ended = _ended(before)
+
+
+def _ended(
+    reached: Mapping[tuple[int, int], tuple[Sequence[int], Sequence[int | None]]],
+) -> int:
+    """Blocks of streams that have ended, up to the farthest block that their operation names in any stream.
+
+    All streams of an operation have the same number of blocks, or one less, so those are zero at all workers.
+    reached: by slot and operation, the keys of its latest RESULT, and each lane's block then; None: not known.
+    """
+    farthest: dict[int, int] = {}
+    for (_, operation), (keys, numbers) in reached.items():
+        named = [key >> 8 for key in keys if key != NO_KEY] + [number for number in numbers if number is not None]
+        farthest[operation] = max([farthest.get(operation, 0), *named])
+    return sum(
+        max(0, farthest[operation] - number - 1)
+        for (_, operation), (keys, numbers) in reached.items()
+        for key, number in zip(keys, numbers, strict=True)
+        if key == NO_KEY and number is not None
+    )
 
 
 def _awaited(seen: _Seen, made: Round, index: Mapping[_Sender, int]) -> tuple[float, float] | None:

@@ -3,20 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from statistics import median_low
 from typing import Any
 
 from p4reduce.control.words import counted
-from p4reduce.trace.model import Trace
+from p4reduce.trace.model import CAPTURE_WHOLE, Trace
 
 STRAGGLES = 0.2
-"""The share of the time for which a straggler is awaited, at least."""
+"""The share of the time with rounds under way for which a straggler is awaited, at least."""
+MORE_THAN_OTHERS = 2
+"""How many times as long as the median of the other workers a straggler is awaited, at least."""
+
+
+_UNKNOWN = "who was a straggler, what was lost, and which rounds have no result, is not known"
 
 
 @dataclass(frozen=True)
 class Share:
-    """Of one worker. awaited_s: while all others of a round had sent, slots side by side counted once. sent: packets,
+    """Of one worker. awaited_s: while all others of a round had sent, slots side by side counted once. awaited: that
+    time as a share of `Summary.busy_s`. sent: packets,
     each time that one was. lost: of these, on the way there or their answer on the way back. asked: sent again though
     nothing was lost. left_out: blocks that others had and this one did not."""
 
@@ -31,10 +38,15 @@ class Share:
 
 @dataclass(frozen=True)
 class Summary:
-    """seconds: of the trace. busy_s: with a round under way. carried, skipped: blocks. awaited_last: workers that were
-    awaited when the trace ended, awaited_last_s: for so long. silent: that have no packet in it. missed: packets that
-    could not be recorded; with any, who was awaited, what was lost and asked for, and which rounds have no result, is
-    not known: `said` has none of it. said: all that in words."""
+    """What a trace says in all.
+
+    seconds: of the trace. busy_s: with a round under way. carried: blocks. skipped: blocks that were zero at all
+    workers, as far as packets show: not those after the last block that an operation names. awaited_last: workers that
+    were awaited when the trace ended, awaited_last_s: for so long. silent: workers that have no packet in it. missed:
+    packets that could not be recorded. cut: packets that were captured without their whole header. With any of these
+    two, who was awaited, what was lost and asked for, and which rounds have no result, is not known: `said` has none of
+    it, and what is counted is the least that there was. said: all that in words.
+    """
 
     seconds: float
     busy_s: float
@@ -52,7 +64,13 @@ class Summary:
     awaited_last_s: float
     silent: list[str]
     missed: int
+    cut: int
     said: list[str] = field(default_factory=list)
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether packets are known to be left out of the trace."""
+        return bool(self.missed or self.cut)
 
     @property
     def loss(self) -> float:
@@ -63,7 +81,7 @@ class Summary:
     def as_dict(self) -> dict[str, Any]:
         """For JSON; what is not known is None."""
         made = {**asdict(self), "loss": self.loss}
-        if self.missed:
+        if self.is_incomplete:
             made.update(
                 dict.fromkeys(("lost", "loss", "asked", "unfinished", "stragglers", "awaited_last", "awaited_last_s"))
             )
@@ -75,7 +93,6 @@ class Summary:
 def summarise(trace: Trace) -> Summary:
     busy = covered((one.begin, one.end) for one in trace.rounds)
     shares = [_share(trace, index, busy) for index in range(len(trace.workers))]
-    most = max((one.awaited for one in shares), default=0.0)
     open_ = [one for one in trace.rounds if one.missing and one.awaited is not None]
     last = {index for one in open_ for index in one.missing}
     made = Summary(
@@ -88,17 +105,25 @@ def summarise(trace: Trace) -> Summary:
         lost=sum(one.lost for one in shares),
         asked=sum(one.asked for one in shares),
         carried=sum(one.active.bit_count() for one in trace.rounds),
-        skipped=sum(one.skipped for one in trace.rounds),
+        skipped=sum(one.skipped for one in trace.rounds) + trace.ended,
         workers=shares,
-        stragglers=[one.name for one in shares if one.awaited >= max(STRAGGLES, most / 2)],
+        stragglers=[one.name for index, one in enumerate(shares) if _straggles(shares, index)],
         awaited_last=[one.name for index, one in enumerate(trace.workers) if index in last],
         awaited_last_s=max((one.awaited[1] - one.awaited[0] for one in open_ if one.awaited is not None), default=0.0)
         / 1e6,
         silent=trace.silent,
         missed=trace.missed,
+        cut=trace.cut,
     )
     made.said.extend(_sentences(trace, made))
     return made
+
+
+def _straggles(shares: Sequence[Share], index: int) -> bool:
+    """Whether a worker was awaited for long, and for much longer than others: some worker always comes last."""
+    own = shares[index].awaited
+    others = [one.awaited for place, one in enumerate(shares) if place != index]
+    return own >= STRAGGLES and (not others or own >= MORE_THAN_OTHERS * median_low(others))
 
 
 def _share(trace: Trace, index: int, busy: float) -> Share:
@@ -127,30 +152,39 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
 
 def _sentences(trace: Trace, made: Summary) -> Iterable[str]:
     if made.missed:
-        yield (
-            f"{made.missed:,} packets came faster than they could be recorded: who was a straggler, what was lost, and "
-            "which rounds have no result, is not known."
-        )
+        yield f"{counted(made.missed, 'packet')} came faster than they could be recorded: {_UNKNOWN}."
+    if made.cut:
+        yield f"{counted(made.cut, 'packet')} cut before the end of the header: {_UNKNOWN}; {CAPTURE_WHOLE}."
+    least = "At least " if made.is_incomplete else ""
     yield (
-        f"{counted(made.operations, 'operation')} of {counted(made.rounds, 'round')} in "
+        f"{least}{counted(made.operations, 'operation')} of {counted(made.rounds, 'round')} in "
         f"{counted(len(trace.slots), 'slot')}, by {counted(len(trace.workers), 'worker')}, "
         f"within {duration(made.seconds)}."
     )
     yield from _lateness(made)
     yield from _losses(made)
     if made.carried or made.skipped:
-        share = made.skipped / (made.carried + made.skipped)
-        yield f"{made.skipped:,} blocks between {made.carried:,} others were zero at all workers: skipped, {share:.0%}."
-    if made.unfinished and not made.missed:
+        share = f", {at_least(made.skipped, made.carried)}" if made.skipped else ""
+        yield (
+            f"{counted(made.carried, 'block')} carried, at least {made.skipped:,} skipped that were zero at all workers"
+            f"{share}: packets do not show the blocks after a tensor's last that is not zero, which the ranks' stats() "
+            "count."
+        )
+    if made.unfinished and not made.is_incomplete:
         yield f"{counted(made.unfinished, 'round')} without a result in the trace."
     yield from trace.notes
 
 
 def _lateness(made: Summary) -> Iterable[str]:
     for name in made.silent:
-        why = "" if made.missed else ": it was awaited all the time, or its packets do not pass where this was recorded"
-        yield f"{name} has sent nothing in this trace{why}."
-    if made.missed:
+        if made.is_incomplete:
+            yield f"No packet of {name} was recorded."
+        else:
+            yield (
+                f"{name} has sent nothing in this trace: it was awaited all the time, or its packets do not pass where "
+                "this was recorded."
+            )
+    if made.is_incomplete:
         return
     if made.awaited_last:
         names = ", ".join(made.awaited_last)
@@ -158,7 +192,10 @@ def _lateness(made: Summary) -> Iterable[str]:
     late = sorted((one for one in made.workers if one.awaited_s > 0), key=lambda one: -one.awaited_s)
     for one in late:
         if one.name in made.stragglers:
-            yield f"{one.name} was awaited for {one.awaited:.0%} of the time, {duration(one.awaited_s)}: a straggler."
+            yield (
+                f"{one.name} was awaited for {one.awaited:.0%} of the {duration(made.busy_s)} with rounds under way, "
+                f"{duration(one.awaited_s)}: a straggler."
+            )
     if made.stragglers or made.awaited_last:
         return
     first = f": {late[0].name} longest, {duration(late[0].awaited_s)}" if late else ""
@@ -166,7 +203,7 @@ def _lateness(made: Summary) -> Iterable[str]:
 
 
 def _losses(made: Summary) -> Iterable[str]:
-    if made.missed:
+    if made.is_incomplete:
         return
     if made.lost:
         each = ", ".join(
@@ -177,6 +214,11 @@ def _losses(made: Summary) -> Iterable[str]:
         yield "Nothing was lost."
     if made.asked:
         yield f"{made.asked:,} packets were sent again only to ask whether others had come."
+
+
+def at_least(part: int, rest: int) -> str:
+    """The share of `part`, in percent, rounded down: "99.97 %"."""
+    return f"{part * 10_000 // (part + rest) / 100:g} %"
 
 
 def duration(seconds: float) -> str:

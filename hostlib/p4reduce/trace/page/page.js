@@ -36,11 +36,13 @@ function say(kind, small, strong, rest) {
 function summarise() {
   const late = [...summary.workers].sort((a, b) => b.awaited_s - a.awaited_s);
   const losers = [...summary.workers].sort((a, b) => b.lost - a.lost).filter((one) => one.lost);
-  if (summary.missed) {
-    say("plain", "straggler", "not known", `${summary.missed.toLocaleString()} packets were not recorded`);
+  const left = summary.missed + summary.cut, least = left ? "≥ " : "";
+  if (left) {
+    say("plain", "straggler", "not known", [[summary.missed, "not recorded"], [summary.cut, "cut"]]
+        .filter(([count]) => count).map(([count, what]) => `${count.toLocaleString()} packets ${what}`).join(", "));
   } else if (summary.stragglers.length) {
     say("awaited", "straggler", summary.stragglers.join(", "),
-        `awaited for ${percent(late[0].awaited)} of the time, ${time(late[0].awaited_s * 1e6)}`);
+        `awaited for ${percent(late[0].awaited)} of the time with rounds under way, ${time(late[0].awaited_s * 1e6)}`);
   } else if (summary.awaited_last.length) {
     say("awaited", "in the end awaited", summary.awaited_last.join(", "), `for ${time(summary.awaited_last_s * 1e6)}`);
   } else if (summary.silent.length) {
@@ -49,14 +51,14 @@ function summarise() {
     say("good", "straggler", "none",
         late.length && late[0].awaited_s ? `${late[0].name} longest: ${time(late[0].awaited_s * 1e6)}` : "nobody was late");
   }
-  if (summary.missed) say("plain", "lost", "not known", "");
+  if (left) say("plain", "lost", "not known", "");
   else say(summary.lost ? "lost" : "good", "lost",
       summary.lost ? `${summary.lost} packet${summary.lost > 1 ? "s" : ""}, ${percent(summary.loss, 2)}` : "nothing",
       losers.length ? losers.slice(0, 4).map((one) => `${one.name}: ${one.lost}`).join(", ") : "");
   const blocks = summary.skipped + summary.carried;
-  say("skipped", "skipped", blocks ? `${percent(summary.skipped / blocks)} of blocks` : "nothing",
-      `${summary.skipped.toLocaleString()} zero, ${summary.carried.toLocaleString()} carried`);
-  say("plain", "in all", `${summary.rounds.toLocaleString()} rounds`,
+  say("skipped", "skipped", blocks ? `≥ ${Math.floor(1e4 * summary.skipped / blocks) / 100} % of blocks` : "nothing",
+      `≥ ${summary.skipped.toLocaleString()} zero, ${summary.carried.toLocaleString()} carried`);
+  say("plain", "in all", `${least}${summary.rounds.toLocaleString()} rounds`,
       `${summary.operations} operations, ${trace.slots.length} slots, ${time(summary.seconds * 1e6)}`);
   for (const text of summary.said) {
     const item = document.createElement("li");
@@ -73,7 +75,7 @@ function summarise() {
       made.append(cell);
     }
   };
-  row("th", [["worker"], ["awaited"], ["of the time"], ["lost"], ["asked"], ["packets"], ["blocks left out"]]);
+  row("th", [["worker"], ["awaited"], ["of the time with rounds"], ["lost"], ["asked"], ["packets"], ["blocks left out"]]);
   for (const one of summary.workers) {
     const straggles = straggling.includes(one.name) && "awaited";
     const known = (value, text) => value === null ? "not known" : text(value);
