@@ -28,6 +28,7 @@ class FakeLink:
 
     def __init__(self) -> None:
         self.writes: list[list[int]] = []
+        self.holds: dict[bytes, bytes] = {}  # table entries by what they match: their actions
         self.refuse: list[SwitchError | None] = []
 
     async def write(self, updates: Sequence[p4r.Update], *, missing_ok: bool = False) -> None:
@@ -36,6 +37,23 @@ class FakeLink:
             assert missing_ok
         if self.refuse and (error := self.refuse.pop(0)):
             raise error
+        keys = [self._key(update.entity) for update in updates]
+        assert len(set(keys)) == len(keys), "a switch may take the updates of one request in any order"
+        for key, update in zip(keys, updates, strict=True):
+            assert update.type != INSERT or key not in self.holds
+            self.holds[key] = update.entity.table_entry.action.SerializeToString()
+            if update.type == DELETE:
+                del self.holds[key]
+
+    @staticmethod
+    def _key(entity: p4r.Entity) -> bytes:
+        key = p4r.Entity()
+        key.CopyFrom(entity)
+        if key.HasField("table_entry"):
+            key.table_entry.ClearField("action")
+        else:
+            key.packet_replication_engine_entry.multicast_group_entry.ClearField("replicas")
+        return key.SerializeToString(deterministic=True)
 
 
 def connected(**config: Any) -> tuple[P4RuntimeSwitch, FakeLink]:
@@ -150,6 +168,50 @@ def test_a_host_that_was_configured_stays_where_it_was_put() -> None:
         switch, link = connected(hosts={"02:00:00:00:00:00": 3})
         await switch.install(placement())
         assert link.writes[1] == [INSERT]
+
+    asyncio.run(work())
+
+
+def leaves(job: int, *ports: int) -> Placement:
+    """A spine's job of leaves behind these ports, which all have the same address, as on one machine."""
+    sender = Endpoint("02:00:7f:00:00:01", "127.0.0.1", 31315)
+    heard = tuple(Heard(port, sender, job, 1, index, 0) for index, port in enumerate(ports))
+    hosts = tuple((sender.mac, port) for port in ports)
+    return Placement(job, 1, SlotRange(0, 4), 2, heard, len(ports), hosts=hosts)
+
+
+def test_leaves_of_one_mac_address_are_one_host() -> None:
+    async def work() -> None:
+        switch, link = connected()
+        before = dict(link.holds)
+        await switch.install(leaves(1, 1, 2))
+        assert link.writes[1] == [INSERT]
+        await switch.fence(leaves(1, 1, 2))
+        await switch.forget(leaves(1, 1, 2))
+        assert link.writes[3] == [DELETE] * 4  # group, 2 deliveries, the host
+        assert link.holds == before
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_the_leaf_of_the_job_that_stays_is_the_host_of_their_address(restarted: bool) -> None:
+    async def work() -> None:
+        switch, link = connected()
+        alone, alone_link = connected()
+        await alone.install(leaves(2, 2))
+        for job in (leaves(1, 1), leaves(2, 2)):
+            if restarted:
+                switch.expect(job)
+            else:
+                await switch.install(job)
+        await switch.forget(leaves(1, 1))
+        assert link.writes[-1] == [MODIFY]
+        if not restarted:
+            await switch.fence(leaves(1, 1))
+            assert link.holds == alone_link.holds
+        await switch.forget(leaves(2, 2))
+        assert link.writes[-1] == [DELETE] * 3
 
     asyncio.run(work())
 

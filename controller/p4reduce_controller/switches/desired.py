@@ -45,7 +45,7 @@ class DesiredState:
             self._want(program.loss(port, direction, config.drop_rate), None)
             self._rates[port, direction] = config.drop_rate
         self._base = frozenset(self._wanted)
-        self._learned: dict[object, set[int]] = {}  # entries for hosts, and the jobs that they are there for
+        self._learned: dict[object, dict[int, Entry]] = {}  # of each host, the entry that each job has for it
 
     @property
     def loss_rates(self) -> Mapping[tuple[int, Direction], float]:
@@ -58,38 +58,46 @@ class DesiredState:
         for entry in self._entries_of(job):
             self._want(entry, job.job)
         for entry in self._hosts_of(job):
-            self._want(entry, None)
-            self._learn(entry, job.job)
+            if self._learn(entry, job.job):
+                self._want(entry, None)
 
     async def install(self, job: Placement) -> None:
         await self._put(self._entries_of(job), owner=job.job)
         new = [entry for entry in self._hosts_of(job) if self._learn(entry, job.job)]
-        try:
-            await self._try_to_put(new)
-        except SwitchUnavailable:
-            raise
-        except SwitchError as error:  # frames to an unknown host are flooded, so this is no loss
-            log.warning("%s", error)
+        await self._put_hosts(new)
 
     async def fence(self, job: Placement) -> None:
         await self._drop(self._program.admissions(job))
 
     async def forget(self, job: Placement) -> None:
         program = self._program
-        nobodys = [entry for entry in self._hosts_of(job) if self._unlearn(entry, job.job)]
+        hosts = self._hosts_of(job)
+        nobodys = [entry for entry in hosts if self._unlearn(entry, job.job)]
         await self._drop([*program.uplinks(job), *program.deliveries(job), program.job_group(job), *nobodys])
+        left = [next(iter(jobs.values())) for host in hosts if (jobs := self._learned.get(self._canonical(host)[0]))]
+        elsewhere = [entry for entry in left if not self._has(entry)]  # a switch of the same address, at another port
+        if elsewhere:
+            await self._put_hosts(elsewhere)
+
+    async def _put_hosts(self, entries: Sequence[Entry]) -> None:
+        try:
+            await self._try_to_put(entries)
+        except SwitchUnavailable:
+            raise
+        except SwitchError as error:  # frames to an unknown host are flooded, so this is no loss
+            log.warning("%s", error)
 
     def _learn(self, entry: Entry, job: int) -> bool:
         """True when it is there for no other job yet."""
-        jobs = self._learned.setdefault(self._canonical(entry)[0], set())
-        jobs.add(job)
-        return jobs == {job}
+        jobs = self._learned.setdefault(self._canonical(entry)[0], {})
+        jobs[job] = entry
+        return jobs.keys() == {job}
 
     def _unlearn(self, entry: Entry, job: int) -> bool:
         """True when it is there for no other job."""
         key = self._canonical(entry)[0]
-        jobs = self._learned.get(key, set())
-        jobs.discard(job)
+        jobs = self._learned.get(key, {})
+        jobs.pop(job, None)
         if not jobs:
             self._learned.pop(key, None)
         return not jobs
@@ -99,9 +107,13 @@ class DesiredState:
         return [program.job_group(job), *program.deliveries(job), *program.uplinks(job), *program.admissions(job)]
 
     def _hosts_of(self, job: Placement) -> list[Entry]:
-        """Which the switch was not told of."""
+        """Which the switch was not told of. Switches may share a MAC address: the first one's port counts."""
         learned = [self._program.host(mac, port) for mac, port in job.hosts]
-        return [entry for entry in learned if self._canonical(entry)[0] not in self._base]
+        return [entry for entry in self._one_a_key(learned) if self._canonical(entry)[0] not in self._base]
+
+    def _one_a_key(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The first of those that a table could only hold one of."""
+        return list({self._canonical(entry)[0]: entry for entry in reversed(entries)}.values())[::-1]
 
     # Losses on purpose.
 
@@ -184,6 +196,10 @@ class DesiredState:
             return p4r.Update(type=p4r.Update.INSERT, entity=entity)
         return None if had and had.value == value else p4r.Update(type=p4r.Update.MODIFY, entity=entity)
 
+    def _has(self, entry: Entry) -> bool:
+        key, value, _ = self._canonical(entry)
+        return key in self._wanted and self._wanted[key].value == value
+
     async def _put(self, entries: Iterable[Entry], owner: int | None = None) -> None:
         """When it fails, some of the entries may be there, until `_drop` takes them off."""
         async with self._writing:
@@ -195,7 +211,8 @@ class DesiredState:
         """Those that the switch does not have are passed over. When it fails, it may be tried again."""
         async with self._writing:
             link = self._link()
-            keys = [key for key in (self._canonical(entry)[0] for entry in entries) if key in self._wanted]
+            every = dict.fromkeys(self._canonical(entry)[0] for entry in entries)
+            keys = [key for key in every if key in self._wanted]
             deletes = [p4r.Update(type=p4r.Update.DELETE, entity=self._wanted[key].entity) for key in keys]
             await link.write(deletes, missing_ok=True)
             for key in keys:
