@@ -18,6 +18,7 @@ from pathlib import Path
 import grpc
 from finsy.proto import p4r, p4r_grpc
 
+from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.control.words import cannot_listen, of_os
 from p4reduce_targets import offloads
 from p4reduce_targets.launch import bound_to_us
@@ -122,7 +123,7 @@ class Bmv2:
     def _await_server(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         options = (("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 200))
-        with grpc.insecure_channel(self.address, options) as channel:
+        with open_grpc_channel(self.address, options=options) as channel:
             stub = p4r_grpc.P4RuntimeStub(channel)
             while True:
                 try:

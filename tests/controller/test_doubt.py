@@ -13,6 +13,7 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.grpc_channels import open_grpc_channel
 
 from .conftest import Loop, Running
 from .ranks import Rank, ready, wait_until
@@ -74,7 +75,7 @@ def test_nobody_is_lost_before_it_is_known_that_the_store_was_ours_then(running:
 def test_nobody_is_let_in_meanwhile(running: Running, first: pb.ClientMessage) -> None:
     """Neither a rank of this one's jobs, which may be back with another controller."""
     in_doubt(running, "etcd is away")
-    with grpc.insecure_channel(running.address) as channel, pytest.raises(grpc.RpcError) as error:
+    with open_grpc_channel(running.address) as channel, pytest.raises(grpc.RpcError) as error:
         list(rpc.JobsStub(channel).Session(iter([first]), timeout=10))
     assert isinstance(error.value, grpc.Call)
     assert error.value.code() is grpc.StatusCode.UNAVAILABLE

@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
 import pytest
 from finsy.proto import p4r, p4r_grpc
 
+from p4reduce.control.grpc_channels import open_aio_channel
 from p4reduce_controller.service.listening import ListenError
 from p4reduce_controller.service.run import running
 from p4reduce_controller.settings.settings import load
@@ -166,7 +166,7 @@ def test_two_that_may_take_over_do_so_once(loop: Loop, target: Target) -> None:
 @asynccontextmanager
 async def stranger(target: Target, election_id: int) -> AsyncIterator[Any]:
     """A client with that id that changes nothing; gives its stream."""
-    async with grpc.aio.insecure_channel(target.grpc_address) as channel:
+    async with open_aio_channel(target.grpc_address) as channel:
         stream = p4r_grpc.P4RuntimeStub(channel).StreamChannel()  # type: ignore[no-untyped-call]
         request = p4r.StreamMessageRequest()
         request.arbitration.device_id = 1

@@ -15,6 +15,7 @@ import pytest
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.client import Session
+from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_controller.settings.schema import SettingsError
 from p4reduce_controller.settings.settings import Settings, load
 from p4reduce_controller.switches.aggregator import Layout, Superseded
@@ -175,7 +176,7 @@ class Changing(Running):
         return switch
 
     def ask(self, method: str, request: Any) -> list[str]:
-        with grpc.insecure_channel(self.address) as channel:
+        with open_grpc_channel(self.address) as channel:
             return list(getattr(rpc.JobsStub(channel), method)(request, timeout=10.0).said)
 
     def done(self, switch: FakeSwitch) -> list[str]:

@@ -19,6 +19,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.channel import code_of
 from p4reduce.control.client import Session
+from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import JoinError, SlotsExhausted
 from p4reduce_controller.commands.tables import show
 from p4reduce_controller.service.listening import ServiceConfig
@@ -72,7 +73,7 @@ class House(Running):
 
     def as_user(self, token: str | None, call: Callable[[rpc.JobsStub, Any], Any]) -> Any:
         metadata = (("authorization", f"Bearer {token}"),) if token is not None else ()
-        with grpc.insecure_channel(self.address) as channel:
+        with open_grpc_channel(self.address) as channel:
             return call(rpc.JobsStub(channel), metadata)
 
     def status(self, token: str | None) -> pb.StatusReply:
@@ -330,7 +331,7 @@ def test_whose_jobs_are_and_what_was_used_survives_a_restart(loop: Loop, tmp_pat
 def test_without_users_everyone_is_the_operator(running: Running) -> None:
     rank = running.rank(0, 1)
     ready([rank])
-    with grpc.insecure_channel(running.address) as channel:
+    with open_grpc_channel(running.address) as channel:
         stub = rpc.JobsStub(channel)
         assert stub.AbortJob(pb.AbortJobRequest(job="job"), timeout=5).tenant == ""
         assert stub.Status(pb.StatusRequest(), timeout=5).joins == 1

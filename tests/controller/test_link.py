@@ -23,7 +23,8 @@ from p4reduce_controller.service.streams import Stream
 from p4reduce_controller.switches import link as link_module
 from p4reduce_controller.switches.aggregator import Heard, Placement, SwitchUnavailable
 from p4reduce_controller.switches.frames import Endpoint
-from p4reduce_controller.switches.link import Link
+from p4reduce_controller.switches.link import Link, switch_channel
+from p4reduce_controller.switches.port_watch import NO_GNMI, watch_ports
 from p4reduce_controller.switches.program import Program, load_schema
 from p4reduce_controller.switches.switch import P4RuntimeSwitch
 from p4reduce_controller.switches.switch_config import SwitchConfig
@@ -120,6 +121,23 @@ def test_what_waits_when_a_connection_is_closed_hears_that_the_switch_is_away() 
                     await asyncio.wait_for(call, DEADLINE)
             with pytest.raises(SwitchUnavailable, match="a write failed: the connection is closed"):
                 await link.write([update])
+
+    asyncio.run(work())
+
+
+def test_a_web_proxy_is_not_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where there is none
+    for name in ("no_proxy", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+    async def work() -> None:
+        async with serving() as (server, address):
+            link = Link(address, 1, server.schema, lambda *_: None)
+            assert not (await link.look()).has_primary
+            await link.close()
+            async with switch_channel(address, None) as channel:  # as its ports are asked for
+                assert await watch_ports(channel, lambda _: None) == NO_GNMI
 
     asyncio.run(work())
 

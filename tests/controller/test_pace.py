@@ -17,6 +17,7 @@ from prometheus_client import generate_latest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_controller.service.listening import ServiceConfig
 from p4reduce_controller.tenants.limits import BURST_S, Bucket, Rates
 from p4reduce_controller.tenants.pace import FREE_REFUSALS, MOST_KNOWN, PENALTY, UNIT, Pace, host_of
@@ -86,7 +87,7 @@ def limited(running: Running) -> dict[tuple[str, str], int]:
 
 
 def test_without_users_hosts_are_limited(narrow: Running) -> None:
-    with grpc.insecure_channel(narrow.address) as channel:
+    with open_grpc_channel(narrow.address) as channel:
         stub = rpc.JobsStub(channel)
         codes = [refused_or_none(lambda: stub.Status(pb.StatusRequest(), timeout=30)) for _ in range(6)]
         assert codes == [None, *[EXHAUSTED] * 5]
@@ -101,7 +102,7 @@ def test_without_users_hosts_are_limited(narrow: Running) -> None:
 
 def test_wrong_tokens_are_written_down_and_soon_told_late(loop: Loop, tmp_path: Path) -> None:
     running = Running(loop, ServiceConfig("127.0.0.1:0", token="swordfish"), audit=tmp_path / "audit.jsonl")
-    with grpc.insecure_channel(running.address) as channel:
+    with open_grpc_channel(running.address) as channel:
         stub = rpc.JobsStub(channel)
         wrong, right = ((("authorization", f"Bearer {token}"),) for token in ("a secret", "swordfish"))
         took = []
@@ -168,7 +169,7 @@ def test_what_is_too_large_is_refused_and_counted(running: Running, loop: Loop, 
     house = House(loop, tmp_path) if users else running
     token = (("authorization", "Bearer b"),) if users else ()
     tenant = "bob" if users else ""
-    with grpc.insecure_channel(house.address) as channel:
+    with open_grpc_channel(house.address) as channel:
         stub = rpc.JobsStub(channel)
         for size in (LARGEST_REQUEST + 1, 2 * MOST_READ):  # the second is refused by gRPC itself
             large = pb.AbortJobRequest(job="x" * size)
@@ -194,7 +195,7 @@ asked = 0
 
 def flood(kind):
     global asked
-    with grpc.insecure_channel(address, options) as channel:
+    with open_grpc_channel(address, options=options) as channel:
         stub = rpc.JobsStub(channel)
         waiting = set()
         while time.monotonic() < end:

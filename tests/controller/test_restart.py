@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import JoinError
 from p4reduce_controller.store.state import StateError
 
@@ -69,7 +69,7 @@ def stable(job: pb.Job) -> pb.Job:
 
 def rejoin(running: Running, **fields: Any) -> pb.Abort:
     """The refusal of a Rejoin."""
-    with grpc.insecure_channel(running.address) as channel:
+    with open_grpc_channel(running.address) as channel:
         messages = iter([pb.ClientMessage(rejoin=pb.Rejoin(**fields))])
         replies = list(rpc.JobsStub(channel).Session(messages, timeout=10))
     assert [reply.WhichOneof("message") for reply in replies] == ["abort"]
@@ -185,7 +185,7 @@ def test_a_rank_that_notices_first_takes_its_seat_from_its_old_stream(running: R
         yield pb.ClientMessage(rejoin=place)
         done.wait(10)
 
-    with grpc.insecure_channel(running.address) as channel:
+    with open_grpc_channel(running.address) as channel:
         call = rpc.JobsStub(channel).Session(messages(), timeout=10)
         assert next(call).WhichOneof("message") == "ready"
         wait_until(lambda: ranks[0].aborted_at, "the old stream to be told")

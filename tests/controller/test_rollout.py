@@ -12,6 +12,7 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.service import streams
@@ -232,7 +233,7 @@ def test_a_bug_costs_the_stream_that_met_it_and_is_not_lost(
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(running.jobs, what, fail)
-    with grpc.insecure_channel(running.address) as channel:
+    with open_grpc_channel(running.address) as channel:
         messages = iter([pb.ClientMessage(join=pb.Join(job="job", rank=0, world_size=2, slots=4))])
         with pytest.raises(grpc.RpcError, match="ZeroDivisionError"):
             list(rpc.JobsStub(channel).Session(messages, timeout=5))

@@ -15,6 +15,7 @@ from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.client import Session
+from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.control.messages import MISMATCH, Counted
 from p4reduce.errors import CollectiveTimeout, JoinError
 from p4reduce_controller.jobs.pools import SlotRange
@@ -316,7 +317,7 @@ def test_a_stopped_controller_says_so(running: Running) -> None:
 
 
 def test_a_first_message_that_is_no_join_is_refused(running: Running) -> None:
-    with grpc.insecure_channel(running.address) as channel:
+    with open_grpc_channel(running.address) as channel:
         call = rpc.JobsStub(channel).Session(iter([pb.ClientMessage(leave=pb.Leave())]))
         replies = list(call)
     assert [reply.abort.message for reply in replies] == ["the first message must be Join or Rejoin"]
@@ -326,7 +327,7 @@ def test_status_tells_all(running: Running) -> None:
     ready([running.rank(0, 1)])
     waiting = running.rank(0, 2, job="other")
     wait_until(lambda: waiting.assigned, "the second job")
-    with grpc.insecure_channel(running.address) as channel:
+    with open_grpc_channel(running.address) as channel:
         stub = rpc.JobsStub(channel)
         stub.SetLoss(pb.SetLossRequest(port=1, direction=pb.IN, rate=0.25), timeout=5)
         status = stub.Status(pb.StatusRequest(), timeout=5)
@@ -439,7 +440,7 @@ def test_the_switch_that_lost_a_job_is_named(dealt: Running) -> None:
 
 def test_status_and_loss_of_several_switches(dealt: Running) -> None:
     ready([dealt.rank(0, 1, slots=4)])
-    with grpc.insecure_channel(dealt.address) as channel:
+    with open_grpc_channel(dealt.address) as channel:
         stub = rpc.JobsStub(channel)
         stub.SetLoss(pb.SetLossRequest(port=1, direction=pb.IN, rate=0.25, switch="fake 2"), timeout=5)
         stub.SetLoss(pb.SetLossRequest(port=2, direction=pb.OUT, rate=0.5), timeout=5)
@@ -465,7 +466,7 @@ def test_loss_is_set_at_all_chosen_switches_or_at_none(dealt: Running) -> None:
     dealt.switches[1].ports = {1: "UP"}
 
     def lose(port: int, rate: float, switch: str = "") -> None:
-        with grpc.insecure_channel(dealt.address) as channel:
+        with open_grpc_channel(dealt.address) as channel:
             rpc.JobsStub(channel).SetLoss(pb.SetLossRequest(port=port, rate=rate, switch=switch), timeout=5)
 
     def rates() -> list[int]:
@@ -488,7 +489,7 @@ def test_loss_is_set_at_all_chosen_switches_or_at_none(dealt: Running) -> None:
 
 
 def test_a_loss_rate_above_one_is_refused(running: Running) -> None:
-    with grpc.insecure_channel(running.address) as channel, pytest.raises(grpc.RpcError, match="0 to 1"):
+    with open_grpc_channel(running.address) as channel, pytest.raises(grpc.RpcError, match="0 to 1"):
         rpc.JobsStub(channel).SetLoss(pb.SetLossRequest(port=1, rate=1.5), timeout=5)
 
 
@@ -500,7 +501,7 @@ def test_a_wrong_token_is_refused(loop: Loop, given: str | None) -> None:
         assert isinstance(error, JoinError)
         assert "token" in str(error)
         assert "\n" not in str(error)
-        with grpc.insecure_channel(running.address) as channel, pytest.raises(grpc.RpcError) as caught:
+        with open_grpc_channel(running.address) as channel, pytest.raises(grpc.RpcError) as caught:
             rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=5)
         assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
         ready([running.rank(0, 1, token="secret")])
@@ -557,7 +558,7 @@ def test_a_request_of_any_size_has_a_short_answer(running: Running, field: str, 
     wait_until(lambda: first.assigned, "the first rank")
     join = pb.Join(job="job", rank=1, world_size=2)
     setattr(join, field, "\x01" * size)
-    with grpc.insecure_channel(running.address, [("grpc.max_send_message_length", -1)]) as channel:
+    with open_grpc_channel(running.address, options=[("grpc.max_send_message_length", -1)]) as channel:
         replies = rpc.JobsStub(channel).Session(iter([pb.ClientMessage(join=join)]), timeout=10)
         if size > 16 << 10:
             with pytest.raises(grpc.RpcError) as refused:

@@ -7,12 +7,12 @@ import contextlib
 import json
 from collections.abc import Iterator
 
-import grpc
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.client import Assigned
+from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_controller.service.run import running as a_controller
 from p4reduce_controller.settings.settings import load
 from p4reduce_controller.switches.frames import Endpoint, build
@@ -42,7 +42,7 @@ def test_a_switch_comes_and_goes(loop: Loop, targets: list[Target]) -> None:
     options |= {"ports": list(range(1, PORTS + 1)), "mac": [SWITCH.mac]}
     controller = a_controller(load(None, options), 20.0)
     service = loop.run(controller.__aenter__())
-    stub = rpc.JobsStub(grpc.insecure_channel(service.listen))
+    stub = rpc.JobsStub(open_grpc_channel(service.listen))
     ranks: list[Rank] = []
     addresses = dict(zip([SWITCH.ip, OTHER.ip], zip(targets, [SWITCH, OTHER], strict=True), strict=True))
 

@@ -25,6 +25,7 @@ from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.certificates import CertificateError, TlsFiles
 from p4reduce.control.channel import Tls, open_channel
 from p4reduce.control.client import Session
+from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import JoinError
 from p4reduce_controller.etcd.client import Etcd, EtcdError
 from p4reduce_controller.service.listening import ServiceConfig
@@ -241,7 +242,7 @@ def test_metrics_are_in_the_clear_unless_they_are_to_be_served_over_tls(running:
 def capabilities(address: str, ca: Path, own: tuple[Path, Path]) -> None:
     """Asks a switch something. Raises grpc.RpcError."""
     how = grpc.ssl_channel_credentials(ca.read_bytes(), own[1].read_bytes(), own[0].read_bytes())
-    with grpc.secure_channel(address, how, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+    with open_grpc_channel(address, how) as channel:
         p4r_grpc.P4RuntimeStub(channel).Capabilities(p4r.CapabilitiesRequest(), timeout=10)
 
 

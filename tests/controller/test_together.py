@@ -15,6 +15,7 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_controller.jobs.effects import Install
 from p4reduce_controller.jobs.jobs import Jobs
 from p4reduce_controller.seeing.metrics import Metrics
@@ -267,7 +268,7 @@ def test_who_may_not_serve_any_more_changes_nothing(loop: Loop, tmp_path: Path, 
     assert running.service.unready == "another controller may serve: etcd is away"
 
     def call() -> None:
-        with grpc.insecure_channel(running.address) as channel:
+        with open_grpc_channel(running.address) as channel:
             getattr(rpc.JobsStub(channel), method)(request_, timeout=10)
 
     assert refused(call) == (grpc.StatusCode.UNAVAILABLE, "this controller stands by: etcd is away")
@@ -289,7 +290,7 @@ def test_who_stands_by_says_so_to_users_alone(loop: Loop, tmp_path: Path) -> Non
 
     def call(token: str) -> Callable[[], None]:
         def asked() -> None:
-            with grpc.insecure_channel(standby.listen) as channel:
+            with open_grpc_channel(standby.listen) as channel:
                 metadata = (("authorization", f"Bearer {token}"),)
                 rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=10, metadata=metadata)
 

@@ -15,6 +15,8 @@ import grpc
 from finsy.proto import p4i, p4r, p4r_grpc, rpc_status
 from google.protobuf import text_format
 
+from p4reduce.control.grpc_channels import open_grpc_channel
+
 DEVICE = 1
 TIMEOUT_S = 30.0
 
@@ -116,7 +118,7 @@ class P4Runtime:
         self.packet_ins: queue.Queue[PacketIn] = queue.Queue()
         self._answers: queue.Queue[p4r.StreamMessageResponse | Exception] = queue.Queue()
         self._requests: queue.Queue[p4r.StreamMessageRequest | None] = queue.Queue()
-        self._channel = grpc.insecure_channel(address)
+        self._channel = open_grpc_channel(address)
         self._stub = p4r_grpc.P4RuntimeStub(self._channel)
         grpc.channel_ready_future(self._channel).result(timeout=TIMEOUT_S)
         self._election_id = p4r.Uint128(high=0, low=1)

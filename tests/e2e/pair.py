@@ -12,6 +12,7 @@ import grpc
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce_bench.processes.children import Child
 
 from .stack import START_UP_S, Ranks, Stack
@@ -54,7 +55,7 @@ class Pair(Stack):
 
     def status(self, number: int) -> pb.StatusReply | None:
         """None where it does not serve."""
-        with grpc.insecure_channel(self.places[number], [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        with open_grpc_channel(self.places[number]) as channel:
             try:
                 reply: pb.StatusReply = rpc.JobsStub(channel).Status(pb.StatusRequest(), timeout=0.5)
             except grpc.RpcError:

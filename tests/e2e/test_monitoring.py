@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 from urllib.parse import urlencode
-from urllib.request import urlopen
 
 import pytest
 
+from ..etcd import NO_PROXY
 from .conftest import over_udp
 from .rank import Call
 from .stack import Stack
@@ -61,7 +61,7 @@ def prometheus(folder: Path, metrics: str) -> Iterator[str]:
 def query(address: str, expression: str) -> list[Any]:
     """The samples that it finds now; [] while Prometheus is not there yet."""
     try:
-        with urlopen(f"http://{address}/api/v1/query?{urlencode({'query': expression})}", timeout=10) as answer:
+        with NO_PROXY.open(f"http://{address}/api/v1/query?{urlencode({'query': expression})}", timeout=10) as answer:
             told = json.load(answer)
     except URLError as error:
         if hasattr(error, "read"):
@@ -117,7 +117,7 @@ def test_every_query_of_the_dashboard_finds_data(stack: Stack, tmp_path: Path) -
         while query(address, 'p4reduce_job_ranks{job_name="seen"}'):
             assert time.monotonic() < end
             time.sleep(1)
-        with urlopen(f"http://{address}/api/v1/rules", timeout=10) as answer:
+        with NO_PROXY.open(f"http://{address}/api/v1/rules", timeout=10) as answer:
             groups = json.load(answer)["data"]["groups"]
         assert {rule["health"] for group in groups for rule in group["rules"]} == {"ok"}
 
@@ -145,5 +145,5 @@ def test_rules_and_dashboard_name_metrics_that_there_are(stack: Stack) -> None:
         while not wanted <= there:
             assert time.monotonic() < end, wanted - there
             time.sleep(0.5)
-            with urlopen(f"http://{stack.served['metrics']}/metrics", timeout=10) as answer:
+            with NO_PROXY.open(f"http://{stack.served['metrics']}/metrics", timeout=10) as answer:
                 there = set(re.findall(r"^(p4reduce_\w+)[{ ]", answer.read().decode(), re.MULTILINE))

@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.request import urlopen
 
-import grpc
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
-from tests.etcd import Members
+from p4reduce.control.grpc_channels import open_grpc_channel
+from tests.etcd import NO_PROXY, Members
 
 from .pair import Pair, longest_pause
 from .rank import Call
@@ -120,7 +119,7 @@ def test_what_commands_change_is_the_others_too(etcd: Members) -> None:
         code, told = get(f"http://{pair.said[other]['page']}/api/status")
         assert (code, "this controller stands by" in told) == (503, True)
         assert get(f"http://{pair.said[other]['page']}/")[0] == 200
-        with grpc.insecure_channel(pair.places[first]) as channel:
+        with open_grpc_channel(pair.places[first]) as channel:
             stub = rpc.JobsStub(channel)
             name = stub.Status(pb.StatusRequest(), timeout=10).switches[1].name
             stub.DrainSwitch(pb.DrainSwitchRequest(name=name), timeout=10)
@@ -144,7 +143,7 @@ def seen(pair: Pair, number: int) -> tuple[int, float]:
 
 def get(url: str) -> tuple[int, str]:
     try:
-        with urlopen(url, timeout=10) as answer:
+        with NO_PROXY.open(url, timeout=10) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()

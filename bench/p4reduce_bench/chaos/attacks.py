@@ -22,6 +22,7 @@ import grpc
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.client import Session
+from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import JoinError
 
 CONTROLLER, TOKEN = os.environ["P4REDUCE_CONTROLLER"], os.environ["P4REDUCE_TOKEN"]
@@ -41,7 +42,7 @@ def _count(*, well: bool) -> None:
 
 def _channel(at: int = 0) -> grpc.Channel:
     """One with a connection of its own."""
-    return grpc.insecure_channel(CONTROLLER, [("grpc.use_local_subchannel_pool", 1), ("attack", at)])
+    return open_grpc_channel(CONTROLLER, options=[("attack", at)])
 
 
 def _again_and_again(work: Callable[[rpc.JobsStub], None]) -> None:

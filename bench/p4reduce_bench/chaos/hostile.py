@@ -27,6 +27,7 @@ from p4reduce import Communicator
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.channel import code_of, details
+from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import P4ReduceError
 from p4reduce.joining import join_job
 from p4reduce_bench.chaos.site import users_file
@@ -131,7 +132,7 @@ def reach(controller: str, token: str) -> dict[str, str]:
     }
     metadata = (("authorization", f"Bearer {token}"),)
     heard: dict[str, str] = {}
-    with grpc.insecure_channel(controller) as channel:
+    with open_grpc_channel(controller) as channel:
         for what, (method, request) in asks.items():
             try:
                 reply = getattr(rpc.JobsStub(channel), method)(request, timeout=10, metadata=metadata)

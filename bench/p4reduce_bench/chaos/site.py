@@ -21,11 +21,13 @@ from finsy.proto import p4r, p4r_grpc
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes.children import Child, ChildFailed, Family
 from p4reduce_bench.processes.switches import start_switches
 
 START_UP_S = 60.0
+_NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback is not behind one
 STATUS_S = 0.5
 ETCD_MEMBERS = 3
 LEASE_S = 2
@@ -132,8 +134,7 @@ class Controllers:
 
     def status(self, number: int) -> pb.StatusReply | None:
         """As the operator sees it; None where that one does not serve."""
-        options = [("grpc.use_local_subchannel_pool", 1)]
-        with grpc.insecure_channel(self.addresses[number], options) as channel:
+        with open_grpc_channel(self.addresses[number]) as channel:
             metadata = (("authorization", f"Bearer {self._token}"),)
             try:
                 reply: pb.StatusReply = rpc.JobsStub(channel).Status(
@@ -168,7 +169,7 @@ def switches(family: Family, count: int) -> tuple[list[str], list[str]]:
 
 def entries(address: str) -> list[str]:
     """All that the tables of a switch and its packet replication hold, as text; anyone may read that."""
-    with grpc.insecure_channel(address) as channel:
+    with open_grpc_channel(address) as channel:
         stub = p4r_grpc.P4RuntimeStub(channel)
         wanted = [p4r.Entity(table_entry=p4r.TableEntry()), p4r.Entity()]
         wanted[1].packet_replication_engine_entry.multicast_group_entry.SetInParent()
@@ -177,7 +178,7 @@ def entries(address: str) -> list[str]:
 
 
 def _is_healthy(address: str) -> bool:
-    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}/health", timeout=1) as reply:
+    with contextlib.suppress(OSError), _NO_PROXY.open(f"http://{address}/health", timeout=1) as reply:
         return b'"true"' in reply.read()
     return False
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 
 from p4reduce.control.certificates import TlsFiles
+from p4reduce.control.words import plain_host
 from p4reduce_controller.doctor.finding import Finding
 from p4reduce_controller.seeing.certificates import end_of, ends_of
 
@@ -33,7 +34,7 @@ def shown(whose: str, address: str, files: TlsFiles) -> Iterator[Finding]:
         if files.certificate:
             context.load_cert_chain(files.certificate, files.key)
         with (
-            socket.create_connection((host.strip("[]"), int(port)), _TIMEOUT) as connection,
+            socket.create_connection((plain_host(host), int(port)), _TIMEOUT) as connection,
             context.wrap_socket(connection) as spoken,
         ):
             der = spoken.getpeercert(binary_form=True)

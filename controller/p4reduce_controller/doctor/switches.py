@@ -11,6 +11,7 @@ from finsy.proto import p4r, p4r_grpc
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.certificates import TlsFiles, channel_credentials
 from p4reduce.control.channel import code_of, details
+from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.control.words import of_grpc, of_tls
 from p4reduce_controller.doctor.finding import Finding
 
@@ -35,13 +36,7 @@ def in_hand(switch: pb.Switch) -> Finding:
 def p4runtime(address: str, name: str, device_id: int, cookie: int | None, tls: TlsFiles | None) -> Iterator[Finding]:
     """Its server, asked from here. `cookie`: of the program that it should run, if that is known."""
     subject = f"P4Runtime of {name}"
-    options = [("grpc.enable_http_proxy", 0)]
-    channel = (
-        grpc.secure_channel(address, channel_credentials(tls.current()), options)
-        if tls is not None
-        else grpc.insecure_channel(address, options)
-    )
-    with channel:
+    with open_grpc_channel(address, channel_credentials(tls.current()) if tls is not None else None) as channel:
         stub = p4r_grpc.P4RuntimeStub(channel)
         only = p4r.GetForwardingPipelineConfigRequest.COOKIE_ONLY
         try:

@@ -15,6 +15,7 @@ import grpc.aio
 
 from p4reduce.control.certificates import TlsFiles, channel_credentials
 from p4reduce.control.channel import is_tls_trouble
+from p4reduce.control.grpc_channels import open_aio_channel
 from p4reduce.control.words import of_grpc, of_tls
 from p4reduce_controller.etcd import rpc_pb2 as rpc
 from p4reduce_controller.tasks import Interrupted, apart
@@ -23,9 +24,7 @@ ATTEMPT = 0.7  # seconds for one member to answer; less than a lease lasts
 PATIENCE = 5.0  # for any of them
 _PAUSE = 0.05
 _OPTIONS = [
-    ("grpc.enable_http_proxy", 0),
     ("grpc.enable_retries", 0),
-    ("grpc.use_local_subchannel_pool", 1),  # or a new channel would have an old one's connection
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.max_receive_message_length", -1),  # of a store that the operator chose
@@ -177,6 +176,6 @@ class Etcd:
 
     def _opened(self) -> list[grpc.aio.Channel]:
         if self._pem is None:
-            return [grpc.aio.insecure_channel(member, _OPTIONS) for member in self.members]
+            return [open_aio_channel(member, options=_OPTIONS) for member in self.members]
         how = channel_credentials(self._pem)
-        return [grpc.aio.secure_channel(member, how, _OPTIONS) for member in self.members]
+        return [open_aio_channel(member, how, _OPTIONS) for member in self.members]

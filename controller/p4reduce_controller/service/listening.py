@@ -13,6 +13,7 @@ import grpc.aio
 from p4reduce.control import words
 from p4reduce.control.certificates import TlsFiles, server_credentials
 from p4reduce.control.channel import LEASE, keepalive
+from p4reduce.control.grpc_channels import grpc_target
 from p4reduce_controller.service.sockets import QUIET
 from p4reduce_controller.tenants.limits import Rates
 from p4reduce_controller.tenants.sizes import MOST_READ
@@ -74,9 +75,9 @@ def bound_server(
     server = grpc.aio.server(interceptors=list(interceptors), options=options)
     try:
         if config.tls is not None:
-            port = server.add_secure_port(config.listen, server_credentials(config.tls))
+            port = server.add_secure_port(grpc_target(config.listen), server_credentials(config.tls))
         else:
-            port = server.add_insecure_port(config.listen)
+            port = server.add_insecure_port(grpc_target(config.listen))
     except RuntimeError as error:
         raise ListenError(f"cannot listen on {config.listen}: {error}") from None
     return server, f"{config.listen.rpartition(':')[0]}:{port}"

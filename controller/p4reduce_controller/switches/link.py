@@ -13,10 +13,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 import finsy as fy
-from finsy.proto import U128, p4r
+import grpc.aio
+from finsy.proto import U128, p4r, p4r_grpc
 
-from p4reduce.control.certificates import TlsFiles
+from p4reduce.control.certificates import TlsFiles, channel_credentials
 from p4reduce.control.channel import is_tls_trouble
+from p4reduce.control.grpc_channels import open_aio_channel
 from p4reduce.control.words import of_grpc, of_tls
 from p4reduce_controller.switches.aggregator import Superseded, SwitchError, SwitchUnavailable
 from p4reduce_controller.switches.election import in_words
@@ -28,6 +30,7 @@ _OPEN_TIMEOUT = 10.0
 _PULSE = 2.0
 _LOW_IDS = 1 << 16
 _CONNECTING = "connecting"
+_OPTIONS = (("grpc.max_metadata_size", 64 * 1024),)  # what failed is said in metadata, for each update
 _BATCH = 256  # updates a write: well below gRPC's 4 MiB a message
 
 Entry = fy.P4TableEntry | fy.P4MulticastGroupEntry | fy.P4CounterEntry
@@ -67,7 +70,8 @@ class Link:
         self._schema = schema
         self._on_packet = on_packet
         self._tls = tls
-        self._client = fy.P4Client(target, credentials(tls) if tls is not None else None, wait_for_ready=False)
+        self._client = _Client(target, wait_for_ready=False)
+        self._client.tls = tls
         self._sending = asyncio.Lock()
         self._headers: dict[tuple[tuple[str, int], ...], list[p4r.PacketMetadata]] = {}  # of packet-outs, made once
         self._receiver: asyncio.Task[Any] | None = None
@@ -307,9 +311,21 @@ class Link:
         return SwitchUnavailable(f"{where}the connection was closed")
 
 
-def credentials(tls: TlsFiles) -> fy.GRPCCredentialsTLS:
-    """As the files are now: of this connection, and not of those that follow."""
-    pem = tls.current()
-    return fy.GRPCCredentialsTLS(
-        cacert=pem.authorities or None, cert=pem.certificate or None, private_key=pem.key or None
-    )
+class _Client(fy.P4Client):
+    """finsy's, over a channel of ours."""
+
+    tls: TlsFiles | None = None
+
+    async def open(
+        self, *, schema: fy.P4Schema | None = None, complete_request: Callable[[Any], None] | None = None
+    ) -> None:
+        self._channel = switch_channel(self._address, self.tls)
+        self._stub = p4r_grpc.P4RuntimeStub(self._channel)
+        self._schema = schema
+        self._complete_request = complete_request
+
+
+def switch_channel(target: str, tls: TlsFiles | None) -> grpc.aio.Channel:
+    """With certificates as the files are now: of this connection, and not of those that follow."""
+    how = channel_credentials(tls.current()) if tls is not None else None
+    return open_aio_channel(target, how, _OPTIONS)

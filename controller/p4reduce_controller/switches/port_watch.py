@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 import finsy as fy
+import grpc.aio
 from finsy.gnmiclient import GNMIClientError
 
 from p4reduce.control.words import of_grpc
@@ -20,17 +21,20 @@ ANSWER = 10.0  # seconds for the first word of all ports
 States = Mapping[int, str]  # a port's number -> what OpenConfig calls its state, as "UP"
 
 
-async def watch_ports(target: str, tls: fy.GRPCCredentialsTLS | None, changed: Callable[[States], None]) -> str:
+async def watch_ports(channel: grpc.aio.Channel, changed: Callable[[States], None]) -> str:
     """Calls `changed` with all ports at once, and whenever one changes, until the switch says no more. Returns why."""
-    async with fy.GNMIClient(target, tls) as client:
-        try:
-            return await _watch(client, changed)
-        except GNMIClientError as error:
-            return NO_GNMI if error.code is fy.GRPCStatusCode.UNIMPLEMENTED else of_grpc(error.message, error.code.name)
-        except asyncio.TimeoutError:
-            return f"no answer within {ANSWER:g} s"
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            return f"it says of its ports what is not understood: {type(error).__name__}: {error}"
+    client = fy.GNMIClient("")
+    await client.open(channel=channel)
+    try:
+        return await _watch(client, changed)
+    except GNMIClientError as error:
+        return NO_GNMI if error.code is fy.GRPCStatusCode.UNIMPLEMENTED else of_grpc(error.message, error.code.name)
+    except asyncio.TimeoutError:
+        return f"no answer within {ANSWER:g} s"
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return f"it says of its ports what is not understood: {type(error).__name__}: {error}"
+    finally:
+        await client.close()
 
 
 async def _watch(client: fy.GNMIClient, changed: Callable[[States], None]) -> str:

@@ -29,7 +29,7 @@ from p4reduce_controller.switches.cpu_channel import CpuChannel
 from p4reduce_controller.switches.desired import DesiredState
 from p4reduce_controller.switches.election import Election, in_words
 from p4reduce_controller.switches.frames import OUTCOMES, Endpoint
-from p4reduce_controller.switches.link import Link, Standing, credentials
+from p4reduce_controller.switches.link import Link, Standing, switch_channel
 from p4reduce_controller.switches.port_watch import NO_GNMI, States, watch_ports
 from p4reduce_controller.switches.program import Program
 from p4reduce_controller.switches.switch_config import SwitchConfig
@@ -243,8 +243,8 @@ class P4RuntimeSwitch:
         """Until it is cancelled, or the switch cannot tell."""
         while True:
             try:
-                tls = credentials(self._tls) if self._tls is not None else None
-                why = await apart(watch_ports(self.target, tls, self._ports_are))
+                async with switch_channel(self.target, self._tls) as channel:
+                    why = await apart(watch_ports(channel, self._ports_are))
             except Interrupted as error:
                 why = str(error)
             self._ports_are({}, why)

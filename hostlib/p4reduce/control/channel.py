@@ -10,6 +10,7 @@ import grpc
 
 from p4reduce.control import words
 from p4reduce.control.certificates import CertificateError, Pem, TlsFiles, channel_credentials
+from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import JoinError
 
 DEFAULT_CONTROLLER = "127.0.0.1:7700"
@@ -64,8 +65,6 @@ def open_channel(
     is known. Raises JoinError for what is no address, and when they cannot be used."""
     options: list[tuple[str, int | str]] = [
         ("grpc.enable_retries", 0),
-        ("grpc.enable_http_proxy", 0),  # a site's web proxy is not on the way to its controller
-        ("grpc.use_local_subchannel_pool", 1),  # or a new channel would share an old one's wait after a failure
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", round(1000 * connect)),  # as gRPC calls the time that connecting may take
         ("grpc.max_reconnect_backoff_ms", 1000),  # by default two minutes: a controller is back within seconds
@@ -76,10 +75,10 @@ def open_channel(
     except ValueError as error:
         raise JoinError(str(error)) from None
     if tls is None:
-        return grpc.insecure_channel(address, options)
+        return open_grpc_channel(address, options=options)
     if tls.server_name is not None:
         options.append(("grpc.ssl_target_name_override", tls.server_name))
-    return grpc.secure_channel(address, channel_credentials(pem or tls.files().current()), options)
+    return open_grpc_channel(address, channel_credentials(pem or tls.files().current()), options)
 
 
 def explain(error: grpc.RpcError, address: str, tls: Tls | None) -> str:

@@ -11,6 +11,8 @@ import contextlib
 import os
 import socket
 
+from p4reduce.control.words import plain_host
+
 _peers: set[tuple[str, int]] = set()  # as getpeername tells them, without what is of IPv6 alone
 
 
@@ -18,7 +20,7 @@ def end_in_children(address: str) -> None:
     """Connections to "host:port", from now on: a child that is forked lets go of them. gRPC cannot be used there."""
     host, _, port = address.rpartition(":")
     with contextlib.suppress(OSError, ValueError):  # such an address has no connections either
-        for *_, found in socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM):
+        for *_, found in socket.getaddrinfo(plain_host(host), int(port), type=socket.SOCK_STREAM):
             _peers.add((str(found[0]), int(found[1])))
             _peers.add((f"::ffff:{found[0]}", int(found[1])))  # gRPC's sockets are often of both families
 

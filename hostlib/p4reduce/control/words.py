@@ -84,7 +84,7 @@ def speaks_tls(address: str) -> bool:
     context.set_alpn_protocols(["h2"])
     try:
         with (
-            socket.create_connection((host.strip("[]"), int(port)), _PROBE) as probe,
+            socket.create_connection((plain_host(host), int(port)), _PROBE) as probe,
             context.wrap_socket(probe),
         ):
             return True
@@ -141,6 +141,11 @@ def check_address(what: str, text: str, example: str, least: int = 1) -> None:
     raise ValueError(f"{what} {text}: HOST:PORT is accepted, as in {example}{advice}")
 
 
+def plain_host(host: str) -> str:
+    """As the system's calls take it: without brackets, and a zone as in fe80::1%eth0."""
+    return host.strip("[]").replace("%25", "%")
+
+
 def cannot_listen(address: str) -> str:
     """Why nobody can listen at HOST:PORT, found out by trying it; "" where one can, at one of the host's addresses."""
     if address.startswith("unix:"):
@@ -149,7 +154,7 @@ def cannot_listen(address: str) -> str:
     host, _, port = address.rpartition(":")
     why = ""
     try:
-        for family, kind, _, _, place in socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM):
+        for family, kind, _, _, place in socket.getaddrinfo(plain_host(host), int(port), type=socket.SOCK_STREAM):
             if not (why := _cannot_bind(family, kind, place)):
                 return ""
     except socket.gaierror:

@@ -10,6 +10,7 @@ import grpc
 from finsy.proto import gnmi_grpc, p4r_grpc
 
 from p4reduce.control import words
+from p4reduce.control.grpc_channels import grpc_target
 from p4reduce_targets.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration
 from p4reduce_targets.p4runtime.device import Device
 from p4reduce_targets.p4runtime.gnmi import MOST_WATCHERS, GnmiService, PortStates
@@ -56,9 +57,9 @@ class Server:
             gnmi_grpc.add_gNMIServicer_to_server(GnmiService(self._ports), self._server)
         try:
             if tls is None:
-                port = self._server.add_insecure_port(address)
+                port = self._server.add_insecure_port(grpc_target(address))
             else:
-                port = self._server.add_secure_port(address, tls)
+                port = self._server.add_secure_port(grpc_target(address), tls)
         except RuntimeError as error:
             self._pool.shutdown()
             self._close_ports()

@@ -12,6 +12,8 @@ import grpc
 from finsy.proto import p4i, p4r, p4r_grpc, rpc_status
 from google.protobuf import text_format
 
+from p4reduce.control.grpc_channels import open_grpc_channel
+
 HERE = Path(__file__).parent
 DEVICE = 1
 TIMEOUT_S = 20.0
@@ -126,7 +128,7 @@ class Client:
     def __init__(self, address: str, election_id: int = 1) -> None:
         self.election_id = election_id
         # A channel of its own, as another process would have: gRPC shares connections within one.
-        self._channel = grpc.insecure_channel(address, (("grpc.use_local_subchannel_pool", 1),))
+        self._channel = open_grpc_channel(address)
         self.stub = p4r_grpc.P4RuntimeStub(self._channel)
         self._requests: SimpleQueue[p4r.StreamMessageRequest | None] = SimpleQueue()
         self._responses: SimpleQueue[p4r.StreamMessageResponse | Failed | None] = SimpleQueue()

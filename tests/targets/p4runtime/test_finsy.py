@@ -16,6 +16,13 @@ CPU_PORT = 510
 FRAME = bytes(range(14)) + bytes(60)
 
 
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """finsy makes its channels itself."""
+    for name in ("grpc_proxy", "http_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def talk(address: str, what: Callable[[fy.Switch], Awaitable[None]]) -> None:
     """Connect, install the pipeline by force, and do `what`."""
     options = fy.SwitchOptions(p4info=HERE / "conformance.p4info.txtpb", p4blob=HERE / "conformance.json", p4force=True)

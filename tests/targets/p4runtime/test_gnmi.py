@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
@@ -16,6 +16,7 @@ import pytest
 from finsy.gnmiclient import GNMIClientError
 from finsy.proto import gnmi, gnmi_grpc
 
+from p4reduce.control.grpc_channels import open_aio_channel, open_grpc_channel
 from p4reduce_controller.switches.port_watch import NO_GNMI, States, watch_ports
 from p4reduce_targets.bmv2 import BINARY, Bmv2
 from p4reduce_targets.p4runtime import Server
@@ -39,12 +40,17 @@ def served(ports: dict[int, str], address: str = "127.0.0.1:0") -> Iterator[str]
         yield server.address
 
 
+async def watch(address: str, changed: Callable[[States], None]) -> str:
+    async with open_aio_channel(address) as channel:
+        return await watch_ports(channel, changed)
+
+
 def watched(address: str, steps: list[tuple[tuple[str, ...], dict[int, str]]]) -> None:
     """After each `ip ...`, these are the states that are told."""
 
     async def work() -> None:
         told: list[States] = []
-        watching = asyncio.ensure_future(watch_ports(address, None, told.append))
+        watching = asyncio.ensure_future(watch(address, told.append))
         for change, wanted in steps:
             if change:
                 ip(*change)  # in this thread, which may be in a namespace
@@ -82,7 +88,7 @@ def test_sockets_are_up() -> None:
 
 def test_a_switch_that_tells_nothing() -> None:
     with Switch(FakeDataPlane, [], CPU_PORT) as switch, Server(switch, address="127.0.0.1:0") as server:
-        why = asyncio.run(watch_ports(server.address, None, lambda _: None))
+        why = asyncio.run(watch(server.address, lambda _: None))
     assert why == NO_GNMI
 
 
@@ -91,7 +97,7 @@ def test_bmv2_tells_nothing() -> None:
     if shutil.which(BINARY) is None:
         pytest.skip(f"{BINARY} is not on PATH")
     with Bmv2({}, grpc_address="127.0.0.1:0", cpu_port=CPU_PORT) as process:
-        assert asyncio.run(watch_ports(process.address, None, lambda _: None)) == NO_GNMI
+        assert asyncio.run(watch(process.address, lambda _: None)) == NO_GNMI
 
 
 @pytest.mark.parametrize(
@@ -106,7 +112,9 @@ def test_bmv2_tells_nothing() -> None:
 )
 def test_what_is_there_to_get(path: str, found: object) -> None:
     async def get(address: str) -> list[object]:
-        async with fy.GNMIClient(address) as client:
+        client = fy.GNMIClient("")
+        async with open_aio_channel(address) as channel:
+            await client.open(channel=channel)
             return [update.value for update in await client.get(fy.GNMIPath(path))]
 
     with served({3: "eth:nobody", 4: "udp:x"}) as address:
@@ -120,7 +128,7 @@ def test_what_is_there_to_get(path: str, found: object) -> None:
 
 def test_who_says_nothing_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gnmi_module, "FIRST_WORD", 0.5)
-    with served({4: "udp:x"}) as address, grpc.insecure_channel(address) as channel:
+    with served({4: "udp:x"}) as address, open_grpc_channel(address) as channel:
         stub = gnmi_grpc.gNMIStub(channel)
         silent = [stub.Subscribe(iter(Queue().get, None), timeout=DEADLINE) for _ in range(MOST_WATCHERS)]
         for stream in silent:
@@ -134,7 +142,7 @@ def test_so_many_may_watch() -> None:
     once = gnmi.SubscribeRequest(
         subscribe=gnmi.SubscriptionList(subscription=[gnmi.Subscription(path=path)], mode=gnmi.SubscriptionList.ONCE)
     )
-    with served({4: "udp:x"}) as address, grpc.insecure_channel(address) as channel:
+    with served({4: "udp:x"}) as address, open_grpc_channel(address) as channel:
         stub = gnmi_grpc.gNMIStub(channel)
         assert len(list(stub.Subscribe(iter([once]), timeout=DEADLINE))) == 2
         once.subscribe.mode = gnmi.SubscriptionList.STREAM
