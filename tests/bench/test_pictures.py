@@ -49,9 +49,9 @@ def test_stored_pictures_are_those_of_the_figures(drawn: dict[str, str], name: s
     assert len(stored.encode()) <= 100_000
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_readme_shows_them_with_words(name: str) -> None:
-    shown = re.search(rf"!\[([^\]]*)\]\(docs/pictures/{name}\)", (DOCS.parent / "README.md").read_text())
+@pytest.mark.parametrize(("name", "page"), [("round.svg", "docs/protocol.md"), ("speed-up.svg", "README.md")])
+def test_a_page_shows_the_picture_and_describes_it(name: str, page: str) -> None:
+    shown = re.search(rf"!\[([^\]]*)\]\((?:docs/)?pictures/{name}\)", (DOCS.parent / page).read_text())
     assert shown is not None
     assert len(shown[1]) > 40
 

@@ -19,7 +19,7 @@ import pytest
 
 from tests.certificates import self_signed
 
-from .blocks import ROOT, only
+from .blocks import ROOT
 
 LONGEST_S = 240
 
@@ -102,7 +102,8 @@ def run(folder: Path, script: str, addresses: Iterable[str] = (), name: str = ""
 
 def furnish(folder: Path) -> None:
     """The files that blocks take as given."""
-    (folder / "example.py").write_text(only("README.md", "import numpy").text)
+    (folder / "example.py").write_text((ROOT / "examples" / "sum.py").read_text())
+    (folder / "examples").symlink_to(ROOT / "examples")
     (folder / "forever.py").write_text(FOREVER)
     (folder / "spine.toml").write_text(SPINE)
     (folder / "recorded.py").write_text(RECORDED)

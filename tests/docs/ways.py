@@ -83,7 +83,7 @@ RULES: list[tuple[str, str, Way]] = [
     ("README.md", "make demo", Elsewhere("tests/demo/test_end_to_end.py")),
     ("README.md", "p4reduce switch", Shell()),
     ("README.md", "register_comm_hook", Python()),
-    ("README.md", "import numpy", Python()),
+    ("README.md", "import numpy", Elsewhere("tests/examples/test_sum.py")),
     ("CONTRIBUTING.md", "rdpcap", PACKETS),
     ("CONTRIBUTING.md", "example.py: one block", Python()),
     ("CONTRIBUTING.md", "P4REDUCE_BACKEND=python", Not("stops in a debugger")),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The README's picture of a round is what workers and a switch do."""
+"""The picture of a round is what workers and a switch do."""
 
 from __future__ import annotations
 
