@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,33 @@ def test_dissects_what_the_codec_packs() -> None:
     assert layer.keys == [1, NO_KEY, 3, 4]
     assert layer.values == VALUES.reshape(-1).tolist()
     assert not layer.payload
+
+
+def test_dissects_every_packet_of_a_chain() -> None:
+    """As the kernel sends and receives several packets as one datagram."""
+    packets = [replace(PACKET, seq=seq) for seq in range(40)] + [
+        replace(PACKET, present=2, active=2, values=VALUES[:1])
+    ]
+    content = b"".join(map(Codec().encode, packets))
+    datagram = Ether(bytes(Ether() / IP() / UDP(sport=AGGREGATION_PORT, dport=4242) / content))[UDP]
+    assert bytes(datagram.payload) == content
+    layers = [datagram.getlayer(P4Reduce, nb) for nb in range(1, 42)]
+    assert [layer.seq for layer in layers] == [*range(40), 7]
+    assert [len(layer.values) for layer in layers] == [128] * 40 + [64]
+    assert not layers[-1].payload
+
+
+@pytest.mark.parametrize("kept", [34, 35, 40, 290, 545])
+def test_dissects_what_there_is_of_a_packet_that_was_cut(kept: int) -> None:
+    layer = P4Reduce(Codec().encode(PACKET)[:kept])
+    assert (layer.seq, layer.keys) == (7, [1, NO_KEY, 3, 4])
+    assert layer.values == VALUES.reshape(-1).tolist()[: (kept - 34) // 4]
+    assert not layer.payload.haslayer(P4Reduce)
+
+
+def test_what_follows_and_is_no_packet_is_left_alone() -> None:
+    for rest in (bytes(50), b"" + bytes(40), Codec().encode(PACKET)[:20]):
+        assert P4Reduce(Codec().encode(PACKET) + rest).payload.load == rest
 
 
 def test_builds_what_the_codec_unpacks() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from p4reduce.protocol import constants
 from p4reduce.protocol.constants import Op, Outcome
+from p4reduce.protocol.header import FIELDS, FIXED, KEY
 from p4reduce.protocol.packet import Codec, Packet
 from p4reduce_controller.switches import frames
 from tests import c_headers
@@ -97,6 +98,18 @@ def test_layout_of_c() -> None:
     there = c_headers.constants(WIRE / "headers.h")
     assert there == {name: wanted[name] for name in there}
     assert {f"{header}_SIZE".upper() for header in HEADERS} <= there.keys()
+
+
+def test_description_of_the_header() -> None:
+    """What codec, scapy layer and dissector are made from."""
+    at = 0
+    wanted = p4_fields("aggregation")
+    for field in FIELDS:
+        assert wanted.pop(field.name) == (at, field.bits)
+        at += field.bits
+    assert not wanted
+    assert FIXED.size * 8 == at
+    assert sum(field.bits for field in KEY) == p4_fields("key")["key"][1]
 
 
 def by_codec(**fields: int) -> bytes:

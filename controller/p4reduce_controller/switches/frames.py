@@ -13,6 +13,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address
 
 from p4reduce.protocol.constants import AGGREGATION_PORT, PROTOCOL_VERSION, Op, Outcome
+from p4reduce.protocol.header import FIXED
 
 # Names of the counter `outcomes`, by index.
 OUTCOMES = tuple(outcome.name.lower() for outcome in Outcome)
@@ -20,9 +21,8 @@ OUTCOMES = tuple(outcome.name.lower() for outcome in Outcome)
 _ETHERNET = struct.Struct("!6s6sH")
 _IPV4 = struct.Struct("!BBHHHBBH4s4s")
 _UDP = struct.Struct("!HHHH")
-_AGGREGATION = struct.Struct("!BBBBHHHII")
 _OP = _ETHERNET.size + _IPV4.size + _UDP.size
-_HEADERS = _OP + _AGGREGATION.size
+_HEADERS = _OP + FIXED.size
 _NONCE = _HEADERS - 4  # in the fingerprint and the first key
 _ETHERTYPE_IPV4 = 0x0800
 _PROTOCOL_UDP = 17
@@ -80,7 +80,7 @@ def format_mac(mac: bytes) -> str:
 
 def build(packet: Aggregation, source: Endpoint, destination: Endpoint) -> bytes:
     """The whole Ethernet frame. The UDP checksum is 0, the IPv4 checksum right."""
-    payload = _AGGREGATION.pack(
+    payload = FIXED.pack(
         PROTOCOL_VERSION << 4 | packet.op,
         packet.active,
         packet.present,
@@ -123,10 +123,8 @@ def parse(frame: bytes, lanes: int) -> tuple[Endpoint, Aggregation] | None:
     at = _ETHERNET.size + _IPV4.size
     source_port, destination_port, udp_length, _ = _UDP.unpack_from(frame, at)
     end = at + udp_length
-    first, active, present, worker, job, generation, slot, seq, fingerprint = _AGGREGATION.unpack_from(
-        frame, at + _UDP.size
-    )
-    words_at = at + _UDP.size + _AGGREGATION.size
+    first, active, present, worker, job, generation, slot, seq, fingerprint = FIXED.unpack_from(frame, at + _UDP.size)
+    words_at = at + _UDP.size + FIXED.size
     if (
         destination_port != AGGREGATION_PORT
         or first >> 4 != PROTOCOL_VERSION

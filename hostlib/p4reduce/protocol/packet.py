@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, DEFAULT_LANES, NO_KEY, PROTOCOL_VERSION, Op
+from p4reduce.protocol.header import FIXED
 
 WIRE_INT = np.dtype(">i4")
 NO_VALUES = np.empty((0, 0), WIRE_INT)
@@ -67,7 +68,7 @@ class Codec:
     def __init__(self, lanes: int = DEFAULT_LANES, block_size: int = DEFAULT_BLOCK_SIZE) -> None:
         self.lanes = lanes
         self.block_size = block_size
-        self._header = struct.Struct(f"!4B3H2I{lanes}I")
+        self._header = struct.Struct(f"{FIXED.format}{lanes}I")
         self._idle_lanes = 0xFF & ~((1 << lanes) - 1)
         # Bytes of a datagram for each mask of lanes present.
         self._lengths = [self._header.size + mask.bit_count() * block_size * 4 for mask in range(1 << lanes)]

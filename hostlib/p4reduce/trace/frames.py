@@ -17,12 +17,12 @@ from p4reduce.protocol.constants import (
     LANES_ACCEPTED,
     PROTOCOL_VERSION,
 )
+from p4reduce.protocol.header import FIXED
 
 ETHERNET = 1
 _IP_AT = {0: 4, 12: 0, 14: 0, 101: 0, 108: 4, 228: 0}  # link types whose IPv4 packet stands at a fixed place
 _TYPE_AT = {113: (14, 16), 276: (0, 20)}  # Linux's "any": where the EtherType is, and what follows it
 _TAGS = (0x8100, 0x88A8)
-_FIXED = struct.Struct("!4B3H2I")
 
 Address = tuple[str, int]
 UNKNOWN: Address = ("", 0)
@@ -66,7 +66,7 @@ class Build(NamedTuple):
     @property
     def bare(self) -> int:
         """Bytes of a packet without values."""
-        return _FIXED.size + 4 * self.lanes
+        return FIXED.size + 4 * self.lanes
 
     def length(self, present: int) -> int:
         return self.bare + 4 * self.block_size * present.bit_count()
@@ -192,10 +192,10 @@ def headers(one: Datagram, build: Build) -> Iterator[Header]:
     """Of the packets in a datagram, as far as they were captured: one, or several that the kernel took together."""
     at = 0
     while at + build.bare <= len(one.payload):
-        first, active, present, worker, job, generation, slot, seq, fingerprint = _FIXED.unpack_from(one.payload, at)
+        first, active, present, worker, job, generation, slot, seq, fingerprint = FIXED.unpack_from(one.payload, at)
         if first >> 4 != PROTOCOL_VERSION:
             return
-        keys = struct.unpack_from(f"!{build.lanes}I", one.payload, at + _FIXED.size)
+        keys = struct.unpack_from(f"!{build.lanes}I", one.payload, at + FIXED.size)
         yield Header(
             one.time, one.source, one.destination, first & 15, active, present, worker, job, generation, slot, seq,
             fingerprint, keys,

@@ -5,8 +5,9 @@
     from p4reduce.transport.scapy_layer import P4Reduce
     rdpcap("trace.pcap")[0][P4Reduce].show()
 
-A packet does not say how many lanes its pipeline has, nor how large their blocks are. Where that is not the default,
-set `P4Reduce.lanes` and `P4Reduce.block_size` first.
+A datagram may have several packets, as the kernel sends and receives several as one: each is the payload of the one
+before it. A packet does not say how many lanes its pipeline has, nor how large their blocks are. Where that is not the
+default, set `P4Reduce.lanes` and `P4Reduce.block_size` first.
 """
 
 from __future__ import annotations
@@ -14,24 +15,44 @@ from __future__ import annotations
 from typing import ClassVar
 
 from scapy.fields import (
+    AnyField,
     BitEnumField,
     BitField,
     ConditionalField,
     FieldListField,
     FlagsField,
-    IntField,
-    ShortField,
     SignedIntField,
-    XByteField,
+    XBitField,
     XIntField,
 )
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_layers
 
 from p4reduce.protocol import constants
+from p4reduce.protocol.header import FIELDS, FIXED, Field
 
 LANE_NAMES = [f"lane{lane}" for lane in range(8)]
 OPS = {op.value: op.name for op in constants.Op}
+
+
+def _field(field: Field) -> AnyField:
+    """A field of the header, as scapy has it."""
+    if field.name == "op":
+        return BitEnumField(field.name, constants.Op.DATA.value, field.bits, OPS)
+    if field.name in ("active", "present"):
+        return FlagsField(field.name, 0, field.bits, LANE_NAMES)
+    if field.name in ("worker", "fingerprint"):
+        return XBitField(field.name, 0, field.bits)
+    return BitField(field.name, constants.PROTOCOL_VERSION if field.name == "version" else 0, field.bits)
+
+
+class Values(FieldListField):
+    """The values, as far as they were captured. A part of a value, at the end, is left to the payload."""
+
+    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, list[int]]:
+        whole = len(s) // 4 * 4
+        rest, values = super().getfield(pkt, s[:whole])
+        return rest + s[whole:], values
 
 
 class P4Reduce(Packet):
@@ -42,19 +63,10 @@ class P4Reduce(Packet):
 
     name = "p4reduce"
     fields_desc = [  # noqa: RUF012
-        BitField("version", constants.PROTOCOL_VERSION, 4),
-        BitEnumField("op", constants.Op.DATA.value, 4, OPS),
-        FlagsField("active", 0, 8, LANE_NAMES),
-        FlagsField("present", 0, 8, LANE_NAMES),
-        XByteField("worker", 0),
-        ShortField("job", 0),
-        ShortField("generation", 0),
-        ShortField("slot", 0),
-        IntField("seq", 0),
-        XIntField("fingerprint", 0),
+        *(_field(field) for field in FIELDS),
         FieldListField("keys", None, XIntField("key", constants.NO_KEY), count_from=lambda packet: packet.lanes),
         ConditionalField(
-            FieldListField(
+            Values(
                 "values",
                 [],
                 SignedIntField("value", 0),
@@ -64,6 +76,12 @@ class P4Reduce(Packet):
             lambda packet: int(packet.present) != 0,
         ),
     ]
+
+    def guess_payload_class(self, payload: bytes) -> type[Packet]:
+        """The next packet of a chain begins with the version and an op; anything else is no packet of ours."""
+        size = FIXED.size + 4 * self.lanes
+        begins = len(payload) >= size and payload[0] >> 4 == constants.PROTOCOL_VERSION and payload[0] & 15 in OPS
+        return P4Reduce if begins else Packet.guess_payload_class(self, payload)
 
     def value_count(self) -> int:
         """How many 32-bit values the lanes in `present` carry."""

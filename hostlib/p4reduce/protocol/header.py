@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The aggregation header's fields, from which codec, traces, the scapy layer and the Wireshark dissector are made.
+
+Big-endian, without gaps; behind them one key of 32 bits a lane. Their home is p4src/include/headers.p4, to which a test
+holds this file.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+
+class Field(NamedTuple):
+    """A field of the header. title: its name for people. text: what it says."""
+
+    name: str
+    bits: int
+    title: str
+    text: str
+
+
+FIELDS = (
+    Field("version", 4, "Version", "of the protocol"),
+    Field("op", 4, "Operation", "what kind of packet it is"),
+    Field("active", 8, "Active lanes", "lanes that this round carries"),
+    Field("present", 8, "Present lanes", "lanes whose values are in this packet"),
+    Field("worker", 8, "Worker", "index among the workers of the switch; 255: none of them"),
+    Field("job", 16, "Job", "number at the controller"),
+    Field("generation", 16, "Generation", "of the job at the controller"),
+    Field("slot", 16, "Slot and half", "twice the slot's index, plus the half"),
+    Field("seq", 32, "Sequence number", "of the slot's round"),
+    Field("fingerprint", 32, "Fingerprint", "of the round: the operation's, and the active lanes in the last byte"),
+)
+KEY = (Field("block", 24, "Block", "number of the next non-zero block within its stream"),
+       Field("exponent", 8, "Exponent", "255 less the block's largest biased exponent"))  # fmt: skip
+"""The parts of a key; with all bits set, no block follows."""
+
+_CODES = {8: "B", 16: "H", 32: "I"}
+
+
+def _format() -> str:
+    """For `struct`. Version and op share a byte, which is the first."""
+    return "!B" + "".join(_CODES[field.bits] for field in FIELDS[2:])
+
+
+FIXED = struct.Struct(_format())
+"""The header without its keys; the first byte is version and op."""
