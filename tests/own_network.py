@@ -49,6 +49,11 @@ class Namespace:
         finally:
             os.close(former)
 
+    @property
+    def path(self) -> str:
+        """What ip(8) takes for it, while it is open."""
+        return f"/proc/{os.getpid()}/fd/{self._descriptor}"
+
     def close(self) -> None:
         os.close(self._descriptor)
 

@@ -123,6 +123,13 @@ int native_add_socket(struct native_switch *native, unsigned port, int descripto
     return error != 0 ? error : add(native, made);
 }
 
+int native_port_descriptor(struct native_switch *native, unsigned port) {
+    const struct port *found = port < PORTS ? native->ports[port] : NULL;
+    if (found == NULL || found->thread == ALL_THREADS)
+        return -ENOENT;
+    return found->kind->descriptor(found, found->thread);
+}
+
 int native_start(struct native_switch *native) {
     for (unsigned thread = 0; thread < native->thread_count; thread++) {
         int error = thread_start(native->threads[thread]);

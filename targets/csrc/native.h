@@ -24,6 +24,9 @@ NATIVE_API void native_close(struct native_switch *native);
 NATIVE_API int native_add_udp(struct native_switch *native, unsigned port, uint32_t ip, uint16_t *udp_port);
 NATIVE_API int native_add_ethernet(struct native_switch *native, unsigned port, const char *interface);
 NATIVE_API int native_add_socket(struct native_switch *native, unsigned port, int descriptor);
+// The socket of a port that belongs to one thread, which stays the switch's, or -ENOENT. A packet socket may be bound to
+// another interface while the switch runs.
+NATIVE_API int native_port_descriptor(struct native_switch *native, unsigned port);
 // From now on packets are processed.
 NATIVE_API int native_start(struct native_switch *native);
 // Ends the threads, and every `native_packet_in`.

@@ -22,7 +22,7 @@ from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.control.words import cannot_listen, of_os
 from p4reduce_targets import offloads
 from p4reduce_targets.launch import bound_to_us
-from p4reduce_targets.ports import PortError, check_ports, split_port
+from p4reduce_targets.ports import PortError, check_interface, check_ports, split_port
 
 BINARY = "simple_switch_grpc"
 LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "off")
@@ -65,6 +65,7 @@ def interfaces(ports: Sequence[str], cpu_port: int) -> dict[int, str]:
             socket.if_nametoindex(name)
         except OSError:
             raise PortError(f"port {number}: there is no interface {name!r}") from None
+        check_interface(number, name)
     if found and os.geteuid() != 0:
         raise PortError("BMv2 needs root to use network interfaces")
     return dict(found)

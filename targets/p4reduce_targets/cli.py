@@ -107,7 +107,10 @@ def _run_sim(
             stack.callback(ports[-1].close)
         device = stack.enter_context(Switch(load, ports, cpu_port))
         names = {one.number: one.name for one in ports}
-        server = stack.enter_context(Server(device, address=address, device_id=device_id, tls=tls, ports=names))
+        server = Server(
+            device, address=address, device_id=device_id, tls=tls, ports=names, interfaces=device.interfaces
+        )
+        stack.enter_context(server)
         _on_signals(device.stop)
         _say_ready(Target.sim, server.address, names, as_json=as_json)
         device.run()
@@ -130,7 +133,10 @@ def _run_native(
             device = stack.enter_context(NativeSwitch(texts, cpu_port, threads))
         except LibraryMissing as error:
             raise TargetMissing(str(error)) from None
-        server = stack.enter_context(Server(device, address=address, device_id=device_id, tls=tls, ports=device.names))
+        server = Server(
+            device, address=address, device_id=device_id, tls=tls, ports=device.names, interfaces=device.interfaces
+        )
+        stack.enter_context(server)
         _on_signals(device.stop)
         _say_ready(Target.native, server.address, device.names, as_json=as_json)
         device.run()

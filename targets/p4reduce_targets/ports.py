@@ -8,12 +8,18 @@ import errno
 import ipaddress
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from p4reduce.control.words import of_os
 from p4reduce.protocol.constants import AGGREGATION_PORT
-from p4reduce_targets import offloads
+from p4reduce_targets.interfaces import (
+    SOL_PACKET,
+    BoundInterface,
+    InterfaceRefused,
+    check_type,
+    same_interface,
+)
 
 RECEIVE_BUFFER = 8 << 20
 LARGEST_FRAME = 65536 + 18
@@ -26,15 +32,11 @@ TTL = 64
 HEADERS = struct.Struct("!6s6sH BBHHHBBH4s4s HHHH")  # Ethernet, IPv4, UDP
 _IPV4_START = b"\x08\x00\x45"  # the EtherType, then version 4 and 5 words of header
 
-SOL_PACKET = 263
-PACKET_ADD_MEMBERSHIP = 1
-PACKET_MR_PROMISC = 1
 PACKET_AUXDATA = 8
 PACKET_IGNORE_OUTGOING = 23
 _AUXDATA = struct.Struct("=IIIHHHH")  # status, length, captured, MAC, network, VLAN tag, its EtherType
 _VLAN_VALID, _VLAN_TYPE_VALID = 0x10, 0x40
 SO_RCVBUFFORCE = 33
-ETH_P_ALL = 3
 
 
 class PortError(ValueError):
@@ -170,25 +172,25 @@ class EthPort:
         self.name = f"eth:{interface}"
         self.received = self.sent = self.dropped = 0
         try:
-            index = socket.if_nametoindex(interface)
             # Protocol 0 until it is bound: nothing comes in from elsewhere, or before the options are set.
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         except PermissionError:
             raise PortError(f"port {number}: {self.name} needs root, or the capability CAP_NET_RAW") from None
         except OSError as error:
             raise PortError(f"port {number}: cannot open interface {interface!r}: {of_os(error)}") from None
+        self.interface = BoundInterface(number, interface, self._socket, offloads_off=True)
         try:
             self._socket.setblocking(False)
             _enlarge(self._socket)
             self._socket.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
             self._socket.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
-            membership = struct.pack("iHH8s", index, PACKET_MR_PROMISC, 0, b"")
-            self._socket.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, membership)
-            offloads.switch_off(interface)
-            self._socket.bind((interface, ETH_P_ALL))
+            self.interface.bind()
+        except InterfaceRefused as error:
+            self._socket.close()
+            raise PortError(f"port {number}: {error}") from None
         except OSError as error:
             self._socket.close()
-            raise PortError(f"port {number}: cannot use interface {interface!r}: {of_os(error)}") from None
+            raise PortError(f"port {number}: cannot open interface {interface!r}: {of_os(error)}") from None
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -202,7 +204,7 @@ class EthPort:
                     frame, auxiliary, _, _ = take(LARGEST_FRAME, room)
                     frames.append(_with_tag(frame, auxiliary))
                 except OSError as error:
-                    if error.errno != errno.ENETDOWN:  # the interface may come up again
+                    if error.errno != errno.ENETDOWN:  # the interface may come up again, or be made again
                         raise
         self.received += len(frames)
         return frames
@@ -249,7 +251,7 @@ def split_port(text: str) -> tuple[int, str, str]:
 
 
 def check_ports(texts: Iterable[str], cpu_port: int) -> None:
-    """Raises PortError for a number that is given twice, or that no port can have, and for ports of both kinds.
+    """Raises PortError for a number or interface that is given twice, a number that no port can have, and both kinds.
 
     A frame that is only forwarded would leave at a UDP port as a datagram of the switch's own.
     """
@@ -263,6 +265,26 @@ def check_ports(texts: Iterable[str], cpu_port: int) -> None:
         if number in seen:
             raise PortError(f"port {number} is given twice")
         seen.add(number)
+    check_interfaces({number: name for number, kind, name in ports if kind == "eth"})
+
+
+def check_interfaces(names: Mapping[int, str]) -> None:
+    """Raises PortError where two ports (number -> interface) are one interface."""
+    if twice := same_interface(names):
+        first, second = twice
+        raise PortError(
+            f"port {first} (eth:{names[first]}) and port {second} (eth:{names[second]}) are the same interface, so "
+            "every frame would come in twice; a port needs an interface of its own"
+        )
+
+
+def check_interface(number: int, name: str) -> None:
+    """Raises PortError for an interface that cannot be a port; one that does not exist is left to whoever opens it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
+        try:
+            check_type(sock, name)
+        except InterfaceRefused as error:
+            raise PortError(f"port {number}: {error}") from None
 
 
 def open_port(text: str) -> Port:

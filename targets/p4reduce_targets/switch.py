@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from p4reduce_targets.dataplane import DataPlane
-from p4reduce_targets.ports import Port
+from p4reduce_targets.interfaces import InterfaceWatch
+from p4reduce_targets.ports import EthPort, Port
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,8 @@ class Switch:
         self._next = threading.Lock()
         self._lock = threading.Lock()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.interfaces = {port.number: port.interface for port in ports if isinstance(port, EthPort)}
+        self._watch = InterfaceWatch(self.interfaces.values())
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -102,9 +105,11 @@ class Switch:
                 self.undeliverable += 1
 
     def __enter__(self) -> Switch:
+        self._watch.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._watch.close()
         for port in self.ports.values():
             port.close()
         os.close(self._wake)

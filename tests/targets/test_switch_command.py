@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,7 @@ TIMEOUT_S = 30.0
 COMMAND = [sys.executable, "-m", "p4reduce_targets"]
 ANY = ["--grpc", "127.0.0.1:0"]
 UDP = ["--port", "1=udp:127.0.0.1:0"]
+ETHERNET = ["--port", "1=eth:switch1"]  # of `own_cables`
 
 needs_bmv2 = pytest.mark.skipif(shutil.which(BINARY) is None, reason=f"{BINARY} is not on PATH")
 
@@ -116,6 +117,7 @@ def test_datagrams_pass_the_program_and_reach_the_controller() -> None:
         ([*UDP, "--target", "tofino"], 2, "'tofino' is not one of"),
         (["--port", "1=udp:0.0.0.0:0"], 1, "must be one of this machine's own"),
         (["--port", "1=eth:there-is-none"], 1, "cannot open interface 'there-is-none'"),
+        (["--port", "1=eth:lo", "--port", "2=eth:lo"], 2, "port 1 (eth:lo) and port 2 (eth:lo) are the same interface"),
         ([*UDP, "--target", "bmv2"], 1, "BMv2 needs a network interface, 1=eth:INTERFACE"),
     ],
 )
@@ -138,20 +140,17 @@ def test_insecure_lifts_the_limit() -> None:
 
 @pytest.mark.parametrize("target", ["sim", pytest.param("bmv2", marks=[pytest.mark.bmv2, needs_bmv2])])
 def test_an_address_that_is_taken(target: str) -> None:
-    port = UDP if target == "sim" else ["--port", "1=eth:lo"]
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    port = UDP if target == "sim" else ETHERNET
+    with own_cables() if target == "bmv2" else nullcontext(), socket.create_server(("127.0.0.1", 0)) as taken:
         code, said = failing("--target", target, *port, "--grpc", f"127.0.0.1:{taken.getsockname()[1]}")
-    if target == "bmv2" and os.geteuid() != 0:
-        pytest.skip("BMv2 needs root to use network interfaces")
     assert code == 1
     assert "cannot listen" in said
 
 
 def test_bmv2_that_is_not_there(tmp_path: Path) -> None:
     nothing = {"PATH": str(tmp_path)}
-    code, said = failing("--target", "bmv2", "--port", "1=eth:lo", *ANY, environment=nothing)
-    if "needs root" in said:
-        pytest.skip("BMv2 needs root to use network interfaces")
+    with own_cables():
+        code, said = failing("--target", "bmv2", *ETHERNET, *ANY, environment=nothing)
     assert code == 1
     assert "simple_switch_grpc is not on PATH" in said
     assert "p4lang-bmv2" in said
@@ -162,9 +161,8 @@ def test_bmv2_that_dies_at_once_says_why(tmp_path: Path) -> None:
     broken.write_text("#!/bin/sh\necho 'a library is missing' >&2\nexit 127\n")
     broken.chmod(0o755)
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    code, said = failing("--target", "bmv2", "--port", "1=eth:lo", *ANY, environment=path)
-    if "needs root" in said:
-        pytest.skip("BMv2 needs root to use network interfaces")
+    with own_cables():
+        code, said = failing("--target", "bmv2", *ETHERNET, *ANY, environment=path)
     assert code == 1
     assert "ended with exit code 127 a library is missing" in said
 

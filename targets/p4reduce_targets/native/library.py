@@ -30,6 +30,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "native_add_udp": (c_int, [_SWITCH, c_uint, c_uint32, POINTER(c_uint16)]),
     "native_add_ethernet": (c_int, [_SWITCH, c_uint, c_char_p]),
     "native_add_socket": (c_int, [_SWITCH, c_uint, c_int]),
+    "native_port_descriptor": (c_int, [_SWITCH, c_uint]),
     "native_start": (c_int, [_SWITCH]),
     "native_stop": (None, [_SWITCH]),
     "native_packet_out": (c_int, [_SWITCH, c_char_p, c_size_t]),

@@ -8,17 +8,19 @@ import errno
 import ipaddress
 import logging
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from p4reduce_targets.dataplane import DataPlane
+from p4reduce_targets.interfaces import BoundInterface, InterfaceWatch
 from p4reduce_targets.native.dataplane import NativeDataPlane
 from p4reduce_targets.native.handle import Handle
 from p4reduce_targets.native.loading import load
 from p4reduce_targets.native.numbers import MAX_FRAME, MAX_THREADS
-from p4reduce_targets.ports import PortError, cannot_open, split_port
+from p4reduce_targets.ports import PortError, cannot_open, check_interface, check_interfaces, split_port
 
 _JOIN_TIMEOUT_S = 5.0
 
@@ -46,6 +48,7 @@ class NativeSwitch:
         self.cpu_port = cpu_port
         self.on_packet_in: Callable[[bytes], None] = _nobody
         self._names: dict[int, str] = {}
+        self.interfaces: dict[int, BoundInterface] = {}
         self._handle = Handle(threads)
         self._lock = threading.RLock()
         self._stopped = threading.Event()
@@ -54,9 +57,11 @@ class NativeSwitch:
         try:
             for port in ports:
                 self._open(*split_port(port))
+            check_interfaces({number: interface.name for number, interface in self.interfaces.items()})
         except BaseException:
-            self._handle.close()
+            self._close()
             raise
+        self._watch = InterfaceWatch(self.interfaces.values())
 
     @property
     def names(self) -> Mapping[int, str]:
@@ -114,13 +119,20 @@ class NativeSwitch:
         if error:
             raise OSError(-error, f"the native switch cannot start its threads: {os.strerror(-error)}")
         self._reader.start()
+        self._watch.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        self._watch.close()
         self._handle.call("stop")
         if self._reader.is_alive():
             self._reader.join(_JOIN_TIMEOUT_S)
+        self._close()
+
+    def _close(self) -> None:
+        for interface in self.interfaces.values():
+            interface.close()
         self._handle.close()
 
     def _read_packet_ins(self) -> None:
@@ -133,8 +145,11 @@ class NativeSwitch:
 
     def _open(self, number: int, kind: str, address: str) -> None:
         if kind == "eth":
+            check_interface(number, address)
             self._check(number, f"eth:{address}", self._handle.call("add_ethernet", number, os.fsencode(address)))
             self._names[number] = f"eth:{address}"
+            sock = socket.socket(fileno=os.dup(self._handle.call("port_descriptor", number)))
+            self.interfaces[number] = BoundInterface(number, address, sock, offloads_off=False)
             return
         host, _, port = address.rpartition(":")
         try:

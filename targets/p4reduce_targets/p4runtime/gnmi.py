@@ -4,9 +4,6 @@ number, and state/oper-status of each interface, which is called as in --port.""
 
 from __future__ import annotations
 
-import fcntl
-import socket
-import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -17,37 +14,26 @@ from typing import Any, NoReturn
 import grpc
 from finsy.proto import gnmi, gnmi_grpc
 
+from p4reduce_targets.interfaces import BoundInterface
 from p4reduce_targets.p4runtime.arbitration import FIRST_WORD
 
 MOST_WATCHERS = 8  # each holds a thread of the server
 LOOK = 0.2  # seconds between looks at the interfaces
-_SIOCGIFFLAGS = 0x8913
-_IFF_RUNNING = 0x40
-_REQUEST = struct.Struct("16sH14x")  # ifreq: a name, and flags
 _LEAVES = ("ifindex", "oper-status")
 
 
 class PortStates:
     """Of ports on this machine. An interface is up while its link is; a socket has none, and is."""
 
-    def __init__(self, names: Mapping[int, str]) -> None:
-        """`names`: by number, as in --port. The interfaces are those of this thread's network namespace."""
+    def __init__(self, names: Mapping[int, str], interfaces: Mapping[int, BoundInterface]) -> None:
+        """`names`: by number, as in --port. `interfaces`: those of the ports that have one."""
         self.names = dict(names)
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-
-    def close(self) -> None:
-        self._socket.close()
+        self._interfaces = dict(interfaces)
 
     def of(self, number: int) -> str:
         """As OpenConfig calls it."""
-        kind, _, interface = self.names[number].partition(":")
-        if kind != "eth":
-            return "UP"
-        try:
-            found = fcntl.ioctl(self._socket, _SIOCGIFFLAGS, _REQUEST.pack(interface.encode()[:15], 0))
-        except OSError:
-            return "NOT_PRESENT"
-        return "UP" if _REQUEST.unpack(found)[1] & _IFF_RUNNING else "DOWN"
+        interface = self._interfaces.get(number)
+        return interface.state() if interface is not None else "UP"
 
 
 class GnmiService(gnmi_grpc.gNMIServicer):

@@ -11,6 +11,7 @@ from finsy.proto import gnmi_grpc, p4r_grpc
 
 from p4reduce.control import words
 from p4reduce.control.grpc_channels import grpc_target
+from p4reduce_targets.interfaces import BoundInterface
 from p4reduce_targets.p4runtime.arbitration import MAX_CONTROLLERS, Arbitration
 from p4reduce_targets.p4runtime.device import Device
 from p4reduce_targets.p4runtime.gnmi import MOST_WATCHERS, GnmiService, PortStates
@@ -44,17 +45,18 @@ class Server:
         device_id: int = 1,
         tls: grpc.ServerCredentials | None = None,
         ports: Mapping[int, str] | None = None,
+        interfaces: Mapping[int, BoundInterface] | None = None,
     ) -> None:
-        """`ports`: by number, as in --port; whether they are up is told by gNMI."""
+        """`ports`: by number, as in --port; whether they are up is told by gNMI. `interfaces`: those of ports."""
         if why := words.cannot_listen(address):  # before gRPC logs it in its own words
             raise OSError(f"cannot listen for P4Runtime at {address}: {why}")
         self.arbitration = Arbitration(device_id)
         self._pool = ThreadPoolExecutor(MAX_CONTROLLERS + MOST_WATCHERS + _OTHER_CALLS, thread_name_prefix="p4runtime")
         self._server = grpc.server(self._pool, options=_OPTIONS)
         p4r_grpc.add_P4RuntimeServicer_to_server(P4RuntimeService(device, self.arbitration), self._server)
-        self._ports = PortStates(ports) if ports is not None else None
-        if self._ports is not None:
-            gnmi_grpc.add_gNMIServicer_to_server(GnmiService(self._ports), self._server)
+        if ports is not None:
+            service = GnmiService(PortStates(ports, interfaces or {}))
+            gnmi_grpc.add_gNMIServicer_to_server(service, self._server)
         try:
             if tls is None:
                 port = self._server.add_insecure_port(grpc_target(address))
@@ -62,7 +64,6 @@ class Server:
                 port = self._server.add_secure_port(grpc_target(address), tls)
         except RuntimeError as error:
             self._pool.shutdown()
-            self._close_ports()
             raise OSError(f"cannot listen for P4Runtime at {address}: {error}") from error
         self.address = address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
         self._server.start()
@@ -71,11 +72,6 @@ class Server:
         """End every call and stop listening."""
         self._server.stop(grace=0).wait()
         self._pool.shutdown()
-        self._close_ports()
-
-    def _close_ports(self) -> None:
-        if self._ports is not None:
-            self._ports.close()
 
     def __enter__(self) -> Server:
         return self

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import Queue
 
@@ -22,6 +22,7 @@ from p4reduce_targets.bmv2 import BINARY, Bmv2
 from p4reduce_targets.p4runtime import Server
 from p4reduce_targets.p4runtime import gnmi as gnmi_module
 from p4reduce_targets.p4runtime.gnmi import MOST_WATCHERS
+from p4reduce_targets.ports import EthPort, Port
 from p4reduce_targets.switch import Switch
 from tests.own_network import ip
 
@@ -32,10 +33,10 @@ DEADLINE = 15.0
 
 
 @contextmanager
-def served(ports: dict[int, str], address: str = "127.0.0.1:0") -> Iterator[str]:
+def served(ports: dict[int, str], address: str = "127.0.0.1:0", *opened: Port) -> Iterator[str]:
     with (
-        Switch(FakeDataPlane, [], CPU_PORT) as switch,
-        Server(switch, address=address, ports=ports) as server,
+        Switch(FakeDataPlane, opened, CPU_PORT) as switch,
+        Server(switch, address=address, ports=ports, interfaces=switch.interfaces) as server,
     ):
         yield server.address
 
@@ -68,7 +69,10 @@ def watched(address: str, steps: list[tuple[tuple[str, ...], dict[int, str]]]) -
 
 def test_interfaces_come_and_go(tmp_path: Path) -> None:
     everywhere = f"unix:{tmp_path / 'gnmi'}"  # gRPC's threads may be of another namespace
-    with own_cables(2), served({1: "eth:switch1", 7: "eth:switch2"}, everywhere) as address:
+    with ExitStack() as stack:
+        stack.enter_context(own_cables(2))
+        ports = [EthPort(1, "switch1"), EthPort(7, "switch2")]
+        address = stack.enter_context(served({one.number: one.name for one in ports}, everywhere, *ports))
         watched(
             address,
             [

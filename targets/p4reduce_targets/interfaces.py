@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Network interfaces as switch ports: which are accepted, and what becomes of a port whose interface goes or changes.
+
+A port is bound to an interface by its index, so it follows the interface through a change of name. When the interface
+is deleted or moved to another network namespace, the kernel unbinds the socket. The port then waits for an interface of
+the name that it was given, and is bound to that. `InterfaceWatch` looks five times a second.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import socket
+import struct
+import threading
+from collections.abc import Iterable, Mapping
+
+from p4reduce.control.words import of_os
+from p4reduce_targets import offloads
+
+LOOK_S = 0.2
+SOL_PACKET = 263
+PACKET_ADD_MEMBERSHIP = 1
+PACKET_MR_PROMISC = 1
+ETH_P_ALL = 3
+ARPHRD_ETHER, ARPHRD_LOOPBACK = 1, 772
+_SIOCGIFFLAGS, _SIOCGIFHWADDR, _SIOCGIFINDEX = 0x8913, 0x8927, 0x8933
+_IFF_RUNNING = 0x40
+_FLAGS = struct.Struct("=16sH22x")  # `struct ifreq`: a name, and what is asked for
+_INDEX = struct.Struct("=16si20x")
+_NAME_SIZE = 15
+
+log = logging.getLogger(__name__)
+
+
+class InterfaceRefused(ValueError):
+    """An interface that cannot be a port; the message says why."""
+
+
+def index_of(sock: socket.socket, name: str) -> int:
+    """The index of an interface of the socket's network namespace. Raises OSError."""
+    return int(_INDEX.unpack(_ask(sock, _SIOCGIFINDEX, name))[1])
+
+
+def check_type(sock: socket.socket, name: str) -> None:
+    """Raises InterfaceRefused for an interface whose frames have no Ethernet header, OSError where there is none."""
+    (kind,) = struct.unpack_from("=H", _ask(sock, _SIOCGIFHWADDR, name), 16)
+    if kind == ARPHRD_LOOPBACK:
+        raise InterfaceRefused(
+            f"interface {name!r} is the loopback, on which every frame would come back to the switch; accepted are "
+            "Ethernet interfaces, such as one end of a veth pair. For workers on this machine: udp:127.0.0.1:PORT"
+        )
+    if kind != ARPHRD_ETHER:
+        raise InterfaceRefused(
+            f"frames of interface {name!r} have no Ethernet header (its link type is {kind}, as of a tun or a tunnel); "
+            "accepted are Ethernet interfaces, such as a tap or one end of a veth pair"
+        )
+
+
+def same_interface(names: Mapping[int, str]) -> tuple[int, int] | None:
+    """Two ports (number -> interface) that are one interface, whose frames would come in twice.
+
+    An interface can have several names; one that does not exist is left to whoever opens it.
+    """
+    seen: dict[int | str, int] = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for number, name in names.items():
+            try:
+                key: int | str = index_of(sock, name)
+            except OSError:
+                key = name
+            if key in seen:
+                return seen[key], number
+            seen[key] = number
+    return None
+
+
+class BoundInterface:
+    """The interface of a port, as the port's packet socket is bound to it."""
+
+    def __init__(self, number: int, name: str, sock: socket.socket, *, offloads_off: bool) -> None:
+        """`offloads_off`: of a port that cannot take several frames as one."""
+        self.number = number
+        self.name = name  # as in --port
+        self._socket = sock
+        self._offloads_off = offloads_off
+        self._called = name  # the last name that was seen
+
+    def bind(self) -> None:
+        """Binds the socket to the interface of the port's name. Raises OSError or InterfaceRefused."""
+        check_type(self._socket, self.name)
+        membership = struct.pack("=iHH8s", index_of(self._socket, self.name), PACKET_MR_PROMISC, 0, b"")
+        self._socket.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, membership)
+        if self._offloads_off:
+            offloads.switch_off(self.name, sock=self._socket)
+        self._socket.bind((self.name, ETH_P_ALL))
+        self._called = self.name
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def current_name(self) -> str:
+        """What the interface is called now; empty where it is gone."""
+        return str(self._socket.getsockname()[0])
+
+    def state(self) -> str:
+        """As OpenConfig calls it: UP while the link is, DOWN, or NOT_PRESENT."""
+        for _ in range(2):  # it may get another name between two questions
+            if name := self.current_name():
+                try:
+                    flags = _FLAGS.unpack(_ask(self._socket, _SIOCGIFFLAGS, name))[1]
+                except OSError:
+                    continue
+                return "UP" if flags & _IFF_RUNNING else "DOWN"
+        return "NOT_PRESENT"
+
+    def look(self, others: Iterable[BoundInterface]) -> None:
+        """Binds the socket anew where its interface is gone and one of the port's name is there; logs what changed."""
+        name = self.current_name()
+        if name:
+            if name != self._called:
+                log.warning("port %d: its interface %s is called %s now", self.number, self._called, name)
+            self._called = name
+            return
+        if self._called:
+            log.warning("port %d: interface %s is gone; the port waits for %s", self.number, self._called, self.name)
+            self._called = ""
+        try:
+            index = index_of(self._socket, self.name)
+            if any(index_of(self._socket, there) == index for one in others if (there := one.current_name())):
+                return
+            self.bind()
+        except OSError as error:
+            if error.errno != errno.ENODEV:
+                log.debug("port %d: cannot use interface %s yet: %s", self.number, self.name, of_os(error))
+        except InterfaceRefused as error:
+            log.debug("port %d: %s", self.number, error)
+        else:
+            log.warning("port %d: interface %s is there again", self.number, self.name)
+
+
+class InterfaceWatch:
+    """Looks after the interfaces of a switch's ports in a thread of its own, from `start` to `close`."""
+
+    def __init__(self, interfaces: Iterable[BoundInterface]) -> None:
+        self._interfaces = list(interfaces)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="interfaces", daemon=True)
+
+    def start(self) -> None:
+        if self._interfaces:
+            self._thread.start()
+
+    def close(self) -> None:
+        """Returns when nothing is looked at any more."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(LOOK_S):
+            for interface in self._interfaces:
+                try:
+                    interface.look(one for one in self._interfaces if one is not interface)
+                except Exception:
+                    log.exception("port %d: its interface cannot be looked at", interface.number)
+
+
+def _ask(sock: socket.socket, request: int, name: str) -> bytes:
+    if not 0 < len(encoded := name.encode(errors="surrogateescape")) <= _NAME_SIZE or b"\0" in encoded:
+        raise OSError(errno.ENODEV, "No such device")
+    return fcntl.ioctl(sock, request, encoded.ljust(40, b"\0"))
