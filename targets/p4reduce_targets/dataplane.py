@@ -114,3 +114,11 @@ class DataPlane(Protocol):
         `packet_in` header first.
         """
         ...
+
+
+def wrong_cpu_port(of_program: int, of_switch: int) -> ValueError:
+    """The error of a data plane that is asked to run a program with another CPU port than the switch's."""
+    return ValueError(
+        f"the program is for CPU port {of_program}, and this switch has CPU port {of_switch}: start the switch with "
+        f"--cpu-port {of_program}, or compile the program with -DCPU_PORT={of_switch}"
+    )

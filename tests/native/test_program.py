@@ -78,5 +78,5 @@ def test_what_is_no_program_at_all_is_refused(text: bytes) -> None:
 
 
 def test_another_cpu_port_is_refused() -> None:
-    with pytest.raises(ValueError, match="for CPU port 510, and this switch has CPU port 5"):
+    with pytest.raises(ValueError, match=r"for CPU port 510, and this switch has CPU port 5: .*--cpu-port 510"):
         load(COMPILED.read_bytes(), cpu_port=5)

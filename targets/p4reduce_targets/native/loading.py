@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from p4reduce_targets.dataplane import wrong_cpu_port
 from p4reduce_targets.native import program
 from p4reduce_targets.native.dataplane import NativeDataPlane
 from p4reduce_targets.native.handle import Handle
@@ -15,5 +16,5 @@ def load(text: str | bytes, cpu_port: int = 510, switch: Handle | None = None) -
     """
     layout = program.check(text.encode() if isinstance(text, str) else text)
     if layout.cpu_port != cpu_port:
-        raise ValueError(f"the program is for CPU port {layout.cpu_port}, and this switch has CPU port {cpu_port}")
+        raise wrong_cpu_port(layout.cpu_port, cpu_port)
     return NativeDataPlane(switch or Handle(0), layout)

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from p4reduce_targets.dataplane import wrong_cpu_port
 from p4reduce_targets.sim.errors import UnsupportedFeature
 
 Json: TypeAlias = Any
@@ -211,6 +212,41 @@ def parse(text: str | bytes) -> Program:
     ):
         raise ValueError("the program is not BMv2 JSON: it lacks header_types, headers, parsers, pipelines or actions")
     return Program(source)
+
+
+def check_cpu_port(source: Json, cpu_port: int) -> None:
+    """Raises ValueError for a program that takes packet-outs at another port alone: none would reach its parser.
+
+    Programs that do not select on the ingress port before they extract `packet_out` are taken as they are.
+    """
+    for parser in source["parsers"]:
+        states = {state["name"]: state for state in parser["parse_states"]}
+        extracting = {name for name, state in states.items() if _extracts(state, "packet_out")}
+        for state in states.values():
+            if [part.get("value") for part in state["transition_key"]] != [["standard_metadata", "ingress_port"]]:
+                continue
+            # The first transition that fits is taken.
+            cases = [(_case(transition), transition["next_state"] in extracting) for transition in state["transitions"]]
+            to_packet_out = [value for (value, _), extracts in cases if extracts]
+            taken = next((extracts for (value, mask), extracts in cases if cpu_port & mask == value & mask), False)
+            if to_packet_out and not taken:
+                raise wrong_cpu_port(to_packet_out[0], cpu_port)
+
+
+def _extracts(state: Json, header: str) -> bool:
+    return any(
+        operation["op"] == "extract" and parameter.get("value") == header
+        for operation in state["parser_ops"]
+        for parameter in operation.get("parameters", ())
+    )
+
+
+def _case(transition: Json) -> tuple[int, int]:
+    """Value and mask of a transition."""
+    if transition["value"] in (None, "default"):
+        return 0, 0
+    mask = transition["mask"]
+    return int(transition["value"], 16), int(mask, 16) if mask else -1
 
 
 def refuse_unsupported_parts(source: Json) -> None:

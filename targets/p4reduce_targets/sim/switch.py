@@ -11,7 +11,7 @@ from itertools import count
 
 from p4reduce_targets.dataplane import Call, Count, Key, MeterConfig, Replica
 from p4reduce_targets.sim.generate import generate
-from p4reduce_targets.sim.program import Program, parse
+from p4reduce_targets.sim.program import Program, check_cpu_port, parse
 from p4reduce_targets.sim.tables import Table
 
 _numbers = count(1)
@@ -112,6 +112,9 @@ def load(
     """Makes a switch of the output of p4c-bm2-ss. `seed` is of the program's own random numbers, `clock` (in
     nanoseconds) of its meters.
 
-    Raises UnsupportedFeature if the program needs what this switch lacks, ValueError if it is no program at all.
+    Raises UnsupportedFeature if the program needs what this switch lacks, ValueError if it is no program at all, or one
+    for another CPU port.
     """
-    return Switch(parse(program), cpu_port, seed, clock)
+    parsed = parse(program)
+    check_cpu_port(parsed.source, cpu_port)
+    return Switch(parsed, cpu_port, seed, clock)

@@ -148,3 +148,34 @@ def test_refusal_names_it(build: Callable[[], Builder], what: str, where: str) -
 def test_no_program_at_all(text: str) -> None:
     with pytest.raises(ValueError, match="the program is not"):
         load(text)
+
+
+def for_cpu_port(cases: dict[str, str | None], key: str = "standard_metadata.ingress_port") -> Builder:
+    made = Builder({"packet_out": BYTE, "h": BYTE})
+    made.state("start", [], [field(key)] if key else [], **cases)
+    made.state("parse_packet_out", [extract("packet_out")], default="parse_h")
+    return made.state("parse_h", [extract("h")], default=None)
+
+
+def test_a_program_for_another_cpu_port() -> None:
+    """Packet-outs would be parsed as frames of a port."""
+    with pytest.raises(ValueError, match=r"for CPU port 192, and this switch has CPU port 510: .*--cpu-port 192"):
+        for_cpu_port({"v00c0": "parse_packet_out", "default": "parse_h"}).load()
+    with pytest.raises(ValueError, match="for CPU port 64,"):  # nor is a port that goes elsewhere first
+        for_cpu_port({"v01fe": "parse_h", "v0040": "parse_packet_out", "default": "parse_h"}).load()
+
+
+@pytest.mark.parametrize(
+    ("cases", "key"),
+    [
+        ({"v01fe": "parse_packet_out", "default": "parse_h"}, "standard_metadata.ingress_port"),
+        ({"v00c0": "parse_packet_out", "v01fe": "parse_packet_out"}, "standard_metadata.ingress_port"),
+        ({"v0100m0100": "parse_packet_out", "default": "parse_h"}, "standard_metadata.ingress_port"),
+        ({"default": "parse_packet_out"}, "standard_metadata.ingress_port"),
+        ({"default": "parse_packet_out"}, ""),
+        ({"v00c0": "parse_packet_out", "default": "parse_h"}, "h.v"),
+        ({"v0001": "parse_h", "default": "parse_h"}, "standard_metadata.ingress_port"),
+    ],
+)
+def test_programs_that_may_be_for_this_cpu_port(cases: dict[str, str | None], key: str) -> None:
+    for_cpu_port(cases, key).load()
