@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line finds its commands, and says what is missing."""
 
+import subprocess
+import sys
+
 import pytest
 from typer.testing import CliRunner
 
@@ -41,6 +44,31 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, name: str, mo
     result = runner.invoke(cli.app, [name])
     assert result.exit_code == 1
     assert f"pip install 'p4reduce[{extra}]'" in result.output
+
+
+WITHOUT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == sys.argv[1]:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+from p4reduce.commands.cli import app
+app(["controller", "--listen", "127.0.0.1:0", "--switch", "127.0.0.1:9", "--switch-timeout", "0.01", *sys.argv[2:]])
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "options"), [("finsy", []), ("prometheus_client", []), ("aiohttp", ["--metrics", "127.0.0.1:0"])]
+)
+def test_a_package_that_is_needed_later_is_named_too(package: str, options: list[str]) -> None:
+    """The controller's command imports most when it begins to serve."""
+    command = [sys.executable, "-c", WITHOUT, package, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr == f"p4reduce controller needs the package {package!r}: pip install 'p4reduce[controller]'\n"
 
 
 @pytest.mark.parametrize(

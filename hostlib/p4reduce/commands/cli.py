@@ -2,7 +2,7 @@
 """The command line `p4reduce`. A command is imported when it is called: a host needs only its role's extras."""
 
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -71,13 +71,31 @@ class Commands(TyperGroup):
         try:
             return name, load(name), rest
         except ModuleNotFoundError as error:
-            if error.name is None or error.name.partition(".")[0] == "p4reduce":
-                raise
-            if context.resilient_parsing:
+            if context.resilient_parsing and _is_anothers(error):
                 return name, known, rest
-            extra = COMMANDS[name].extra
-            typer.echo(f"p4reduce {name} needs the package {error.name!r}: pip install 'p4reduce[{extra}]'", err=True)
-            raise typer.Exit(1) from None
+            _needs(name, error)
+
+    def invoke(self, context: Any) -> Any:
+        """As click's. A command imports the rest of what it needs when it runs."""
+        try:
+            return super().invoke(context)
+        except ModuleNotFoundError as error:
+            if context.invoked_subcommand not in COMMANDS:
+                raise
+            _needs(context.invoked_subcommand, error)
+
+
+def _needs(name: str, error: ModuleNotFoundError) -> NoReturn:
+    """Says which extra has the package that the command lacks, and leaves."""
+    if not _is_anothers(error):
+        raise error
+    extra = COMMANDS[name].extra
+    typer.echo(f"p4reduce {name} needs the package {error.name!r}: pip install 'p4reduce[{extra}]'", err=True)
+    raise typer.Exit(1) from None
+
+
+def _is_anothers(error: ModuleNotFoundError) -> bool:
+    return error.name is not None and error.name.partition(".")[0] != "p4reduce"
 
 
 app = typer.Typer(
