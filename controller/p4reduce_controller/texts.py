@@ -19,10 +19,12 @@ def parse_address(text: str) -> tuple[str, int]:
     """IP and UDP port of "10.0.0.254" or "127.0.0.1:40001"."""
     ip, colon, port = text.partition(":")
     try:
-        IPv4Address(ip)
+        address = IPv4Address(ip)
         number = int(port) if colon else AGGREGATION_PORT
     except (AddressValueError, ValueError):
         number = 0
+    if number and (address.is_unspecified or address.is_multicast or address == IPv4Address("255.255.255.255")):
+        raise SettingsError(f"--address {text!r}: that is no host's; the address that ranks send to is accepted")
     if not 0 < number < 65536:
         raise SettingsError(
             f"--address {text!r}: an IPv4 address is accepted, or one with a UDP port, as 10.0.0.254:31314"
@@ -74,9 +76,12 @@ def as_route(route: Mapping[str, Any]) -> Route:
 
 def as_mac(text: str) -> str:
     try:
-        return format_mac(parse_mac(text))
+        octets = parse_mac(text)
     except ValueError as error:
         raise SettingsError(str(error)) from None
+    if octets[0] & 1 or not any(octets):
+        raise SettingsError(f"MAC address {text}: that is no host's; one without the multicast bit is accepted")
+    return format_mac(octets)
 
 
 def as_port(port: object) -> int:

@@ -72,7 +72,7 @@ class FakeSwitch:
         self.admitted = {number: there[number] for number in intact}
         self.groups = dict(self.admitted)
         self._expected = {}
-        listener.connected(frozenset(expected.keys() - intact))
+        listener.connected(frozenset(expected.keys() - intact), restarted=not there)
 
     def restart(self) -> None:
         """While no controller is connected."""
@@ -104,14 +104,14 @@ class FakeSwitch:
         self.problem = why
         self.listener.disconnected(why)
 
-    def reconnect(self, lost: frozenset[int] = frozenset()) -> None:
+    def reconnect(self, lost: frozenset[int] = frozenset(), *, restarted: bool = True) -> None:
         assert self.listener is not None
         self.problem = ""
         for number in lost:
             self.admitted.pop(number, None)
             self.groups.pop(number, None)
         self._connected.set()
-        self.listener.connected(lost)
+        self.listener.connected(lost, restarted=restarted)
 
     def _do(self, what: str) -> None:
         if not self._connected.is_set():

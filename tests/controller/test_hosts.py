@@ -41,6 +41,13 @@ def test_an_address_does_not_move_while_a_job_is_there() -> None:
     assert hosts.learned_for(3) == ((VICTIM, 2),)
 
 
+def test_two_hosts_of_one_job_with_one_address() -> None:
+    hosts = a_switch()
+    assert hosts.claim(at(VICTIM), 1, job=1) == ""
+    said = hosts.claim(at(VICTIM, "10.0.0.8"), 2, job=1)
+    assert f"its MAC address {VICTIM} lives on port 1, where another rank of the job is: two hosts have it" in said
+
+
 def test_one_that_was_told_is_not_learned() -> None:
     hosts = Hosts({VICTIM: 1}, [ADDRESS])
     assert "lives on port 1, as the controller was told, and its HELLO came in on port 2" in hosts.claim(

@@ -276,7 +276,7 @@ class Ear:
 
     def heard(self, hello: Heard) -> None: ...
 
-    def connected(self, _: frozenset[int]) -> None:
+    def connected(self, _: frozenset[int], **__: bool) -> None:
         fails, self.fails = self.fails, False
         if fails:
             raise ZeroDivisionError("a bug")

@@ -189,8 +189,8 @@ def test_a_shorter_wait_of_the_hosts_own_names_them_too(running: Running) -> Non
 @pytest.mark.parametrize(
     ("rank", "world_size", "options", "text"),
     [
-        (0, 2, {}, "this rank has joined already"),
-        (1, 3, {}, "it says world_size=3, but rank 0 said 2"),
+        (0, 2, {}, "every process of the job needs a rank of its own; where another run uses this job name"),
+        (1, 3, {}, "it says world_size=3, but rank 0 said 2; where another run uses this job name"),
         (5, 2, {}, "has ranks 0 to 1"),
         (1, 2, {"slots": 8}, "wants 8 slots, but rank 0 wanted 4"),
         (1, 256, {}, "1 to 255 are accepted"),
@@ -215,7 +215,7 @@ def test_a_latecomer_does_not_kill_a_running_job(running: Running) -> None:
     for rank in (1, 7):
         assert isinstance(running.rank(rank, 8 if rank else 2).outcome(), JoinError)
     error = running.rank(1, 2).outcome()
-    assert "the job is ready and this rank joined it already" in str(error)
+    assert "the job is ready and this rank joined it already: another run has this job name" in str(error)
     assert [rank.session.aborted for rank in ranks] == [None, None]
 
 

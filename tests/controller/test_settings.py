@@ -88,6 +88,28 @@ TWO = {"switch": ["a:1", "b:2"], "address": ["10.0.0.1", "10.0.0.2"]}
         ({"address": ["10.0.0"]}, "an IPv4 address is accepted"),
         ({"address": ["10.0.0.1:0"]}, "an IPv4 address is accepted"),
         ({"address": ["10.0.0.1:x"]}, "an IPv4 address is accepted"),
+        ({"address": ["0.0.0.0"]}, "--address '0.0.0.0': that is no host's"),
+        ({"address": ["10.0.0.1", "239.1.2.3:31314"]}, "--address '239.1.2.3:31314': that is no host's"),
+        ({"address": ["255.255.255.255"]}, "that is no host's"),
+        ({"mac": ["01:00:5e:00:00:01"]}, "MAC address 01:00:5e:00:00:01: that is no host's"),
+        ({"hosts": {"00:00:00:00:00:00": 1}}, "MAC address 00:00:00:00:00:00: that is no host's"),
+        ({"ports": [1, 2, 1]}, "--ports 1 stands 2 times: once is accepted"),
+        (
+            {"hosts": {"02:00:00:00:00:0a": 1, "02:00:00:00:00:0A": 2}},
+            "--host 02:00:00:00:00:0a stands 2 times: once is accepted",
+        ),
+        (
+            {"routes": [texts.parse_route(f"10.0.1.0/24={port},02:00:00:00:00:02") for port in (1, 2)]},
+            "--route 10.0.1.0/24 stands 2 times: once is accepted",
+        ),
+        (
+            {"switches": [{"switch": "a:1", "address": "10.0.0.1"}, {"switch": "a:1", "address": "10.0.0.2"}]},
+            "switches: switch a:1 stands 2 times: once is accepted",
+        ),
+        (
+            {"switches": [{"switch": "a:1", "address": "10.0.0.1"}, {"switch": "b:1", "address": "10.0.0.1"}]},
+            "switches: address 10.0.0.1:31314 stands 2 times: once is accepted",
+        ),
         ({"mac": ["02:00"]}, "six hexadecimal bytes"),
         ({"ports": [0]}, "port 0: 1 to 509"),
         ({"ports": [510]}, "port 510: 1 to 509"),
@@ -122,6 +144,13 @@ def test_what_is_not_accepted_is_named(options: dict[str, Any], text: str) -> No
 def test_options_that_cannot_be_read_show_an_example(parse: Callable[[str], object], text: str) -> None:
     with pytest.raises(SettingsError, match=f"{text}.* accepted, as"):
         parse(text)
+
+
+def test_a_host_is_said_to_be_at_one_port() -> None:
+    option = SCHEMA["hosts"]
+    assert option.of_option(["02:00:00:00:00:01=3"]) == {"02:00:00:00:00:01": 3}
+    with pytest.raises(SettingsError, match="--host 02:00:00:00:00:01=3, 02:00:00:00:00:01=4: each may stand once"):
+        option.of_option(["02:00:00:00:00:01=3", "02:00:00:00:00:01=4"])
 
 
 def test_an_unknown_key_is_named(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ DEFAULT_TIMEOUT = 60.0
 LONGEST_TIMEOUT = 86400.0
 LONGEST_NAME = 200
 LONGEST_HOST = 64
+OTHER_RUN = "where another run uses this job name, give each a name of its own"
 
 
 def problem_of(join: pb.Join, site: Site, default_slots: int) -> str | None:
@@ -60,15 +61,18 @@ def quarrel_with(job: Job, join: pb.Join, default_slots: int) -> str | None:
     """What is wrong with the request in that job."""
     if job.state is not State.GATHERING:
         what = "joined it already" if join.rank in job.members else f"is not one of its {job.world_size}"
-        return f"the job is {job.state.value} and this rank {what}; wait for its end or use another name"
+        return (
+            f"the job is {job.state.value} and this rank {what}: another run has this job name, or this process joins "
+            "a second time; wait for its end or use another name"
+        )
     if join.world_size != job.world_size:
         others = list_ranks(job.members)
-        return f"it says world_size={join.world_size}, but {others} said {job.world_size}"
+        return f"it says world_size={join.world_size}, but {others} said {job.world_size}; {OTHER_RUN}"
     if join.rank in job.members:
-        return "this rank has joined already; every process of the job needs a rank of its own"
+        return f"this rank has joined already; every process of the job needs a rank of its own; {OTHER_RUN}"
     wanted = join.slots or default_slots
     if wanted != job.slots:
-        return f"it wants {wanted} slots, but {list_ranks(job.members)} wanted {job.slots}"
+        return f"it wants {wanted} slots, but {list_ranks(job.members)} wanted {job.slots}; {OTHER_RUN}"
     if (join.threads or 1) != job.threads:
-        return f"it has threads={join.threads or 1}, but {list_ranks(job.members)} said {job.threads}"
+        return f"it has threads={join.threads or 1}, but {list_ranks(job.members)} said {job.threads}; {OTHER_RUN}"
     return None

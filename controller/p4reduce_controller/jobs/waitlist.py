@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from p4reduce.control import jobs_pb2 as pb
+from p4reduce_controller.jobs.admission import OTHER_RUN
 from p4reduce_controller.jobs.job import Session
 from p4reduce_controller.tenants.access import Caller
 from p4reduce_controller.tenants.quotas import Policy
@@ -47,9 +48,9 @@ class Entry:
         """What is wrong with one more rank's request, beside those that are here."""
         first = self.first[1]
         if join.rank in self.ranks:
-            return "this rank has joined already; every process of the job needs a rank of its own"
+            return f"this rank has joined already; every process of the job needs a rank of its own; {OTHER_RUN}"
         if join.world_size != self.world_size:
-            return f"it says world_size={join.world_size}, but rank {first.rank} said {self.world_size}"
+            return f"it says world_size={join.world_size}, but rank {first.rank} said {self.world_size}; {OTHER_RUN}"
         if (join.slots, join.threads) != (first.slots, first.threads):
             return f"it wants {join.slots} slots for {join.threads} threads, not what rank {first.rank} wanted"
         return None

@@ -302,10 +302,16 @@ class Service(Operations, rpc.JobsServicer):
         if self._jobs.heard(switch, hello):
             self._carry_out()
 
-    def connected(self, switch: int, lost_jobs: frozenset[int]) -> None:
+    def connected(self, switch: int, lost_jobs: frozenset[int], *, restarted: bool) -> None:
         if self._supervisor.stopping.is_set() or switch not in self._switches:
             return  # the next controller will see for itself, or nobody needs it any more
-        why = f"the switch at {self._switches[switch].target} was restarted and lost the job's state"
+        where = f"the switch at {self._switches[switch].target}"
+        why = f"{where} was restarted and lost the job's state"
+        if not restarted:
+            why = (
+                f"{where} runs on, without all of the job's entries: another P4Runtime client has changed them, or "
+                "what this controller was told of the job (--state, --store) is older than they are"
+            )
         for job in self._jobs.live:
             if any(number in lost_jobs for number, _ in job.numbers):
                 if job.moving and job.move is not None and not job.move.kept:
@@ -666,8 +672,8 @@ class _Ear:
     def heard(self, hello: Heard) -> None:
         self._service.heard(self._switch, hello)
 
-    def connected(self, lost_jobs: frozenset[int]) -> None:
-        self._service.connected(self._switch, lost_jobs)
+    def connected(self, lost_jobs: frozenset[int], *, restarted: bool) -> None:
+        self._service.connected(self._switch, lost_jobs, restarted=restarted)
 
     def disconnected(self, why: str) -> None:
         """Jobs carry on: the data plane does not need us, until we know that it lost their state."""

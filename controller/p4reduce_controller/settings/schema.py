@@ -96,7 +96,10 @@ class Setting:
             return given
         if not self.repeated:
             return self.spec.read(given)
-        return self.kind(map(self.spec.read, given))
+        read = list(map(self.spec.read, given))
+        if self.kind is dict and len(dict(read)) < len(read):
+            raise SettingsError(f"{self.option} {', '.join(given)}: each may stand once")
+        return self.kind(read)
 
     def checked(self, value: Any) -> Any:
         """The value as the dataclass has it. Raises SettingsError."""

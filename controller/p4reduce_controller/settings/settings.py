@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -363,9 +364,15 @@ class Settings:
             for key, one in SCHEMA.items():
                 if one.spec.of == "switch" and getattr(self, key) != one.default:
                     raise SettingsError(f"{key} is of each of the [[switches]], and is not accepted beside them")
-            return [config for one in self.switches for config in _of_one(one, self).switch_configs()]
+            configs = [config for one in self.switches for config in _of_one(one, self).switch_configs()]
+            _check_once("switches: switch", [config.target for config in configs])
+            _check_once("switches: address", [f"{one.address.ip}:{one.address.udp_port}" for one in configs])
+            return configs
         for port in [*self.ports, *self.hosts.values()]:
             as_port(port)
+        _check_once("--ports", self.ports)
+        _check_once("--host", [as_mac(host) for host in self.hosts])
+        _check_once("--route", [as_route(route).destination for route in self.routes])
         addresses = [parse_address(text) for text in self.address or [""]]
         switches = len(self.switch)
         if switches == 1:
@@ -471,6 +478,13 @@ def read(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {words.of_os(error)}") from None
+
+
+def _check_once(option: str, values: Iterable[object]) -> None:
+    """Raises SettingsError where one stands twice."""
+    for value, times in Counter(values).items():
+        if times > 1:
+            raise SettingsError(f"{option} {value} stands {times} times: once is accepted")
 
 
 def _of_one(switch: Mapping[str, Any], common: Settings) -> Settings:

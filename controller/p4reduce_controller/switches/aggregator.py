@@ -126,8 +126,9 @@ class Listener(Protocol):
 
     def heard(self, hello: Heard) -> None: ...
 
-    def connected(self, lost_jobs: frozenset[int]) -> None:
-        """The switch is (again) in hand. The entries of `lost_jobs` were gone from it."""
+    def connected(self, lost_jobs: frozenset[int], *, restarted: bool) -> None:
+        """The switch is (again) in hand. Entries of `lost_jobs` were gone from it, and where it was `restarted`, its
+        program too."""
 
     def disconnected(self, why: str) -> None: ...
 

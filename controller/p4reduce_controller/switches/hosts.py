@@ -63,6 +63,8 @@ class Hosts:
         lives_on = self._fixed.get(mac, home.port if home is not None else port)
         if lives_on != port:
             why = "as the controller was told" if mac in self._fixed else "where ranks of other jobs are"
+            if mac not in self._fixed and home is not None and job in home.jobs:
+                why = "where another rank of the job is: two hosts have it, or one has two ports"
             return f"its MAC address {mac} lives on port {lives_on}, {why}, and its HELLO came in on port {port}"
         if mac not in self._fixed:
             if home is None:

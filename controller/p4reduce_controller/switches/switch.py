@@ -231,7 +231,7 @@ class P4RuntimeSwitch:
         self._link = link
         self._is_backup = False
         self._connected.set()
-        self._tell(lambda listener: listener.connected(lost))
+        self._tell(lambda listener: listener.connected(lost, restarted=installed))
         watching = asyncio.ensure_future(self._watch_ports())
         try:
             await link.run()
