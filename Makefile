@@ -8,7 +8,8 @@ PIP    := $(BIN)/python -m pip install -q --disable-pip-version-check
 TORCH       ?= torch==2.13.0
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Commands and the Debian packages that they come with. On a Debian machine root gets what is missing; others do without.
-TOOLS       := mnexec:mininet ifconfig:net-tools ip:iproute2 ping:iputils-ping iperf3:iperf3 spin:spin etcd:etcd-server
+TOOLS       := mnexec:mininet ifconfig:net-tools ip:iproute2 ping:iputils-ping iperf3:iperf3 spin:spin \
+               etcd:etcd-server tshark:tshark
 C_SOURCES   := CMakeLists.txt $(wildcard hostlib/csrc/CMakeLists.txt hostlib/csrc/*.[ch] hostlib/csrc/*/*.h \
                targets/csrc/CMakeLists.txt targets/csrc/*.[ch])
 # Options for the demo: make demo ARGS="--workers 2 --drop-rate 0.05"

@@ -143,6 +143,7 @@ RULES: list[tuple[str, str, Way]] = [
     ("docs/frameworks.md", "train_accelerate.py", Elsewhere("tests/examples/test_frameworks.py")),
     ("docs/frameworks.md", "", Elsewhere("tests/examples/test_docs.py")),
     ("docs/rounds.md", "trace record", Elsewhere("tests/trace/test_jobs.py")),
+    ("docs/rounds.md", "trace dissector", Elsewhere("tests/trace/test_dissector.py")),
     ("docs/rounds.md", "tcpdump", Not("needs tcpdump; tests/trace/test_outputs.py draws captures")),
     ("docs/rounds.md", "topo run", Elsewhere("tests/topos/test_commands.py")),
     ("docs/speed-up.md", "p4reduce bench", MEASURED),

@@ -130,6 +130,17 @@ def view(
         _say(made, written, as_json=as_json)
 
 
+@trace.command()
+def dissector() -> None:
+    """Print a plugin in Lua by which Wireshark and tshark dissect the packets.
+
+    p4reduce trace dissector > p4reduce.lua
+    """
+    from p4reduce.trace.dissector import lua
+
+    typer.echo(lua(), nl=False)
+
+
 @contextlib.contextmanager
 def _explained() -> Iterator[None]:
     """What goes wrong is one line."""
