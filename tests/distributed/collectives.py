@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import tensor_memory
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
@@ -398,6 +399,12 @@ def many_groups(_: int, size: int) -> None:
     assert groups[0].communicator()._seat.membership.slots > 4
     for group in groups:
         dist.destroy_process_group(group)
+
+
+@check
+def whatever_tensors_lie_in_memory_as(_: int, __: int) -> None:
+    for function in tensor_memory.CHECKS:
+        function(dist.group.WORLD)
 
 
 def main() -> None:

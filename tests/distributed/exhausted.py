@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 
+import tensor_memory
 import torch
 import torch.distributed as dist
 from saying import say
@@ -54,6 +55,8 @@ def check(group: dist.ProcessGroup, rank: int, size: int) -> None:
     dist.all_gather_into_tensor(into, torch.tensor([float(rank)]), group=group)
     assert into.tolist() == list(range(size))
     dist.barrier(group)
+    for function in tensor_memory.CHECKS:
+        function(group)
 
 
 def main() -> None:

@@ -3,51 +3,127 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from torch._C._distributed_c10d import ProcessGroup
+from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, GatherOptions, ProcessGroup, ScatterOptions
 
+from p4reduce.distributed.arguments import as_list, as_lists, options
+from p4reduce.distributed.copies import Copies
 from p4reduce.distributed.traffic import Counting
 
 _Base: Any = ProcessGroup
 
 
 class ByGloo(_Base):  # type: ignore[misc]
-    """torch.distributed finds the group's Gloo for these by itself. Names and arguments are torch.distributed's."""
+    """Names and arguments are torch.distributed's."""
 
     _counting: Counting
+    _gloo: Any
 
-    def send(self, tensors: Any, *arguments: Any, **options: Any) -> Any:
+    def send(self, tensors: Any, dstRank: int, tag: int = 0) -> Any:
         """To one rank."""
-        self._counting.count("gloo", "send", tensors)
-        return super().send(tensors, *arguments, **options)
+        given = as_list(tensors)
+        return self._by_gloo("send", given, [], lambda copies: self._gloo.send(copies.inputs(given), dstRank, tag))
 
-    def recv(self, tensors: Any, *arguments: Any, **options: Any) -> Any:
+    def recv(self, tensors: Any, srcRank: int, tag: int = 0) -> Any:
         """From one rank."""
-        self._counting.count("gloo", "recv", tensors)
-        return super().recv(tensors, *arguments, **options)
+        out = as_list(tensors)
+        return self._by_gloo("recv", out, out, lambda copies: self._gloo.recv(copies.outputs(out), srcRank, tag))
 
-    def recv_anysource(self, tensors: Any, *arguments: Any, **options: Any) -> Any:
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         """From whichever rank sends."""
-        self._counting.count("gloo", "recv", tensors)
-        return super().recv_anysource(tensors, *arguments, **options)
+        out = as_list(tensors)
+        return self._by_gloo("recv", out, out, lambda copies: self._gloo.recv_anysource(copies.outputs(out), tag))
 
-    def gather(self, outputs: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
+    def gather(
+        self,
+        output_tensors: Any,
+        input_tensors: Any = None,
+        opts: Any = None,
+        timeout: Any = None,
+        *,
+        input_tensor: Any = None,
+        root: Any = None,
+    ) -> Any:
         """To one rank, from all."""
-        self._counting.count("gloo", "gather", inputs)
-        return super().gather(outputs, inputs, *arguments, **options)
+        opts = options(GatherOptions, opts, rootRank=root, timeout=timeout)
+        outputs, inputs = as_lists(output_tensors, input_tensors if input_tensor is None else input_tensor)
+        flat = [each for out in outputs for each in out]
 
-    def scatter(self, outputs: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
+        def begin(copies: Copies) -> Any:
+            staged = iter(copies.outputs(flat, inputs, raises_version=True))
+            return self._gloo.gather([[next(staged) for _ in out] for out in outputs], copies.inputs(inputs), opts)
+
+        return self._by_gloo("gather", inputs, flat, begin)
+
+    def scatter(
+        self,
+        output_tensors: Any = None,
+        input_tensors: Any = None,
+        opts: Any = None,
+        timeout: Any = None,
+        *,
+        output_tensor: Any = None,
+        root: Any = None,
+    ) -> Any:
         """From one rank, to all."""
-        self._counting.count("gloo", "scatter", outputs)
-        return super().scatter(outputs, inputs, *arguments, **options)
+        opts = options(ScatterOptions, opts, rootRank=root, timeout=timeout)
+        inputs, outputs = as_lists(input_tensors, output_tensors if output_tensor is None else output_tensor)
+        flat = [each for given in inputs for each in given]
 
-    def alltoall(self, outputs: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
+        def begin(copies: Copies) -> Any:
+            out, staged = copies.outputs(outputs, flat), iter(copies.inputs(flat))
+            return self._gloo.scatter(out, [[next(staged) for _ in given] for given in inputs], opts)
+
+        return self._by_gloo("scatter", outputs, outputs, begin)
+
+    def allgather_coalesced(self, output_lists: Any, input_list: Any, opts: Any = None) -> Any:
+        """Of several tensors, each into a list of its own at every rank."""
+        opts, (outputs, inputs) = options(AllgatherOptions, opts, timeout=None), as_lists(output_lists, input_list)
+        flat = [each for out in outputs for each in out]
+
+        def begin(copies: Copies) -> Any:
+            staged = iter(copies.outputs(flat, inputs, raises_version=True))
+            lists = [[next(staged) for _ in out] for out in outputs]
+            return self._gloo.allgather_coalesced(lists, copies.inputs(inputs), opts)
+
+        return self._by_gloo("all_gather_coalesced", inputs, flat, begin)
+
+    def alltoall(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Any:
         """From all, to all."""
-        self._counting.count("gloo", "all_to_all", inputs)
-        return super().alltoall(outputs, inputs, *arguments, **options)
+        opts, outputs, inputs = options(AllToAllOptions, opts, timeout=None), list(output_tensors), list(input_tensors)
 
-    def alltoall_base(self, output: Any, given: Any, *arguments: Any, **options: Any) -> Any:
-        """The same, in one tensor."""
-        self._counting.count("gloo", "all_to_all", [given])
-        return super().alltoall_base(output, given, *arguments, **options)
+        def begin(copies: Copies) -> Any:
+            return self._gloo.alltoall(copies.outputs(outputs, inputs), copies.inputs(inputs), opts)
+
+        return self._by_gloo("all_to_all", inputs, outputs, begin)
+
+    def all_to_all_single(
+        self,
+        output: Any,
+        input: Any,
+        output_split_sizes: Any,
+        input_split_sizes: Any,
+        opts: Any = None,
+        *,
+        timeout: Any = None,
+    ) -> Any:
+        """The same, in one tensor. Gloo refuses one that is not contiguous."""
+        opts = options(AllToAllOptions, opts, timeout=timeout)
+
+        def begin(copies: Copies) -> Any:
+            out, given = output, input
+            if out.is_contiguous() and given.is_contiguous():
+                (out,), (given,) = copies.outputs([output], [input]), copies.inputs([input])
+            return self._gloo.alltoall_base(out, given, output_split_sizes, input_split_sizes, opts)
+
+        return self._by_gloo("all_to_all", [input], [output], begin)
+
+    alltoall_base = all_to_all_single
+
+    def _by_gloo(self, name: str, counted: Any, outputs: Any, begin: Callable[[Copies], Any]) -> Any:
+        """Begins a call, of which the tensors `counted` are this rank's."""
+        self._counting.count("gloo", name, counted)
+        copies = Copies()
+        return copies.finish(begin(copies), outputs)

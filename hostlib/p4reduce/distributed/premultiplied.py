@@ -3,39 +3,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._C._distributed_c10d import ReduceOp
 
 
-def by_gloo(begin: Callable[[Any, Any], Any], tensor: torch.Tensor, opts: Any, *, result: bool = True) -> Any:
-    """Begins a reduction in place. result: whether this rank's tensor becomes it; else it stays as it is."""
-    if opts.reduceOp != ReduceOp.PREMUL_SUM:
-        return begin([tensor], opts)
-    (product,) = multiplied([tensor], opts)
-    if not result:
-        return begin([product], summing(opts))
-    before = tensor.clone()
-    tensor.copy_(product)
-    try:
-        return begin([tensor], summing(opts))
-    except BaseException:  # which Gloo raises before it begins
-        tensor.copy_(before)
-        raise
+def is_premultiplied(opts: Any) -> bool:
+    """Whether tensors are multiplied before they are added: as this is done in place, in copies of them."""
+    return bool(opts.reduceOp == ReduceOp.PREMUL_SUM)
 
 
-def multiplied(tensors: list[torch.Tensor], opts: Any) -> list[torch.Tensor]:
-    """What is to be added, in copies where it is multiplied: inputs stay as they are."""
-    if opts.reduceOp != ReduceOp.PREMUL_SUM:
-        return tensors
-    return [tensor.clone().mul_(opts.reduceOp.factor) for tensor in tensors]
+def multiply(copies: list[torch.Tensor], opts: Any) -> list[torch.Tensor]:
+    """What is to be added, which is the same tensors."""
+    if is_premultiplied(opts):
+        for copy in copies:
+            copy.mul_(opts.reduceOp.factor)
+    return copies
 
 
 def summing(opts: Any) -> Any:
     """Options for what Gloo then adds: others than the caller's, which may be those of other tensors as well."""
-    if opts.reduceOp != ReduceOp.PREMUL_SUM:
+    if not is_premultiplied(opts):
         return opts
     sums = type(opts)()
     for name in ("timeout", "asyncOp", "rootRank", "rootTensor"):

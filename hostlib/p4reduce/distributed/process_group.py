@@ -25,6 +25,7 @@ from torch._C._distributed_c10d import (
     PrefixStore,
     ProcessGroup,
     ProcessGroupGloo,
+    ReduceOptions,
     ReduceScatterOptions,
 )
 from torch.distributed import DistBackendError
@@ -34,13 +35,15 @@ from p4reduce.collectives import moves, reductions
 from p4reduce.collectives.plan import Group, Plan, nothing
 from p4reduce.communicator import Communicator
 from p4reduce.continuations import Continuations
+from p4reduce.distributed.arguments import as_list, as_lists, options
 from p4reduce.distributed.by_gloo import ByGloo
+from p4reduce.distributed.copies import Copies
 from p4reduce.distributed.options import NAME, Options
-from p4reduce.distributed.premultiplied import by_gloo, multiplied, summing
+from p4reduce.distributed.premultiplied import is_premultiplied, multiply, summing
 from p4reduce.distributed.queue import Queue
 from p4reduce.distributed.restarts import agreed, naming_an_earlier_start
 from p4reduce.distributed.seats import Seats, with_own_client
-from p4reduce.distributed.support import alike, as_list, can_move, can_reduce, how, reducing, tell_of_gloo
+from p4reduce.distributed.support import alike, can_move, can_reduce, how, tell_of_gloo
 from p4reduce.distributed.traffic import Counting, Traffic
 from p4reduce.distributed.work import QueuedWork, SwitchWork, Works, as_backend_error
 from p4reduce.errors import P4ReduceError
@@ -162,98 +165,204 @@ class SwitchGroup(ByGloo):
     # What the switch does. Names and arguments are torch.distributed's; where it has two names, newer releases use the
     # one that has a definition here.
 
-    def allreduce(self, tensors: Any, opts: Any = None) -> Any:
-        """Of dense or sparse tensors, each by itself."""
-        tensors, opts = as_list(tensors), reducing(opts, AllreduceOptions)
-        return self._start([self._allreduce(tensor, opts) for tensor in tensors], tensors)
+    def allreduce(
+        self, tensors: Any = None, opts: Any = None, timeout: Any = None, *, tensor: Any = None, op: Any = None
+    ) -> Any:
+        """Of one dense or sparse tensor. Several are added up as well, each of them with all others, by Gloo."""
+        given = as_list(tensors if tensor is None else tensor)
+        return self._start([self._allreduce(given, options(AllreduceOptions, opts, reduceOp=op, timeout=timeout))])
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
-        """Of several tensors."""
-        given = reducing(opts, AllreduceCoalescedOptions)
-        options = AllreduceOptions()
-        options.reduceOp, options.timeout = given.reduceOp, given.timeout
-        return self.allreduce(tensors, options)
+        """Of several tensors, each by itself."""
+        given = options(AllreduceCoalescedOptions, opts, reduceOp=None)
+        each_opts = AllreduceOptions()
+        each_opts.reduceOp, each_opts.timeout = given.reduceOp, given.timeout
+        tensors = as_list(tensors)
+        if not tensors:
+            return self._gloo.allreduce_coalesced(tensors, given)  # which says what is wrong
+        copies = Copies(contiguous=False)
+        apart = copies.in_place(tensors)
+        work = self._start([self._allreduce([each], each_opts) for each in apart], tensors)
+        for each in tensors:  # as Gloo, and unlike `allreduce`
+            if not each.is_sparse and not each.is_inference():
+                torch.autograd.graph.increment_version(each)
+        return copies.finish(work, tensors)
 
-    def _allreduce(self, tensor: torch.Tensor, opts: Any) -> _Call:
-        call = self._call("all_reduce", can_reduce(tensor, opts.reduceOp), [tensor], opts)
-        if not call.can:
-            tell_of_gloo(call.name, tensor)
-        call.by_gloo = lambda gloo: by_gloo(gloo.allreduce, tensor, opts)
-        op, factor = how(opts)
+    def _allreduce(self, tensors: list[torch.Tensor], opts: Any) -> _Call:
+        can = len(tensors) == 1 and can_reduce(tensors[0], opts.reduceOp)
+        call, scaled = self._call("all_reduce", can, tensors, opts), is_premultiplied(opts)
+
+        def by_gloo(gloo: Any, copies: Copies) -> Any:
+            return gloo.allreduce(multiply(copies.in_place(tensors, always=scaled), opts), summing(opts))
+
+        call.by_gloo = by_gloo
+        if not can:
+            if tensors:
+                tell_of_gloo(call.name, tensors[0])
+            return call
+        (tensor,), (op, factor) = tensors, how(opts)
         if tensor.is_sparse:
             call.rows = lambda each: each.allreduce_async(tensor, op, factor=factor, timeout=call.limit)
         else:
-            call.stage = lambda wire: reductions.allreduce(self._members, tensor, op, factor, wire)
+            call.stage = lambda wire: reductions.allreduce(self._members, tensor.data, op, factor, wire)
         return call
 
-    def reduce(self, tensors: Any, opts: Any) -> Any:
+    def reduce(
+        self,
+        tensors: Any = None,
+        opts: Any = None,
+        op: Any = None,
+        timeout: Any = None,
+        *,
+        tensor: Any = None,
+        root: Any = None,
+    ) -> Any:
         """To rank `opts.rootRank`."""
-        (tensor,) = tensors = as_list(tensors)
-        can = can_reduce(tensor, opts.reduceOp) and not tensor.is_sparse
-        call, root, (op, factor) = self._call("reduce", can, tensors, opts), opts.rootRank, how(opts)
-        call.stage = lambda wire: reductions.reduce(self._members, tensor, root, op, factor, wire)
-        call.by_gloo = lambda gloo: by_gloo(gloo.reduce, tensor, opts, result=self._rank == root)
+        given = as_list(tensors if tensor is None else tensor)
+        opts = options(ReduceOptions, opts, rootRank=root, reduceOp=op, timeout=timeout)
+        can = len(given) == 1 and can_reduce(given[0], opts.reduceOp) and not given[0].is_sparse
+        call = self._call("reduce", can and self._is_root(opts), given, opts)
+        here = opts.rootRank == self._rank
+
+        def by_gloo(gloo: Any, copies: Copies) -> Any:
+            # Gloo keeps intermediate sums in the tensors of the other ranks.
+            staged = (
+                copies.in_place(given, always=is_premultiplied(opts)) if here else copies.inputs(given, always=True)
+            )
+            return gloo.reduce(multiply(staged, opts), summing(opts))
+
+        call.by_gloo = by_gloo
+        op_name, factor = how(opts)
+        call.stage = lambda wire: reductions.reduce(self._members, given[0].data, opts.rootRank, op_name, factor, wire)
         return self._start([call])
 
-    def broadcast(self, tensors: Any, opts: Any) -> Any:
-        """From rank `opts.rootRank`."""
-        (tensor,) = tensors = as_list(tensors)
-        call, root = self._call("broadcast", can_move(tensor), tensors, opts), opts.rootRank
-        call.stage = lambda _: moves.broadcast(self._members, tensor, root)
-        call.by_gloo = lambda gloo: gloo.broadcast(tensors, opts)
+    def broadcast(
+        self, tensors: Any = None, opts: Any = None, timeout: Any = None, *, tensor: Any = None, root: Any = None
+    ) -> Any:
+        """From rank `opts.rootRank`, of several tensors that at `opts.rootTensor`."""
+        given = as_list(tensors if tensor is None else tensor)
+        opts = options(BroadcastOptions, opts, rootRank=root, timeout=timeout)
+        can = len(given) == 1 and can_move(given[0]) and self._is_root(opts)
+        call, here = self._call("broadcast", can, given, opts), opts.rootRank == self._rank
+
+        def by_gloo(gloo: Any, copies: Copies) -> Any:
+            only_read = here and len(given) == 1
+            return gloo.broadcast(copies.inputs(given) if only_read else copies.in_place(given), opts)
+
+        call.by_gloo = by_gloo
+        call.stage = lambda _: moves.broadcast(self._members, given[0].data, opts.rootRank)
         return self._start([call])
 
-    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+    def _is_root(self, opts: Any) -> bool:
+        """Whether the options name a rank of the group, and its one tensor. Gloo refuses all else."""
+        return bool(0 <= opts.rootRank < self._size and opts.rootTensor == 0)
+
+    def allgather(
+        self,
+        output_tensors: Any,
+        input_tensors: Any = None,
+        opts: Any = None,
+        *,
+        input_tensor: Any = None,
+        timeout: Any = None,
+    ) -> Any:
         """Into a list of tensors, of which each has its rank's shape."""
-        opts = opts or AllgatherOptions()
-        (out,), (given,) = (outputs, inputs) if isinstance(inputs, list) else ([outputs], [inputs])
-        if len(out) != self._size or not alike(out[self._rank], given):
-            return self._gloo.allgather([out], [given], opts)  # which says what is wrong
-        can = all(can_move(tensor) and tensor.dtype == given.dtype for tensor in (given, *out))
-        call = self._call("all_gather", can, out, opts)
-        call.stage = lambda _: moves.all_gather_apart(self._members, given, out)
-        call.by_gloo = lambda gloo: self._gather_by_gloo(gloo, out, given, opts)
+        opts = options(AllgatherOptions, opts, timeout=timeout)
+        outputs, inputs = as_lists(output_tensors, input_tensors if input_tensor is None else input_tensor)
+        flat = [each for out in outputs for each in out]
+        fits = len(inputs) == len(outputs) == 1 and len(flat) == self._size and alike(flat[self._rank], inputs[0])
+        can = fits and all(can_move(each) and each.dtype == inputs[0].dtype for each in (*inputs, *flat))
+        call = self._call("all_gather", can, flat, opts, flat if len(outputs) == 1 else outputs)
+        call.stage = lambda _: moves.all_gather_apart(self._members, inputs[0], flat)
+
+        def by_gloo(gloo: Any, copies: Copies) -> Any:
+            if fits and not all(alike(each, inputs[0]) for each in flat):
+                return self._gather_shapes_by_gloo(
+                    gloo, copies.outputs(flat, always=True, raises_version=True), inputs[0], opts
+                )
+            staged = iter(copies.outputs(flat, inputs, raises_version=True))
+            return gloo.allgather([[next(staged) for _ in out] for out in outputs], copies.inputs(inputs), opts)
+
+        call.by_gloo = by_gloo
         return self._start([call])
 
-    def _gather_by_gloo(self, gloo: Any, out: list[torch.Tensor], given: torch.Tensor, opts: Any) -> Any:
-        if all(alike(each, given) for each in out):
-            return gloo.allgather([out], [given], opts)
+    def _gather_shapes_by_gloo(self, gloo: Any, out: list[torch.Tensor], given: torch.Tensor, opts: Any) -> Any:
+        """Of tensors whose shapes differ, which Gloo's allgather does not take."""
         out[self._rank].copy_(given)
         works = []
-        for rank, each in enumerate(out):  # whose shapes Gloo's allgather does not take
+        for rank, each in enumerate(out):
             root = BroadcastOptions()
             root.rootRank, root.timeout = rank, opts.timeout
             works.append(gloo.broadcast([each], root))
         return Works(works, out)
 
-    def all_gather_single(self, output: Any, given: Any, opts: Any = None) -> Any:
+    def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> Any:
         """Into one tensor of `size()` times as many elements."""
-        return self._start([self._all_gather_single(output, given, opts or AllgatherOptions())])
+        return self.all_gather_single_coalesced([output], [input], opts)
+
+    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Into one tensor for each input."""
+        opts, outputs = options(AllgatherOptions, opts, timeout=None), list(outputs)
+        copies = Copies()
+        # An input of its own, as in its place in the output, is read before that is written.
+        apart = copies.outputs(outputs, inputs if len(outputs) > 1 else (), raises_version=True)
+        pairs = zip(apart, inputs, strict=True)
+        return copies.finish(self._start([self._all_gather_single(*pair, opts) for pair in pairs], outputs), outputs)
 
     def _all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> _Call:
         call = self._call("all_gather_single", can_move(output) and can_move(given), [output], opts)
         call.stage = lambda _: moves.all_gather(self._members, given, output.view(self._size, *given.shape))
-        call.by_gloo = lambda gloo: gloo._allgather_base(output, given, opts)
+
+        def by_gloo(gloo: Any, copies: Copies) -> Any:
+            (out,) = copies.outputs([output], [given], raises_version=True)
+            return gloo._allgather_base(out, *copies.inputs([given]), opts)
+
+        call.by_gloo = by_gloo
         return call
 
-    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Into one tensor for each input."""
-        opts, pairs = opts or AllgatherOptions(), zip(outputs, inputs, strict=True)
-        return self._start([self._all_gather_single(output, given, opts) for output, given in pairs], list(outputs))
-
-    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+    def reduce_scatter(
+        self,
+        output_tensors: Any = None,
+        input_tensors: Any = None,
+        opts: Any = None,
+        timeout: Any = None,
+        *,
+        output: Any = None,
+        input: Any = None,
+        op: Any = None,
+    ) -> Any:
         """Of a list of tensors, one for each rank."""
-        opts = reducing(opts, ReduceScatterOptions)
-        (out,), (given,) = (outputs, inputs) if isinstance(outputs, list) else ([outputs], [inputs])
-        can = all(can_reduce(tensor, opts.reduceOp) and alike(tensor, out) for tensor in (out, *given))
-        call, (op, factor) = self._call("reduce_scatter", can, [*given, out], opts, [out]), how(opts)
-        call.stage = lambda wire: reductions.reduce_scatter(self._members, torch.stack(given), out, op, factor, wire)
-        call.by_gloo = lambda gloo: gloo.reduce_scatter([out], [multiplied(given, opts)], summing(opts))
+        opts = options(ReduceScatterOptions, opts, reduceOp=op, timeout=timeout)
+        inputs, outputs = as_lists(
+            input_tensors if input is None else input, output_tensors if output is None else output
+        )
+        flat = [each for given in inputs for each in given]
+        can = len(outputs) == len(inputs) == 1 and len(flat) == self._size
+        can = can and all(can_reduce(each, opts.reduceOp) and alike(each, outputs[0]) for each in (*outputs, *flat))
+        call, (op_name, factor) = self._call("reduce_scatter", can, [*flat, *outputs], opts, outputs), how(opts)
+        call.stage = lambda wire: reductions.reduce_scatter(
+            self._members, torch.stack([each.detach() for each in flat]), outputs[0], op_name, factor, wire
+        )
+
+        def by_gloo(gloo: Any, copies: Copies) -> Any:
+            out = copies.outputs(outputs, flat, raises_version=True)
+            staged = iter(multiply(copies.inputs(flat, always=is_premultiplied(opts)), opts))
+            return gloo.reduce_scatter(out, [[next(staged) for _ in given] for given in inputs], summing(opts))
+
+        call.by_gloo = by_gloo
         return self._start([call])
 
-    def reduce_scatter_single(self, output: Any, given: Any, opts: Any = None) -> Any:
+    def reduce_scatter_single(self, outputTensor: Any, inputTensor: Any, opts: Any = None) -> Any:
         """Of one tensor of `size()` times as many elements."""
-        return self._start([self._reduce_scatter_single(output, given, reducing(opts, ReduceScatterOptions))])
+        return self.reduce_scatter_single_coalesced([outputTensor], [inputTensor], opts)
+
+    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Of one tensor for each output."""
+        opts, outputs = options(ReduceScatterOptions, opts, reduceOp=None), list(outputs)
+        copies = Copies(contiguous=False)
+        apart = copies.outputs(outputs, inputs if len(outputs) > 1 else (), raises_version=True)
+        calls = [self._reduce_scatter_single(*pair, opts) for pair in zip(apart, inputs, strict=True)]
+        return copies.finish(self._start(calls, outputs), outputs)
 
     def _reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> _Call:
         can, (op, factor) = can_reduce(given, opts.reduceOp), how(opts)
@@ -261,26 +370,26 @@ class SwitchGroup(ByGloo):
         call.stage = lambda wire: reductions.reduce_scatter(
             self._members, given.reshape(self._size, *output.shape), output, op, factor, wire
         )
-        call.by_gloo = lambda gloo: gloo._reduce_scatter_base(output, *multiplied([given], opts), summing(opts))
-        return call
 
-    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Of one tensor for each output."""
-        opts, pairs = reducing(opts, ReduceScatterOptions), zip(outputs, inputs, strict=True)
-        calls = [self._reduce_scatter_single(output, given, opts) for output, given in pairs]
-        return self._start(calls, list(outputs))
+        def by_gloo(gloo: Any, copies: Copies) -> Any:
+            (out,) = copies.outputs([output], [given], raises_version=True)
+            staged = multiply(copies.inputs([given], always=is_premultiplied(opts)), opts)
+            return gloo._reduce_scatter_base(out, *staged, summing(opts))
+
+        call.by_gloo = by_gloo
+        return call
 
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def barrier(self, opts: Any = None) -> Any:
+    def barrier(self, opts: Any = None, *, timeout: Any = None) -> Any:
         """Of all ranks."""
-        opts = opts or BarrierOptions()
+        opts = options(BarrierOptions, opts, timeout=timeout)
         call = self._call("barrier", True, [], opts)
         call.stage = lambda _: moves.barrier(self._members)
-        call.by_gloo = lambda gloo: gloo.barrier(opts)
+        call.by_gloo = lambda gloo, _: gloo.barrier(opts)
         return self._start([call])
 
     def _call(
@@ -289,7 +398,7 @@ class SwitchGroup(ByGloo):
         can: bool,
         tensors: list[torch.Tensor],
         opts: Any,
-        outputs: list[torch.Tensor] | None = None,
+        outputs: list[Any] | None = None,
     ) -> _Call:
         """tensors: of the same sizes on all ranks, which together are as large as the collective.
         outputs: hold the result in the end; by default `tensors`."""
@@ -316,7 +425,8 @@ class SwitchGroup(ByGloo):
 
     def _to_gloo(self, call: _Call, gloo: Any) -> Any:
         self._counting.count("gloo", call.name, call.outputs, call.nbytes or None)
-        return call.by_gloo(gloo)
+        copies = Copies()
+        return copies.finish(call.by_gloo(gloo, copies), call.outputs)
 
     def _begin(self, call: _Call) -> Any:
         """At once where no rank has to be waited for and nothing is queued, else in turn."""
@@ -370,8 +480,10 @@ class _Call:
     """Whether the switch can carry it."""
     nbytes: int
     limit: float
-    outputs: list[torch.Tensor]
-    by_gloo: Callable[[Any], Any] = nothing
+    outputs: list[Any]
+    """Tensors, or lists of them."""
+    by_gloo: Callable[..., Any] = nothing
+    """Begins it in a Gloo group, with copies of tensors that Gloo cannot take."""
     stage: Callable[[WireChoice], Plan[Any]] | None = None
     rows: Callable[[Communicator], Handle[Any]] | None = None
     """In the place of `stage`, of what takes several operations: begins it, and waits for other ranks meanwhile."""

@@ -68,17 +68,3 @@ def can_move(tensor: torch.Tensor) -> bool:
 
 def alike(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     return tensor.shape == other.shape and tensor.dtype == other.dtype
-
-
-def as_list(tensors: Any) -> list[torch.Tensor]:
-    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-
-
-def reducing(opts: Any, kind: Any) -> Any:
-    """Options of a reduction: none, an operation alone, or all of them."""
-    if opts is not None and hasattr(opts, "reduceOp"):
-        return opts
-    options = kind()
-    if opts is not None:
-        options.reduceOp = opts
-    return options

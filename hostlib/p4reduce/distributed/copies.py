@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies that stand in for tensors of a call while it is under way.
+
+Two kinds of tensors need one:
+
+- A tensor that is not contiguous, where Gloo carries the call. Gloo reads and writes as many consecutive elements as
+  the tensor has, from its first one on, whatever its strides are.
+- An output that shares memory with another tensor of its call. All inputs of a call are read before any output is
+  written.
+
+Outputs are written from their copies when all of the call has ended well, in the order in which they were given. Where
+they share memory, the last one counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import Work
+
+from p4reduce.distributed.work import NO_TIMEOUT
+from p4reduce.tensors.dense import assign, check_writable
+
+Tensors = list[torch.Tensor]
+
+
+class Copies:
+    """The copies of one call. Tensors that need none are returned as they are."""
+
+    def __init__(self, *, contiguous: bool = True) -> None:
+        """contiguous: whether tensors with other strides are copied, too."""
+        self._contiguous = contiguous
+        self._written: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def inputs(self, tensors: Iterable[torch.Tensor], *, always: bool = False) -> Tensors:
+        """Tensors that are only read. always: copies of all of them."""
+        return [_copy(each) if always or self._needs_copy(each) else each for each in tensors]
+
+    def outputs(
+        self,
+        tensors: Sequence[torch.Tensor],
+        inputs: Iterable[torch.Tensor] = (),
+        *,
+        always: bool = False,
+        raises_version: bool = False,
+    ) -> Tensors:
+        """Tensors that are written. `inputs`: all that the call reads. always: copies of all of them.
+
+        raises_version: whether autograd's version counters of copied ones rise, as Gloo raises those of others.
+        """
+        sharing = _sharing(tensors, inputs)
+        return [
+            self._output(each, raises_version) if always or place in sharing or self._needs_copy(each) else each
+            for place, each in enumerate(tensors)
+        ]
+
+    def in_place(self, tensors: Sequence[torch.Tensor], *, always: bool = False) -> Tensors:
+        """Tensors that are read and written. Autograd's version counters stay as they are."""
+        return self.outputs(tensors, always=always)
+
+    def finish(self, work: Any, outputs: Tensors) -> Any:
+        """The call's work, which ends when `outputs`, all of the call's, are written."""
+        return CopiedWork(work, self._write, outputs) if self._written else work
+
+    def _needs_copy(self, tensor: torch.Tensor) -> bool:
+        if not self._contiguous or tensor.layout is not torch.strided or not tensor.numel():
+            return False
+        return not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj()
+
+    def _output(self, tensor: torch.Tensor, raises_version: bool) -> torch.Tensor:
+        check_writable(tensor)
+        copy = _copy(tensor)
+        # `data` has a version counter of its own; `detach()` shares the tensor's.
+        self._written.append((tensor.detach() if raises_version else tensor.data, copy))
+        return copy
+
+    def _write(self) -> None:
+        for tensor, copy in self._written:
+            assign(tensor, copy)
+
+
+class CopiedWork(Work):
+    """A work whose outputs are written from copies at its end.
+
+    This is done by a thread of the work's, which completes its future. Gloo's receives and list reductions have none:
+    then it is done where the work is seen to have ended.
+    """
+
+    def __init__(self, work: Any, write: Callable[[], None], outputs: Tensors) -> None:
+        super().__init__()
+        self._work = work
+        self._outputs = outputs
+        self._lock = threading.Lock()
+        self._write: Callable[[], None] | None = write
+        self._future: torch.futures.Future[Tensors] | None = None
+
+        def settle(ended: torch.futures.Future[Any]) -> Tensors:
+            ended.value()  # raises the work's error
+            write()
+            return outputs
+
+        with contextlib.suppress(RuntimeError):  # there is none
+            self._future = work.get_future().then(settle)
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        """As the work's."""
+        self._work.wait(timeout)
+        self._settle()
+        return True
+
+    def _settle(self) -> None:
+        """Returns when the outputs are written, of a work that has ended well."""
+        if self._future is not None:
+            self._future.wait()
+            return
+        with self._lock:
+            if self._write is not None:
+                self._write()
+                self._write = None
+
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not."""
+        if self._future is not None:
+            return bool(self._future.done())
+        if not self._work.is_completed():
+            return False
+        if self._work.is_success():
+            self._settle()
+        return True
+
+    def is_success(self) -> bool:
+        """Whether it has ended well."""
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> Any:
+        """Why it ended badly; None if it did not."""
+        if not self.is_completed():
+            return None
+        if self._future is None:
+            return self._work.exception()
+        try:
+            self._future.value()
+        except Exception as error:
+            return error
+        return None
+
+    def result(self) -> Tensors:
+        """The tensors that hold the results. Raises RuntimeError while they do not."""
+        if not self.is_success():
+            raise RuntimeError("the collective has not ended well: call wait() first")
+        return self._outputs
+
+    def synchronize(self) -> None:
+        """As `wait`."""
+        self.wait()
+
+    def get_future(self) -> Any:
+        """A torch.futures.Future of `result()`, or of the error. Raises RuntimeError where the work has none."""
+        return self._work.get_future() if self._future is None else self._future
+
+    def _source_rank(self) -> int:
+        """The rank that has sent what was received."""
+        return int(self._work._source_rank())
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Its elements in row-major order, in memory of their own."""
+    copy = torch.empty_like(tensor, memory_format=torch.contiguous_format, requires_grad=False)
+    return copy.copy_(tensor.detach())
+
+
+def _sharing(tensors: Sequence[torch.Tensor], others: Iterable[torch.Tensor]) -> set[int]:
+    """The places in `tensors` of those that may share memory with another one, of either list."""
+    spans = [(*span, place) for place, each in enumerate(tensors) if (span := _span(each))]
+    spans += [(*span, -1) for each in others if (span := _span(each))]
+    found: set[int] = set()
+    last, reach, owner = "", 0, -1  # the span so far that ends last
+    for device, start, end, place in sorted(spans):
+        if device == last and start < reach:
+            found |= {place, owner}
+        if device != last or end > reach:
+            last, reach, owner = device, end, place
+    return found - {-1}
+
+
+def _span(tensor: torch.Tensor) -> tuple[str, int, int] | None:
+    """The device, and the addresses from the first element's to behind the last one's; None where there are none."""
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return None
+    reach = sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    start = tensor.data_ptr()
+    return str(tensor.device), start, start + (reach + 1) * tensor.element_size()

@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of collectives whose tensors lie in memory in other ways than one after the other, row by row.
+
+Each takes the group, and is called by all of its ranks. What a collective must give follows from its definition: the
+elements of a tensor, whatever its strides, and all inputs of a call before any of its outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import BroadcastOptions
+
+Group = Any
+CHECKS: list[Callable[[Group], None]] = []
+
+# Through the switch: sums of float32 and int32, bits of all. Through Gloo: all else.
+DTYPES = (torch.float32, torch.int32, torch.float64, torch.int64)
+GAP = 77  # what lies beside a tensor's elements
+
+
+def check(function: Callable[[Group], None]) -> Callable[[Group], None]:
+    CHECKS.append(function)
+    return function
+
+
+def same(result: torch.Tensor, expected: torch.Tensor) -> None:
+    assert torch.equal(result, expected.to(result.dtype)), (result, expected)
+
+
+def column(values: torch.Tensor) -> torch.Tensor:
+    """Of a matrix of gaps."""
+    matrix = torch.full((*values.shape, 2), GAP, dtype=values.dtype)
+    matrix[..., 1] = values
+    return matrix[..., 1]
+
+
+def transposed(values: torch.Tensor) -> torch.Tensor:
+    return values.t().contiguous().t()
+
+
+def behind_an_offset(values: torch.Tensor) -> torch.Tensor:
+    return torch.cat([torch.full((3,), GAP, dtype=values.dtype), values.reshape(-1)])[3:].view(values.shape)
+
+
+def channels_last(values: torch.Tensor) -> torch.Tensor:
+    return values.reshape(1, 2, 3, 2).contiguous(memory_format=torch.channels_last)
+
+
+def negated(values: torch.Tensor) -> torch.Tensor:
+    return torch._neg_view(-values)
+
+
+LAYOUTS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+    column,
+    transposed,
+    behind_an_offset,
+    channels_last,
+    negated,
+)
+
+
+def gaps_are_whole(tensor: torch.Tensor) -> None:
+    if tensor._base is not None and tensor._base.dim() > tensor.dim():
+        assert tensor._base[..., 0].eq(GAP).all(), tensor._base
+
+
+def matrix(rank: int, dtype: torch.dtype) -> torch.Tensor:
+    return (torch.arange(12).view(4, 3) * (rank + 1) + rank).to(dtype)
+
+
+@check
+def reductions_of_every_layout(group: Group) -> None:
+    rank, size = group.rank(), group.size()
+    for dtype in DTYPES:
+        given = torch.stack([matrix(each, dtype) for each in range(size)])
+        expected = {
+            dist.ReduceOp.SUM: given.sum(0),
+            dist.ReduceOp.MAX: given.amax(0),
+            dist.ReduceOp.PRODUCT: given.prod(0),
+        }
+        # The last one: other strides at every rank.
+        for layout in (*LAYOUTS, (column, transposed)[rank % 2]):
+            for op, result in expected.items():
+                tensor = layout(given[rank])
+                dist.all_reduce(tensor, op, group=group)
+                same(tensor.reshape(4, 3), result)
+                gaps_are_whole(tensor)
+                tensor = layout(given[rank])
+                dist.reduce(tensor, 1, op, group=group)
+                same(tensor.reshape(4, 3), result if rank == 1 else given[rank])
+                gaps_are_whole(tensor)
+    factor = dist._make_nccl_premul_sum(0.5)
+    tensor = column(torch.full((4,), 2.0, dtype=torch.float64))
+    dist.all_reduce(tensor, factor, group=group)
+    same(tensor, torch.full((4,), float(size)))
+    gaps_are_whole(tensor)
+
+
+@check
+def moves_of_every_layout(group: Group) -> None:
+    rank, size = group.rank(), group.size()
+    for dtype in DTYPES:
+        given = [matrix(each, dtype) for each in range(size)]
+        for layout in (*LAYOUTS, (column, transposed)[rank % 2]):
+
+            def empty(of: Callable[[torch.Tensor], torch.Tensor] = layout) -> torch.Tensor:
+                return of(torch.zeros(4, 3, dtype=dtype))  # noqa: B023
+
+            tensor = layout(given[rank])
+            dist.broadcast(tensor, 1, group=group)
+            same(tensor.reshape(4, 3), given[1])
+            gaps_are_whole(tensor)
+            outs = [empty() for _ in range(size)]
+            dist.all_gather(outs, layout(given[rank]), group=group)
+            for out, expected in zip(outs, given, strict=True):
+                same(out.reshape(4, 3), expected)
+                gaps_are_whole(out)
+            outs = [empty() for _ in range(size)] if rank == 0 else []
+            dist.gather(layout(given[rank]), outs or None, group=group)
+            for out, expected in zip(outs, given, strict=False):
+                same(out.reshape(4, 3), expected)
+                gaps_are_whole(out)
+            dist.scatter(out := empty(), [layout(each) for each in given] if rank == 0 else None, group=group)
+            same(out.reshape(4, 3), given[rank])
+            gaps_are_whole(out)
+            outs = [empty() for _ in range(size)]
+            dist.all_to_all(outs, [layout(given[rank] + each) for each in range(size)], group=group)
+            for out, expected in zip(outs, given, strict=True):
+                same(out.reshape(4, 3), expected + rank)
+                gaps_are_whole(out)
+            if rank == 0:
+                dist.send(layout(given[0]), 1, group=group)
+            elif rank == 1:
+                for source in (0, None):
+                    dist.recv(out := empty(), source, group=group)
+                    same(out.reshape(4, 3), given[0])
+                    gaps_are_whole(out)
+            if rank == 0:
+                dist.send(layout(given[0]), 1, group=group)
+
+
+@check
+def parts_of_every_layout(group: Group) -> None:
+    """Tensors whose first dimension is divided among the ranks."""
+    rank, size = group.rank(), group.size()
+    for dtype in DTYPES:
+        given = torch.stack([torch.arange(size * 6).view(size * 2, 3) + each for each in range(size)]).to(dtype)
+        for layout in (column, transposed, behind_an_offset, negated):
+            out = layout(torch.zeros(2, 3, dtype=dtype))
+            dist.reduce_scatter_tensor(out, layout(given[rank]), group=group)
+            same(out, given.sum(0)[2 * rank : 2 * rank + 2])
+            gaps_are_whole(out)
+            for op, result in ((dist.ReduceOp.SUM, given.sum(0)), (dist.ReduceOp.PRODUCT, given.prod(0))):
+                dist.reduce_scatter(out, [layout(each) for each in given[rank].chunk(size)], op, group=group)
+                same(out, result[2 * rank : 2 * rank + 2])
+                gaps_are_whole(out)
+            out = layout(torch.zeros(size * 2, 3, dtype=dtype))
+            dist.all_gather_into_tensor(out, layout(given[rank][:2]), group=group)
+            same(out, given[:, :2].reshape(size * 2, 3))
+            gaps_are_whole(out)
+            if out.is_contiguous():
+                dist.all_to_all_single(out, layout(given[rank]), group=group)
+                same(out, given[:, 2 * rank : 2 * rank + 2].reshape(size * 2, 3))
+            else:
+                with pytest.raises(ValueError, match="must be contiguous"):
+                    dist.all_to_all_single(out, layout(given[rank]), group=group)
+            gaps_are_whole(out)
+
+
+@check
+def expanded_tensors_are_read_and_not_written(group: Group) -> None:
+    """One element in memory stands for four, so there is no room for four results."""
+    rank, size = group.rank(), group.size()
+    for dtype in DTYPES:
+        expanded = torch.full((1,), rank + 1, dtype=dtype).expand(4)
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.PRODUCT):
+            with pytest.raises(ValueError, match="expanded"):
+                dist.all_reduce(expanded, op, group=group)
+        outs = [torch.zeros(4, dtype=dtype) for _ in range(size)]
+        dist.all_gather(outs, expanded, group=group)
+        assert [out.tolist() for out in outs] == [[each + 1] * 4 for each in range(size)]
+        outs = [torch.zeros(4, dtype=dtype) for _ in range(size)]
+        dist.all_to_all(outs, [expanded] * size, group=group)
+        assert [out.tolist() for out in outs] == [[each + 1] * 4 for each in range(size)]
+        dist.barrier(group)
+
+
+@check
+def coalesced_tensors_that_share_memory(group: Group) -> None:
+    rank, size = group.rank(), group.size()
+    total = size * (size + 1) // 2
+
+    def coalesce(tensors: list[torch.Tensor]) -> None:
+        with dist._coalescing_manager(group):
+            for tensor in tensors:
+                dist.all_reduce(tensor, group=group)
+
+    for dtype in DTYPES:
+        for begin in (lambda tensors: dist.all_reduce_coalesced(tensors, group=group), coalesce):
+            tensor, other = torch.full((4,), rank + 1, dtype=dtype), torch.full((2,), rank + 1, dtype=dtype)
+            begin([tensor, other, tensor])
+            same(tensor, torch.full((4,), total))
+            same(other, torch.full((2,), total))
+            tensor = torch.full((5,), rank + 1, dtype=dtype)
+            begin([tensor[:3], tensor[1:4], tensor[2:], tensor[1:2]])
+            same(tensor, torch.full((5,), total))
+            tensor = torch.full((4, 2), rank + 1, dtype=dtype)
+            begin([tensor[:, 0], tensor[:, 1]])
+            same(tensor, torch.full((4, 2), total))
+        tensor = torch.full((3,), rank + 1, dtype=dtype)
+        work = group.allreduce_coalesced([tensor, tensor])
+        (first, _) = work.get_future().wait()
+        assert first is tensor
+        same(tensor, torch.full((3,), total))
+        # Each reads what another one writes.
+        tensor = torch.arange(4 * size).to(dtype) + rank
+        with dist._coalescing_manager(group):
+            dist.all_gather_into_tensor(tensor[: 2 * size], tensor[2 * size : 2 * size + 2], group=group)
+            dist.all_gather_into_tensor(tensor[2 * size :], tensor[:2], group=group)
+        starts = torch.arange(size).repeat_interleave(2) + torch.tensor([0, 1]).repeat(size)
+        same(tensor, torch.cat([starts + 2 * size, starts]))
+        tensor = torch.arange(4 * size).to(dtype) + rank
+        given = [torch.arange(4 * size) + each for each in range(size)]
+        with dist._coalescing_manager(group):
+            dist.reduce_scatter_tensor(tensor[:2], tensor[2 * size :], group=group)
+            dist.reduce_scatter_tensor(tensor[2 * size : 2 * size + 2], tensor[: 2 * size], group=group)
+        sums, expected = sum(given), given[rank].clone()
+        expected[:2] = sums[2 * size :][2 * rank : 2 * rank + 2]
+        expected[2 * size : 2 * size + 2] = sums[2 * rank : 2 * rank + 2]
+        same(tensor, expected)
+
+
+@check
+def lists_that_share_memory(group: Group) -> None:
+    """Of one call, which is not coalesced: outputs with each other, and with inputs."""
+    rank, size = group.rank(), group.size()
+    for dtype in DTYPES:
+        given = [torch.arange(2 * size) + 10 * each for each in range(size)]
+        tensor = given[rank].to(dtype, copy=True)
+        dist.all_gather(list(tensor.chunk(size)), tensor[1:3], group=group)
+        same(tensor, torch.cat([each[1:3] for each in given]))
+        tensor = torch.zeros(2, dtype=dtype)
+        dist.all_gather([tensor] * size, torch.full((2,), rank, dtype=dtype), group=group)
+        same(tensor, torch.full((2,), size - 1))
+        tensor = given[rank].to(dtype, copy=True)
+        dist.reduce_scatter(tensor[1:3], list(tensor.chunk(size)), group=group)
+        expected = given[rank].clone()
+        expected[1:3] = sum(given)[2 * rank : 2 * rank + 2]
+        same(tensor, expected)
+        for _ in range(5):
+            tensor = given[rank].to(dtype, copy=True)
+            dist.all_to_all_single(tensor, tensor, group=group)
+            same(tensor, torch.cat([each[2 * rank : 2 * rank + 2] for each in given]))
+        tensor = given[rank].to(dtype, copy=True)
+        dist.all_to_all(list(tensor.chunk(size)), list(tensor.chunk(size))[::-1], group=group)
+        place = 2 * (size - 1 - rank)
+        same(tensor, torch.cat([each[place : place + 2] for each in given]))
+        tensor = given[rank].to(dtype, copy=True)
+        dist.scatter(tensor[1:3], list(tensor.chunk(size)) if rank == 0 else None, group=group)
+        expected = given[rank].clone()
+        expected[1:3] = given[0][2 * rank : 2 * rank + 2]
+        same(tensor, expected)
+        tensor = given[rank].to(dtype, copy=True)
+        dist.gather(tensor[1:3], list(tensor.chunk(size)) if rank == 0 else None, group=group)
+        same(tensor, torch.cat([each[1:3] for each in given]) if rank == 0 else given[rank])
+
+
+@check
+def several_tensors_of_one_call(group: Group) -> None:
+    """They are added up with each other, too; the tensor of a broadcast is the root's `rootTensor`."""
+    rank, size = group.rank(), group.size()
+    total = size * (size + 1) // 2
+    for dtype in DTYPES:
+        tensors = [torch.full((2,), (rank + 1) * scale, dtype=dtype) for scale in (1, 10)]
+        group.allreduce(tensors).wait()
+        assert [each.tolist() for each in tensors] == [[11 * total] * 2] * 2
+        alias = torch.full((2,), rank + 1, dtype=dtype)
+        group.allreduce([alias, alias]).wait()
+        same(alias, torch.full((2,), 2 * total))
+        tensors = [column(torch.full((2,), rank + scale, dtype=dtype)) for scale in (1, 10)]
+        opts = BroadcastOptions()
+        opts.rootRank, opts.rootTensor = 1, 1
+        group.broadcast(tensors, opts).wait()
+        assert [each.tolist() for each in tensors] == [[11, 11]] * 2
+        outs = [[torch.zeros(1, dtype=dtype) for _ in range(2 * size)] for _ in range(2)]
+        group.allgather(outs, [torch.full((1,), rank + scale, dtype=dtype) for scale in (1, 10)]).wait()
+        assert [[each.item() for each in out] for out in outs] == [
+            [each + scale for each in range(size) for scale in (1, 10)]
+        ] * 2
+
+
+@check
+def shapes_are_not_compared(group: Group) -> None:
+    """Elements are, one by one in row-major order: so many at all ranks."""
+    rank, size = group.rank(), group.size()
+    for dtype in DTYPES:
+        tensor = torch.arange(6, dtype=dtype).view((2, 3) if rank % 2 else (3, 2))
+        dist.all_reduce(tensor, group=group)
+        same(tensor.flatten(), torch.arange(6) * size)
+        scalar = torch.ones((1,) if rank % 2 else (), dtype=dtype)
+        dist.all_reduce(scalar, group=group)
+        assert scalar.item() == size
+
+
+def versions(begin: Callable[..., object], *tensors: torch.Tensor) -> list[int]:
+    """By how much a call raises autograd's version counters."""
+    before = [tensor._version for tensor in tensors]
+    begin(*tensors)
+    return [tensor._version - old for tensor, old in zip(tensors, before, strict=True)]
+
+
+@check
+def version_counters_are_gloos(group: Group) -> None:
+    """The same on all ranks, so that none raises in a backward pass where another goes on."""
+    rank, size = group.rank(), group.size()
+    for dtype in DTYPES:
+        for make in (lambda: torch.ones(6, dtype=dtype), lambda: torch.ones(6, 2, dtype=dtype)[:, 0]):  # noqa: B023
+            for op in (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
+                assert versions(lambda each: dist.all_reduce(each, op, group=group), make()) == [0]  # noqa: B023
+                assert versions(lambda each: dist.reduce(each, 1, op, group=group), make()) == [0]  # noqa: B023
+            assert versions(lambda each: dist.broadcast(each, 1, group=group), make()) == [0]
+            coalesced = [make(), make()]
+            assert versions(lambda *each: dist.all_reduce_coalesced(list(each), group=group), *coalesced) == [1, 1]
+            outs = [make() for _ in range(size)]
+            assert versions(lambda *each: dist.all_gather(list(each), make(), group=group), *outs) == [1] * size  # noqa: B023
+            moved = [torch.ones(6, dtype=dtype), torch.ones(6, dtype=dtype)]
+            assert versions(lambda *each: dist.all_to_all_single(*each, group=group), *moved) == [0, 0]
+            given = [make() for _ in range(size)] if rank == 0 else None
+            assert versions(lambda each: dist.scatter(each, given, group=group), make()) == [0]  # noqa: B023
+    weight = torch.full((3,), 2.0, requires_grad=True)
+    loss = (weight * weight).sum()
+    dist.broadcast(weight.detach(), 0, group=group)
+    loss.backward()
+    assert weight.grad is not None
+    same(weight.grad, torch.full((3,), 4.0))
+    with torch.inference_mode():
+        for dtype in (torch.float32, torch.float64):
+            tensors = [torch.ones(3, dtype=dtype), torch.ones(3, 2, dtype=dtype)[:, 0]]
+            for tensor in tensors:
+                dist.all_reduce(tensor, group=group)
+                same(tensor, torch.full((3,), float(size)))
+            dist.all_reduce_coalesced(tensors * 2, group=group)
+            same(torch.cat(tensors), torch.full((6,), float(size**2)))
