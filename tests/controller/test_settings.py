@@ -102,14 +102,6 @@ TWO = {"switch": ["a:1", "b:2"], "address": ["10.0.0.1", "10.0.0.2"]}
             {"routes": [texts.parse_route(f"10.0.1.0/24={port},02:00:00:00:00:02") for port in (1, 2)]},
             "--route 10.0.1.0/24 stands 2 times: once is accepted",
         ),
-        (
-            {"switches": [{"switch": "a:1", "address": "10.0.0.1"}, {"switch": "a:1", "address": "10.0.0.2"}]},
-            "switches: switch a:1 stands 2 times: once is accepted",
-        ),
-        (
-            {"switches": [{"switch": "a:1", "address": "10.0.0.1"}, {"switch": "b:1", "address": "10.0.0.1"}]},
-            "switches: address 10.0.0.1:31314 stands 2 times: once is accepted",
-        ),
         ({"mac": ["02:00"]}, "six hexadecimal bytes"),
         ({"ports": [0]}, "port 0: 1 to 509"),
         ({"ports": [510]}, "port 510: 1 to 509"),

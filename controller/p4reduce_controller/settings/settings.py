@@ -364,10 +364,7 @@ class Settings:
             for key, one in SCHEMA.items():
                 if one.spec.of == "switch" and getattr(self, key) != one.default:
                     raise SettingsError(f"{key} is of each of the [[switches]], and is not accepted beside them")
-            configs = [config for one in self.switches for config in _of_one(one, self).switch_configs()]
-            _check_once("switches: switch", [config.target for config in configs])
-            _check_once("switches: address", [f"{one.address.ip}:{one.address.udp_port}" for one in configs])
-            return configs
+            return [config for one in self.switches for config in _of_one(one, self).switch_configs()]
         for port in [*self.ports, *self.hosts.values()]:
             as_port(port)
         _check_once("--ports", self.ports)
