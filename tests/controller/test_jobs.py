@@ -578,3 +578,31 @@ def test_a_rank_is_answered_when_it_is_heard() -> None:
     assert all(desk.jobs.awaits(nonce) for nonce in nonces)
     desk.hear(sessions[1], full=True)
     assert [one.hello.worker for one in desk.answers] == [0, 1]
+
+
+def test_slots_of_jobs_that_are_over_are_waited_for() -> None:
+    """As of a program that was killed, whose jobs the switch is about to forget."""
+    desk = Desk(slots=4)
+    for session in desk.ready(name="killed"):
+        desk.jobs.lost(session)
+    desk.carry_out()
+    next_one = desk.join(0, 1, name="next")  # without a queue
+    desk.tick(0.2)
+    assert "abort" not in desk.kinds(next_one)
+    desk.removed()
+    desk.tick(0.1)
+    assert "assigned" in desk.kinds(next_one)
+
+
+def test_slots_of_jobs_that_run_or_stay_are_not_waited_for() -> None:
+    desk = Desk(slots=4)
+    sessions = desk.ready()
+    assert desk.last(desk.join(0, 1, name="next")).reason == pb.SLOTS_EXHAUSTED
+    for session in sessions:
+        desk.jobs.lost(session)
+    desk.carry_out()
+    patient = desk.join(0, 1, name="patient")
+    desk.tick(9.9)
+    assert "abort" not in desk.kinds(patient)
+    desk.tick(0.2)  # its switch does not forget the job
+    assert desk.last(patient).reason == pb.SLOTS_EXHAUSTED

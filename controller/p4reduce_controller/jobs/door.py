@@ -74,7 +74,7 @@ class Door:
                 held_back = held_back or self._may_have(entry, held)
                 continue
             _, join, caller = entry.first
-            entry.no_room = False
+            entry.no_room = entry.for_others = False
             if not join.slots:  # switches may have come or gone meanwhile
                 entry.slots = min(self._default_slots, self._site().capacity)
             try:
@@ -89,10 +89,10 @@ class Door:
             except Denied as error:
                 return entry, error
             except MustWait as error:
-                entry.why = str(error)
+                entry.why, entry.for_others = str(error), True
             except (PoolFull, NumbersExhausted) as error:
                 entry.why = f"{error}; ask for fewer slots, or wait until other jobs end"
-                entry.no_room = isinstance(error, PoolFull)
+                entry.no_room, entry.for_others = isinstance(error, PoolFull), True
                 capacity = self._site().capacity
                 held_back = held_back or self.waitlist.holds_back(entry, held.slots, capacity, now)
         return None

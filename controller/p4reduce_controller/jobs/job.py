@@ -136,6 +136,7 @@ class Job:
     uncounted: tuple[list[int], float] = ([], -math.inf)  # ranks, where one asked for itself, and when that was
     tenant: str = ""  # whose it is; among the tenant's jobs alone the name is its own
     user: str = ""  # whose rank came first
+    over_since: float = 0.0
     charged: float = 0.0  # until when its slots are in the tenant's slot-hours
     ports_down: list[str] = field(default_factory=list)  # that it needs, as its ranks were told
     most_slots: int = 0

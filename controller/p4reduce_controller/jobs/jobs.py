@@ -42,6 +42,7 @@ from p4reduce_controller.tenants.quotas import Tenancy
 
 TELL_AFTER = 0.2  # seconds from a job's beginning; most are ready before, and nobody needs to know whom they wait for
 SHORT_HELLOS = 20  # of a rank of which no full one comes: so many are not lost by chance
+FORGOTTEN_WITHIN = 10.0  # seconds, by the switches, of a job that is over; longer only where one is away
 BROKEN = "was lost: its connection to the controller broke"
 
 
@@ -165,11 +166,8 @@ class Jobs:
         else:
             entry = self._door.waitlist.add(session, join, caller, join.slots or self._slots_at(site), now)
             self._let_in(now)
-            if (
-                not join.queue_s
-                and self._door.waitlist.of(session) is not None
-                and not (entry.no_room and self._moving)
-            ):
+            waits = join.queue_s or self._has_room_soon(entry)
+            if not waits and self._door.waitlist.of(session) is not None:
                 self._dismiss(entry, pb.SLOTS_EXHAUSTED, f"rank {join.rank} is refused: {entry.why}")
 
     def _problem_of(self, join: pb.Join, site: Site, *, new: bool) -> str | None:
@@ -497,10 +495,19 @@ class Jobs:
         self._let_in(now)
         self._moves.tick(now)
         for entry, why in self._door.overdue(now):
-            if not (entry.no_room and self._moving):  # else some slots are held twice, for a moment
+            if not self._has_room_soon(entry):
                 self._dismiss(entry, pb.SLOTS_EXHAUSTED, why)
         for session, notice in self._door.notices():
             self._tell(session, pb.ServerMessage(waiting=notice))
+
+    def _has_room_soon(self, entry: Entry) -> bool:
+        """What it waits for may be held for a moment only: twice, or by a job that is over."""
+        return (entry.no_room and self._moving) or (entry.for_others and self._freeing)
+
+    @property
+    def _freeing(self) -> bool:
+        """Some job is over, and its switches are about to forget it."""
+        return any(job.over and self._now - job.over_since < FORGOTTEN_WITHIN for job in self._registry)
 
     @property
     def _moving(self) -> bool:
@@ -746,7 +753,7 @@ class Jobs:
             job.children = self._children_at(job.site)
             job.placements = place(site, job, job.children, self._registry.hosts)
         except PoolFull as error:
-            if self._moving and self._now < job.deadline:
+            if (self._moving or self._freeing) and self._now < job.deadline:
                 return  # the next tick tries again
             why = f"all ranks were heard, but {error}; ask for fewer slots, or wait until other jobs end"
             self._abort(job, pb.Abort(reason=pb.SLOTS_EXHAUSTED, message=f"job {job.name!r}: {why}"))
@@ -796,7 +803,7 @@ class Jobs:
         self._effects.append(Remove(job, None))
 
     def _end(self, job: Job, state: State, last_words: Callable[[Member], pb.ServerMessage]) -> None:
-        job.state = state
+        job.state, job.over_since = state, self._now
         self.tenancy.charge(job, self._now)
         self._awaited -= {member.nonce for member in job.members.values()}
         self._registry.give_up_name(job)

@@ -38,6 +38,7 @@ class Entry:
     deadline: float = math.inf
     why: str = "its turn has not come"  # it is not let in
     no_room: bool = False  # that is why
+    for_others: bool = False  # what other jobs have is why: slots, numbers, or their tenant's quota
     told: dict[int, pb.Waiting] = field(default_factory=dict)
 
     @property
