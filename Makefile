@@ -110,6 +110,7 @@ lint: setup  ## style and types
 p4: setup  ## compile the P4 program again (needs p4c)
 	$(BIN)/python p4src/compile.py
 
+# A binary for a board: make p4-tofino ARGS="--cpu-port 192 --out build/tofino tofino1-64"
 p4-tofino: setup  ## compile it for Tofino and show what it takes (needs p4c with its Tofino backend)
 	$(BIN)/python p4src/tofino.py $(ARGS)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compile the P4 program for Tofino with the public backend of p4c, and tell what each profile takes of the chip.
 
-python p4src/tofino.py [--json] [PROFILE ...]
+python p4src/tofino.py [--json] [--out FOLDER] [--cpu-port N] [--recirculation-port N] [PROFILE ...]
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
+
+import tofino_parsers
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE / "tna" / "p4reduce.p4"
@@ -24,12 +27,27 @@ COMPILED = HERE / "compiled"
 
 @dataclass(frozen=True)
 class Profile:
-    """A build for a chip: `tofino` 1 or 2, values a packet, slots, and the number of its CPU port."""
+    """A build for a chip: `tofino` 1 or 2, values a packet, slots, and the numbers of two of its ports."""
 
     tofino: int
     block_size: int
     slots: int
     cpu_port: int
+    recirculation_port: int = 68  # within a pipe: the low 7 bits of a port's number
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cpu_port < 512:
+            raise ValueError(f"CPU port {self.cpu_port}: accepted are 0 to 511")
+        if not 0 <= self.recirculation_port < 128:
+            raise ValueError(f"recirculation port {self.recirculation_port}: accepted are 0 to 127, of each pipe")
+        if self.has_second_pass and self.cpu_port & 0x7F == self.recirculation_port:
+            raise ValueError(
+                f"CPU port {self.cpu_port} and recirculation port {self.recirculation_port} are one port of a pipe"
+            )
+
+    @property
+    def has_second_pass(self) -> bool:
+        return self.tofino == 1 and self.block_size == 64
 
     @property
     def stages(self) -> int:
@@ -42,6 +60,7 @@ class Profile:
             "BLOCK_SIZE": self.block_size,
             "SLOTS": self.slots,
             "CPU_PORT": self.cpu_port,
+            "RECIRCULATION_PORT": self.recirculation_port,
             **others,
         }
         return [f"-D{name}={value}" for name, value in parameters.items()]
@@ -128,29 +147,54 @@ BACKEND = "it comes with p4c when that is built with -DENABLE_TOFINO=ON"
 # annotation that P4Runtime has for the headers of packet-in and packet-out.
 EXPECTED = "min_parse_depth_accept_loop"
 DISABLED = "unknown"
+# Warnings of the assembler that say nothing about the binary, as patterns. Any other fails the build, unless the caller
+# names it.
+ASSEMBLER_EXPECTED: tuple[str, ...] = ()
 
 
-def compile_profile(name: str, to: Path) -> Figures:
+class WarningsFound(RuntimeError):
+    """A compiler or an assembler warns of what is not known to be harmless; the message has its words."""
+
+
+def compile_profile(name: str, to: Path, profile: Profile | None = None, allowed: tuple[str, ...] = ()) -> Figures:
     """Compile a profile into folder `to`: binary, P4Info, reports. Gives what it takes of the chip.
 
-    Raises ToolMissing, CalledProcessError with what is wrong in `stderr`, or RuntimeError for a warning.
+    `profile` takes the place of the one that is called so. `allowed`: patterns of more warnings that do not count.
+
+    Raises ToolMissing, WarningsFound, `tofino_parsers.BranchesLost` where the binary would act on no packet, or
+    CalledProcessError with what is wrong in `stderr`.
     """
-    profile = PROFILES[name]
+    profile = profile or PROFILES[name]
     chip, architecture = {1: ("tofino", "tna"), 2: ("tofino2", "t2na")}[profile.tofino]
     compiler, assembler = (find(program, BACKEND) for program in ("p4c-barefoot", "bfas"))
+    preprocessor = find("cpp", "it comes with GCC, and p4c needs it as well")
     command = [compiler, "--std", "p4-16", "--target", chip, "--arch", architecture, "-g"]
-    command += [f"-D__TARGET_TOFINO__={profile.tofino}", f"-I{includes()}", *profile.options()]
+    defines = [f"-D__TARGET_TOFINO__={profile.tofino}", *profile.options()]
+    command += [f"-I{includes()}", *defines]
     command += ["--Wdisable=" + DISABLED, "--p4runtime-force-std-externs"]
-    if profile.tofino > 1:
-        command += ["--no-clot"]  # the assembler of p4c 1.2.5.16 rejects the CLOTs of its compiler
     command += ["--p4runtime-files", str(to / "p4info.txtpb"), "-o", str(to), str(SOURCE)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    if any("warning:" in line and EXPECTED not in line for line in done.stderr.splitlines()):
-        raise RuntimeError(f"the compiler warns about {name}: {done.stderr}")
+    check_warnings(f"the compiler, of {name}", done.stderr, (EXPECTED, *allowed))
     pipe = to / "pipe"
-    command = [assembler, "--no-warn", "--target", chip, "-o", str(pipe), str(pipe / f"{SOURCE.stem}.bfa")]
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    assembly = pipe / f"{SOURCE.stem}.bfa"
+    try:
+        tofino_parsers.check(assembly.read_text(), SOURCE, defines, preprocessor)
+    except tofino_parsers.BranchesLost as error:
+        raise tofino_parsers.BranchesLost(f"{name}: {error}") from None
+    command = [assembler, "--target", chip, "-o", str(pipe), str(assembly)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    check_warnings(f"the assembler, of {name}", done.stdout + done.stderr, (*ASSEMBLER_EXPECTED, *allowed))
     return figures(profile, pipe)
+
+
+def check_warnings(who: str, said: str, expected: tuple[str, ...]) -> None:
+    """Raises WarningsFound for a line with a warning that matches none of the patterns `expected`."""
+    lines = [line for line in said.splitlines() if re.search(r"\bwarning:", line, re.IGNORECASE)]
+    if unexpected := [line for line in lines if not any(re.search(pattern, line) for pattern in expected)]:
+        raise WarningsFound(
+            f"warnings by {who}, that are not known to be harmless (--allow-warning PATTERN lets one pass):\n"
+            + "\n".join(unexpected)
+        )
 
 
 def figures(profile: Profile, pipe: Path) -> Figures:
@@ -191,17 +235,50 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("profiles", nargs="*", metavar="PROFILE", help=f"by default all: {', '.join(PROFILES)}")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="keep the builds, binaries and all, as FOLDER/PROFILE; without it only P4Info is kept, in p4src/compiled/",
+    )
+    ports = "64, and 2 on Tofino 2"
+    parser.add_argument(
+        "--cpu-port", type=int, metavar="N", help=f"where packet-in and packet-out go (default {ports})"
+    )
+    parser.add_argument(
+        "--recirculation-port", type=int, metavar="N", help="of each pipe, for second passes: 0 to 127 (default 68)"
+    )
+    parser.add_argument(
+        "--allow-warning",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="let pass what compiler and assembler warn of where this regular expression is found; may be repeated",
+    )
     options = parser.parse_args()
     unknown = [name for name in options.profiles if name not in PROFILES]
     if unknown:
         parser.error(f"there is no profile {unknown[0]}, only {', '.join(PROFILES)}")
+    given = {"cpu_port": options.cpu_port, "recirculation_port": options.recirculation_port}
+    changes = {name: port for name, port in given.items() if port is not None}
+    try:
+        chosen = {name: replace(PROFILES[name], **changes) for name in options.profiles or PROFILES}
+    except ValueError as error:
+        parser.error(str(error))
+    if options.recirculation_port is not None and not any(one.has_second_pass for one in chosen.values()):
+        second = ", ".join(name for name, one in PROFILES.items() if one.has_second_pass)
+        parser.error(f"--recirculation-port is for profiles with a second pass, {second}, and none of them is built")
+    for program in ("p4c-barefoot", "bfas"):
+        find(program, BACKEND)  # before anything that takes minutes
     found: dict[str, Figures] = {}
-    for name in options.profiles or PROFILES:
+    for name, profile in chosen.items():
         print(f"compiling {name}, which takes minutes ...", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory() as folder:
-            found[name] = compile_profile(name, Path(folder))
-            info = Path(folder) / "p4info.txtpb"
-            p4info(name).write_text(info.read_text())
+            to = Path(folder) if options.out is None else options.out / name
+            to.mkdir(parents=True, exist_ok=True)
+            found[name] = compile_profile(name, to, profile, tuple(options.allow_warning))
+            if options.out is None:
+                p4info(name).write_text((to / "p4info.txtpb").read_text())
     if options.json:
         print(json.dumps({name: asdict(one) for name, one in found.items()}))
         return 0

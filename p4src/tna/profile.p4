@@ -20,6 +20,8 @@
 #define GUARDED_KEYS        // there is a stage between bitmap and sums, so a key is taken only from who is not counted yet
 #endif
 
+#ifndef RECIRCULATION_PORT
 #define RECIRCULATION_PORT 68  // of each pipe: the low 7 bits of its number
+#endif
 
 #endif

@@ -13,6 +13,8 @@ P4SRC = Path(__file__).resolve().parents[2] / "p4src"
 
 def script(name: str, p4src: Path = P4SRC) -> ModuleType:
     """The script of this tree of sources, which compiles that tree."""
+    if str(P4SRC) not in sys.path:
+        sys.path.append(str(P4SRC))  # scripts import one another
     spec = importlib.util.spec_from_file_location(f"p4reduce_{name}", p4src / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
