@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce_controller.jobs import aborts
+from p4reduce_controller.jobs.deadlines import LEAVE_GRACE
 from p4reduce_controller.jobs.effects import Answer, Change, Install, Look, Remove, Tell
 from p4reduce_controller.jobs.job import Job, State
 from p4reduce_controller.jobs.jobs import TELL_AFTER, Jobs, digest
@@ -21,6 +23,7 @@ from p4reduce_controller.switches.frames import Endpoint
 ADDRESS = Endpoint("02:00:0a:00:00:fe", "10.0.0.254", 31314)
 REJOIN_TIME = 10.0
 GRACE = 2.0  # of leaving
+WIRE = Path(__file__).parents[2] / "docs" / "wire.md"
 
 
 class Desk:
@@ -606,3 +609,7 @@ def test_slots_of_jobs_that_run_or_stay_are_not_waited_for() -> None:
     assert "abort" not in desk.kinds(patient)
     desk.tick(0.2)  # its switch does not forget the job
     assert desk.last(patient).reason == pb.SLOTS_EXHAUSTED
+
+
+def test_ranks_have_as_long_to_leave_as_the_page_says() -> None:
+    assert f"Ranks have {LEAVE_GRACE:g} s from the first one's `Leave`" in WIRE.read_text()

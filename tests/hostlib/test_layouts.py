@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,6 +33,7 @@ from p4reduce_bench.analyze.forms import forms
 
 SIZE = 3
 NUMEL = 40_000
+WIRE = Path(__file__).parents[2] / "docs" / "wire.md"
 BLOCKS_COST_LESS = Estimate(Way(100, 4e6, 0.16), Way(1000, 5e6, 0.2), 200_000_000)
 
 
@@ -449,3 +452,75 @@ def test_ranks_choose_alike_where_a_wait_was_interrupted_after_a_header(
         assert torch.equal(result, torch.full((NUMEL,), 2.0))
     for each in pair:
         each.close()
+
+
+class AsWritten:
+    """A call site as docs/wire.md describes it, by someone who has that page alone."""
+
+    def __init__(self, block: int, per_word: int) -> None:
+        self.block, self.per_word = block, per_word
+        self.asked, self.pause, self.last = False, 0, 0
+
+    def code(self, count: int, bound: int) -> int:
+        if count in (0, bound):
+            return 0
+        low = math.floor(math.log2(bound / count))
+        return math.ceil(min(bound, low * count + count + (bound - 1 >> low) + 1) / 32)
+
+    def after_blocks(self, total: Any) -> None:
+        if self.pause:
+            self.pause -= 1
+            return
+        size = self.block * self.per_word
+        whole = [total[at : at + size] for at in range(0, total.size - size + 1, size)]
+        looked = whole[:: max(1, len(whole) // 1024)]
+        found = [np.count_nonzero(one) for one in looked]
+        count, blocks = sum(found), sum(one > 0 for one in found)
+        words = self.code(count, len(looked) * size)
+        self.asked = words + count / self.per_word < blocks * self.block
+
+    def goes_by_blocks(self, size: int, elements: list[int], blocks: list[int], links: list[int]) -> bool:
+        """An asked call of which not all fits into the first operation."""
+
+        def union(bound: int, counts: list[int]) -> float:
+            return bound * (1 - math.prod(1 - count / bound for count in counts))
+
+        per_byte = max([1.2e-9, *(8 / link for link in links if link)])
+        codes = sum(self.code(count, size) for count in elements)
+        bound = math.ceil(size / (self.block * self.per_word))
+        by_blocks = 4 * union(bound, blocks) * self.block * per_byte
+        by_elements = 4 * (codes + union(size, elements) / self.per_word) * per_byte
+        by_elements += 300e-6 + 3e-9 * size + 70e-9 * sum(elements)
+        return by_blocks <= by_elements
+
+    def after_asked(self, *, by_blocks: bool) -> None:
+        self.asked = not by_blocks
+        self.pause = self.last = min(64, max(1, 2 * self.last)) if by_blocks else 0
+
+
+def test_a_worker_that_has_read_the_page_chooses_as_this_one() -> None:
+    random = np.random.default_rng(7)
+    assert f"2^{LEAST.bit_length() - 1} elements or more" in WIRE.read_text()
+    assert f"latest {choice.MOST:,} call sites" in " ".join(WIRE.read_text().split())
+    decided = set()
+    for per_word in (1, 2, 4):
+        ours, theirs = Choices(), AsWritten(64, per_word)
+        for call in range(400):
+            size = LEAST + 17 * (call // 40)
+            if ours.asks("site"):
+                elements = [int(size * random.choice([0.001, 0.01, 0.1])) for _ in range(3)]
+                blocks = [min(count, size // (64 * per_word)) for count in elements]
+                links = [int(one) for one in random.choice([0, 10**8, 10**9, 10**11], 3)]
+                estimate = Costs.of_counts(size, 64 * per_word, per_word, elements, blocks).estimate(links)
+                by_blocks = theirs.goes_by_blocks(size, elements, blocks, links)
+                assert (estimate.layout == "blocks") == by_blocks
+                ours.chosen("site", estimate.layout, estimate)
+                theirs.after_asked(by_blocks=by_blocks)
+                decided.add((per_word, by_blocks))
+            else:
+                total = np.zeros(size, np.float32)
+                total[random.random(size) < random.choice([0.002, 0.02, 0.4, 1])] = 1
+                ours.came("site", total, 64 * per_word, per_word)
+                theirs.after_blocks(total)
+            assert ours.asks("site") == theirs.asked
+    assert decided == {(per_word, by_blocks) for per_word in (1, 2, 4) for by_blocks in (False, True)}

@@ -388,6 +388,14 @@ def test_ranks_that_disagree_go_on_telling() -> None:
         assert sent(worker) == packets
 
 
+@pytest.mark.parametrize("where", [{"seq": 3}, {"seq": 2**31}, {"slot": 0xFFFE}, {"fingerprint": 7}])
+def test_an_error_counts_for_whatever_round(where: dict[str, int]) -> None:
+    """Ranks that disagree may be in different slots and rounds."""
+    worker, operation, (first, _) = started()
+    worker.receive(answer(first, Op.ERROR, worker=1, keys=[8, 0], **where), 0.001)
+    assert isinstance(operation.error, MismatchError)
+
+
 def test_fail() -> None:
     worker, operation, _ = started()
     timeout = CollectiveTimeout("too late", awaited=[0])
