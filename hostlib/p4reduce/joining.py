@@ -234,14 +234,16 @@ def join_job(
         on_admitted()
         ways = Ways(transport, place, membership(place, world_size), interface=interface)
         try:
-            ready = session.wait_ready(ways.say_hello)
+            ready = session.wait_ready(ways.say_hello, trouble=lambda: ways.trouble)
             ways.keep(ready.aggregators)
             if ready.answers:
                 ways.await_answers(session)
         except BaseException:
             ways.close()
             raise
-    except BaseException:
+    except BaseException as error:
+        if session.fail(str(error) or type(error).__name__):  # so that the others hear why
+            session.await_abort(LAST_WORD_S)
         session.close()
         raise
     local = bool(host) and len(set(ready.hosts)) == 1

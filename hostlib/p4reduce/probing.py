@@ -16,8 +16,10 @@ from p4reduce.protocol.membership import Membership
 from p4reduce.protocol.packet import Codec, ProtocolError
 from p4reduce.protocol.probes import full_hello, short_hello
 from p4reduce.transport import Switch, Transport, TransportError
+from p4reduce.transport.base import mtu_advice
 
 ANSWER_TIMEOUT_S = 10.0
+SHORT_AFTER_S = 2.0  # without an answer, after which short ones are asked for, too
 ASK_AGAIN_S = (0.1, 0.2, 0.5)  # and so on: what answers a second time comes into the job, and is ignored
 _IPV4_AND_UDP = 20 + 8  # bytes of headers
 _NONCE = slice(14, 22)  # the fingerprint and the first key
@@ -32,6 +34,7 @@ class Prober:
         self._full = full_hello(membership, nonce)
         self._turns = (self._full, short_hello(membership, nonce))
         self._next = 0
+        self._short_answers: set[int] = set()  # the halves that these name
 
     @property
     def largest(self) -> int:
@@ -52,10 +55,11 @@ class Prober:
         awaited = {from_aggregator(0, index, len(switches)): switch for index, switch in enumerate(switches)}
         poll = select.poll()
         poll.register(link, select.POLLIN)
-        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        start = time.monotonic()
+        deadline = start + ANSWER_TIMEOUT_S
         for wait in chain((0.0,), ASK_AGAIN_S, repeat(ASK_AGAIN_S[-1])):
             if wait:  # what has come already is looked at first
-                link.send([self._full])
+                link.send(self._turns if time.monotonic() >= start + SHORT_AFTER_S else [self._full])
             until = min(time.monotonic() + wait, deadline)
             while awaited and poll.poll(1000 * max(0.0, until - time.monotonic())):
                 for half in map(self._answered, link.receive()):
@@ -65,7 +69,8 @@ class Prober:
             if not awaited:
                 return
             if time.monotonic() >= deadline:
-                raise TransportError(self._unanswered(next(iter(awaited.values()))))
+                half, switch = next(iter(awaited.items()))
+                raise TransportError(self._unanswered(switch, short_came=half in self._short_answers))
 
     def _answered(self, payload: bytes) -> int:
         """The half of the job that an answer names, the first of the switch that it comes from; -1 for no answer."""
@@ -73,13 +78,23 @@ class Prober:
             packet = self._codec.decode(payload)
         except ProtocolError:
             return -1
-        is_answer = packet.op == Op.HELLO and len(payload) == self.largest and payload[_NONCE] == self._full[_NONCE]
-        return packet.slot if is_answer else -1
+        if packet.op != Op.HELLO or payload[_NONCE] != self._full[_NONCE]:
+            return -1
+        if len(payload) < self.largest:
+            self._short_answers.add(packet.slot)
+            return -1
+        return packet.slot
 
-    def _unanswered(self, switch: Switch) -> str:
+    def _unanswered(self, switch: Switch, *, short_came: bool) -> str:
         needed = self.largest + _IPV4_AND_UDP
-        return (
+        text = (
             f"packets of {needed} bytes, which are the job's longest with their IPv4 headers, come to the switch at "
-            f"{switch}, and for {ANSWER_TIMEOUT_S:g} s none of that length has come back; every link on the way back "
-            f"needs an MTU of {needed} or more, or the controller that of the links, as --mtu"
+            f"{switch}, and for {ANSWER_TIMEOUT_S:g} s none "
+        )
+        links = f"every link on the way back needs an MTU of {needed} or more{mtu_advice(needed)}"
+        if short_came:
+            return f"{text}of that length has come back, while short ones have; {links}"
+        return (
+            f"{text}has come back, short or long; let UDP from {switch} through the firewall of this host "
+            f"(`nft list ruleset`, `iptables -S INPUT`), and those on the way; where that is done, {links}"
         )

@@ -11,6 +11,7 @@ from p4reduce.control.client import Assigned, Session
 from p4reduce.probing import Prober
 from p4reduce.protocol import Membership
 from p4reduce.transport import DealtTransport, SharedTransport, Switch, Transport, open_transports
+from p4reduce.transport.base import explain_refusal
 
 
 class Ways:
@@ -41,6 +42,19 @@ class Ways:
     def say_hello(self) -> None:
         for prober, link in zip(self._probers, self._links, strict=True):
             prober.say_hello(link)
+
+    @property
+    def trouble(self) -> str:
+        """What the kernel has said against packets to a switch, and what to do about it; or ""."""
+        for link in self._links:
+            parts: Sequence[Transport] = (link,)
+            switches = self._switches
+            if isinstance(link, DealtTransport):
+                parts, switches = link.parts, link.switches
+            for part, switch in zip(parts, switches, strict=True):
+                if part.trouble is not None:
+                    return explain_refusal(part.trouble, switch)
+        return ""
 
     def keep(self, indices: Sequence[int]) -> None:
         """Only those to these switches, by index among all that were assigned, thread after thread."""

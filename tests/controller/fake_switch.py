@@ -120,8 +120,8 @@ class FakeSwitch:
             raise error
         self.log.append(what)
 
-    async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int) -> None:
-        self._do("say_hello")
+    async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int, *, short: bool = False) -> None:
+        self._do("say_hello short" if short else "say_hello")
         for other, there in self.cables.get(port, ()):
             if other.address == to:
                 other.hear(Heard(there, self.address, 0, 0, worker, nonce))

@@ -20,6 +20,7 @@ from p4reduce_controller.doctor import host, switches
 from p4reduce_controller.doctor.finding import Finding
 from p4reduce_controller.seeing.rates import Rates
 
+from ..own_network import ip, own_network
 from .conftest import Loop, Running
 from .ranks import ready, wait_until
 from .test_users import file
@@ -201,6 +202,18 @@ def test_a_narrow_way_is_found() -> None:
     assert found["MTU to one"].verdict == "problem"
     assert "ip link set lo mtu 100000" in found["MTU to one"].advice
     assert {one.verdict for one in host.way("127.0.0.1", 31314, 1086, "one")} == {"ok"}
+
+
+@pytest.mark.root
+def test_the_mtu_of_a_route_counts() -> None:
+    with own_network() as network:
+        ip("route", "add", "10.9.1.0/24", "dev", network.host, "mtu", "lock", "1200")
+        found = {one.subject: one for one in host.way("10.9.1.1", 31314, 1400, "one")}
+        assert found["MTU to one"].verdict == "problem"
+        assert "the route by host0, which has 1500, has 1200" in found["MTU to one"].found
+        advice = "see `ip route get 10.9.1.1` for the route's mtu, or give the controller --mtu 1200"
+        assert found["MTU to one"].advice == advice
+        assert {one.verdict for one in host.way("10.9.1.1", 31314, 1086, "one") if "MTU" in one.subject} == {"ok"}
 
 
 def test_a_clock_that_is_wrong_is_found() -> None:

@@ -12,7 +12,8 @@ import pytest
 from finsy.proto import p4i
 from google.protobuf import text_format
 
-from p4reduce_controller.switches.builds import BUILDS, Build, build_for
+from p4reduce.transport import base
+from p4reduce_controller.switches.builds import BUILDS, LEAST_MTU, Build, build_for
 from p4reduce_controller.switches.program import P4INFO, PipelineError, Program, load_schema
 
 COMPILED = Path(__file__).parents[2] / "p4src" / "compiled"
@@ -57,6 +58,10 @@ def test_missing_registers_are_an_error(tmp_path: Path, missing: str) -> None:
 def test_what_is_installed_is_as_described(build: Build) -> None:
     layout = Program(load_schema(mtu=build.mtu)).layout
     assert (layout.lanes, layout.block_size, layout.mtu) == (build.lanes, build.block_size, build.mtu)
+
+
+def test_hosts_know_the_least_mtu_of_a_program() -> None:
+    assert base.LEAST_MTU == LEAST_MTU
 
 
 @pytest.mark.parametrize(("mtu", "folder"), [(1086, "."), (1500, "."), (8269, "."), (8270, "jumbo"), (9000, "jumbo")])

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -18,6 +20,8 @@ from p4reduce.control.client import Session
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.control.messages import MISMATCH, Counted
 from p4reduce.errors import CollectiveTimeout, JoinError
+from p4reduce.joining import join_job
+from p4reduce.transport import TransportError
 from p4reduce_controller.jobs.pools import SlotRange
 from p4reduce_controller.service.listening import ListenError, ServiceConfig, check_listen
 from p4reduce_controller.switches.aggregator import SwitchError
@@ -207,6 +211,56 @@ def test_ranks_that_disagree_are_told_at_both_ends(
         assert f"rank {rank} is refused" in str(error)
         assert text in str(error)
     assert running.used() == 0
+
+
+def test_a_rank_that_fails_while_it_joins_says_why(running: Running) -> None:
+    running.mute = {0, 1}
+    ranks = [running.rank(rank, 2) for rank in range(2)]
+    wait_until(lambda: all(rank.assigned for rank in ranks), "both to be assigned")
+    assert ranks[1].session.fail("no UDP socket to the switch")
+    assert not ranks[1].session.fail("once more")
+    for rank in ranks:
+        assert "rank 1 has failed: no UDP socket to the switch" in str(rank.outcome())
+
+
+def test_what_keeps_a_rank_from_joining_is_told_at_all_ranks(running: Running) -> None:
+    running.mute = {0}
+    first = running.rank(0, 2)
+    wait_until(lambda: first.assigned, "the first rank to be assigned")
+    with pytest.raises(TransportError, match="'nosuch0'"):
+        join(running, 1, 2, interface="nosuch0")
+    assert "rank 1 has failed: no UDP socket to the switch at" in str(first.outcome())
+
+
+def test_a_switch_at_another_udp_port_is_told(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+    jobs = running.service._jobs
+    jobs.change_site(replace(jobs.site, addresses=(replace(jobs.site.addresses[0], udp_port=port),)))
+    with pytest.raises(JoinError) as error:
+        join(running, 0, 1, timeout=2.5)
+    told = f"this host's kernel says of packets to 127.0.0.1:{port}: Connection refused: nothing has that UDP port"
+    assert f"no HELLO from there reached the switch at 127.0.0.1:{port}; compare that" in str(error.value)
+    assert told in str(error.value)
+    assert told in caplog.text  # as soon as it waits
+
+
+def join(running: Running, rank: int, world_size: int, *, interface: str | None = None, timeout: float = 10.0) -> None:
+    join_job(
+        running.address,
+        job="job",
+        rank=rank,
+        world_size=world_size,
+        slots=4,
+        transport="udp",
+        interface=interface,
+        token=None,
+        tls=None,
+        timeout=timeout,
+        at="",
+        on_abort=lambda _: None,
+    )
 
 
 def test_a_latecomer_does_not_kill_a_running_job(running: Running) -> None:

@@ -89,8 +89,19 @@ def test_nothing_else_is_an_answer(link: Transport, switches: list[socket.socket
         if answered:
             one.sendto(short if change == "short" and one is switches[1] else full, rank)
     at = "{}:{}".format(*switches[change != "stranger's"].getsockname())
-    with pytest.raises(TransportError, match=rf"{at}, and for 0.3 s none .* needs an MTU of 8270 or more"):
+    what = "of that length has come back, while short ones" if change == "short" else "has come back, short or long"
+    with pytest.raises(TransportError, match=rf"{at}, and for 0.3 s none {what}.* needs an MTU of 8270 or more"):
         wait(link, switches)
+
+
+def test_short_ones_are_asked_for_where_no_answer_comes(
+    monkeypatch: pytest.MonkeyPatch, link: Transport, switches: list[socket.socket]
+) -> None:
+    monkeypatch.setattr(probing, "SHORT_AFTER_S", 0.0)
+    with pytest.raises(TransportError, match=r"firewall of this host \(`nft list ruleset`, `iptables -S INPUT`\)"):
+        wait(link, switches)
+    hellos = [switches[1].recv(65536) for _ in range(2)]
+    assert [len(hello) for hello in hellos] == [LONGEST, 50]
 
 
 def test_a_job_that_dies_meanwhile_is_not_waited_for(link: Transport, switches: list[socket.socket]) -> None:

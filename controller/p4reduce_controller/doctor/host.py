@@ -11,7 +11,8 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from p4reduce.transport.base import SOCKET_BUFFER_BYTES
+from p4reduce.transport.base import SOCKET_BUFFER_BYTES, mtu_advice
+from p4reduce.transport.udp import IP_MTU
 from p4reduce_controller.doctor.finding import Finding
 
 _SIOCGIFMTU, _SIOCGIFADDR, _SIOCETHTOOL = 0x8921, 0x8915, 0x8946
@@ -111,13 +112,18 @@ def way(ip: str, udp_port: int, needed: int, name: str) -> Iterator[Finding]:
         if not interface:
             yield Finding(subject, "skipped", f"no interface has {ours}")
             return
-        mtu = struct.unpack("16xi", fcntl.ioctl(probe, _SIOCGIFMTU, struct.pack("16sxxxx", interface.encode())))[0]
+        mtu = probe.getsockopt(socket.IPPROTO_IP, IP_MTU)  # of the route, which may be less than the interface's
+        links = struct.unpack("16xi", fcntl.ioctl(probe, _SIOCGIFMTU, struct.pack("16sxxxx", interface.encode())))[0]
         if mtu < needed:
+            has = f"{interface} has {mtu}"
+            what = has if links == mtu else f"the route by {interface}, which has {links}, has {mtu}"
+            raise_it = f"ip link set {interface} mtu {needed}" if links < needed else ""
+            narrow = f"see `ip route get {ip}` for the route's mtu" if mtu < links else ""
             yield Finding(
                 f"MTU to {name}",
                 "problem",
-                f"{interface} has {mtu}, and packets with their IPv4 headers are up to {needed} bytes",
-                f"ip link set {interface} mtu {needed}, or start the controller with the links' MTU as --mtu",
+                f"{what}, and packets with their IPv4 headers are up to {needed} bytes",
+                "; ".join(filter(None, (raise_it, narrow))) + mtu_advice(needed, mtu),
             )
         else:
             yield Finding(f"MTU to {name}", "ok", f"{interface} has {mtu}, {needed} are needed")

@@ -64,5 +64,6 @@ def _unheard_in(job: Job, site: Site, tree: int) -> str:
     where = " or ".join(str(site.addresses[at]) for at in places)
     return (
         f"{list_ranks(unheard)} joined, but no HELLO from there reached the switch at {where}; "
-        "check the address, the route and the switch's ports"
+        "compare that address and UDP port with the switch's own (--address says them to the controller); check the "
+        "route, firewalls for that port, and the switch's ports"
     )

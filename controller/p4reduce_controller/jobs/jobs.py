@@ -20,6 +20,7 @@ from typing import Any
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.messages import MOST_SAID
+from p4reduce.transport.base import mtu_advice
 from p4reduce_controller.jobs.aborts import Aborts
 from p4reduce_controller.jobs.admission import DEFAULT_SLOTS, DEFAULT_TIMEOUT, LONGEST_NAME, problem_of, quarrel_with
 from p4reduce_controller.jobs.deadlines import LEAVE_GRACE, REJOIN_TIME, awaited, overdue
@@ -354,10 +355,10 @@ class Jobs:
         return True
 
     def _answered(self, job: Job, at: int, hello: Heard) -> bool:
-        """Whether a rank wants to know that what is as long as any packet comes to it, too."""
+        """Whether a rank wants to know that what is as long as any packet comes to it, too, or that anything does."""
         member = job.members.get(hello.worker)
         heard = member.heard.get(at) if member is not None and member.nonce == hello.nonce else None
-        if not hello.full or heard is None or (heard.port, heard.sender) != (hello.port, hello.sender):
+        if not (hello.full or hello.short) or heard is None or (heard.port, heard.sender) != (hello.port, hello.sender):
             return False
         self._effects.append(Answer(job.site.number(at), hello))
         return True
@@ -371,7 +372,7 @@ class Jobs:
         text = (
             f"is refused at the switch {where}: short packets of it come there, and none of "
             f"{needed} bytes, which are the job's longest with their IPv4 headers; every link on the way needs an MTU "
-            f"of {needed} or more, or the controller that of the links, as --mtu"
+            f"of {needed} or more{mtu_advice(needed)}"
         )
         self._abort(job, job.blame([member.rank], pb.JOIN_REFUSED, text))
         return True

@@ -277,7 +277,7 @@ class Service(Operations, rpc.JobsServicer):
         """In answer to one that was heard there."""
         if (there := self._switches.get(switch)) is not None:
             with contextlib.suppress(SwitchError, Interrupted):  # the rank asks again
-                await apart(there.say_hello(hello.port, hello.sender, hello.worker, hello.nonce))
+                await apart(there.say_hello(hello.port, hello.sender, hello.worker, hello.nonce, short=hello.short))
 
     def _can_be_heard(self, child: int) -> bool:
         """It and its parent are there."""

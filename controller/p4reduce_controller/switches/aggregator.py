@@ -199,8 +199,8 @@ class Aggregator(Protocol):
     @property
     def given_up(self) -> bool: ...
 
-    async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int) -> None:
-        """Sends a full HELLO of the switch's own out of a port, of job 0."""
+    async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int, *, short: bool = False) -> None:
+        """Sends a HELLO of the switch's own out of a port, of job 0: a full one, or a `short` one."""
 
     async def install(self, job: Placement) -> None:
         """Admission and delivery entries, the multicast group, and the way to the parent."""

@@ -72,16 +72,17 @@ class CpuChannel:
         self._queries: dict[int, asyncio.Future[HalfState]] = {}
         self._query_ids = count(1)
 
-    async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int) -> None:
+    async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int, *, short: bool = False) -> None:
         lanes, size = self._layout.lanes, self._layout.block_size
         packet = Aggregation(
             Op.HELLO,
             worker=worker,
+            seq=SHORT_HELLO if short else 0,
             fingerprint=nonce >> 32,
-            active=self._every_lane,
-            present=self._every_lane,
+            active=0 if short else self._every_lane,
+            present=0 if short else self._every_lane,
             keys=(nonce & 0xFFFFFFFF,) + (NO_KEY,) * (lanes - 1),
-            values=(0,) * (lanes * size),
+            values=() if short else (0,) * (lanes * size),
         )
         frame = build(packet, self._address, to)
         await self._link().send_packet(frame, through_pipeline=0, padding=0, egress_port=port, multicast_group=0)

@@ -291,8 +291,8 @@ class P4RuntimeSwitch:
     def expect(self, job: Placement) -> None:
         self._desired.expect(job)
 
-    async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int) -> None:
-        await self._cpu.say_hello(port, to, worker, nonce)
+    async def say_hello(self, port: int, to: Endpoint, worker: int, nonce: int, *, short: bool = False) -> None:
+        await self._cpu.say_hello(port, to, worker, nonce, short=short)
 
     async def install(self, job: Placement) -> None:
         await self._desired.install(job)

@@ -263,12 +263,15 @@ class Session:
         in_queue = self._waiting is not None and self._waiting.what == pb.Waiting.QUEUE
         return awaited_text(self._waiting) if in_queue and self._waiting is not None else ""
 
-    def wait_ready(self, hello: Callable[[], None], timeout: float | None = None) -> Ready:
+    def wait_ready(
+        self, hello: Callable[[], None], timeout: float | None = None, *, trouble: Callable[[], str] = lambda: ""
+    ) -> Ready:
         """Waits until all ranks are there, calling `hello` for the switch to hear us: at once, then every 400 ms, and
         every 100 ms while the controller says that we were not heard.
 
         `timeout` defaults to that of `join`, and a little more, since the controller gives up by itself and knows best
-        why. Raises JoinError, which names the ranks that are missing.
+        why. `trouble`: what is known here of HELLOs that do not leave, or "". Raises JoinError, which names the ranks
+        that are missing.
         """
         limit = self._join_timeout + _ANSWER_TIMEOUT if timeout is None else timeout
         deadline = time.monotonic() + limit
@@ -277,13 +280,14 @@ class Session:
             hello()
             with self._news:
                 self._await_next_hello(deadline)
+                known = trouble() if self._unheard() else ""
                 if self._aborted is not None:
-                    raise refusal(self._aborted)
+                    raise refusal(self._aborted, known)
                 if self._ready is not None:
                     return self._ready
                 if self._closed:
                     raise JoinError("the session was closed before the job was ready")
-                awaited = self._awaited_text()
+                awaited = f"{self._awaited_text()}; {known}" if known else self._awaited_text()
                 if time.monotonic() >= deadline:
                     raise JoinError(f"not ready after {limit:g} s: {awaited}")
                 if time.monotonic() >= due and awaited != told:
@@ -305,18 +309,20 @@ class Session:
             if self._ready is not None:
                 self._say_unless_away(pb.ClientMessage(unanswered=pb.Unanswered(half=half)))
 
-    def fail(self, why: str, rank: int | None = None, *, mismatch: bool = False) -> None:
-        """Says, once, that this rank cannot go on, which ends the job for all.
+    def fail(self, why: str, rank: int | None = None, *, mismatch: bool = False) -> bool:
+        """Says, once, that this rank cannot go on, which ends the job for all. False where there is none to end.
 
         rank: that is the cause, if it is not this one. mismatch: ranks do not call the same. Returns at once;
         `await_abort` waits until the others know.
         """
         text = why[:MOST_SAID].encode(errors="replace").decode()  # whatever it is
         with self._news:
-            if self._failed is None and self._ready is not None and not (self._leaving or self._over()):
+            if self._failed is None and self._assigned is not None and not (self._leaving or self._over()):
                 self._failed = pb.Failed(message=text, rank=rank, mismatch=mismatch)
                 if not self._away:  # else when it is back
                     self._say(pb.ClientMessage(failed=self._failed))
+                return True
+        return False
 
     def report(self, figures: Callable[[float], pb.Report]) -> None:
         """From now on the controller is told what the rank has done, as often as it asks for that, and once more when

@@ -105,10 +105,10 @@ def take_abort(message: pb.Abort) -> JobAborted:
     return JobAborted(message.message, rank=rank, reason=reason)
 
 
-def refusal(aborted: JobAborted) -> JoinError:
-    """What a rank is told that cannot join."""
+def refusal(aborted: JobAborted, known: str = "") -> JoinError:
+    """What a rank is told that cannot join. `known`: what this host knows of the cause besides, or ""."""
     exhausted = aborted.reason == pb.AbortReason.Name(pb.SLOTS_EXHAUSTED)
-    error = (SlotsExhausted if exhausted else JoinError)(str(aborted))
+    error = (SlotsExhausted if exhausted else JoinError)(f"{aborted}; {known}" if known else str(aborted))
     error.timed_out = aborted.reason == pb.AbortReason.Name(pb.JOIN_TIMEOUT)
     return error
 

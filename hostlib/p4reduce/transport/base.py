@@ -20,6 +20,8 @@ SO_RCVBUFFORCE = 33
 RECEIVE_BATCH = 256
 # More than any packet of the protocol: 8 lanes of 256 values are 8,242 bytes.
 LARGEST_DATAGRAM = 16384
+# Of links, for the shortest packets of a program that ships: a controller accepts no smaller --mtu.
+LEAST_MTU = 1086
 
 
 class TransportError(P4ReduceError):
@@ -87,11 +89,37 @@ def lost(error: OSError, payload: bytes) -> OSError:
     return error
 
 
+_REFUSALS = {
+    errno.EPERM: "a firewall of this host drops what it sends there; let out UDP to {switch} (`nft list ruleset`, "
+    "`iptables -S OUTPUT`)",
+    errno.ECONNREFUSED: "nothing has that UDP port; compare it with the switch's, and with --address of the controller",
+    errno.EMSGSIZE: "its packets are longer than the MTU of the way",
+    errno.ENETUNREACH: "this host has no route there",
+    errno.EHOSTUNREACH: "nobody answers for that address; check the cable, the route, and the switch's ports",
+    errno.ENETDOWN: "the interface is down",
+}
+
+
+def explain_refusal(error: OSError, switch: Switch) -> str:
+    """What this host's kernel says against packets to the switch, and what to do about it."""
+    advice = _REFUSALS.get(error.errno or 0, "").format(switch=switch)
+    said = f"this host's kernel says of packets to {switch}: {error.strerror or error}"
+    return f"{said}: {advice}" if advice else said
+
+
+def mtu_advice(needed: int, mtu: int | None = None) -> str:
+    """What else can be done than to raise the MTU of links: "" where no program that ships has shorter packets."""
+    if needed <= LEAST_MTU or (mtu is not None and mtu < LEAST_MTU):
+        return ""
+    least = f"--mtu {mtu}" if mtu else "the least MTU of the links, as --mtu"
+    return f", or give the controller {least}"
+
+
 def check_mtu(mtu: int, largest_payload: int, path: str) -> None:
     """Raises `TransportError` if an unfragmented IPv4 datagram of `largest_payload` bytes exceeds `mtu` bytes."""
     needed = largest_payload + 28
     if needed > mtu:
         raise TransportError(
             f"the job's largest packets are {needed} bytes of IPv4, more than the MTU of {path}, which is {mtu}; "
-            f"switches drop fragments: raise the MTU to {needed} or more, or give the controller --mtu {mtu}"
+            f"switches drop fragments: raise the MTU to {needed} or more{mtu_advice(needed, mtu)}"
         )

@@ -28,7 +28,7 @@ class DealtTransport:
     ) -> None:
         """`parts`: one to each of `switches`, owned from now on."""
         self.parts = tuple(parts)
-        self._switches = tuple(switches)
+        self.switches = tuple(switches)
         self._clock = clock
         self._unanswered = [False] * len(parts)
         self._heard_at = [float("-inf")] * len(parts)
@@ -83,7 +83,7 @@ class DealtTransport:
 
     def quietest(self) -> tuple[Switch, float]:
         index = self._quietest()
-        return self._switches[index], self._heard_at[index]
+        return self.switches[index], self._heard_at[index]
 
     def keep(self, indices: Sequence[int]) -> Transport:
         """A transport to those of the switches alone, which takes this one's place."""
@@ -94,7 +94,7 @@ class DealtTransport:
         if len(indices) == 1:
             return self.parts[indices[0]]
         kept = [self.parts[index] for index in indices]
-        return DealtTransport(kept, [self._switches[index] for index in indices], self._clock)
+        return DealtTransport(kept, [self.switches[index] for index in indices], self._clock)
 
     def close(self) -> None:
         self._poll.close()

@@ -13,6 +13,7 @@ from p4reduce.transport.base import (
     TransportError,
     check_mtu,
     enlarge_buffers,
+    explain_refusal,
     lost,
 )
 from p4reduce.transport.raw import interface_toward
@@ -41,7 +42,8 @@ class UdpTransport:
         except OSError as error:
             self._socket.close()
             via = f" through interface {interface!r}" if interface is not None else ""
-            raise TransportError(f"no UDP socket to the switch at {switch}{via}: {error.strerror}") from error
+            why = explain_refusal(error, switch)
+            raise TransportError(f"no UDP socket to the switch at {switch}{via}: {why}") from error
         except TransportError:
             self._socket.close()
             raise
