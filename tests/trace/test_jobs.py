@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.errors import P4ReduceError
-from p4reduce.trace.jobs import _called, _names, asked, ports
+from p4reduce.trace.jobs import Follower, Running, _called, _names, asked, ports
 
 
 def member(rank: int, leader: int | None, *ports: int) -> pb.Member:
@@ -37,3 +39,53 @@ def test_a_controller_that_is_not_there_is_named() -> None:
 def test_ports_are_those_of_all_switches() -> None:
     status = pb.StatusReply(switches=[pb.Switch(udp_port=port) for port in (31315, 31314, 31315)])
     assert ports(status) == (31314, 31315)
+
+
+class Recorded:
+    """A recorder that has as much time as the test gives it, and notes what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def record(self, seconds: float, told: object = None) -> None:
+        assert callable(told)
+        self.calls.append("record" if seconds > 0 else "nothing")
+
+    def forget(self) -> None:
+        self.calls.append("forget")
+
+
+def looks(*answers: Running | Exception | None) -> Callable[[], Running | None]:
+    left = list(answers)
+
+    def look() -> Running | None:
+        found = left.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return look
+
+
+def test_a_job_is_followed_from_its_beginning_to_its_end() -> None:
+    first, both = {("10.0.0.1", 1000): "rank 0"}, {("10.0.0.2", 1000): "rank 1"}
+    away = P4ReduceError("the controller is away")
+    answers = looks(None, None, Running((7,), {}), away, Running((7, 8), first), Running((7, 8), both), None)
+    recorder = Recorded()
+    follower = Follower(answers, wait=1000)
+    follower.record(recorder, seconds=1000)
+    assert recorder.calls == ["forget", "record"] * 2 + ["record"] * 4
+    assert follower.known == Running((7, 8), first | both)
+
+
+def test_another_job_of_the_same_name_is_not_followed() -> None:
+    follower = Follower(looks(Running((7,), {}), Running((9,), {("10.0.0.9", 1): "rank 0"})), wait=1000)
+    follower.record(Recorded(), seconds=1000)
+    assert follower.known == Running((7,), {})
+
+
+def test_a_job_that_does_not_begin_is_awaited_for_so_long() -> None:
+    recorder = Recorded()
+    follower = Follower(looks(None), wait=0)
+    follower.record(recorder, seconds=1000)
+    assert (follower.known, recorder.calls) == (None, ["forget"])

@@ -128,6 +128,7 @@ def test_the_command_draws_a_trace(made: Trace, tmp_path: Path) -> None:
         (["view", "none.trace.json", "--lanes", "3"], "--lanes 3: accepted are 1, 2, 4, 8"),
         (["record", "--pcap", "a", "--interface", "b"], "--pcap and --interface: one of them is accepted"),
         (["record", "mine", "--pcap", "a"], "in captures jobs have numbers"),
+        (["record", "7", "--wait", "5"], "--wait 5: accepted with a job's name"),
         (["record", "7", "--interface", "none0"], "none0"),
     ],
 )

@@ -7,6 +7,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import AGGREGATION_PORT, BLOCK_SIZES_ACCEPTED, LANES_ACCEPTED
 from p4reduce.trace import page, perfetto
 from p4reduce.trace.frames import Build, Datagram
-from p4reduce.trace.jobs import asked, ports, running
+from p4reduce.trace.jobs import Follower, asked, find, ports, running
 from p4reduce.trace.merging import merge
 from p4reduce.trace.model import Trace, load, save
 from p4reduce.trace.rounds import trace_of
@@ -52,6 +53,14 @@ def record(
         list[str] | None, typer.Option(help="Where to listen, as root; several; by default all interfaces.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="For how long, or until Ctrl-C.")] = 10.0,
+    wait: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=86400,
+            help="Seconds in which the job of that name may yet begin; it is recorded until it ends, or for --seconds.",
+        ),
+    ] = 0.0,
     packets: Annotated[int, typer.Option(min=100, max=5_000_000, help="How many are kept, the latest.")] = 200_000,
     out: Annotated[Path, typer.Option("--out", "-o", help="The trace.")] = Path(f"rounds{_SUFFIX}"),
     controller: Annotated[
@@ -81,12 +90,23 @@ def record(
             raise P4ReduceError(
                 f"job {job!r}: in captures jobs have numbers, which `p4reduce status` shows, and no names"
             )
-        status = None
+        if wait and not named:
+            raise P4ReduceError(f"--wait {wait:g}: accepted with a job's name, as `p4reduce status` shows it")
+        status = known = None
+        at = controller or DEFAULT_CONTROLLER
+        ask = partial(asked, at, token_of(token_file), tls_of(tls_ca))
         if named or (controller and not pcap):
-            status = asked(controller or DEFAULT_CONTROLLER, token_of(token_file), tls_of(tls_ca))
-        known = running(status, job, controller or DEFAULT_CONTROLLER) if named and status is not None else None
+            status = ask()
+        if named and not wait and status is not None:
+            known = running(status, job, at)
         listened = (status and ports(status)) or (AGGREGATION_PORT,)
-        found, missed = (_captured(pcap), 0) if pcap else _heard(interface or [], seconds, packets, listened)
+        follower = Follower(lambda: find(ask(), job), wait) if wait else None
+        if pcap:
+            found, missed = _captured(pcap), 0
+        else:
+            found, missed = _heard(interface or [], seconds, packets, listened, follower)
+        if follower is not None:
+            known = follower.known
         heads, build, cut = merge(found, build)
         if known is None:
             made = trace_of(heads, build, cut, job=(int(job),) if job else (), missed=missed)
@@ -172,7 +192,7 @@ def _captured(files: list[Path]) -> list[list[Datagram]]:
 
 
 def _heard(
-    interfaces: list[str], seconds: float, packets: int, ports: Sequence[int]
+    interfaces: list[str], seconds: float, packets: int, ports: Sequence[int], follower: Follower | None
 ) -> tuple[list[list[Datagram]], int]:
     """What passes each interface, and how many packets were missed."""
     from p4reduce.trace.live import Recorder
@@ -181,8 +201,18 @@ def _heard(
     with Recorder(interfaces, packets, ports) as recorder:
         began = time.monotonic()
         with console.status("listening") as status, contextlib.suppress(KeyboardInterrupt):
-            recorder.record(seconds, lambda seen: status.update(f"{seen:,} packets; Ctrl-C ends"))
+
+            def tell(seen: int) -> None:
+                status.update(f"{seen:,} packets; Ctrl-C ends")
+
+            if follower is None:
+                recorder.record(seconds, tell)
+            else:
+                typer.echo("listening; the job may begin", err=True)
+                follower.record(recorder, seconds, tell)
         took = time.monotonic() - began
+        if follower is not None and follower.known is None:
+            raise P4ReduceError(f"the job has not begun within {took:.1f} s: --wait names how long it is awaited")
         found = recorder.captures()
         if not any(found):
             at = f" at {', '.join(interfaces)}" if interfaces else ""

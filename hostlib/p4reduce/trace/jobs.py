@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.asking import ANSWER_TIMEOUT, ask
 from p4reduce.control.channel import Tls
 from p4reduce.errors import P4ReduceError
 from p4reduce.trace.frames import Address
+
+_LOOK_S = 0.15  # a job takes longer from its first rank's join to its first packet; a controller may take 10 a second
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,61 @@ def asked(controller: str, token: str | None, tls: Tls | None) -> pb.StatusReply
 
 def running(status: pb.StatusReply, job: str, controller: str) -> Running:
     """The job that has this name at `controller`. Raises P4ReduceError where there is none."""
-    jobs = {_called(one): one for one in status.jobs}
-    if job not in jobs:
-        there = f"there run {', '.join(sorted(jobs))}" if jobs else "none runs there"
-        raise P4ReduceError(f"job {job!r} is not known at the controller {controller}: {there}")
-    found = jobs[job]
-    return Running((int(found.number), *map(int, found.more_numbers)), _names(found))
+    found = find(status, job)
+    if found is None:
+        jobs = sorted(map(_called, status.jobs))
+        there = f"there run {', '.join(jobs)}" if jobs else "none runs there"
+        raise P4ReduceError(
+            f"job {job!r} is not known at the controller {controller}: {there}. With --wait 60, a job is awaited that "
+            "has yet to begin"
+        )
+    return found
+
+
+def find(status: pb.StatusReply, job: str) -> Running | None:
+    """The job that has this name, if there is one."""
+    found = next((one for one in status.jobs if _called(one) == job), None)
+    return None if found is None else Running((int(found.number), *map(int, found.more_numbers)), _names(found))
+
+
+class Records(Protocol):
+    """What a `Recorder` does."""
+
+    def record(self, seconds: float, told: Callable[[int], None] = ...) -> None: ...
+
+    def forget(self) -> None: ...
+
+
+class Follower:
+    """Records a job from when it begins until it ends.
+
+    known: the job, as soon as it has begun; with all of its ranks that were seen, also those that have left.
+    """
+
+    def __init__(self, look: Callable[[], Running | None], wait: float) -> None:
+        """look: asks the controller for the job. wait: seconds in which it has to begin."""
+        self.known: Running | None = None
+        self._look, self._wait = look, wait
+
+    def record(self, recorder: Records, seconds: float, told: Callable[[int], None] = lambda _: None) -> None:
+        """Until the job has ended, for so many seconds at most; returns, too, where it does not begin in time."""
+        until = time.monotonic() + self._wait
+        while (known := self._look()) is None:
+            recorder.forget()  # what others have sent: the job has not had time to send anything
+            if time.monotonic() >= until:
+                return
+            recorder.record(_LOOK_S, told)
+        self.known = known
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            recorder.record(min(_LOOK_S, left), told)
+            try:
+                now = self._look()
+            except P4ReduceError:  # a controller that is away ends no job
+                continue
+            if now is None or now.numbers[0] != known.numbers[0]:
+                return
+            self.known = Running(now.numbers, self.known.names | now.names)
 
 
 def ports(status: pb.StatusReply) -> tuple[int, ...]:

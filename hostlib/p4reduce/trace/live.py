@@ -92,6 +92,18 @@ class Recorder:
             if time.monotonic() > deadline + 5:
                 break
 
+    def forget(self) -> None:
+        """Drops what was recorded so far, and the count of what was missed."""
+        self._kept.clear()
+        self._first.clear()
+        self._count_missed()
+        self.missed = self.seen = 0
+
+    def _count_missed(self) -> None:
+        """Asks the kernel, which begins to count again."""
+        _, missed = struct.unpack("II", self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
+        self.missed += missed
+
     def _take(self) -> bool:
         """Whether there was a frame."""
         try:
@@ -130,8 +142,7 @@ class Recorder:
 
     def captures(self) -> list[list[Datagram]]:
         """The packets of each interface."""
-        _, missed = struct.unpack("II", self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
-        self.missed += missed
+        self._count_missed()
         self._keep_first()
         made: dict[str, list[Datagram]] = defaultdict(list)
         for name, one in self._kept:
