@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy.typing as npt
 
 from p4reduce.continuations import Continuations
-from p4reduce.errors import P4ReduceError
+from p4reduce.errors import P4ReduceError, without_frames
 from p4reduce.protocol import Operation, Stats
 
 log = logging.getLogger(__name__)
@@ -196,8 +196,7 @@ class Carrier(ABC):
     def _check_failure(self) -> None:
         failure = self.failure
         if failure is not None:
-            # Each call starts a traceback of its own, for the same error may be raised many times.
-            raise failure.with_traceback(None)
+            raise without_frames(failure)
 
     def check_may_wait(self) -> None:
         """Raises P4ReduceError where waiting for an operation would never end: in a forked process, and in the

@@ -14,7 +14,7 @@ from functools import partial
 
 from p4reduce import carrier
 from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd, Tell
-from p4reduce.errors import CollectiveTimeout, P4ReduceError
+from p4reduce.errors import CollectiveTimeout, P4ReduceError, without_frames
 from p4reduce.protocol import Operation, Stats, Worker, float_mode
 from p4reduce.transport import Transport
 
@@ -119,7 +119,7 @@ class Engine(Carrier):
         with self._lock:
             if self._failure is not None:
                 return False
-            self._failure = error
+            self._failure = without_frames(error)
             self._wake()
             return True
 

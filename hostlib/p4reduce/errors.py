@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, TypeVar
+
+Error = TypeVar("Error", bound=BaseException)
 
 
 class P4ReduceError(RuntimeError):
@@ -43,3 +46,40 @@ class CollectiveTimeout(P4ReduceError, TimeoutError):
 
 class UnsupportedDtype(P4ReduceError, TypeError):
     """A tensor's dtype cannot be aggregated; the message names those that can."""
+
+
+def without_frames(error: Error) -> Error:
+    """A copy of an error, and of what led to it, without the stack frames that they were raised in.
+
+    An error that is stored must be such a copy, and so must be what is raised of a stored error. Otherwise the stored
+    error's traceback keeps every frame that it has passed, and with them tensors, process groups and their stores.
+    """
+    return _without_frames(error, {})
+
+
+def _without_frames(error: Error, known: dict[int, BaseException]) -> Error:
+    """known: copies by the `id` of their originals, as errors may refer to each other."""
+    copied = _copied(error)
+    known[id(error)] = copied
+    for name in ("__cause__", "__context__"):
+        origin = getattr(error, name)
+        if origin is not None:
+            setattr(copied, name, known.get(id(origin)) or _without_frames(origin, known))
+    copied.__suppress_context__ = error.__suppress_context__
+    return copied
+
+
+def _copied(error: Error) -> Error:
+    """The built-in base makes the copy: a class may take other arguments than those that its instances have."""
+    builtin: Any = type(error)
+    while builtin.__module__ != "builtins":
+        builtin = builtin.__base__
+    try:
+        _, args, *_ = builtin.__reduce__(error)
+        copied: Error = builtin.__new__(type(error), *args)
+        builtin.__init__(copied, *args)
+        copied.args = error.args
+        vars(copied).update(vars(error))
+    except Exception:  # a class of an extension module may refuse
+        return error.with_traceback(None)
+    return copied

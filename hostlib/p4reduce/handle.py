@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from p4reduce.continuations import guarded
+from p4reduce.errors import without_frames
 
 if TYPE_CHECKING:
     from p4reduce.carrier import Carrier
@@ -73,10 +74,9 @@ class Handle(Generic[T]):
         timeout: seconds to wait at most, then TimeoutError; the collective goes on and can be waited for again. None
             waits for as long as the collective's own time limit lets it run.
         """
-        error = self.exception(timeout)
+        error = self._outcome(timeout)
         if error is not None:
-            # Each call starts a traceback of its own, for the same error may be raised many times.
-            raise error.with_traceback(None)
+            raise without_frames(error)
         for arrival in self._arrivals:
             arrival.wait()
 
@@ -87,6 +87,11 @@ class Handle(Generic[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Waits like `wait` and returns the collective's error, None if it went well."""
+        error = self._outcome(timeout)
+        return None if error is None else without_frames(error)
+
+    def _outcome(self, timeout: float | None) -> BaseException | None:
+        """What `exception` returns, but the error that this object keeps, which is not to be raised."""
         left = timeout
         if not self._future.done():
             self._engine.check_may_wait()
@@ -118,7 +123,7 @@ class Handle(Generic[T]):
             if error is None:
                 self._future.set_result(None)
             else:
-                self._future.set_exception(error)
+                self._future.set_exception(without_frames(error))
         with self._lock:
             self._told = not self._callbacks
         if not self._told:

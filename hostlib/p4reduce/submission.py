@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from p4reduce.carrier import Carrier
 from p4reduce.collectives.plan import Plan, nothing
 from p4reduce.collectives.sparse import Alike, Reduction
-from p4reduce.errors import P4ReduceError
+from p4reduce.errors import P4ReduceError, without_frames
 from p4reduce.handle import Handle
 from p4reduce.line import Line
 from p4reduce.protocol import Operation, float_mode
@@ -105,6 +105,7 @@ class Submission:
         last operation begins. leave: called where the ranks no longer agree on which operation is next.
         """
         begun: Handle[Any] | None = None
+        refused: Exception
 
         def run(plan: Plan[Any]) -> Any:
             nonlocal begun
@@ -120,20 +121,24 @@ class Submission:
                 agreed()
                 return self.submit(plan, limit)
         except Alike as alike:
-            raise alike.error.with_traceback(None) from None
+            refused = without_frames(alike.error)
         except BaseException as error:
             if begun is not None and self._engine.failure is None:
                 self._engine.fail(as_failure(begun.name, "go on", error))
                 leave()
             raise
+        try:
+            raise refused
+        finally:
+            del refused  # which has this frame
 
 
 def as_failure(name: str, what: str, error: BaseException) -> BaseException:
     """Of a communicator whose collective cannot begin, or go on."""
     if isinstance(error, P4ReduceError):
-        return error.with_traceback(None)  # which would keep the tensor for as long as the communicator
+        return without_frames(error)
     failure = P4ReduceError(f"{name} cannot {what}: {type(error).__name__}: {error}")
-    failure.__cause__ = error
+    failure.__cause__ = without_frames(error)
     return failure
 
 

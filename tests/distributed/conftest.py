@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -33,6 +34,14 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
 def native_stack() -> Iterator[Stack]:
     with over_udp(target="native") as stack:
         yield stack
+
+
+def free_port() -> int:
+    """One that the kernel gives to nobody else for now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def torchrun(

@@ -18,6 +18,7 @@ from p4reduce import settings
 from p4reduce.collectives.plan import nothing
 from p4reduce.communicator import Communicator
 from p4reduce.ddp.states import AllreduceState, check_dense_bucket
+from p4reduce.errors import without_frames
 from p4reduce.handle import Handle
 from p4reduce.submission import as_failure
 from p4reduce.tensors.dense import WireChoice
@@ -168,7 +169,7 @@ class _Pipeline:
             ready = [self._between, bucket if bucket.last else None]
             try:
                 if self._failure is not None:
-                    raise self._failure
+                    raise without_frames(self._failure)
                 _share_out(bucket, communicator, local, wire)
                 self._between = None if bucket.last else bucket
                 for one in ready:

@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,12 +42,12 @@ from p4reduce.distributed.copies import Copies
 from p4reduce.distributed.options import NAME, Options
 from p4reduce.distributed.premultiplied import is_premultiplied, multiply, summing
 from p4reduce.distributed.queue import Queue
-from p4reduce.distributed.restarts import agreed, naming_an_earlier_start
+from p4reduce.distributed.restarts import agreed, naming_an_earlier_start, wait_for_store_to_end
 from p4reduce.distributed.seats import Seats, with_own_client
 from p4reduce.distributed.support import alike, can_move, can_reduce, how, tell_of_gloo
 from p4reduce.distributed.traffic import Counting, Traffic
 from p4reduce.distributed.work import QueuedWork, SwitchWork, Works, as_backend_error
-from p4reduce.errors import P4ReduceError
+from p4reduce.errors import P4ReduceError, without_frames
 from p4reduce.handle import Handle
 from p4reduce.profiles import span
 from p4reduce.tensors.dense import WireChoice
@@ -71,6 +72,7 @@ class SwitchGroup(ByGloo):
         self._members = Group(self._rank, self._size)
         self._wire = options.wire
         self._store = group.store
+        self._is_default = not group.global_ranks_in_group
         with naming_an_earlier_start():
             self._gloo: Any = self._make_gloo("gloo/")
         self._store = PrefixStore(f"{NAME}/{agreed(self._gloo, self._timeout)}/", group.store)
@@ -80,7 +82,7 @@ class SwitchGroup(ByGloo):
         self._set_default_backend(ProcessGroup.BackendType.GLOO)
         for device in ("cpu", "cuda"):
             self._register_backend(torch.device(device), ProcessGroup.BackendType.GLOO, self._gloo)
-        if not group.global_ranks_in_group:
+        if self._is_default:
             try:
                 self._in_turn(self._join_at_once)
             except BaseException:
@@ -113,15 +115,11 @@ class SwitchGroup(ByGloo):
     def _in_turn(self, task: Callable[[], Any]) -> Any:
         """What the task returns, after all that is queued. Signals interrupt the waiting."""
         turn: concurrent.futures.Future[Any] = concurrent.futures.Future()
-
-        def run() -> None:
-            try:
-                turn.set_result(task())
-            except BaseException as error:
-                turn.set_exception(error.with_traceback(None))
-
-        self._queue.add(run)
-        return turn.result()
+        self._queue.add(partial(_settle, turn, task))
+        try:
+            return turn.result()
+        finally:
+            del turn  # which has the error, which has this frame
 
     def _seated(self, nbytes: int, limit: float) -> Communicator | None:
         """The communicator of a collective of so many bytes. Raises DistBackendError."""
@@ -141,6 +139,8 @@ class SwitchGroup(ByGloo):
         fail."""
         self._seats.close()
         self._threads.close(0)
+        if self._is_default and self._rank:
+            wait_for_store_to_end(self._store)
 
     def abort(self) -> None:
         """Ends the job for all ranks at once, while they join it or later, from any thread."""
@@ -202,7 +202,8 @@ class SwitchGroup(ByGloo):
             return call
         (tensor,), (op, factor) = tensors, how(opts)
         if tensor.is_sparse:
-            call.rows = lambda each: each.allreduce_async(tensor, op, factor=factor, timeout=call.limit)
+            limit = call.limit  # the function must not refer to the call, which has it
+            call.rows = lambda each: each.allreduce_async(tensor, op, factor=factor, timeout=limit)
         else:
             call.stage = lambda wire: reductions.allreduce(self._members, tensor.data, op, factor, wire)
         return call
@@ -488,6 +489,14 @@ class _Call:
     rows: Callable[[Communicator], Handle[Any]] | None = None
     """In the place of `stage`, of what takes several operations: begins it, and waits for other ranks meanwhile."""
     plan: Plan[Any] | None = None
+
+
+def _settle(turn: concurrent.futures.Future[Any], task: Callable[[], Any]) -> None:
+    """Gives the future what the task returns or raises."""
+    try:
+        turn.set_result(task())
+    except BaseException as error:
+        turn.set_exception(without_frames(error))
 
 
 def _streams(tensors: list[torch.Tensor]) -> list[Any]:

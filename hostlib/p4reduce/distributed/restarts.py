@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that have been started again, and whose store may have what those before have left, as torchrun's has."""
+"""Process groups that are made again, by ranks that torchrun has restarted or after `destroy_process_group`."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import torch
-from torch._C._distributed_c10d import BroadcastOptions
-from torch.distributed import DistBackendError
+from torch._C._distributed_c10d import BroadcastOptions, PrefixStore, TCPStore
+from torch.distributed import DistBackendError, DistError
+
+_STORE_ENDS_S = 1.0
+_LOOK_S = 0.002
 
 
 def agreed(gloo: Any, timeout: timedelta) -> str:
@@ -38,3 +42,21 @@ def naming_an_earlier_start() -> Iterator[None]:
             "before, where ranks that have ended are still found: start torchrun with "
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
         ) from error
+
+
+def wait_for_store_to_end(store: Any) -> None:
+    """Returns when rank 0 has ended the default group's store, or after a second.
+
+    With `env://` and `tcp://` rank 0 keeps the store, and ends it when it destroys the group. A rank that makes its
+    next group earlier would reach the old store, and lose it while it waits there.
+    """
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    if not isinstance(store, TCPStore) or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return  # it is another process's, or none that rank 0 alone has
+    deadline = time.monotonic() + _STORE_ENDS_S
+    with contextlib.suppress(DistError):
+        own: Any = store.clone()  # type: ignore[attr-defined]
+        while time.monotonic() < deadline:
+            own.check([""])
+            time.sleep(_LOOK_S)

@@ -19,7 +19,7 @@ from torch.distributed import DistError
 from p4reduce.communicator import Communicator
 from p4reduce.distributed import departures
 from p4reduce.distributed.options import Options
-from p4reduce.errors import CollectiveTimeout, JoinError, P4ReduceError, SlotsExhausted
+from p4reduce.errors import CollectiveTimeout, JoinError, P4ReduceError, SlotsExhausted, without_frames
 from p4reduce.joining import Attempt
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Seats:
     def check(self) -> None:
         """Raises why the group has no communicator any more."""
         if self._error is not None:
-            raise self._error.with_traceback(None)
+            raise without_frames(self._error)
 
     def at_hand(self, nbytes: int) -> bool:
         """Whether `communicator` waits for nobody."""
@@ -158,14 +158,14 @@ class Seats:
         self.check()
 
     def _failed(self, error: BaseException) -> BaseException:
-        """Keeps the group's first error, and returns it."""
+        """Keeps the group's first error, and returns a copy of it."""
         if isinstance(error, JoinError) and error.timed_out:
             told = JoinError(f"{error}{_HINT}")
             told.timed_out = True
             error = told
         with self._lock:
-            self._error = self._error or error.with_traceback(None)
-            return self._error
+            self._error = self._error or without_frames(error)
+            return without_frames(self._error)
 
     def _join(self, slots: int, timeout: float) -> Communicator:
         """Raises SlotsExhausted on all ranks if it does on rank 0."""

@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import Work
 from torch.distributed import DistBackendError
 
 from p4reduce.continuations import Continuations
-from p4reduce.errors import JoinError, P4ReduceError
+from p4reduce.errors import JoinError, P4ReduceError, without_frames
 from p4reduce.futures import future_of
 from p4reduce.handle import Handle
 from p4reduce.profiles import span
@@ -105,7 +105,7 @@ class QueuedWork(Work):
         try:
             self._begun.set_result(start())
         except BaseException as error:
-            self._begun.set_exception(error.with_traceback(None))
+            self._begun.set_exception(without_frames(error))
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """As a `SwitchWork`'s, or Gloo's."""
@@ -121,11 +121,11 @@ class QueuedWork(Work):
         if not self._begun.done() and os.getpid() != self._pid:
             raise as_backend_error(P4ReduceError(f"{self._name} is another process's, from which this was forked"))
         if not concurrent.futures.wait([self._begun], timeout).done:
-            error = TimeoutError(f"{self._name} has not begun after waiting {timeout:g} s: the ranks still join")
-            raise as_backend_error(error)
+            said = f"{self._name} has not begun after waiting {timeout:g} s: the ranks still join"
+            raise as_backend_error(TimeoutError(said))
         failure = self._begun.exception()
         if failure is not None:
-            raise failure.with_traceback(None)
+            raise without_frames(failure)
         return self._begun.result()
 
     def is_completed(self) -> bool:
@@ -140,7 +140,8 @@ class QueuedWork(Work):
         """Why it ended badly; None if it did not."""
         if not self.is_completed():
             return None
-        return self._begun.exception() or self._begun.result().exception()
+        error = self._begun.exception()
+        return self._begun.result().exception() if error is None else without_frames(error)
 
     def result(self) -> Tensors:
         """The tensors that hold the results. Raises RuntimeError while they do not."""
@@ -182,14 +183,17 @@ class Works(Work):
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Waits until all have ended, each within `timeout`, and raises the first one's error."""
-        errors: list[Exception] = []
+        first: Exception | None = None
         for work in self._works:
             try:
                 work.wait(timeout)
             except Exception as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+                first = first or error
+        try:
+            if first is not None:
+                raise first
+        finally:
+            del first  # which has this frame
         return True
 
     def is_completed(self) -> bool:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from p4reduce import carrier
 from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd, Prepared, Tell
-from p4reduce.errors import JobAborted, MismatchError, P4ReduceError
+from p4reduce.errors import JobAborted, MismatchError, P4ReduceError, without_frames
 from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.library import address, library, numbers_of, ranks, to_exception
 from p4reduce.fastpath.worker import to_c, to_stats
@@ -140,7 +140,7 @@ class NativeEngine(Carrier):
         options = self._options(switch, name)
         if more_jobs := packed(membership.more_jobs):
             options.threads = membership.threads
-            options.more_jobs = (ctypes.c_uint32 * len(more_jobs))(*more_jobs)
+            options.more_jobs = c.array_of(ctypes.c_uint32, len(more_jobs))(*more_jobs)
         handle: int | None = self._library.p4reduce_open(to_c(membership), options, error)
         if not handle:
             raise to_exception(error)
@@ -159,7 +159,7 @@ class NativeEngine(Carrier):
             link=link.kind,
             socket=first,
             headers=link.headers,
-            more_sockets=(ctypes.c_int32 * len(more))(*more) if more else None,
+            more_sockets=c.array_of(ctypes.c_int32, len(more))(*more) if more else None,
             more_count=len(more),
             switch_address=switch.encode(),
             local_address=self._transport.local_address[0].encode(),
@@ -256,7 +256,7 @@ class NativeEngine(Carrier):
             self.wait(number)
         outcome.wait()
         if outcome.error is not None:
-            raise outcome.error.with_traceback(None)
+            raise without_frames(outcome.error)
 
     def wait(self, number: int, timeout: float | None = None) -> None:
         self._check_process()
@@ -307,7 +307,7 @@ class NativeEngine(Carrier):
     def _end_with(self, error: BaseException) -> None:
         with self._lock:
             if self._given is None:
-                self._given = error
+                self._given = without_frames(error)
         message = str(error).encode(errors="replace")
         if isinstance(error, (JobAborted, MismatchError)):  # no failure of this rank, and not to be told as one
             rank = error.rank if isinstance(error, JobAborted) else None

@@ -159,7 +159,7 @@ def numbers_of(operation: Operation) -> dict[str, Any]:
         "type": type_code(operation.data.dtype),
         "wire": c.WIRES[operation.wire],
         "data": address(operation.data),
-        "residual": None if residual is None else residual.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
+        "residual": None if residual is None else ctypes.pointer(ctypes.c_float.from_address(address(residual))),
         "count": operation.data.size,
         "divisor": operation.divisor,
         "read_only": operation.read_only,

@@ -46,8 +46,8 @@ def union(lists: Sequence[Places], bound: int) -> Places:
     """The numbers that any of the lists has."""
     bitmap = np.zeros(-(-bound // 64), np.uint64)
     places = np.empty(min(bound, sum(some.size for some in lists)), np.int64)
-    starts = (ctypes.c_void_p * len(lists))(*map(address, lists))
-    counts = (ctypes.c_uint64 * len(lists))(*(some.size for some in lists))
+    starts = c.array_of(ctypes.c_void_p, len(lists))(*map(address, lists))
+    counts = c.array_of(ctypes.c_uint64, len(lists))(*(some.size for some in lists))
     count: int = library().p4reduce_union_places(starts, counts, len(lists), address(bitmap), bound, address(places))
     return places[:count]
 

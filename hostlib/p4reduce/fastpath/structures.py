@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import c_char, c_char_p, c_double, c_float, c_int32, c_uint8, c_uint32, c_uint64, c_void_p
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 ABI = 3
@@ -18,6 +19,12 @@ LINK_UDP, LINK_PACKET = 1, 2
 Ranks = c_uint32 * 8  # a bitmap
 
 S = TypeVar("S", bound="Sized")
+
+
+@lru_cache(maxsize=1024)
+def array_of(kind: Any, length: int) -> Any:
+    """The type of C arrays of so many `kind`: each that ctypes makes anew is left to the garbage collector."""
+    return kind * length
 
 
 class Sized(ctypes.Structure):

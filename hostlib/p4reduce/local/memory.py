@@ -84,7 +84,7 @@ def _zeros(size: int) -> Any:
     address = c_library.p4reduce_shared_new(size, error)
     if not address:
         raise to_exception(error)
-    memory = (ctypes.c_ubyte * size).from_address(address)
+    memory = c.array_of(ctypes.c_ubyte, size).from_address(address)
     # Not at the interpreter's exit, when other threads may still use it.
     weakref.finalize(memory, c_library.p4reduce_shared_free, address).atexit = False
     return memory

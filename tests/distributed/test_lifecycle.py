@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What process groups and their calls leave behind, with the garbage collector off."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.e2e.stack import Stack
+
+from .conftest import PROGRAMS, RANKS, free_port, torchrun
+
+
+def test_calls_leave_nothing_to_the_collector(native_stack: Stack) -> None:
+    events = torchrun("garbage.py", controller=native_stack.controller)
+    passed = [[event["passed"] for event in events if event["rank"] == rank] for rank in range(RANKS)]
+    assert passed[0] == passed[1]
+    assert passed[0][-1] == "hierarchical_hook"
+
+
+@pytest.mark.parametrize("groups", [12, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+def test_groups_that_fail_are_made_again(native_stack: Stack, groups: int) -> None:
+    environment = {
+        **os.environ, "P4REDUCE_CONTROLLER": native_stack.controller, "OMP_NUM_THREADS": "1",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(RANKS),
+    }  # fmt: skip
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(PROGRAMS / "again.py"), str(groups)], env={**environment, "RANK": str(rank)},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(RANKS)
+    ]  # fmt: skip
+    try:
+        for rank in ranks:
+            said, errors = rank.communicate(timeout=500)
+            assert rank.returncode == 0, errors[-4000:]
+            events = [json.loads(line) for line in said.splitlines()]
+            assert len(events) == groups
+            assert all(event["right"] for event in events)
+            assert not any(event["left"] for event in events)
+            early, late = events[3], events[-1]
+            assert late["threads"] <= early["threads"] + 2
+            assert late["descriptors"] <= early["descriptors"] + 2
+            assert late["resident"] < early["resident"] + (8 << 20)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
