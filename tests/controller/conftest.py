@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -115,7 +116,7 @@ class Running:
         loop.run(self._start(rejoin_time))
         self.address: str = self.service.listen
 
-    async def _start(self, rejoin_time: float) -> None:
+    async def _start(self, rejoin_time: float, early: Callable[[], Awaitable[object]] | None = None) -> None:
         self.state = StateFile(self._path) if self._path else None
         addresses = [switch.address for switch in self.switches]
         audit = Audit(self._audit)
@@ -133,6 +134,9 @@ class Running:
         self.service = Service(self.switches, self.jobs, self._config, self.state, gate, audit, self._traces)
         self.service.restore()
         self.service.bind()
+        if early is not None:
+            await self.service.listen_early()
+            await early()
         for number, switch in enumerate(self.switches):
             await switch.start(self.service.listener(number), 1.0)
         await self.service.start()
@@ -159,6 +163,24 @@ class Running:
         """At the same address."""
         self._config = replace(self._config, listen=self.address)
         self.loop.run(self._start(rejoin_time))
+
+    @contextlib.contextmanager
+    def waiting_for_a_switch(self) -> Iterator[None]:
+        """After `crash`: started again, and serving when the block is left."""
+        self._config = replace(self._config, listen=self.address)
+        listens, there = threading.Event(), self.loop.call(asyncio.Event)
+
+        async def early() -> None:
+            listens.set()
+            await there.wait()
+
+        started = asyncio.run_coroutine_threadsafe(self._start(10.0, early), self.loop.loop)
+        try:
+            assert listens.wait(DEADLINE)
+            yield
+        finally:
+            self.loop.call(there.set)
+            started.result(DEADLINE)
 
     def rank(self, rank: int, world_size: int, **options: Any) -> Rank:
         self.ranks.append(Rank(self.address, rank, world_size, send_hello=self._hello, **options))

@@ -14,6 +14,8 @@ import pytest
 
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
+from p4reduce.control.asking import ask
+from p4reduce.control.client import Session
 from p4reduce.control.grpc_channels import open_grpc_channel
 from p4reduce.errors import JoinError
 from p4reduce_controller.store.state import StateError
@@ -196,6 +198,24 @@ def test_a_rank_that_notices_first_takes_its_seat_from_its_old_stream(running: R
         assert [job.state for job in status(running)] == ["ready"]
         assert ranks[1].session.aborted is None
         done.set()
+
+
+def test_while_the_first_switch_is_awaited_that_is_told(running: Running) -> None:
+    """And whoever has a seat keeps it: they are let in as soon as the controller serves."""
+    ranks = job(running)
+    running.crash()
+    running.switch.problem = "connection refused"
+    with running.waiting_for_a_switch():
+        said = r"this controller stands by until its first switch is there \(the switch at fake: connection refused\)"
+        with pytest.raises(JoinError, match=said):
+            ask(running.address, None, None, lambda stub, _: stub.Status(pb.StatusRequest(), timeout=10))
+        with Session(running.address, connect_timeout=0.5) as impatient, pytest.raises(JoinError, match=said):
+            impatient.join("other", 0, 1)
+        latecomer = running.rank(0, 1, job="patient")
+        running.switch.problem = ""
+    assert ready([latecomer])
+    wait_until_back(running)
+    assert [rank.session.aborted for rank in ranks] == [None, None]
 
 
 def test_a_switch_that_was_restarted_meanwhile_costs_its_jobs(running: Running, file: Path) -> None:

@@ -130,6 +130,7 @@ async def running(settings: Settings, switch_timeout: float, turn: Turn | None =
         ends.push_async_callback(service.close)
         await ends.enter_async_context(_web(settings, config, service, tls, turn.store_tls if turn else None))
         service.restore()
+        await service.listen_early()
         latecomers = TURN_LATECOMERS if turn else LATECOMERS
         await start_switches([*switches, *aside], service, switch_timeout, latecomers)
         await service.find_children(min(switch_timeout, latecomers))

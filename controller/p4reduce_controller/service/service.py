@@ -27,9 +27,10 @@ from p4reduce_controller.seeing.seen import seen_by
 from p4reduce_controller.seeing.status import status_of
 from p4reduce_controller.seeing.telemetry import Telemetry
 from p4reduce_controller.seeing.tracing import Traces
+from p4reduce_controller.service.before_serving import BeforeServing
 from p4reduce_controller.service.listening import ServiceConfig, bound_server
 from p4reduce_controller.service.operations import Operations
-from p4reduce_controller.service.streams import Context, NotServing, ProtocolError, Stream
+from p4reduce_controller.service.streams import FIRST_MESSAGE_TIMEOUT, Context, NotServing, ProtocolError, Stream
 from p4reduce_controller.settings.settings import Settings
 from p4reduce_controller.store.state import StateError
 from p4reduce_controller.store.state_names import Setup
@@ -64,6 +65,7 @@ READ_USERS = 10  # ticks between looks at the users file
 KEEP_USE = 600  # ticks between writings of what tenants have used; jobs that run are charged without these
 SAVE_AGAIN = 0.5  # seconds, for a job whose ranks hold until it is kept
 SAVE_TRIES = 10
+JOIN_AGAIN = 1.0  # seconds, after which a rank is told that the controller waits for a switch, and joins again
 LOOK_AFTER = 0.5  # seconds from a rank's question to the look, so that ranks cannot keep the switches busy
 
 
@@ -103,7 +105,9 @@ class Service(Operations, rpc.JobsServicer):
         self.peers = Peers(config.rates, self.pace, config.token, self._audit) if gate is None else None
         self.telemetry.registry.register(self.pace)
         self._server: grpc.aio.Server | None = None
+        self._listens = False
         self._serves = False
+        self._begun = asyncio.Event()  # it serves, or will not
         self._tasks = Tasks(self._fail)
         self._supervisor = Supervisor(self._switches, self, self._tasks, self._traces)
         self._hellos: dict[int, int] = {}  # nonce -> the switch with a parent that has not been heard yet
@@ -150,7 +154,7 @@ class Service(Operations, rpc.JobsServicer):
 
     def bind(self) -> None:
         """Takes the port, and does not serve there yet. Raises ListenError."""
-        interceptors = [self.telemetry, self.door, Sizes(self._too_large)]
+        interceptors = [self.telemetry, self.door, BeforeServing(self._waits_for), Sizes(self._too_large)]
         self._server, self.listen = bound_server(self._config, interceptors)
         rpc.add_JobsServicer_to_server(self, self._server)
 
@@ -170,11 +174,25 @@ class Service(Operations, rpc.JobsServicer):
             return "; ".join(f"the switch at {switch.target}: {switch.state}" for switch in switches)
         return ""
 
+    async def listen_early(self) -> None:
+        """After `bind` and `restore`: callers hear that the controller waits for a switch, until `start`."""
+        assert self._server is not None
+        self._listens = True
+        await self._server.start()
+
+    def _waits_for(self) -> str:
+        """Why nothing can be asked of it yet, or ""."""
+        if self._serves:
+            return ""
+        whys = "; ".join(f"the switch at {one.target}: {one.problem}" for one in self._switches.values() if one.problem)
+        return f"this controller stands by until its first switch is there{whys and f' ({whys})'}"
+
     async def start(self) -> None:
         """After `bind`. Each switch must have been started, with `listener` of its index."""
-        assert self._server is not None
-        await self._server.start()
+        if not self._listens:
+            await self.listen_early()
         self._serves = True
+        self._begun.set()
         self._jobs.expect_returns(self._clock())
         self._tasks.start(self._tick(), "ticks")
 
@@ -182,13 +200,14 @@ class Service(Operations, rpc.JobsServicer):
         """Aborts all jobs that are not kept, tells their ranks, and takes them off the switches as far as that can be
         done soon."""
         self._supervisor.stop()
+        self._begun.set()
         self._jobs.abort_all(pb.CONTROLLER_STOPPED, "the controller was stopped", but_ready=self.keeps_jobs)
         self._carry_out()
         await self._supervisor.settle()
         if self._serves and self._state is not None and not self.doubt:
             await self._save_what_is_over(LAST_SAVE)
         if self._server is not None:
-            if not self._serves:
+            if not self._listens:
                 await self._server.start()  # gRPC gives back no port of a server that was not started
             grace = 0.2 if self._state is not None and self._state.shared else 1.0  # who takes over is not kept waiting
             await self._server.stop(grace=grace if self._serves else None)
@@ -507,13 +526,27 @@ class Service(Operations, rpc.JobsServicer):
     async def Session(self, _: object, context: Context) -> None:  # type: ignore[override]
         caller = await self._caller(context)
         try:
+            first = None if self._serves else await self._hold_early(context)
             with self._place(caller, context.peer()) as due:
-                await Stream(context, partial(self._handle, caller), due).serve(self._lost)
+                await Stream(context, partial(self._handle, caller), due, first).serve(self._lost)
         except Refused as error:
             self._audit.note(caller, "join", str(error), refused=True, peer=context.peer())
             await context.abort(error.code, str(error))
         except NotServing as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+    async def _hold_early(self, context: Context) -> pb.ClientMessage | None:
+        """The first message of a rank that comes before the controller serves. One that would come back waits for that;
+        one that joins does for a moment, and is told then. Raises NotServing."""
+        message = await asyncio.wait_for(context.read(), FIRST_MESSAGE_TIMEOUT)
+        if not isinstance(message, pb.ClientMessage):
+            return None
+        limit = None if message.WhichOneof("message") == "rejoin" else JOIN_AGAIN
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._begun.wait(), limit)
+        if why := self._waits_for():
+            raise NotServing(why)
+        return message
 
     def _too_large(self, context: Any) -> None:
         tenant = ""

@@ -43,12 +43,15 @@ class Stream:
         context: Context,
         handle: Callable[[Stream, pb.ClientMessage, bool], None],
         due: Callable[[int], float] = lambda _: 0.0,
+        first: pb.ClientMessage | None = None,
     ) -> None:
         """`handle`'s last argument is True for the first message. It may raise ProtocolError. `due`: the seconds
-        until a message of so many bytes is, as others of its tenant have come before."""
+        until a message of so many bytes is, as others of its tenant have come before. `first`: the first message, where it was read
+        already."""
         self._context = context
         self._handle = handle
         self._due = due
+        self._first = first
         self._outgoing: asyncio.Queue[tuple[pb.ServerMessage, bool] | BaseException] = asyncio.Queue()
         self._unread = asyncio.Event()
         self._over = False
@@ -100,7 +103,7 @@ class Stream:
 
     async def _hear(self) -> None:
         try:
-            message = await asyncio.wait_for(self._context.read(), FIRST_MESSAGE_TIMEOUT)
+            message = self._first or await asyncio.wait_for(self._context.read(), FIRST_MESSAGE_TIMEOUT)
             first = True
             pace = Bucket(MESSAGES_PER_S, time.monotonic())
             # A message may win against the cancellation of the wait for it.
