@@ -107,12 +107,14 @@ lint: setup  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-p4: setup  ## compile the P4 program again (needs p4c)
-	$(BIN)/python p4src/compile.py
+# With P4C=docker or P4C=podman, p4c runs in the P4 project's container image. Neither needs what `setup` installs.
+P4C    ?=
+p4:  ## compile the P4 program again (needs p4c, or P4C=docker)
+	$(PYTHON) p4src/compile.py $(if $(P4C),--p4c $(P4C)) $(ARGS)
 
 # A binary for a board: make p4-tofino ARGS="--cpu-port 192 --out build/tofino tofino1-64"
-p4-tofino: setup  ## compile it for Tofino and show what it takes (needs p4c with its Tofino backend)
-	$(BIN)/python p4src/tofino.py $(ARGS)
+p4-tofino:  ## compile it for Tofino and show what it takes (needs p4c with its Tofino backend)
+	$(PYTHON) p4src/tofino.py $(ARGS)
 
 # What newer tools write would ask for a protobuf as new as theirs, which training hosts need not have. Python 3.10 to 3.12.
 $(VENV)-proto/.ready: Makefile

@@ -4,6 +4,7 @@ such as -DLANES=1, the one of those."""
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE / "bmv2" / "p4reduce.p4"
 COMPILED = HERE / "compiled"
+COMPILER = "p4c-bm2-ss"
+CONTAINERS = ("docker", "podman")
+IMAGE = "p4lang/p4c:latest"  # the P4 project's own, from the Docker Hub; P4C_IMAGE names another
+ANSWER_S = 30  # within which Docker or Podman says that it is there
 # As shipped, by their folders in it.
 BUILDS = {".": [], "jumbo": ["-DLANES=8", "-DBLOCK_SIZE=256"]}
 
@@ -37,15 +42,58 @@ def one_part_a_line(program: dict[str, Any]) -> str:
     return "{" + ",\n".join(lines) + "}\n"
 
 
-def compile_program(to: Path, options: list[str]) -> None:
-    """Write `p4reduce.json` and `p4info.txtpb` into folder `to`. Raises FileNotFoundError where p4c is missing."""
-    if shutil.which("p4c-bm2-ss") is None:
-        raise FileNotFoundError("p4c-bm2-ss is not on PATH: it comes with p4c, https://github.com/p4lang/p4c")
+class CompilerMissing(FileNotFoundError):
+    """There is no p4c to run, here or in a container; the message says what to do."""
+
+
+def find_compiler(where: str) -> None:
+    """Raises CompilerMissing. `where`: "" for PATH, or one of CONTAINERS."""
+    if not where:
+        if shutil.which(COMPILER) is None:
+            there = next((one for one in CONTAINERS if shutil.which(one)), None)
+            container = f"make p4 P4C={there or 'docker'} (compile.py --p4c {there or 'docker'})"
+            raise CompilerMissing(
+                f"{COMPILER} is not on PATH. It comes with p4c: install the P4 project's package p4lang-p4c (Ubuntu "
+                f"from 20.04, Debian 11), or compile in its container image, with {container}"
+                + ("" if there else " where Docker or Podman is installed")
+                + ". docs/tutorial/5-p4-program.md has both"
+            )
+        return
+    if shutil.which(where) is None:
+        raise CompilerMissing(
+            f"{where} is not on PATH, so {COMPILER} cannot run in a container; accepted are PATH's own "
+            f"(without P4C=) and P4C={' and P4C='.join(CONTAINERS)}"
+        )
+    try:
+        done = subprocess.run([where, "info"], capture_output=True, text=True, timeout=ANSWER_S, check=False)
+        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1] if done.returncode else ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = str(error)
+    if why:
+        raise CompilerMissing(f"{where} is installed and runs no containers here: {why}")
+
+
+def command_of(where: str, folder: Path) -> list[str]:
+    """How p4c is called. A container has the sources, and `folder` to write to, under the paths that they have here."""
+    if not where:
+        return [COMPILER]
+    owner = ["--userns=keep-id"] if where == "podman" else ["--user", f"{os.getuid()}:{os.getgid()}"]
+    mounts = [f"--volume={HERE}:{HERE}:ro", f"--volume={folder}:{folder}", "--security-opt=label=disable"]
+    return [where, "run", "--rm", *owner, *mounts, os.environ.get("P4C_IMAGE") or IMAGE, COMPILER]
+
+
+def compile_program(to: Path, options: list[str], where: str = "") -> None:
+    """Write `p4reduce.json` and `p4info.txtpb` into folder `to`. `where`: as of `find_compiler`.
+
+    Raises CompilerMissing, or CalledProcessError when p4c has said what is wrong.
+    """
+    find_compiler(where)
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder) / "p4reduce.json"
         info = Path(folder) / "p4info.txtpb"
-        command = ["p4c-bm2-ss", "--p4v", "16", "--Werror", *options, "--p4runtime-files", str(info), "-o", str(raw)]
-        subprocess.run([*command, str(SOURCE)], check=True)
+        command = [*command_of(where, Path(folder)), "--p4v", "16", "--Werror", *options]
+        command += ["--p4runtime-files", str(info), "-o", str(raw), str(SOURCE)]
+        subprocess.run(command, check=True)
         program = without_source_places(json.loads(raw.read_text()))
         program.pop("program", None)
         to.mkdir(parents=True, exist_ok=True)
@@ -63,13 +111,19 @@ if __name__ == "__main__":
     parser.add_argument(
         "-o", "--out", type=Path, default=COMPILED, metavar="FOLDER", help=f"where it goes (default {COMPILED})"
     )
+    parser.add_argument(
+        "--p4c",
+        choices=CONTAINERS,
+        default="",
+        help=f"run {COMPILER} in the container image {IMAGE}, or that of the variable P4C_IMAGE (default: PATH's own)",
+    )
     arguments, options = parser.parse_known_args()
     if arguments.out.exists() and not arguments.out.is_dir():
         parser.error(f"--out {arguments.out}: a folder is accepted, and this is a file")
     try:
         for folder, given in BUILDS.items() if not options else [(".", options)]:
-            compile_program(arguments.out / folder, given)
-    except FileNotFoundError as error:
-        sys.exit(str(error))
+            compile_program(arguments.out / folder, given, arguments.p4c)
+    except CompilerMissing as error:
+        sys.exit(f"compile.py: {error}")
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)

@@ -79,6 +79,8 @@ RULES: list[tuple[str, str, Way]] = [
     ("docs/tutorial/4-*", "tofino.py", Elsewhere("tests/tofino/test_placement.py")),
     ("docs/tutorial/4-*", "tests/tofino", Elsewhere("tests/tofino/test_jobs.py")),
     ("docs/tutorial/4-*", "SWITCH:9559", Not("needs a switch")),
+    ("docs/tutorial/5-*", "apt install", Not("installs packages")),
+    ("docs/tutorial/5-*", "P4C=docker", Not("needs Docker; tests/p4src/test_compile_command.py has one that is faked")),
     ("docs/tutorial/*", "", Tutorial()),
     ("README.md", "make demo", Elsewhere("tests/demo/test_end_to_end.py")),
     ("README.md", "p4reduce switch", Shell()),
