@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from p4reduce.commands.tables import show as show_table
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import DEFAULT_BLOCK_SIZE, MAX_AGGREGATORS, MAX_RANKS, MAX_WORKERS
 from p4reduce.tensors import recordings
@@ -152,7 +153,7 @@ def allreduce(
                           links=made, aggregators=aggregators, local=local, mtu=mtu,
                           rank_threads=rank_threads())  # fmt: skip
             rows, memory = measure_all(cases, names, setup, rate, console)
-        report.show(report.table(rows), console)
+        show_table(report.table(rows), console)
         if json_file is not None:
             report.write_json(json_file, rows, memory)
         if plot is not None:
@@ -237,10 +238,10 @@ def train(
             training = trainings.Training(workers, steps, warm_up, ratio, start_iteration, evaluations, Path(folder))
             rows = _train(runs, training, setup, rate, console)
             analyses = _analyses(runs, training, rate)
-        report.show(train_report.table(rows), console)
-        report.show(curves.table(rows), console)
+        show_table(train_report.table(rows), console)
+        show_table(curves.table(rows), console)
         if analyses:
-            report.show(train_report.sparsity_table(analyses), console)
+            show_table(train_report.sparsity_table(analyses), console)
         if json_file is not None:
             train_report.write_json(json_file, rows, analyses)
         if plot is not None:

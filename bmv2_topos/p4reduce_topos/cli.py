@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from p4reduce.commands.tables import show as show_table
 from p4reduce.control.words import check_folder
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce import grid
@@ -140,7 +141,7 @@ def run(
         if as_json:
             print(json.dumps(measured.as_dict()))
         else:
-            console.print(_table(topology, measured))
+            show_table(_table(topology, measured), console)
         if measured.row.wrong:
             raise P4ReduceError(f"{measured.row.wrong} elements are wrong")
 

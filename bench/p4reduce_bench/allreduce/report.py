@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -139,12 +138,6 @@ def table(rows: Sequence[Row]) -> Table:
                      _number(one.rx_bytes, 1e-6), _whole(one.packets), _whole(one.retransmissions),
                      _number(one.limit_s, 1e3), _number(one.over_limit))  # fmt: skip
     return made
-
-
-def show(table: Table, console: Console) -> None:
-    """Print it as wide as it is: lines that a narrow terminal breaks can still be read, cells that it cuts cannot."""
-    wide = Console(width=10_000).measure(table).maximum
-    Console(width=max(wide, console.width)).print(table)
 
 
 def _number(value: float | None, factor: float = 1.0) -> str:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from p4reduce.commands.tables import show as show_table
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.chaos.ranks import LONG_S
 from p4reduce_bench.chaos.run import Run
@@ -78,7 +79,7 @@ def _show(found: dict[str, Any], console: Console) -> None:
     ):
         table.add_row(f"{title}, ms", f"{1e3 * found[name]:.0f}" if found[name] else f"under {1e3 * LONG_S:.0f}")
     table.add_row("seconds", f"{found['seconds']:.1f}")
-    console.print(table)
+    show_table(table, console)
     for text in found["problems"]:
         console.print(f"[red]wrong:[/] {text}", highlight=False, soft_wrap=True, markup=True)
 

@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from p4reduce import Communicator
+from p4reduce.commands.tables import show as show_table
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control import jobs_pb2_grpc as rpc
 from p4reduce.control.channel import code_of, details
@@ -219,7 +220,7 @@ def _show(found: Figures, console: Console) -> None:
         longest, said = beside["allreduce_s"]["longest"], row["attacker"]
         counts = [f"{said.get(key, 0):,}" for key in ("let_in", "refused")]
         table.add_row(attack, *figures, f"{1e3 * longest:.1f}", *counts, f"{row['memory'] / 2**20:.0f}")
-    console.print(table)
+    show_table(table, console)
     for what, answer in found["reach"].items():
         console.print(f"{what}: {answer or '[red]yes[/]'}", highlight=False)
     for text in found["failures"]:

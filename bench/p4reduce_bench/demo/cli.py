@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from p4reduce.commands.tables import show as show_table
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.demo.report import Report
 from p4reduce_bench.processes import network
@@ -116,7 +117,7 @@ def demo(
     if as_json:
         print(json.dumps({**report.summary, "plot": os.fspath(plot), "passed": report.passed}))
     else:
-        console.print(report.table())
+        show_table(report.table(), console)
         console.print(f"plot: {plot}")
     if not report.passed:
         console.print("[red]the sums or the loss are not what they must be: see above[/]")

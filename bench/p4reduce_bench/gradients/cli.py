@@ -15,13 +15,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from p4reduce.commands.tables import show
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import MAX_WORKERS
 from p4reduce_bench import outputs
 from p4reduce_bench.allreduce import grid, links
 from p4reduce_bench.allreduce.limit import Memory
 from p4reduce_bench.allreduce.measuring import chosen_systems, end, measure_all
-from p4reduce_bench.allreduce.report import show
 from p4reduce_bench.allreduce.systems import Setup
 from p4reduce_bench.gradients import models, replay, report
 from p4reduce_bench.gradients.layers import groups

@@ -34,6 +34,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from p4reduce.commands.tables import show as show_table
 from p4reduce.errors import P4ReduceError
 from p4reduce.protocol.constants import DEFAULT_LANES
 from p4reduce_bench.allreduce import grid
@@ -225,7 +226,7 @@ def main() -> None:
     table = Table("term", "cost", "unit", title=f"{len(points)} cases")
     for term, cost in model.costs.items():
         table.add_row(term, f"{cost:.3g}", TERMS[term])
-    console.print(table)
+    show_table(table, console)
     console.print(f"R² {model.r_squared:.3f}, median error {model.median_error:.1%}, "
                   f"of unseen cases {model.unseen_median_error:.1%}")  # fmt: skip
     if options.json:

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 from rich.table import Table
 
+from p4reduce.commands.tables import show as show_table
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.parts.stack import rank_environment, start_switch
 from p4reduce_bench.processes import network
@@ -142,9 +143,7 @@ def main() -> None:
             group = setup.group
         table.add_row(str(setup), *(f"{row[name]:,.0f}" for name in ("packets_per_s", "min", "max")),
                       f"{row['ratio']:.2f}")  # fmt: skip
-    # Lines that a narrow terminal breaks can still be read, cells that it cuts cannot.
-    wide = Console(width=10_000).measure(table).maximum
-    Console(width=max(wide, Console().width)).print(table)
+    show_table(table, Console())
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from p4reduce.commands.tables import show as show_table
 from p4reduce.errors import P4ReduceError
 from p4reduce.local.host import digest
 from p4reduce_bench.parts.stack import packets_lost_on_purpose, rank_environment, start_switch
@@ -182,7 +183,7 @@ def _show(found: Run, console: Console) -> None:
     for name, memory in found["memory"].items():
         grown = f"{memory['last_kib'] / 1024:.1f} MiB, {memory['growth_kib']:+.0f} KiB"
         table.add_row(f"memory of {name}", f"{grown}, {memory['slope_kib']:+.1f} KiB a million rounds")
-    console.print(table)
+    show_table(table, console)
 
 
 def main(

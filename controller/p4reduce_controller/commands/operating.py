@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from rich.console import Console
 from rich.live import Live
 
 from p4reduce.commands.reaching import Controller, TlsCa, TokenFile, shows_certificate
+from p4reduce.commands.tables import show as show_table
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.asking import ANSWER_TIMEOUT
 from p4reduce.control.channel import DEFAULT_CONTROLLER
@@ -242,12 +244,14 @@ def top(
     console = Console()
     once = once or not (as_json or console.is_terminal)
     try:
-        with Live(console=console, auto_refresh=False, screen=not (once or as_json)) as live:
+        with Live(console=console, auto_refresh=False, screen=True) if not (once or as_json) else nullcontext() as live:
             while True:
                 time.sleep(interval)
                 rates.update(access.status(), time.monotonic())
                 if as_json:
                     print(json.dumps({**_plain(rates.status), "packets_per_s": rates.by_switch}), flush=True)
+                elif live is None:
+                    show_table(views.top(rates, controller), console)
                 else:
                     live.update(views.top(rates, controller), refresh=True)
                 if once:
@@ -268,10 +272,7 @@ def _show(what: Any) -> None:
     if isinstance(what, list | dict):
         typer.echo(json.dumps(what, indent=2))
         return
-    console = Console()
-    if not console.is_terminal:
-        console.width = 160
-    console.print(what)
+    show_table(what, Console())
 
 
 def _plain_slots(found: pb.SlotsReply) -> Any:

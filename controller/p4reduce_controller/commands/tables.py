@@ -6,26 +6,23 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from p4reduce.commands.tables import show as show_table
 from p4reduce.control import jobs_pb2 as pb
 from p4reduce.control.words import counted
-
-_FILE_WIDTH = 160
 
 
 def show(status: pb.StatusReply, console: Console | None = None) -> None:
     console = console or Console()
-    if not console.is_terminal:
-        console.width = _FILE_WIDTH
     for switch in status.switches:
         _show_switch(switch, console)
     if status.jobs:
-        console.print(_jobs(status))
+        show_table(_jobs(status), console)
     else:
         console.print("no jobs")
     if status.queue:
-        console.print(queue(status))
+        show_table(queue(status), console)
     if any(tenant.name for tenant in status.tenants):
-        console.print(_tenants(status))
+        show_table(_tenants(status), console)
 
 
 def _show_switch(switch: pb.Switch, console: Console) -> None:
