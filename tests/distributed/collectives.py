@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import arguments_of_methods
 import tensor_memory
 import torch
 import torch.distributed as dist
@@ -404,6 +405,12 @@ def many_groups(_: int, size: int) -> None:
 @check
 def whatever_tensors_lie_in_memory_as(_: int, __: int) -> None:
     for function in tensor_memory.CHECKS:
+        function(dist.group.WORLD)
+
+
+@check
+def arguments_of_its_own_methods(_: int, __: int) -> None:
+    for function in arguments_of_methods.CHECKS:
         function(dist.group.WORLD)
 
 

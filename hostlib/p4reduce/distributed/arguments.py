@@ -28,7 +28,11 @@ def options(kind: Any, given: Any = None, **fields: Any) -> Any:
         fields = {**fields, names[0]: given}
     for name, value in fields.items():
         if value is not None:
-            setattr(made, name, value)
+            try:
+                setattr(made, name, value)
+            except TypeError:
+                accepted = type(getattr(made, name)).__name__
+                raise TypeError(f"{name}={value!r} is of type {type(value).__name__}: accepted is {accepted}") from None
     return made
 
 
