@@ -22,6 +22,7 @@ for each worker its switch. Several roots share a job's slots.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,7 +30,9 @@ from ipaddress import IPv4Address, IPv4Network
 
 NETWORK = IPv4Network("10.0.0.0/16")
 MOST_HOSTS, MOST_SWITCHES = 254, 254
-LONGEST_NAME = 9  # an interface's name has 15 characters at most, and "-eth" and a port of two digits are six
+LONGEST_INTERFACE = 15  # characters that Linux accepts
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_RESERVED = ("ctl",)  # a switch of this name would have an interface "ctl-ethN", as the link for control of a host "ethN"
 
 
 @dataclass(frozen=True)
@@ -138,8 +141,8 @@ class Topology:
         nodes = [*self.hosts, *self.switches]
         if repeated := sorted({node for node in nodes if nodes.count(node) > 1}):
             raise ValueError(f"{self.name}: the name {repeated[0]} is there twice")
-        if long := [node for node in nodes if not 1 <= len(node) <= LONGEST_NAME]:
-            raise ValueError(f"{self.name}: the name {long[0]!r} has not 1 to {LONGEST_NAME} characters")
+        for node in nodes:
+            self._check_name(node)
         if len(self.hosts) > MOST_HOSTS or len(self.switches) > MOST_SWITCHES:
             raise ValueError(f"{self.name}: up to {MOST_HOSTS} hosts and {MOST_SWITCHES} switches are accepted")
         self._at.update({node: [] for node in nodes})
@@ -152,6 +155,8 @@ class Topology:
             if len(set(link.ends)) == 1 or frozenset(link.ends) in pairs:
                 raise ValueError(f"{self.name}: one link between two nodes is accepted, not {link.a} to {link.b} again")
             pairs.add(frozenset(link.ends))
+        for node in nodes:
+            self._check_interfaces(node)
         for host in self.hosts:
             if len(self._at[host]) != 1 or self._at[host][0].other(host) not in self.switches:
                 raise ValueError(f"{self.name}: host {host} must have one link, to a switch")
@@ -162,6 +167,26 @@ class Topology:
                 raise ValueError(f"{self.name}: there must be a {what}, and none twice")
         if unreached := sorted(set(nodes) - set(self._distances(self.roots[0]))):
             raise ValueError(f"{self.name}: there is no way from {self.roots[0]} to {unreached[0]}")
+
+    def _check_name(self, node: object) -> None:
+        """Names become interfaces, and words of commands."""
+        if not isinstance(node, str) or not _NAME.fullmatch(node) or node in _RESERVED:
+            raise ValueError(
+                f"{self.name}: the name {node!r} is not accepted: a node's name has letters, digits, '.', '_' and '-' of "
+                f"ASCII, begins with a letter or a digit, and is not {', '.join(map(repr, _RESERVED))}"
+            )
+
+    def _check_interfaces(self, node: str) -> None:
+        """Linux limits the length of an interface's name, so a node with more links has a shorter name."""
+        names = [f"{node}-eth{len(self._at[node])}", *([f"ctl-{node}"] if node in self.hosts else [])]
+        longest = max(names, key=len)
+        if len(longest) > LONGEST_INTERFACE:
+            most = LONGEST_INTERFACE - len(longest) + len(node)
+            raise ValueError(
+                f"{self.name}: the name {node!r} has {len(node)} characters: up to {most} are accepted for a node with "
+                f"{len(self._at[node])} links, as its interface would be {longest}, and Linux accepts "
+                f"{LONGEST_INTERFACE} characters"
+            )
 
     # Ports and addresses.
 

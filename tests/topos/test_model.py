@@ -141,7 +141,6 @@ def test_the_names_of_the_catalogue(topology: Topology) -> None:
         ({"workers": ()}, "there must be a worker"),
         ({"workers": ("h1", "h1")}, "none twice"),
         ({"roots": ("h1",)}, "root h1 is not among s1"),
-        ({"switches": ("a-long-name",)}, "a-long-name"),
     ],
 )
 def test_what_is_no_topology_is_refused(change: dict[str, object], named: str) -> None:
@@ -150,6 +149,44 @@ def test_what_is_no_topology_is_refused(change: dict[str, object], named: str) -
     Topology(**good)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=named):
         Topology(**{**good, **change})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["h$(id)", "rank 1", "dc/h1", "h1:0", "-h1", "", ".", "..", "h\n1", "h;id", "h`id`", "h'1", "h%d", "hé", "²", "*", 7],
+)
+@pytest.mark.parametrize("of_a_switch", [False, True])
+def test_names_that_are_no_words_of_linux_are_refused(name: object, of_a_switch: bool) -> None:
+    host, switch = ("h1", name) if of_a_switch else (name, "s1")
+    with pytest.raises(ValueError, match="accepted") as refused:
+        Topology("bad", (host,), (switch,), (Link(host, switch),), (host,), (switch,))  # type: ignore[arg-type]
+    assert repr(name) in str(refused.value)
+
+
+def star_of(switch: str, hosts: int) -> Topology:
+    names = tuple(f"h{number}" for number in range(hosts))
+    return Topology("star", names, (switch,), tuple(Link(name, switch) for name in names), names[:1], (switch,))
+
+
+@pytest.mark.parametrize(
+    ("switch", "hosts"), [("s" * 10, 9), ("s" * 9, 99), ("s" * 8, 100), ("0", 1), ("A.b_c-1", 1), ("control", 1)]
+)
+def test_names_that_linux_takes(switch: str, hosts: int) -> None:
+    made = star_of(switch, hosts)
+    assert max(len(made.interface(switch, host)) for host in made.hosts) <= 15
+
+
+@pytest.mark.parametrize(
+    ("switch", "hosts", "named"),
+    [
+        ("s" * 11, 9, "'sssssssssss' has 11 characters: up to 10 are accepted for a node with 9 links"),
+        ("s" * 9, 100, "'sssssssss' has 9 characters: up to 8 are accepted for a node with 100 links"),
+        ("ctl", 1, "'ctl' is not accepted"),  # "ctl-eth1" is the link for control of a host "eth1"
+    ],
+)
+def test_names_whose_interfaces_linux_does_not_take_are_refused(switch: str, hosts: int, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        star_of(switch, hosts)
 
 
 @pytest.mark.parametrize(
