@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -27,6 +27,7 @@ from p4reduce_bench.processes import network as private
 from p4reduce_bench.processes.endings import command
 from p4reduce_controller.switches.builds import DEFAULT_MTU, LARGEST_BUILD, LEAST_MTU, MOST_MTU
 from p4reduce_topos.arguments import WIRE, build
+from p4reduce_topos.emulation import signals
 from p4reduce_topos.model import Topology
 from p4reduce_topos.topologies.catalogue import ACCEPTED, TOPOLOGIES
 
@@ -217,9 +218,12 @@ def _vary(name: str, known: Experiment, target: str, repeat: int, out: Path, con
 
     rows = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
+    with (
+        contextlib.closing(run(known, out / f"{name}.json", target, repeat)) as measuring,
+        Progress(*columns, console=console) as progress,
+    ):
         bar = progress.add_task(name, total=len(known.points()))
-        for point, measured in run(known, out / f"{name}.json", target, repeat):
+        for point, measured in measuring:
             rows.append((point, measured))
             value = getattr(point, known.varied)
             said = measured["error"] or f"{measured['median_s'] * 1e3:.4g} ms"
@@ -250,13 +254,14 @@ def _share(name: str, target: str, repeat: int, out: Path, console: Console) -> 
 def _as_command(inputs: Callable[[], T], work: Callable[[Console, T], None], *, as_json: bool) -> None:
     """Checks the inputs, goes into a network of our own, works on them there, and ends as a command should."""
     console = Console(stderr=as_json)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with command(errors=(P4ReduceError, ValueError)):
+        signals.install()
         checked = inputs()
         from p4reduce_topos.emulation.network import check_tools
 
         check_tools()
-        private.enter()
+        with signals.blocked():
+            private.enter()
         work(console, checked)
 
 

@@ -32,7 +32,9 @@ NETWORK = IPv4Network("10.0.0.0/16")
 MOST_HOSTS, MOST_SWITCHES = 254, 254
 LONGEST_INTERFACE = 15  # characters that Linux accepts
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_RESERVED = ("ctl",)  # a switch of this name would have an interface "ctl-ethN", as the link for control of a host "ethN"
+_RESERVED = (
+    "ctl",
+)  # a switch of this name would have an interface "ctl-ethN", as the link for control of a host "ethN"
 
 
 @dataclass(frozen=True)
@@ -172,8 +174,8 @@ class Topology:
         """Names become interfaces, and words of commands."""
         if not isinstance(node, str) or not _NAME.fullmatch(node) or node in _RESERVED:
             raise ValueError(
-                f"{self.name}: the name {node!r} is not accepted: a node's name has letters, digits, '.', '_' and '-' of "
-                f"ASCII, begins with a letter or a digit, and is not {', '.join(map(repr, _RESERVED))}"
+                f"{self.name}: the name {node!r} is not accepted: a node's name has letters of ASCII, digits, '.', '_' "
+                f"and '-', begins with a letter or a digit, and is not {', '.join(map(repr, _RESERVED))}"
             )
 
     def _check_interfaces(self, node: str) -> None:

@@ -29,11 +29,15 @@ def enter() -> None:
     os.execvp("unshare", ["unshare", "--net", sys.executable, "-m", "p4reduce", *sys.argv[1:]])
 
 
-def run(*command: str) -> None:
-    """Run a configuration command; raises P4ReduceError with what it said."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def run(*command: str) -> str:
+    """Runs a configuration command, and returns what it printed; raises P4ReduceError with what it said.
+
+    In a session of its own, so that Ctrl-C at the terminal reaches us alone, who may be cleaning up.
+    """
+    done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
     if done.returncode != 0:
         raise P4ReduceError(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
 
 
 def cable(host_end: str, switch_end: str, mtu: int = DEFAULT_MTU) -> None:

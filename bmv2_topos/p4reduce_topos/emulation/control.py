@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 from collections.abc import Iterable, Mapping
 
-from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes.network import run
 from p4reduce_topos.emulation.leftovers import mark
 
@@ -36,12 +33,3 @@ def partition(hosts: Iterable[str], *, apart: bool) -> None:
     """Cuts hosts off it, or joins them to it again."""
     for host in hosts:
         run("ip", "link", "set", f"{_END}{host}", "down" if apart else "up")
-
-
-def remove() -> None:
-    """What is left of it."""
-    for _, name in socket.if_nameindex():
-        # The kernel takes the hosts' namespaces away when it has time, and what leads there with them.
-        if name == _BRIDGE or name.startswith(_END):
-            with contextlib.suppress(P4ReduceError):  # it has gone this moment
-                run("ip", "link", "delete", name)

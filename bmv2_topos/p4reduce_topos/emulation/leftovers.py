@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-import subprocess
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.processes.network import run
@@ -36,8 +35,7 @@ def mark(interface: str) -> None:
 
 def remove() -> None:
     """Who has the claim knows that the owner of what is here is dead."""
-    said = subprocess.run(["ip", "-json", "link", "show"], capture_output=True, text=True, check=True).stdout
-    for link in json.loads(said or "[]"):
+    for link in json.loads(run("ip", "-json", "link", "show") or "[]"):
         if link.get("ifalias") == _MARK:
             with contextlib.suppress(P4ReduceError):  # it went with its other end, or with a host's namespace
                 run("ip", "link", "delete", link["ifname"])

@@ -6,9 +6,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterator
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 CLONE_NEWNET = 0x40000000
+_ENDED_WITHIN_S = 10.0
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -28,6 +32,29 @@ def entered(pid: int) -> Iterator[None]:
             _enter(former)
     finally:
         os.close(former)
+
+
+def end_processes(pids: Sequence[int]) -> None:
+    """Kills every process in the network namespaces of `pids`, but never one in ours."""
+    namespaces = {_namespace(pid) for pid in pids} - {None, _namespace(os.getpid())}
+    deadline = time.monotonic() + _ENDED_WITHIN_S
+    while namespaces and time.monotonic() < deadline:
+        running = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _namespace(pid) in namespaces]
+        if not running:
+            return
+        for pid in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _namespace(pid: int) -> tuple[int, int] | None:
+    """None of a process that has ended."""
+    try:
+        there = Path(f"/proc/{pid}/ns/net").stat()
+    except OSError:
+        return None
+    return there.st_dev, there.st_ino
 
 
 def _enter(descriptor: int) -> None:

@@ -7,9 +7,12 @@ remains when the last of our processes is gone. In another, the next one removes
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +22,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from mininet.cli import CLI
 from mininet.log import setLogLevel
 from mininet.net import Mininet
 
@@ -32,9 +34,11 @@ from p4reduce_bench.processes.switches import START_UP_S
 from p4reduce_controller.switches.builds import DEFAULT_MTU
 from p4reduce_targets import offloads
 from p4reduce_topos.emulation import control, leftovers
-from p4reduce_topos.emulation.namespaces import entered
+from p4reduce_topos.emulation.namespaces import end_processes, entered
 from p4reduce_topos.emulation.nodes import Cable, P4Switch
+from p4reduce_topos.emulation.prompt import Prompt
 from p4reduce_topos.emulation.settings import forwarding_settings, settings
+from p4reduce_topos.emulation.signals import postponed
 from p4reduce_topos.model import Link, Topology
 
 _FIRST_GRPC_PORT = 9559
@@ -85,6 +89,7 @@ class Network:
         Mininet.inited = True  # it would raise limits of the whole machine
         self.mininet = Mininet(controller=None, build=False)
         self._claim: socket.socket | None = None
+        self._closed = False
 
     def __enter__(self) -> Network:
         try:
@@ -92,6 +97,7 @@ class Network:
         except P4ReduceError:
             self._files.cleanup()
             raise
+        atexit.register(self.close)  # a signal may keep the block from being left in order
         try:
             leftovers.remove()
             self._build()
@@ -110,14 +116,38 @@ class Network:
         self.close()
 
     def close(self) -> None:
-        try:
-            self.family.__exit__()
-        finally:
-            self.mininet.stop()
-            control.remove()
-            self._files.cleanup()
-            if self._claim is not None:
-                self._claim.close()
+        """Ends all that runs, and removes all that was made. Signals wait meanwhile. Does nothing the second time."""
+        with postponed():
+            if self._closed:
+                return
+            with contextlib.ExitStack() as last:  # what fails keeps nothing that comes after it from its turn
+                last.callback(atexit.unregister, self.close)
+                last.callback(self._files.cleanup)
+                if self._claim is not None:
+                    last.callback(self._claim.close)
+                    last.callback(leftovers.remove)
+                last.callback(self._stop_nodes)
+                last.callback(self.family.__exit__)
+            self._closed = True
+
+    def _stop_nodes(self) -> None:
+        """Not by Mininet's `stop`, which asks each node's shell, and fails where a command is under way in it."""
+        net = self.mininet
+        for term in net.terms:
+            term.kill()
+        end_processes([host.pid for host in net.hosts if host.shell])
+        for switch in net.switches:
+            if switch.shell:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(switch.shell.pid, signal.SIGKILL)
+        for node in [*net.hosts, *net.switches]:
+            node.cleanup()
+        here = {name for _, name in socket.if_nameindex()}
+        for link in net.links:
+            for interface in (link.intf1, link.intf2):
+                if interface.node in net.switches and interface.name in here:
+                    with contextlib.suppress(P4ReduceError):  # it went with the host's namespace
+                        run("ip", "link", "delete", interface.name)
 
     # Making it.
 
@@ -305,4 +335,4 @@ class Network:
     def prompt(self) -> None:
         """Mininet's, until the user leaves it."""
         setLogLevel("output")
-        CLI(self.mininet)
+        Prompt(self)

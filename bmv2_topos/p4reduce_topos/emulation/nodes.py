@@ -27,7 +27,9 @@ class P4Switch(Switch):  # type: ignore[misc]
         self._command = command
 
     def start(self, controllers: object = ()) -> None:  # noqa: ARG002 - Mininet's signature
-        """Does not wait until it is ready: `wait` does."""
+        """Does not wait until it is ready: `wait` does. Does nothing where it runs."""
+        if self.child is not None and self.child.process.poll() is None:
+            return
         ports = [f"{port}=eth:{interface.name}" for port, interface in sorted(self.intfs.items()) if port > 0]
         options = [part for port in ports for part in ("--port", port)]
         self.child = self._family.start(f"switch {self.name}", "p4reduce", *self._command, *options, "--json")

@@ -8,7 +8,7 @@ import importlib.util
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,9 @@ EXPERIMENTS = {
 }  # fmt: skip
 
 
-def run(experiment: Experiment, file: Path, target: str, repeat: int) -> Iterator[tuple[Point, dict[str, Any]]]:
+def run(
+    experiment: Experiment, file: Path, target: str, repeat: int
+) -> Generator[tuple[Point, dict[str, Any]], None, None]:
     """Every point with what was measured, in order; those in `file` as they are there, the others written to it.
 
     Where a system fails at a point, what was measured has its `error`, and the next run tries it again. Raises

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mininet's prompt on a network of ours: a command that fails says so, and the prompt goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from mininet.cli import CLI
+from mininet.log import error, output
+
+from p4reduce_targets.launch import bound_to_us
+
+if TYPE_CHECKING:
+    from p4reduce_topos.emulation.network import Network
+
+_IPERF_S = 5
+_LISTENS_WITHIN_S = 10.0
+
+
+class Prompt(CLI):  # type: ignore[misc]
+    """Runs when it is made, until the user leaves it."""
+
+    identchars = f"{CLI.identchars}.-"  # which names of nodes have
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        with _terminal_restored():
+            super().__init__(network.mininet)
+
+    def onecmd(self, line: str) -> bool:
+        """Mininet's own commands raise whatever they like, and leave what they have started at hosts."""
+        try:
+            return bool(super().onecmd(line))
+        except Exception as failure:
+            error(f"error: {line}: {type(failure).__name__}: {failure}\n")
+            for node in self.mn.values():
+                if node.waiting:
+                    node.sendInt()
+                    node.waitOutput()
+            return False
+
+    def do_iperf(self, line: str) -> None:
+        """TCP's rate between two hosts, by iperf3: iperf [CLIENT SERVER]"""
+        self._iperf(line.split(), [])
+
+    def do_iperfudp(self, line: str) -> None:
+        """UDP's rate between two hosts, by iperf3: iperfudp RATE [CLIENT SERVER], as in iperfudp 10M h1 h2"""
+        rate, *hosts = line.split() or ["10M"]
+        self._iperf(hosts, ["--udp", "--bitrate", rate])
+
+    def _iperf(self, hosts: Sequence[str], options: Sequence[str]) -> None:
+        topology = self._network.topology
+        client, server = hosts if len(hosts) == 2 else (topology.hosts[0], topology.hosts[-1])
+        if len(hosts) not in (0, 2) or client == server or not {client, server} <= set(topology.hosts):
+            error(f"error: accepted are two hosts of {', '.join(topology.hosts)}\n")
+            return
+        if shutil.which("iperf3") is None:
+            error("error: iperf3 is not on PATH: it comes with the package iperf3\n")
+            return
+        serving = self._network.start(server, "iperf3 server", ["iperf3", "--server", "--one-off"])
+        try:
+            asked = ["iperf3", "--client", topology.ip(server), "--time", str(_IPERF_S), *options]
+            output(self._asked(client, asked))
+        finally:
+            self._network.stop(serving)
+
+    def _asked(self, client: str, command: Sequence[str]) -> str:
+        """What iperf3 says at a host; again while the server does not listen yet."""
+        inside = bound_to_us(["mnexec", "-a", str(self.mn[client].pid), *command])
+        deadline = time.monotonic() + _LISTENS_WITHIN_S
+        while True:
+            done = subprocess.run(
+                inside,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+            if "Connection refused" not in done.stdout or time.monotonic() > deadline:
+                return done.stdout
+
+
+@contextlib.contextmanager
+def _terminal_restored() -> Iterator[None]:
+    """Mininet changes how the terminal reads, and changes it back only where a command ends by itself."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    former = termios.tcgetattr(sys.stdin)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(termios.error):  # the terminal has gone
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, former)
