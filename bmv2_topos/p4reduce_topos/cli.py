@@ -110,7 +110,13 @@ def run(
         _check_own(pipeline, program, fault, trace)
         if pcap is not None:
             check_folder("--pcap", pcap)
-        return build(name, workers, edge, core, shape)
+        topology = build(name, workers, edge, core, shape)
+        if not fault:
+            return topology
+        from p4reduce_topos.faults.catalogue import FAULTS
+        from p4reduce_topos.faults.suffering import prepared
+
+        return prepared(FAULTS[fault], topology)
 
     def work(console: Console, topology: Topology) -> None:
         from p4reduce_topos.emulation.network import Network
@@ -314,13 +320,13 @@ def _suffer(console: Console, topology: Topology, target: str, fault: str, pcap:
     from p4reduce_topos.emulation.network import Network
     from p4reduce_topos.faults import words
     from p4reduce_topos.faults.catalogue import FAULTS, LEASE_S
-    from p4reduce_topos.faults.suffering import prepared, suffer, verdict
+    from p4reduce_topos.faults.suffering import suffer, verdict
 
     known = FAULTS[fault]
     lease = ["--lease", str(LEASE_S)]
     with (
         console.status(f"{topology.name}: {known.summary}"),
-        Network(prepared(known, topology), target, controller_options=lease, pcap=pcap, pipeline=pipeline) as network,
+        Network(topology, target, controller_options=lease, pcap=pcap, pipeline=pipeline) as network,
     ):
         ends = suffer(network, known)
     wrong = verdict(known, ends)

@@ -38,7 +38,7 @@ from p4reduce_topos.emulation.namespaces import end_processes, entered
 from p4reduce_topos.emulation.nodes import Cable, P4Switch
 from p4reduce_topos.emulation.prompt import Prompt
 from p4reduce_topos.emulation.settings import forwarding_settings, settings
-from p4reduce_topos.emulation.signals import postponed
+from p4reduce_topos.emulation.signals import ENDING, postponed
 from p4reduce_topos.model import Link, Topology
 
 _FIRST_GRPC_PORT = 9559
@@ -90,6 +90,7 @@ class Network:
         self.mininet = Mininet(controller=None, build=False)
         self._claim: socket.socket | None = None
         self._closed = False
+        self._wires: dict[int, Child] = {}
 
     def __enter__(self) -> Network:
         try:
@@ -97,7 +98,7 @@ class Network:
         except P4ReduceError:
             self._files.cleanup()
             raise
-        atexit.register(self.close)  # a signal may keep the block from being left in order
+        atexit.register(self._close_at_exit)  # a signal may keep the block from being left in order
         try:
             leftovers.remove()
             self._build()
@@ -121,7 +122,7 @@ class Network:
             if self._closed:
                 return
             with contextlib.ExitStack() as last:  # what fails keeps nothing that comes after it from its turn
-                last.callback(atexit.unregister, self.close)
+                last.callback(atexit.unregister, self._close_at_exit)
                 last.callback(self._files.cleanup)
                 if self._claim is not None:
                     last.callback(self._claim.close)
@@ -129,6 +130,12 @@ class Network:
                 last.callback(self._stop_nodes)
                 last.callback(self.family.__exit__)
             self._closed = True
+
+    def _close_at_exit(self) -> None:
+        """The program ends anyway."""
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)
+        self.close()
 
     def _stop_nodes(self) -> None:
         """Not by Mininet's `stop`, which asks each node's shell, and fails where a command is under way in it."""
@@ -179,26 +186,26 @@ class Network:
                 self._configure(end, link)
         for host in topology.hosts:
             self._know_switches(host)
-        self._wires()
+        for number, link in enumerate(topology.links):
+            if link.wire.impairments:
+                self._start_wire(number, link)
+        for child in self._wires.values():
+            child.first(START_UP_S)
         control.make({host: self.mininet[host].pid for host in topology.hosts})
         if self._pcap is not None:
             self._capture(self._pcap)
 
     def _cut(self, link: Link) -> tuple[str, str]:
         """The interfaces in the middle of a link that is cut."""
-        number = self.topology.links.index(link)
+        number = [one.ends for one in self.topology.links].index(link.ends)
         return f"wire{number}a", f"wire{number}b"
 
-    def _wires(self) -> None:
-        started = []
-        for number, link in enumerate(self.topology.links):
-            if link.wire.impairments:
-                options = [part for name, value in link.wire.impairments.items() for part in (f"--{name}", str(value))]
-                options += ["--seed", str(number + 1), *(["--unchecked"] if self._unchecked else [])]
-                name = f"wire from {link.a} to {link.b}"
-                started.append(self.family.start(name, "p4reduce_topos.emulation.wire", *self._cut(link), *options))
-        for child in started:
-            child.first(START_UP_S)
+    def _start_wire(self, number: int, link: Link) -> None:
+        """Passes the frames of a link that is cut."""
+        options = [part for name, value in link.wire.impairments.items() for part in (f"--{name}", str(value))]
+        options += ["--seed", str(number + 1), *(["--unchecked"] if self._unchecked else [])]
+        name = f"wire from {link.a} to {link.b}"
+        self._wires[number] = self.family.start(name, "p4reduce_topos.emulation.wire", *self._cut(link), *options)
 
     def _configure(self, node: str, link: Link) -> None:
         """Frames as on a wire, and the link's rate."""
@@ -287,6 +294,15 @@ class Network:
 
     def set_link(self, a: str, b: str, *, up: bool) -> None:
         self.mininet.configLinkStatus(a, b, "up" if up else "down")
+
+    def rewire(self, topology: Topology) -> None:
+        """Gives the links that were made with impairments those of `topology`, which else is the same."""
+        for number, (former, link) in enumerate(zip(self.topology.links, topology.links, strict=True)):
+            if former.wire != link.wire:
+                self.stop(self._wires[number])
+                self._start_wire(number, link)
+                self._wires[number].first(START_UP_S)
+        self.topology = topology
 
     def partition_controller(self, hosts: Sequence[str], *, apart: bool) -> None:
         """Cuts hosts off the control network, or joins them to it again."""

@@ -18,6 +18,7 @@ from p4reduce_bench.processes.switches import START_UP_S
 from p4reduce_controller.jobs.deadlines import REJOIN_TIME
 from p4reduce_topos.emulation.network import Network
 from p4reduce_topos.faults.ranks import Ranks
+from p4reduce_topos.model import Topology
 
 LEASE_S = 5.0
 _TO_COME = 10**6  # rounds
@@ -31,7 +32,7 @@ class Fault:
 
     says: what the errors' texts have in them. seconds: from the act until the last rank has ended. wire: what every
     host's link does, from the start. options: of the ranks. pause: seconds between a rank's calls, so that the fault is
-    over before the last.
+    over before the last. needs_outsider: a host that is no worker does it.
     """
 
     summary: str
@@ -42,6 +43,7 @@ class Fault:
     wire: Mapping[str, float] = field(default_factory=dict)
     options: Sequence[str] = ()
     pause: float = 0.02
+    needs_outsider: bool = False
 
 
 def kill_worker(_: Network, ranks: Ranks) -> None:
@@ -73,9 +75,12 @@ def restart_controller(network: Network, ranks: Ranks) -> None:
     network.stop_controller(kill=True)
     network.start_controller()
     deadline = time.monotonic() + REJOIN_TIME
-    while any(member["away"] for job in network.status()["jobs"] for member in job["members"]):
+    while True:
+        jobs = [job for job in network.status()["jobs"] if job["name"] == ranks.job]
+        if not any(member["away"] for job in jobs for member in job["members"]):
+            break
         if time.monotonic() > deadline:
-            raise P4ReduceError(f"not all ranks are back: {network.status()['jobs']}")
+            raise P4ReduceError(f"not all ranks are back: {jobs}")
     ranks.wait_calls(UNDER_WAY)
 
 
@@ -91,14 +96,20 @@ def partition_all(network: Network, _: Ranks) -> None:
     network.partition_controller(network.topology.workers, apart=True)
 
 
+def outsider(topology: Topology) -> str:
+    """The first host that is no worker."""
+    return next(host for host in topology.hosts if host not in topology.workers)
+
+
 def forge(network: Network, ranks: Ranks) -> None:
     """From a host that is in no job, with all that a member knows: as itself, and with a worker's addresses."""
     topology = network.topology
-    (rogue,) = [host for host in topology.hosts if host not in topology.workers]
-    switch = topology.roots[0]
-    (job,) = network.status()["jobs"]
+    rogue = outsider(topology)
+    worker = topology.workers[VICTIM]
+    switch = topology.ports(worker)[1] if len(topology.roots) == 1 else topology.roots[0]  # which adds up what it sends
+    (job,) = [one for one in network.status()["jobs"] if one["name"] == ranks.job]
     udp_port = job["members"][VICTIM]["places"][0]["udp_port"]
-    senders = [(topology.ip(host), topology.mac(host), udp_port) for host in (rogue, topology.workers[VICTIM])]
+    senders = [(topology.ip(host), topology.mac(host), udp_port) for host in (rogue, worker)]
     command = [
         sys.executable, "-m", "p4reduce_topos.faults.forger",
         "--interface", topology.interface(rogue, topology.ports(rogue)[1]),
@@ -135,7 +146,7 @@ FAULTS: dict[str, Fault] = {
         "Packets are overtaken by many others, some arrive twice, some never.",
         wire={"jitter": 0.1, "duplicate": 0.3, "loss": 0.03}, seconds=100.0,
     ),
-    "forged": Fault("A host that is in no job forges its packets.", forge, pause=0.1),
+    "forged": Fault("A host that is in no job forges its packets.", forge, pause=0.1, needs_outsider=True),
     "other-shape": Fault(
         "A rank calls with another shape.", outcome="MismatchError", says="different operations",
         options=("--odd", str(VICTIM)),

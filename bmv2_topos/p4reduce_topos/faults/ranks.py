@@ -18,12 +18,13 @@ Event = dict[str, Any]
 class Ranks:
     """`rank` at each worker, and what they have said."""
 
-    def __init__(self, network: Network, *options: str) -> None:
+    def __init__(self, network: Network, *options: str, job: str = "topo") -> None:
         self.network = network
+        self.job = job
         self.events: dict[int, list[Event]] = {}
         self.children: dict[int, Child] = {}
         topology = network.topology
-        command = [sys.executable, "-m", "p4reduce_topos.faults.rank", *options]
+        command = [sys.executable, "-m", "p4reduce_topos.faults.rank", "--job", job, *options]
         for rank, host in enumerate(topology.workers):
             environment = network.environment(host, rank=rank, world_size=len(topology.workers))
             self.children[rank] = network.start(host, f"rank {rank}", command, environment)

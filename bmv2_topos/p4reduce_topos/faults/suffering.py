@@ -5,29 +5,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 
+from p4reduce.errors import P4ReduceError
 from p4reduce_topos.emulation.network import Network
 from p4reduce_topos.faults import words
-from p4reduce_topos.faults.catalogue import UNDER_WAY, Fault
+from p4reduce_topos.faults.catalogue import UNDER_WAY, VICTIM, Fault
 from p4reduce_topos.faults.ranks import Event, Ranks
-from p4reduce_topos.model import Topology
+from p4reduce_topos.model import Link, Topology
 
 _CALLS = 60
 
 
 def prepared(fault: Fault, topology: Topology) -> Topology:
-    """The topology with what the fault does to its hosts' links."""
+    """The topology with what the fault does to its hosts' links, and with the host that does it. Raises P4ReduceError
+    where nobody is there to suffer it."""
+    if len(topology.workers) <= VICTIM:
+        raise P4ReduceError(
+            f"a fault on {topology.name} with {len(topology.workers)} worker: {VICTIM + 1} workers or more are accepted"
+        )
     links = []
     for link in topology.links:
         wire = replace(link.wire, **fault.wire)  # type: ignore[arg-type]
         links.append(replace(link, wire=wire) if set(link.ends) & set(topology.hosts) else link)
-    return replace(topology, links=tuple(links))
+    made = replace(topology, links=tuple(links))
+    if fault.needs_outsider and set(topology.hosts) == set(topology.workers):
+        name = next(name for number in count(1) if (name := f"x{number}") not in (*topology.hosts, *topology.switches))
+        worker = topology.workers[VICTIM]
+        switch = topology.ports(worker)[1]
+        cable = Link(name, switch, made.link(worker, switch).wire)
+        made = replace(made, hosts=(*made.hosts, name), links=(*made.links, cable))
+    return made
 
 
-def suffer(network: Network, fault: Fault) -> dict[int, Event]:
-    """How each rank ended that is left. Raises P4ReduceError where one did not in time."""
-    calls = _CALLS if fault.outcome == "sums" else 1_000_000
-    with Ranks(network, "--pause", str(fault.pause), "--calls", str(calls), *fault.options) as ranks:
+def suffer(network: Network, fault: Fault, *, job: str = "topo", calls: int = _CALLS) -> dict[int, Event]:
+    """How each rank ended that is left, of `calls` calls where all is to end well. Raises P4ReduceError where one did
+    not in time."""
+    many = calls if fault.outcome == "sums" else 1_000_000
+    with Ranks(network, "--pause", str(fault.pause), "--calls", str(many), *fault.options, job=job) as ranks:
         if not fault.options:
             ranks.wait_calls(UNDER_WAY)
             fault.act(network, ranks)
