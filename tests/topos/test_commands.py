@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from p4reduce.errors import P4ReduceError
+from p4reduce_bench.processes.network import check_rights
 from p4reduce_topos.arguments import build, wire
 from p4reduce_topos.model import Wire
 
@@ -121,6 +122,53 @@ def test_what_is_not_accepted_is_named(arguments: tuple[str, ...], named: str) -
     assert said.returncode == 1
     assert named in said.stderr
     assert not said.stdout
+
+
+@pytest.mark.mininet
+@pytest.mark.root
+@pytest.mark.usefixtures("mininet")
+@pytest.mark.parametrize(
+    ("dropped", "said"),
+    [
+        (
+            "-sys_admin",
+            "it lacks the capability SYS_ADMIN; in a container, start it with --privileged, or with --cap-add",
+        ),
+        ("-sys_admin,-net_admin,-net_raw", "it lacks the capabilities SYS_ADMIN, NET_ADMIN, NET_RAW; in a container"),
+    ],
+)
+@pytest.mark.parametrize("arguments", [("topo", "run", "star"), ("demo", "--target", "bmv2")], ids=" ".join)
+def test_root_without_rights_is_told_how_a_container_has_them(
+    arguments: tuple[str, ...], dropped: str, said: str
+) -> None:
+    if arguments[0] == "demo" and shutil.which("simple_switch_grpc") is None:
+        pytest.skip("needs simple_switch_grpc")
+    command = ["setpriv", f"--bounding-set={dropped}", sys.executable, "-m", "p4reduce", *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert run.returncode == 1
+    assert said in " ".join(run.stderr.split())
+    assert "Traceback" not in run.stderr
+
+
+def test_namespaces_that_are_forbidden_otherwise_are_told_likewise() -> None:
+    """As by seccomp or AppArmor, beside the capabilities."""
+    with pytest.raises(P4ReduceError, match=r"false: ; in a container, start it with --privileged") as refused:
+        check_rights("false")
+    assert "root may not make network namespaces" in str(refused.value)
+
+
+@pytest.mark.mininet
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.usefixtures("mininet")
+def test_a_run_where_the_settings_of_the_kernel_are_read_only() -> None:
+    """As in a container that has the capabilities, and is not privileged."""
+    read_only = 'mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec "$@"'
+    command = [sys.executable, "-m", "p4reduce", "topo", "run", "star", "--workers", "2", "--numel", "4096", "--json"]
+    run = subprocess.run(["unshare", "--mount", "sh", "-c", read_only, "sh", *command], capture_output=True, text=True,
+                         timeout=TIMEOUT_S, check=False)  # fmt: skip
+    assert run.returncode == 0, run
+    assert json.loads(run.stdout)["wrong"] == 0
 
 
 @pytest.mark.mininet

@@ -29,7 +29,7 @@ from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.links import shape
 from p4reduce_bench.allreduce.reducers import interface_counts
 from p4reduce_bench.processes.children import Child, Family
-from p4reduce_bench.processes.network import run
+from p4reduce_bench.processes.network import check_rights, run, without_ipv6
 from p4reduce_bench.processes.switches import START_UP_S
 from p4reduce_controller.switches.builds import DEFAULT_MTU
 from p4reduce_targets import offloads
@@ -52,6 +52,7 @@ def check_tools() -> None:
     for tool, package in _TOOLS.items():
         if shutil.which(tool) is None:
             raise P4ReduceError(f"{tool} is not on PATH: it comes with the package {package}")
+    check_rights("mnexec", "-n", "true")
 
 
 class Network:
@@ -161,7 +162,7 @@ class Network:
     def _build(self) -> None:
         topology, net = self.topology, self.mininet
         run("ip", "link", "set", "lo", "up")
-        Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
+        without_ipv6("default")
         for host in topology.hosts:
             made = net.addHost(host, ip=f"{topology.ip(host)}/16", mac=topology.mac(host))
             made.cmd("sysctl -qw net.ipv6.conf.default.disable_ipv6=1 net.ipv6.conf.all.disable_ipv6=1")
