@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install -q --disable-pip-version-check
+SHOWN  := $(filter-out -q,$(PIP))
 # The CPU build of torch is enough here and gigabytes smaller; where its index is out of reach, the default index serves.
 TORCH       ?= torch==2.13.0
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -16,7 +17,7 @@ C_SOURCES   := CMakeLists.txt $(wildcard hostlib/csrc/CMakeLists.txt hostlib/csr
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup gradients demo bench fuzz fuzz-controller figures pictures docs test test-all again lint p4 p4-tofino proto clean
+.PHONY: help setup gradients dist demo bench fuzz fuzz-controller figures pictures docs test test-all again lint p4 p4-tofino proto clean
 
 help:  ## list what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -25,9 +26,12 @@ setup: $(VENV)/.ready $(VENV)/.tools  ## install everything into .venv; as root 
 
 $(VENV)/.ready: pyproject.toml bench/pyproject.toml Makefile $(C_SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) --no-deps --retries 0 --index-url $(TORCH_INDEX) '$(TORCH)' 2>/dev/null || $(PIP) '$(TORCH)'
+	@echo "1/3 PyTorch: 0.2 GB to fetch from $(TORCH_INDEX), or 2.7 GB from the default index"
+	$(PIP) --no-deps --retries 0 --index-url $(TORCH_INDEX) '$(TORCH)' 2>/dev/null || $(SHOWN) '$(TORCH)'
+	@echo "2/3 tools that build the C code"
 	$(PIP) 'scikit-build-core>=0.11' cmake ninja
-	$(PIP) --no-build-isolation -e '.[dev]' -e ./bench
+	@echo "3/3 p4reduce and what its parts and tests need; the C code is compiled last, in about a minute"
+	$(SHOWN) --no-build-isolation -e '.[dev]' -e ./bench
 	@echo "installed into $(VENV)/; for the command p4reduce in this shell: . $(BIN)/activate"
 	touch $@
 
@@ -45,8 +49,24 @@ $(VENV)/.tools: Makefile
 gradients: setup  ## install what `p4reduce bench gradients` trains real architectures with
 	$(PIP) --no-build-isolation '$(TORCH)' -e './bench[gradients]'
 
-demo: setup  ## train a language model whose gradients the P4 program adds up
-	$(BIN)/p4reduce demo $(ARGS)
+# For this machine. Others take what cibuildwheel builds (CONTRIBUTING.md).
+DIST   ?= dist
+dist: setup  ## build all wheels into dist/, from which pip installs every extra: --find-links dist
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation \
+	    --wheel-dir $(DIST) . ./bench
+	@ls $(DIST)/*.whl
+
+# Help needs no PyTorch and no C code: in place of all that `setup` installs, some 60 MB that print it.
+HELP   := $(filter --help -h,$(ARGS))
+$(VENV)/.help: Makefile
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -e $(VENV)/.ready || $(PIP) 'grpcio>=1.49.1' 'numpy>=1.26' 'protobuf>=3.20.3,<8' 'rich>=13' 'typer>=0.15'
+	@touch $@
+RUN    := $(if $(HELP),PYTHONPATH=hostlib:controller:targets:bench $(BIN)/python -m p4reduce,$(BIN)/p4reduce)
+READY  := $(if $(HELP),$(VENV)/.help,setup)
+
+demo: $(READY)  ## train a language model whose gradients the P4 program adds up
+	$(RUN) demo $(ARGS)
 
 # The tables of docs/benchmarks.md; shaped links need root. Longer, and on any machine: p4reduce bench allreduce
 BENCH := $(BIN)/p4reduce bench allreduce --overlap all --sparsity block $(ARGS)

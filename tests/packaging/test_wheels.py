@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is in the two wheels, and that a training host's says which extra has the tools."""
+"""What is in the two wheels, what each extra installs, and that a training host is told which extra has the tools."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import sysconfig
@@ -15,22 +16,6 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-
-
-def build(source: Path, to: Path) -> Path:
-    """The wheel of what stands in `source`, with the build tools that are installed here."""
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps", "--no-index"]
-    subprocess.run([*command, "--no-build-isolation", "--wheel-dir", to, source], check=True, timeout=240)
-    (wheel,) = to.glob("*.whl")
-    return wheel
-
-
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    return {
-        name: build(source, tmp_path_factory.mktemp(name))
-        for name, source in (("p4reduce", ROOT), ("bench", ROOT / "bench"))
-    }
 
 
 def names(wheel: Path) -> set[str]:
@@ -48,7 +33,10 @@ def modules(folder: Path) -> set[str]:
 
 def test_the_training_wheel_has_no_tools(wheels: Mapping[str, Path]) -> None:
     wheel = wheels["p4reduce"]
-    assert packages(wheel) == {"p4reduce", "p4reduce_controller", "p4reduce_targets", "p4reduce_topos"}
+    ours = {"p4reduce", "p4reduce_controller", "p4reduce_targets", "p4reduce_topos"}
+    assert packages(wheel) == {*ours, "p4reduce_bench"}
+    shared = {name.split("/")[1] for name in names(wheel) if name.startswith("p4reduce_bench/")}
+    assert shared == {"__init__.py", "outputs.py", "allreduce", "peers", "processes"}  # with which networks measure
     assert names(wheel) >= {
         "p4reduce/fastpath/libp4reduce.so",
         "p4reduce/fastpath/include/p4reduce.h",
@@ -65,13 +53,13 @@ def test_the_training_wheel_has_no_tools(wheels: Mapping[str, Path]) -> None:
 
 
 def test_every_module_is_in_its_wheel(wheels: Mapping[str, Path]) -> None:
-    sources = {"p4reduce": ("hostlib", "controller", "targets", "bmv2_topos"), "bench": ("bench",)}
-    elsewhere = {"p4reduce": {"p4reduce_controller/compiled/__init__.py"}, "bench": set()}  # from p4src/
-    for name, folders in sources.items():
-        folders_of_packages = [package for folder in folders for package in (ROOT / folder).glob("p4reduce*")]
-        ours = {module for package in folders_of_packages for module in modules(package)}
-        assert ours
-        assert ours | elsewhere[name] == {file for file in names(wheels[name]) if file.endswith(".py")}
+    sources = ("hostlib", "controller", "targets", "bmv2_topos", "bench")
+    folders = [package for folder in sources for package in (ROOT / folder).glob("p4reduce*")]
+    ours = {module for package in folders for module in modules(package)}
+    ours.add("p4reduce_controller/compiled/__init__.py")  # from p4src/
+    first, second = ({file for file in names(wheel) if file.endswith(".py")} for wheel in wheels.values())
+    assert first | second == ours
+    assert not first & second
 
 
 def test_the_tools_are_a_wheel_for_every_machine(wheels: Mapping[str, Path]) -> None:
@@ -94,6 +82,46 @@ def test_a_training_host_is_told_the_extra(wheels: Mapping[str, Path], tmp_path:
         )  # fmt: skip
         assert run.returncode == 1
         assert "pip install 'p4reduce[bench]'" in run.stderr
+
+
+SIZES = {"": 150, "cli": 190, "scapy": 230, "targets": 300, "controller": 330, "tracing": 350, "topos": 500}
+"""MB at most of an environment into which the extras are installed one after the other."""
+HEAVY = {"torch", "triton"}
+
+
+def test_extras_install_from_the_wheels_alone(wheels: Mapping[str, Path], tmp_path: Path) -> None:
+    """No index has p4reduce; what it depends on comes from one."""
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "clean"], check=True, timeout=120)
+    python = tmp_path / "clean" / "bin" / "python"
+    found = [part for wheel in wheels.values() for part in ("--find-links", str(wheel.parent))]
+
+    def pip(*arguments: str) -> str:
+        command = [python, "-m", "pip", "--disable-pip-version-check", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+        if "Could not find a version that satisfies the requirement numpy" in done.stderr:
+            pytest.skip("needs a package index")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    for extra, most in SIZES.items():
+        pip("install", "-q", "--no-compile", *found, f"{wheels['p4reduce']}[{extra}]" if extra else "p4reduce")
+        came = {one["name"].lower() for one in json.loads(pip("list", "--format", "json"))}
+        assert not came & {*HEAVY, "p4reduce-bench"}, extra
+        assert sum(file.stat().st_size for file in (tmp_path / "clean").rglob("*") if file.is_file()) < most * 1e6, (
+            extra
+        )
+    pip("check")
+    for command in (["topo", "list"], ["topo", "experiment", "list"], ["controller", "--help"], ["switch", "--help"]):
+        run = subprocess.run([python, "-I", "-m", "p4reduce", *command], capture_output=True, text=True, timeout=60,
+                             check=False)  # fmt: skip
+        assert run.returncode == 0, run.stderr
+    # The extra `bench` has the other wheel and PyTorch, which is gigabytes.
+    pip("install", "-q", "--no-deps", "--no-index", *found, "p4reduce-bench")
+    for command, said in ((["demo", "--help"], ""), (["bench"], "needs the package 'torch'")):
+        run = subprocess.run([python, "-I", "-m", "p4reduce", *command], capture_output=True, text=True, timeout=60,
+                             check=False)  # fmt: skip
+        assert said in run.stderr
+        assert "Traceback" not in run.stderr
 
 
 def test_both_have_one_license() -> None:
