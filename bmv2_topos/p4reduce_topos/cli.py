@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -62,7 +63,9 @@ def list_topologies() -> None:
 def run(
     name: Annotated[str, typer.Argument(help=f"One of {ACCEPTED}.")],
     target: Target = "native",
-    workers: Annotated[int, typer.Option(min=1, max=32)] = 4,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=32, help="By default 4, or those that a file names.")
+    ] = None,
     edge: Annotated[str, typer.Option(help=f"What the hosts' links do, as {WIRE}.")] = "",
     core: Annotated[str, typer.Option(help="The same for links between switches.")] = "",
     shape: Annotated[str, typer.Option(help="Of the topology, as leaves=2,spines=2: see p4reduce topo list.")] = "",
@@ -126,11 +129,18 @@ def run(
         if fault:
             _suffer(console, topology, target, fault, pcap, pipeline, as_json=as_json)
             return
-        case = Case(workers, grid.elements(numel, "float32"), "float32", density, overlap, "block")
+        case = Case(
+            len(topology.workers) if workers is None else workers,
+            grid.elements(numel, "float32"),
+            "float32",
+            density,
+            overlap,
+            "block",
+        )
         setup = Setup(target=target, slots=slots, threads=1, repeat=repeat, warm_up=1, timeout=timeout, mtu=mtu)
         options = ["--drop-rate", str(drop_rate)] if drop_rate else []
         with (
-            console.status(f"{name}: starting") as status,
+            console.status(escape(f"{name}: starting")) as status,
             Network(topology, target, controller_options=options, pcap=pcap, mtu=mtu, pipeline=pipeline) as network,
         ):
             if program:
@@ -139,7 +149,8 @@ def run(
                     _run_own(console, network, program, as_json=as_json)
                 return
             if cli:
-                console.print(f"[bold]{name}[/]: workers {', '.join(topology.workers)}; leave the prompt with Ctrl-D")
+                said = f"workers {', '.join(topology.workers)}; leave the prompt with Ctrl-D"
+                console.print(f"[bold]{escape(name)}[/]: {said}", highlight=False, soft_wrap=True)
                 status.stop()
                 network.prompt()
                 return
@@ -157,7 +168,7 @@ def run(
 
 @topo.command()
 def experiment(
-    name: Annotated[str, typer.Argument(help="Which, or `list`.")],
+    name: Annotated[str, typer.Argument(help="Which, or `list`, or your own: FILE.yaml, FILE.json, FILE.py:NAME.")],
     target: Target = "native",
     repeat: Annotated[int, typer.Option(min=1, help="Reductions at each point.")] = 5,
     out: Annotated[Path, typer.Option(help="The folder for the figures (JSON) and the plot.")] = Path("out/topo"),
@@ -171,11 +182,14 @@ def experiment(
     slots: Annotated[str, typer.Option(help="Packets under way, at every point.")] = "",
     rate: Annotated[str, typer.Option(help="Of every link, such as 50mbit, at every point.")] = "",
     drop_rate: Annotated[str, typer.Option(help="Share of packets that the switch loses, at every point.")] = "",
+    topology: Annotated[str, typer.Option(help=f"On which; by default star. One of {ACCEPTED}.")] = "",
+    shape: Annotated[str, typer.Option(help="Of the topology, as leaves=2,spines=2: see p4reduce topo list.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Measure time and bytes while one thing changes. Goes on where it stopped: the figures so far are in --out."""
     from p4reduce_topos.experiments import congestion
-    from p4reduce_topos.experiments.choosing import chosen
+    from p4reduce_topos.experiments.choosing import chosen, find
+    from p4reduce_topos.experiments.measuring import check_systems
     from p4reduce_topos.experiments.series import EXPERIMENTS
 
     if name == "list":
@@ -185,30 +199,30 @@ def experiment(
         return
 
     fixed = {"workers": workers, "numel": numel, "density": density, "slots": slots, "rate": rate,
-             "drop_rate": drop_rate}  # fmt: skip
+             "drop_rate": drop_rate, "topology": topology, "shape": shape}  # fmt: skip
 
-    def inputs() -> Experiment | None:
-        for option, value, accepted in (
-            ("NAME", name, (*EXPERIMENTS, "congestion")),
-            ("--target", target, grid.TARGETS),
-        ):
-            if value not in accepted:
-                raise P4ReduceError(f"{option} {value}: accepted are {', '.join(accepted)}")
+    def inputs() -> tuple[str, Experiment | None]:
+        if target not in grid.TARGETS:
+            raise P4ReduceError(f"--target {target}: accepted are {', '.join(grid.TARGETS)}")
         check_folder("--out", out)
         if name != "congestion":
-            return chosen(EXPERIMENTS[name], values, systems, **fixed)
+            called, known = find(name)
+            made = chosen(known, values, systems, **fixed)
+            check_systems(made.systems)
+            return called, made
         if any((values, systems, *fixed.values())):
             raise P4ReduceError("congestion is one network, of which nothing can be chosen but --target and --repeat")
-        return None
+        return name, None
 
-    def work(console: Console, known: Experiment | None) -> None:
+    def work(console: Console, found: tuple[str, Experiment | None]) -> None:
+        called, known = found
         if known is None:
-            rows, wrong = _share(name, target, repeat, out, console)
+            rows, wrong = _share(called, target, repeat, out, console)
         else:
-            rows, wrong = _vary(name, known, target, repeat, out, console)
+            rows, wrong = _vary(called, known, target, repeat, out, console)
         if as_json:
             print(json.dumps(rows))
-        console.print(f"figures: {out / name}.json, plot: {out / name}.png")
+        console.print(f"figures: {out / called}.json, plot: {out / called}.png", markup=False, soft_wrap=True)
         if wrong:
             raise P4ReduceError(f"{wrong} elements are wrong")
         if failed := sum(row.get("error") is not None for row in rows):
@@ -272,7 +286,7 @@ def _as_command(inputs: Callable[[], T], work: Callable[[Console, T], None], *, 
 
 
 def _check(target: str, system: str, overlap: str, fault: str) -> None:
-    from p4reduce_topos.experiments.measuring import SYSTEMS
+    from p4reduce_topos.experiments.measuring import SYSTEMS, check_systems
     from p4reduce_topos.faults.catalogue import FAULTS
 
     for option, value, accepted in (
@@ -283,6 +297,7 @@ def _check(target: str, system: str, overlap: str, fault: str) -> None:
     ):
         if value not in accepted:
             raise P4ReduceError(f"{option} {value}: accepted are {', '.join(filter(None, accepted))}")
+    check_systems([system])
 
 
 def _check_own(pipeline: Path | None, program: str, fault: str, trace: Path | None) -> None:
@@ -325,7 +340,7 @@ def _suffer(console: Console, topology: Topology, target: str, fault: str, pcap:
     known = FAULTS[fault]
     lease = ["--lease", str(LEASE_S)]
     with (
-        console.status(f"{topology.name}: {known.summary}"),
+        console.status(escape(f"{topology.name}: {known.summary}")),
         Network(topology, target, controller_options=lease, pcap=pcap, pipeline=pipeline) as network,
     ):
         ends = suffer(network, known)
@@ -345,7 +360,7 @@ def _suffer(console: Console, topology: Topology, target: str, fault: str, pcap:
 
 
 def _table(topology: Topology, measured: Measured) -> Table:
-    made = Table(title=f"{topology.name}: allreduce, sum", caption="bytes: of one reduction, on the wire")
+    made = Table(title=escape(f"{topology.name}: allreduce, sum"), caption="bytes: of one reduction, on the wire")
     made.add_column("")
     made.add_column("", justify="right")
     names = ("system", "target", "workers", "numel", "density", "median_s", "min_s", "max_s", "tx_bytes", "rx_bytes",

@@ -68,6 +68,60 @@ def test_a_topology_of_ones_own(own: Path) -> None:
         build(f"{own}:ring", 4, "", "", "leaves=4")
 
 
+ROOMS = """
+name: two-rooms
+switches: [s1, s2]
+hosts: {h1: s1, h2: s1, h3: s2}
+links: [[s1, s2]]
+edge: rate=100mbit
+core: rate=10mbit,delay=1ms
+roots: [s2]
+"""
+
+
+def test_a_topology_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "rooms.yaml"
+    file.write_text(ROOMS)
+    made = build(str(file), None, "", "", "")
+    assert (made.name, made.workers, made.roots) == ("two-rooms", ("h1", "h2", "h3"), ("s2",))
+    assert made.link("h3", "s2").wire == Wire(rate=10**8)
+    assert made.link("s1", "s2").wire == Wire(rate=10**7, delay=0.001)
+    chosen = build(str(file), 2, "rate=1gbit", "loss=0.1", "")
+    assert chosen.workers == ("h1", "h2")
+    assert (chosen.link("h1", "s1").wire, chosen.link("s1", "s2").wire) == (Wire(rate=10**9), Wire(loss=0.1))
+    other = tmp_path / "rooms.json"
+    other.write_text(json.dumps({"switches": ["s1"], "hosts": {"a": "s1", "b": "s1"}}))
+    assert (build(str(other), None, "", "", "").name, len(build(str(other), None, "", "", "").links)) == ("rooms", 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("switches: [s1]", "has `hosts`, each with its switch, and `switches`"),
+        ("- s1", "list: accepted are the keys name, switches"),
+        ("colour: red", "the key 'colour': accepted are the keys name"),
+        (ROOMS.replace("[[s1, s2]]", "[[s1]]"), r"links: \['s1'\]: accepted is \[SWITCH, SWITCH\]"),
+        (ROOMS.replace("[[s1, s2]]", "[[s1, s2, fast]]"), "links: fast: accepted"),
+        (ROOMS.replace("h3: s2", "h3: s9"), "'s9', which is no node"),
+        (ROOMS.replace("h3: s2", "'h$(id)': s2"), r"the name 'h\$\(id\)' is not accepted"),
+        (ROOMS.replace("rate=100mbit", "colour=red"), "edge: colour=red: accepted"),
+        (ROOMS.replace("roots: [s2]", "roots: s2"), r"roots: 's2': accepted is a list"),
+        (ROOMS.replace("h3: s2}", "h3: s2"), "rooms.yaml: .*line"),
+    ],
+)
+def test_what_is_no_topology_in_a_file(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "rooms.yaml").write_text(text)
+    with pytest.raises((P4ReduceError, ValueError), match=says):
+        build(str(tmp_path / "rooms.yaml"), None, "", "", "")
+    (tmp_path / "rooms.json").write_text("{")
+    for name, workers, shape, told in (
+        ("rooms.json", None, "", "rooms.json: Expecting"), ("none.yaml", None, "", "none.yaml: it cannot be read"),
+        ("rooms.yaml", None, "leaves=2", "--shape leaves=2: accepted for .* is nothing"),
+    ):  # fmt: skip
+        with pytest.raises(P4ReduceError, match=told):
+            build(str(tmp_path / name), workers, "", "", shape)
+
+
 @pytest.mark.parametrize("number", ["0", "1", "-1", "9999", "99999999999999999999", "9" * 5000, "²", ""])
 def test_numbers_that_make_no_topology_are_named(own: Path, number: str) -> None:
     shapes = [("star", "others"), ("leaf-spine", "leaves"), ("leaf-spine", "spines"), ("tree", "depth")]

@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from p4reduce.errors import P4ReduceError
+from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.report import row
 from p4reduce_bench.processes.children import ChildFailed
 from p4reduce_topos.experiments import congestion, series
+from p4reduce_topos.experiments.choosing import chosen, find
 from p4reduce_topos.experiments.measuring import SYSTEMS, Measured
 from p4reduce_topos.experiments.series import EXPERIMENTS, Experiment, Point, busiest, plot, run
 from p4reduce_topos.topologies import star
@@ -83,7 +87,160 @@ def test_points(name: str) -> None:
 
 def test_the_busiest_host() -> None:
     carried = {"h1>s1": 5, "s1>h1": 6, "s1>x1": 20, "x1>s1": 1, "s1>s2": 100, "s2>s1": 100}
-    assert busiest({"carried": carried}) == 21
+    assert busiest({"carried": carried}, ("h1", "x1")) == 21
+
+
+def of_a_point(point: Point, error: str | None = None) -> tuple[Point, dict[str, Any]]:
+    seconds = {"seconds": [1.0, 2.0, 4.0], "wrong": 0, "traffic": {}}
+    case = Case(point.workers, point.numel, "float32", point.density, "random", "block")
+    made = row(point.system, "native", case, {0: seconds}, None, None)
+    carried = {"s1>h1": 50, "h1>s1": 60}
+    return point, {**asdict(made), "error": error, "carried": carried}
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures that are saved."""
+    from matplotlib.figure import Figure
+
+    figures: list[Any] = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *_, **__: figures.append(self))
+    return figures
+
+
+def test_a_plot_says_what_it_shows_and_hides_nothing(tmp_path: Path, drawn: list[Any]) -> None:
+    experiment = replace(SMALL, fixed={**SMALL.fixed, "topology": "two-racks", "rate": 50_000_000})
+    plot(tmp_path / "plot.png", "small", experiment, [of_a_point(point) for point in experiment.points()])
+    (figure,) = drawn
+    title = figure._suptitle.get_text()
+    for said in ("small", "two-racks", "2 workers", "0.01562 MiB of float32", "64 slots", "50 Mbit/s"):
+        assert said in title
+    assert "density" not in title
+    assert all(axis.get_title() and axis.get_xlabel() and axis.get_ylabel() for axis in figure.axes)
+    spread = figure.axes[0].collections
+    assert [(one.get_datalim(figure.axes[0].transData).ymin, one.get_datalim(figure.axes[0].transData).ymax)
+            for one in spread] == [(1000, 4000)] * 2  # fmt: skip
+    assert [axis.get_legend() for axis in figure.axes] == [None, None]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["p4reduce", "gloo"]
+    figure.draw_without_rendering()
+    boxes = [axis.get_tightbbox() for axis in figure.axes]
+    assert not any(box.overlaps(legend.get_window_extent()) for box in boxes)
+
+
+def test_the_plot_of_congestion_does_so_too(tmp_path: Path, drawn: list[Any]) -> None:
+    congestion.plot(tmp_path / "plot.png", {"alone": congestion.Shares(9e7, 0), "both": congestion.Shares(5e7, 4e7)})
+    (figure,) = drawn
+    assert "100 Mbit/s with a queue of 250 kB, 4 workers" in figure.axes[0].get_title()
+    (legend,) = figure.legends
+    figure.draw_without_rendering()
+    assert not figure.axes[0].get_tightbbox().overlaps(legend.get_window_extent())
+
+
+def test_points_are_on_the_topology_that_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = chosen(SMALL, "", "", topology="leaf-spine", shape="leaves=2,spines=3", rate="20mbit")
+    topology = made.points()[0].build()
+    assert topology.name == "leaf-spine"
+    assert len(topology.roots) == 3
+    assert {link.wire.rate for link in topology.links} == {20_000_000}
+    assert len(topology.hosts) == 3, "one adds up for the system server"
+    built = []
+
+    def network(topology: Any, *_: Any, **__: Any) -> contextlib.nullcontext[None]:
+        built.append(topology.name)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(series, "Network", network)
+    monkeypatch.setattr(series, "measure", lambda *_, **__: Measured(of_row(), {}))
+    assert len(list(run(made, tmp_path / "made.json", "native", 1))) == 4
+    assert built == ["leaf-spine"]
+
+
+def of_row() -> Any:
+    seconds = {"seconds": [1.0], "wrong": 0, "traffic": {}}
+    return row("p4reduce", "native", Case(2, 64, "float32", 1.0, "random", "block"), {0: seconds}, None, None)
+
+
+def test_points_of_a_file_that_has_changed_are_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "net.yaml").write_text(NET)
+    monkeypatch.setattr(series, "Network", lambda *_, **__: contextlib.nullcontext())
+    measured = []
+
+    def measure(_: Any, system: str, *__: Any, **___: Any) -> Measured:
+        measured.append(system)
+        return Measured(of_row(), {})
+
+    monkeypatch.setattr(series, "measure", measure)
+    made = chosen(SMALL, "1", "p4reduce", topology=str(tmp_path / "net.yaml"))
+    for _ in range(2):
+        assert len(list(run(made, tmp_path / "made.json", "native", 1))) == 1
+    assert len(measured) == 1
+    (tmp_path / "net.yaml").write_text(NET.replace("1gbit", "2gbit"))
+    assert len(list(run(made, tmp_path / "made.json", "native", 1))) == 1
+    assert len(measured) == 2
+
+
+NET = """
+switches: [s1, s2]
+hosts: {a: s1, b: s2, c: s2}
+links: [[s1, s2, rate=1gbit]]
+workers: [b, a]
+"""
+OWN = """
+summary: Share of blocks that are not zero.
+varied: density
+values: [1, 0.1]
+systems: [p4reduce]
+topology: net.yaml
+workers: 2
+numel: 1MiB
+rate: 50mbit
+"""
+
+
+def test_an_experiment_of_ones_own_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "net.yaml").write_text(NET)
+    (tmp_path / "own.yaml").write_text(OWN)
+    name, made = find(str(tmp_path / "own.yaml"))
+    assert name == "own"
+    assert [(one.system, one.density, one.workers, one.numel, one.rate) for one in made.points()] == [
+        ("p4reduce", 1, 2, 1 << 18, 50_000_000), ("p4reduce", 0.1, 2, 1 << 18, 50_000_000),
+    ]  # fmt: skip
+    assert made.points()[0].build().workers == ("b", "a")
+    (tmp_path / "own.yaml").write_text(OWN.replace("workers: 2\n", ""))
+    assert find(str(tmp_path / "own.yaml"))[1].points()[0].workers == 2, "those of the topology"
+    (tmp_path / "own.py").write_text(
+        "from p4reduce_topos.experiments.series import Experiment\n"
+        "small = Experiment('Slots.', 'slots', (1, 2), ('p4reduce',))\n"
+        "def made(): return small\n"
+    )
+    assert find(f"{tmp_path}/own.py:small")[1] == find(f"{tmp_path}/own.py:made")[1]
+    assert find(f"{tmp_path}/own.py:made")[0] == "made"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("varied: density", "varied: luck"), "`varied`, which is one of workers, numel, .* not 'luck'"),
+        (("values: [1, 0.1]", "values: 1"), "`values`, a list"),
+        (("values: [1, 0.1]", "values: [2]"), "accepted for density is 0 to 1"),
+        (("systems: [p4reduce]", "systems: p4reduce"), "systems: 'p4reduce': accepted is a list"),
+        (("systems: [p4reduce]", "systems: [mpi]"), "--systems mpi: accepted are p4reduce"),
+        (("topology: net.yaml", "topology: nowhere"), "topology nowhere: accepted are star"),
+        (("workers: 2", "workers: 3"), "has 2 workers"),
+        (("workers: 2", "colour: red"), "the key 'colour': accepted are the keys summary"),
+        (("workers: 2", "workers: ["), "own.yaml: .*expected"),
+        (("workers: 2", "density: 1"), "it is what varies"),
+    ],
+)
+def test_what_is_no_experiment_is_told(tmp_path: Path, change: tuple[str, str], says: str) -> None:
+    (tmp_path / "net.yaml").write_text(NET)
+    (tmp_path / "own.yaml").write_text(OWN.replace(*change))
+    with pytest.raises((P4ReduceError, ValueError), match=says):
+        find(str(tmp_path / "own.yaml"))
+    for name, told in (("luck", "accepted are workers, .* FILE.yaml"), ("no.py:it", "there is no file no.py")):
+        with pytest.raises(P4ReduceError, match=told):
+            find(name)
 
 
 @pytest.mark.mininet
@@ -103,3 +260,13 @@ def test_neither_aggregation_nor_tcp_starves(start: Any, monkeypatch: pytest.Mon
             assert both.resent < 0.25, found
     congestion.plot(tmp_path / "plot.png", found)
     assert (tmp_path / "plot.png").stat().st_size > 1000
+
+
+def test_the_files_in_the_documentation(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "topologies.md").read_text()
+    rooms, own = (block.partition("```")[0] for block in page.split("```yaml\n")[1:])
+    (tmp_path / "rooms.yaml").write_text(rooms)
+    (tmp_path / "own.yaml").write_text(own)
+    made = find(str(tmp_path / "own.yaml"))[1]
+    assert [point.density for point in made.points()] == [1, 1, 0.1, 0.1, 0.01, 0.01]
+    assert made.points()[0].build().workers == ("h1", "h2", "h3", "h4")

@@ -159,6 +159,13 @@ def write_json(path: Path, rows: Sequence[Row], memory: Memory | None) -> None:
     outputs.write_json(path, VERSION, {"rows": [asdict(one) for one in rows]}, rates(memory))
 
 
+def _title(rows: Sequence[Row]) -> str:
+    """What all rows have in common."""
+    sizes = {f"{one.numel * DTYPES[one.dtype] / 2**20:.4g} MiB of {one.dtype}" for one in rows}
+    links = {f"links of {one.link_gbps:g} Gbit/s" if one.link_gbps else "one machine" for one in rows}
+    return f"allreduce: {', '.join([*sorted(sizes), *sorted(links)])}; median, and from least to most"
+
+
 def plot(path: Path, rows: Sequence[Row]) -> None:
     """Time over density: a panel for each number of workers, overlap and kind of sparsity."""
     import matplotlib
@@ -188,7 +195,9 @@ def plot(path: Path, rows: Sequence[Row]) -> None:
         axis.set_xlim(left=0)
     for axis in axes.flat[len(panels) :]:
         axis.set_axis_off()
-    axes[0, 0].legend()
+    labels = {label: handle for axis in axes.flat for handle, label in zip(*axis.get_legend_handles_labels())}  # noqa: B905
+    figure.legend(labels.values(), labels.keys(), loc="outside lower center", ncols=3 * columns)
+    figure.suptitle(_title(rows))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)

@@ -4,14 +4,20 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.grid import bits_per_second, elements
+from p4reduce_topos.arguments import build
 from p4reduce_topos.experiments.measuring import SYSTEMS
-from p4reduce_topos.experiments.series import Experiment, Point
+from p4reduce_topos.experiments.series import EXPERIMENTS, Experiment, Point
+from p4reduce_topos.files import SUFFIXES, read
+from p4reduce_topos.topologies.catalogue import module_of
 
 WHOLE = ("workers", "numel", "slots", "rate", "block_size")
 MOST_WORKERS = 32
+ACCEPTED = f"{', '.join(EXPERIMENTS)}, congestion, or your own as FILE.yaml, FILE.json or FILE.py:NAME"
 
 
 def chosen(experiment: Experiment, values: str, systems: str, **fixed: str) -> Experiment:
@@ -25,11 +31,65 @@ def chosen(experiment: Experiment, values: str, systems: str, **fixed: str) -> E
         if wrong := [one for one in named if one not in SYSTEMS]:
             raise P4ReduceError(f"--systems {wrong[0]}: accepted are {', '.join(SYSTEMS)}")
         made = replace(made, systems=named)
+    words = {name: value for name in ("topology", "shape") if (value := fixed.pop(name, ""))}
     given = {name: value for name, value in fixed.items() if value}
     if made.varied in given:
         raise P4ReduceError(f"{option(made.varied)} {given[made.varied]}: it is what varies, over --values")
     numbers = {name: _number(name, option(name), value) for name, value in given.items()}
-    return replace(made, fixed={**made.fixed, **numbers})
+    same: dict[str, Any] = {**made.fixed, **numbers, **words}
+    file = str(same.get("topology", ""))
+    if file.endswith(SUFFIXES) and "workers" not in {made.varied, *same}:
+        same["workers"] = len(build(file, None, "", "", "").workers)
+    made = replace(made, fixed=same)
+    for point in made.points():
+        point.build()
+    return made
+
+
+_KEYS = ("summary", "varied", "values", "systems", "topology", "shape")
+_NUMBERS = ("workers", "numel", "density", "slots", "rate", "drop_rate", "late", "block_size")
+
+
+def find(name: str) -> tuple[str, Experiment]:
+    """The name of an experiment's files of figures, and the experiment: one of ours by name, one's own by a file in
+    YAML or JSON, or as FILE.py:NAME, which is an Experiment or a function that returns one. Raises P4ReduceError."""
+    if name in EXPERIMENTS:
+        return name, EXPERIMENTS[name]
+    if name.endswith(SUFFIXES):
+        return Path(name).stem, _read(name)
+    file, _, called = name.rpartition(":")
+    if not file.endswith(".py"):
+        raise P4ReduceError(f"experiment {name}: accepted are {ACCEPTED}")
+    try:
+        made = getattr(module_of(file, "own_experiment"), called, None)
+    except ValueError as error:
+        raise P4ReduceError(f"experiment {name}: {error}") from None
+    made = made() if callable(made) else made
+    if not isinstance(made, Experiment):
+        raise P4ReduceError(f"experiment {name}: {called} must be an Experiment or return one, not {made!r}")
+    return called, made
+
+
+def _read(file: str) -> Experiment:
+    """An experiment in a file."""
+    made = read(file, (*_KEYS, *_NUMBERS))
+    varied, values = made.get("varied"), made.get("values")
+    if varied not in _NUMBERS or not isinstance(values, list) or not values:
+        raise P4ReduceError(
+            f"{file}: an experiment has `values`, a list, and `varied`, which is one of {', '.join(_NUMBERS)}; "
+            f"not {varied!r}, {values!r}"
+        )
+    topology = str(made.get("topology", Point.topology))
+    beside = Path(file).parent / topology.rpartition(":")[0] if ":" in topology else Path(file).parent / topology
+    if beside.is_file():  # a file is sought beside this one
+        topology = str(beside.parent / Path(topology).name)
+    same = {"topology": topology, "shape": str(made.get("shape", ""))}
+    systems = made.get("systems", list(Experiment.systems))
+    if not isinstance(systems, list):
+        raise P4ReduceError(f"{file}: systems: {systems!r}: accepted is a list")
+    experiment = Experiment(str(made.get("summary", "")), varied, (), fixed=same)
+    numbers = {name: str(made[name]) for name in _NUMBERS if name in made}
+    return chosen(experiment, ",".join(map(str, values)), ",".join(map(str, systems)), **numbers)
 
 
 def option(name: str) -> str:

@@ -144,10 +144,13 @@ def plot(path: Path, found: dict[str, Shares]) -> None:
     tcp = [one.tcp / 1e6 for one in found.values()]
     axis.bar(list(found), tcp, label="TCP")
     axis.bar(list(found), [one.aggregation / 1e6 for one in found.values()], bottom=tcp, label="aggregation")
-    axis.axhline(RATE / 1e6, color="black", linewidth=1)
-    axis.set(ylabel="Mbit/s", title="one link")
+    axis.axhline(RATE / 1e6, color="black", linewidth=1, label="the link's rate")
+    axis.set(
+        ylabel="Mbit/s",
+        title=f"one link of {RATE / 1e6:g} Mbit/s with a queue of {QUEUE / 1e3:g} kB, {WORKERS} workers",
+    )
     axis.tick_params(axis="x", rotation=30)
-    axis.legend()
+    figure.legend(loc="outside lower center", ncols=3)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)

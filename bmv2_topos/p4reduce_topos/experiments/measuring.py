@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_bench.allreduce.grid import Case
@@ -18,6 +19,15 @@ from p4reduce_topos.emulation.network import Network
 
 SYSTEMS = ("p4reduce", "gloo", "gloo-sparse", "server")
 """Through the switches; in a ring; the same of sparse tensors; at one host that adds up for all."""
+
+
+def check_systems(systems: Sequence[str]) -> None:
+    """Raises P4ReduceError where PyTorch is missing, which all but p4reduce need."""
+    if (others := [one for one in systems if one != "p4reduce"]) and find_spec("torch") is None:
+        raise P4ReduceError(
+            f"the system {others[0]} needs PyTorch: pip install 'p4reduce[torch]'; p4reduce does without, as in "
+            "`p4reduce topo experiment density --systems p4reduce`"
+        )
 
 
 @dataclass(frozen=True)

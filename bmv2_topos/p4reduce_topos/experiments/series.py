@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import json
 import shutil
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,21 +20,25 @@ from p4reduce_bench.allreduce import report
 from p4reduce_bench.allreduce.grid import Case
 from p4reduce_bench.allreduce.systems import Failed, Setup
 from p4reduce_bench.processes.children import ChildFailed
+from p4reduce_topos.arguments import build, has_core
 from p4reduce_topos.emulation.network import Network
 from p4reduce_topos.experiments.measuring import Measured, measure
-from p4reduce_topos.model import Wire
-from p4reduce_topos.topologies import star
+from p4reduce_topos.model import Topology
+from p4reduce_topos.topologies.catalogue import TOPOLOGIES
+from p4reduce_topos.topologies.parts import with_other_host
 
 VERSION = 1
+_BEFORE = {"topology": "star", "shape": ""}  # of points that were measured before others could be chosen
 _VALUES = 256  # in a packet, however long its blocks are
 _P4SRC = Path(__file__).resolve().parents[3] / "p4src"
 
 
 @dataclass(frozen=True)
 class Point:
-    """One measurement, on a star. rate: of every link, bits a second. drop_rate: at every port and way.
+    """One measurement. topology, shape: as on the command line. rate: of every link, bits a second.
 
-    late: seconds that the last worker calls after the others. block_size: of the P4 program.
+    drop_rate: at every port and way. late: seconds that the last worker calls after the others. block_size: of the P4
+    program.
     """
 
     system: str = "p4reduce"
@@ -45,11 +50,20 @@ class Point:
     drop_rate: float = 0.0
     late: float = 0.0
     block_size: int = 64
+    topology: str = "star"
+    shape: str = ""
 
     @property
     def network(self) -> tuple[object, ...]:
         """Points with the same can share one."""
-        return self.workers, self.rate, self.drop_rate, self.block_size
+        return self.topology, self.shape, self.workers, self.rate, self.drop_rate, self.block_size
+
+    def build(self) -> Topology:
+        """With a host that is no worker, for systems that add up at one. Raises P4ReduceError or ValueError."""
+        rate = f"rate={self.rate / 1000:.12g}kbit"
+        core = rate if has_core(self.topology) else ""
+        made = build(self.topology, self.workers, rate, core, self.shape)
+        return with_other_host(made, made.workers[0])
 
 
 @dataclass(frozen=True)
@@ -100,7 +114,9 @@ def run(
     with contextlib.ExitStack() as stack:
         for point in points:
             key = {**asdict(point), "target": target, "repeat": repeat}
-            row = next((row for row in known if row["point"] == key), None)
+            if point.topology not in TOPOLOGIES:
+                key["made"] = _digest(point)  # what a file makes may change
+            row = next((row for row in known if {**_BEFORE, **row["point"]} == key), None)
             if row is None:
                 if at != point.network:
                     stack.close()
@@ -122,8 +138,12 @@ def run(
             yield point, row["measured"]
 
 
+def _digest(point: Point) -> str:
+    return hashlib.sha256(repr(point.build()).encode()).hexdigest()[:16]
+
+
 def _start(point: Point, target: str, stack: contextlib.ExitStack) -> Network:
-    topology = star.build(point.workers, Wire(rate=point.rate), others=1)
+    topology = point.build()
     options = ["--drop-rate", str(point.drop_rate), "--lease", "30"]
     if point.block_size != Point.block_size:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="p4reduce-pipeline-")))
@@ -162,38 +182,59 @@ def _write(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def plot(path: Path, name: str, experiment: Experiment, measured: Sequence[tuple[Point, Mapping[str, Any]]]) -> None:
-    """Time, and bytes of the host that has most, over what was varied."""
+    """Time, and bytes of the host that has most, over what was varied; the spread is from the least to the most."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
     for system in experiment.systems:
         here = [
-            (getattr(point, experiment.varied), row)
+            (getattr(point, experiment.varied), row, point.build().hosts)
             for point, row in measured
             if point.system == system and row["error"] is None
         ]
-        varied = [value for value, _ in here]
-        axes[0].plot(varied, [row["median_s"] * 1e3 for _, row in here], marker="o", label=system)
-        axes[1].plot(varied, [busiest(row) / 1e6 for _, row in here], marker="o", label=system)
-    for axis, label in zip(axes, ("ms", "MB that the busiest host sends and receives"), strict=True):
-        axis.set(xlabel=experiment.varied, ylabel=label, title=name)
+        varied = [value for value, _, _ in here]
+        least, median, most = ([row[key] * 1e3 for _, row, _ in here] for key in ("min_s", "median_s", "max_s"))
+        axes[0].plot(varied, median, marker="o", label=system)
+        axes[0].fill_between(varied, least, most, alpha=0.2)
+        axes[1].plot(varied, [busiest(row, hosts) / 1e6 for _, row, hosts in here], marker="o", label=system)
+    titles = ("median, and from least to most", "busiest host, sent and received")
+    along = f"{experiment.varied}: {experiment.summary}" if experiment.summary else experiment.varied
+    for axis, title, label in zip(axes, titles, ("ms a reduction", "MB a reduction"), strict=True):
+        axis.set(xlabel=along, ylabel=label, title=title)
         axis.set_ylim(bottom=0)
-        least = min((value for value in experiment.values if value), default=0)
-        if least and max(experiment.values) > 20 * least:
-            axis.set_xscale("symlog", linthresh=least)
-    axes[0].legend()
+        axis.grid(alpha=0.3)
+        least_value = min((value for value in experiment.values if value), default=0)
+        if least_value and max(experiment.values) > 20 * least_value:
+            axis.set_xscale("symlog", linthresh=least_value)
+    figure.suptitle(title_of(name, experiment))
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(experiment.systems))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
 
-def busiest(measured: Mapping[str, Any]) -> int:
+def title_of(name: str, experiment: Experiment) -> str:
+    """The experiment and what stays the same in it."""
+    point = experiment.points()[0]
+    parts = {
+        "topology": Path(point.topology).name + (f" ({point.shape})" if point.shape else ""),
+        "workers": f"{point.workers} workers",
+        "numel": f"{point.numel * 4 / 2**20:.4g} MiB of float32",
+        "density": f"density {point.density:g}",
+        "slots": f"{point.slots} slots",
+        "rate": f"links of {point.rate / 1e6:g} Mbit/s",
+        "drop_rate": f"{point.drop_rate:.4g} of the packets lost" if point.drop_rate else "",
+    }
+    return f"{name}: {', '.join(said for key, said in parts.items() if said and key != experiment.varied)}"
+
+
+def busiest(measured: Mapping[str, Any], hosts: Collection[str]) -> int:
     """Bytes of a reduction, both ways, at the host whose link carries most."""
     totals: dict[str, int] = {}
     for way, count in measured["carried"].items():
         for end in way.split(">"):
             totals[end] = totals.get(end, 0) + count
-    return max(count for node, count in totals.items() if node[0] in "hx")
+    return max(count for node, count in totals.items() if node in hosts)

@@ -107,7 +107,9 @@ def forge(network: Network, ranks: Ranks) -> None:
     rogue = outsider(topology)
     worker = topology.workers[VICTIM]
     switch = topology.ports(worker)[1] if len(topology.roots) == 1 else topology.roots[0]  # which adds up what it sends
-    (job,) = [one for one in network.status()["jobs"] if one["name"] == ranks.job]
+    job = next((one for one in network.status()["jobs"] if one["name"] == ranks.job), None)
+    if job is None:
+        raise P4ReduceError(f"the job {ranks.job} has ended before its packets could be forged")
     udp_port = job["members"][VICTIM]["places"][0]["udp_port"]
     senders = [(topology.ip(host), topology.mac(host), udp_port) for host in (rogue, worker)]
     command = [

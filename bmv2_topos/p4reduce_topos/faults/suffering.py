@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import count
 
 from p4reduce.errors import P4ReduceError
 from p4reduce_topos.emulation.network import Network
 from p4reduce_topos.faults import words
 from p4reduce_topos.faults.catalogue import UNDER_WAY, VICTIM, Fault
 from p4reduce_topos.faults.ranks import Event, Ranks
-from p4reduce_topos.model import Link, Topology
+from p4reduce_topos.model import Topology
+from p4reduce_topos.topologies.parts import with_other_host
 
 _CALLS = 60
 
@@ -29,13 +29,7 @@ def prepared(fault: Fault, topology: Topology) -> Topology:
         wire = replace(link.wire, **fault.wire)  # type: ignore[arg-type]
         links.append(replace(link, wire=wire) if set(link.ends) & set(topology.hosts) else link)
     made = replace(topology, links=tuple(links))
-    if fault.needs_outsider and set(topology.hosts) == set(topology.workers):
-        name = next(name for number in count(1) if (name := f"x{number}") not in (*topology.hosts, *topology.switches))
-        worker = topology.workers[VICTIM]
-        switch = topology.ports(worker)[1]
-        cable = Link(name, switch, made.link(worker, switch).wire)
-        made = replace(made, hosts=(*made.hosts, name), links=(*made.links, cable))
-    return made
+    return with_other_host(made, topology.workers[VICTIM]) if fault.needs_outsider else made
 
 
 def suffer(network: Network, fault: Fault, *, job: str = "topo", calls: int = _CALLS) -> dict[int, Event]:

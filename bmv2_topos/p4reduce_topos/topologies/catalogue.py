@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from p4reduce_topos.model import Topology
 from p4reduce_topos.topologies import bottleneck, leaf_spine, star, tree, two_racks
@@ -48,7 +49,7 @@ TOPOLOGIES = {
     "leaf-spine": Design(leaf_spine.build),
     "bottleneck": Design(bottleneck.build),
 }
-ACCEPTED = f"{', '.join(TOPOLOGIES)}, or your own as FILE.py:FUNCTION"
+ACCEPTED = f"{', '.join(TOPOLOGIES)}, or your own as FILE.py:FUNCTION, FILE.yaml or FILE.json"
 
 
 def find(name: str) -> Design:
@@ -58,13 +59,25 @@ def find(name: str) -> Design:
     file, _, function = name.rpartition(":")
     if not file.endswith(".py"):
         raise ValueError(f"topology {name}: accepted are {ACCEPTED}")
-    spec = importlib.util.spec_from_file_location("own_topology", file)
-    if spec is None or spec.loader is None or not Path(file).is_file():
-        raise ValueError(f"topology {name}: there is no file {file}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses, and `text`, look for it
-    spec.loader.exec_module(module)
+    try:
+        module = module_of(file, "own_topology")
+    except ValueError as error:
+        raise ValueError(f"topology {name}: {error}") from None
     build = getattr(module, function, None)
     if not callable(build) or not {"workers", "edge"} <= set(inspect.signature(build).parameters):
         raise ValueError(f"topology {name}: there must be a function {function}(workers, edge) in {file}")
     return Design(build)
+
+
+def module_of(file: str, name: str) -> ModuleType:
+    """Executes a file, under a name of its own. Raises ValueError where there is none, or where it raises."""
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None or not Path(file).is_file():
+        raise ValueError(f"there is no file {file}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses, and `text`, look for it
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ValueError(f"{file} cannot be executed: {type(error).__name__}: {error}") from error
+    return module

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
 
-from p4reduce_topos.model import Link, Wire
+from p4reduce_topos.model import Link, Topology, Wire
 
 
 def racks(workers: int, leaves: Sequence[str], edge: Wire) -> tuple[tuple[str, ...], tuple[Link, ...]]:
@@ -19,3 +21,14 @@ def racks(workers: int, leaves: Sequence[str], edge: Wire) -> tuple[tuple[str, .
 def links(lower: Sequence[str], upper: Sequence[str], wire: Wire) -> tuple[Link, ...]:
     """Everyone below with everyone above."""
     return tuple(Link(one, other, wire) for one in lower for other in upper)
+
+
+def with_other_host(topology: Topology, beside: str) -> Topology:
+    """The topology; where all its hosts are workers, with one more, which has a link like that of host `beside`."""
+    if set(topology.hosts) != set(topology.workers):
+        return topology
+    nodes = {*topology.hosts, *topology.switches}
+    name = next(name for number in count(1) if (name := f"x{number}") not in nodes)
+    switch = topology.ports(beside)[1]
+    link = Link(name, switch, topology.link(beside, switch).wire)
+    return replace(topology, hosts=(*topology.hosts, name), links=(*topology.links, link))
