@@ -206,7 +206,7 @@ def test_while_the_first_switch_is_awaited_that_is_told(running: Running) -> Non
     running.crash()
     running.switch.problem = "connection refused"
     with running.waiting_for_a_switch():
-        said = r"this controller stands by until its first switch is there \(the switch at fake: connection refused\)"
+        said = r"this controller stands by until its first switch is there \(switch at fake: connection refused\)"
         with pytest.raises(JoinError, match=said):
             ask(running.address, None, None, lambda stub, _: stub.Status(pb.StatusRequest(), timeout=10))
         with Session(running.address, connect_timeout=0.5) as impatient, pytest.raises(JoinError, match=said):

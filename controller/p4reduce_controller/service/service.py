@@ -184,8 +184,10 @@ class Service(Operations, rpc.JobsServicer):
         """Why nothing can be asked of it yet, or ""."""
         if self._serves:
             return ""
-        whys = "; ".join(f"the switch at {one.target}: {one.problem}" for one in self._switches.values() if one.problem)
-        return f"this controller stands by until its first switch is there{whys and f' ({whys})'}"
+        troubles = [(one.target, one.problem) for one in self._switches.values() if one.problem]
+        whys = [why if target in why else f"switch at {target}: {why}" for target, why in troubles]
+        because = f" ({'; '.join(whys)})" if whys else ""
+        return f"this controller stands by until its first switch is there{because}"
 
     async def start(self) -> None:
         """After `bind`. Each switch must have been started, with `listener` of its index."""

@@ -46,8 +46,8 @@ class Stream:
         first: pb.ClientMessage | None = None,
     ) -> None:
         """`handle`'s last argument is True for the first message. It may raise ProtocolError. `due`: the seconds
-        until a message of so many bytes is, as others of its tenant have come before. `first`: the first message, where it
-        was read already."""
+        until a message of so many bytes is, as others of its tenant have come before. `first`: the first message,
+        where it was read already."""
         self._context = context
         self._handle = handle
         self._due = due
