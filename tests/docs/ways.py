@@ -92,6 +92,7 @@ RULES: list[tuple[str, str, Way]] = [
     ("CONTRIBUTING.md", "tcpdump", Not("needs tcpdump, and goes on until Ctrl-C")),
     ("CONTRIBUTING.md", "", BUILD),
     ("docs/running.md", "tls-ca controllers.pem", Shell(addresses=["10.0.0.5"], name="switch.example")),
+    ("docs/running.md", "make dist", Elsewhere("tests/packaging/test_wheels.py")),
     ("docs/running.md", "--target sim", Shell()),
     ("docs/running.md", "veth1", Shell(before=VETHS, needs="simple_switch_grpc")),
     (
