@@ -22,7 +22,7 @@ def test_help_of_the_demo_installs_what_prints_it_alone(tmp_path: Path, asked: s
     said = commands(tmp_path, "demo", f"ARGS={asked}")
     assert "typer" in said
     assert f"-m p4reduce demo {asked}" in said
-    for heavy in ("torch", "-e ", "cmake", "apt-get"):
+    for heavy in ("torch", "[dev]", "cmake", "apt-get"):
         assert heavy not in said
 
 
