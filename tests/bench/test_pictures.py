@@ -60,6 +60,15 @@ def test_the_same_figures_give_the_same_bytes(drawn: dict[str, str]) -> None:
     assert {path.name: text for path, text in draw_all(DOCS).items()} == drawn
 
 
+def test_the_page_for_newcomers_has_the_stored_speed_ups() -> None:
+    found = speed_up.speed_ups(speed_up.read(FIGURES))
+    rows = re.findall(r"^\| (\d) \| 50 Mbit/s \| 8 MiB \| (.+?) \|$", (DOCS / "fit.md").read_text(), re.MULTILINE)
+    assert len(rows) == 3
+    for workers, cells in rows:
+        for density, shown in zip((1, 0.1, 0.01), cells.split(" | "), strict=True):
+            assert float(shown) == pytest.approx(dict(found[int(workers)])[density], rel=0.05)
+
+
 def test_other_figures_give_another_picture(tmp_path: Path, drawn: dict[str, str]) -> None:
     figures = json.loads(FIGURES.read_text())
     figures["rows"][0]["median_s"] *= 1.01
