@@ -7,15 +7,19 @@ import logging
 import math
 import os
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy.typing as npt
 
 from p4reduce.continuations import Continuations
 from p4reduce.errors import P4ReduceError, without_frames
 from p4reduce.protocol import Operation, Stats
+
+if TYPE_CHECKING:
+    from p4reduce.handle import Handle
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +37,21 @@ a round that no slot has come to yet."""
 # How long `close` waits for a carrier's thread, which only has to finish one turn of its loop, and then for
 # continuations that are under way.
 CLOSE_TIMEOUT_S = 5.0
+
+# How long `leave` waits for tensors that operations use. A failure ends them within milliseconds; within 30 s where
+# others write to a tensor, and the kernel has no memory to take it back.
+LEAVE_TIMEOUT_S = 60.0
+
+
+def in_spite_of_signals(task: Callable[[], object], seconds: float) -> None:
+    """Runs a task again, for so many seconds at most, until no exception of a signal's handler interrupts it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            task()
+            return
+        except BaseException:
+            log.debug("interrupted, and done again", exc_info=True)
 
 
 class Prepared:
@@ -62,6 +81,8 @@ class Carrier(ABC):
         self._reminded = (math.nan, 0.0)  # since when an operation was the oldest, and its age then
         self.continuations = Continuations(f"{name} continuations")
         """Where what follows an operation's end runs, so that the carrier's thread runs no code of users."""
+        self.handles: set[Handle[Any]] = set()
+        """Of the collectives under way."""
 
     @property
     @abstractmethod
@@ -122,6 +143,34 @@ class Carrier(ABC):
     @abstractmethod
     def fail(self, error: BaseException) -> None:
         """Ends all operations with `error`, and lets none start. The first failure stays."""
+
+    @abstractmethod
+    def carries(self, operation: Operation) -> bool:
+        """Whether the operation has begun, and its caller has not been told of its end."""
+
+    def leave(self, name: str, error: BaseException) -> None:
+        """Ends all operations, since `error` leaves a call that waits for the collective `name`. Returns when none of
+        them uses its tensor any more, whatever signals' handlers raise meanwhile. Does nothing in a forked process."""
+        if not self.in_own_process():
+            return
+        failure = P4ReduceError(
+            f"{name} was left while it was under way, by {type(error).__name__}: the ranks no longer agree on what "
+            "comes next, and all need a new communicator"
+        )
+        deadline = time.monotonic() + LEAVE_TIMEOUT_S
+
+        def end() -> None:
+            self.fail(failure)
+            if threading.current_thread() is not self._thread:  # which alone tells of ends
+                self._await_ends(deadline)
+
+        in_spite_of_signals(end, LEAVE_TIMEOUT_S)
+
+    def _await_ends(self, deadline: float) -> None:
+        """Waits until no operation uses its tensor."""
+        for handle in list(self.handles):
+            if not handle.await_end(max(0.0, deadline - time.monotonic())):
+                log.error("%s still uses its tensor, %g s after it has failed", handle.name, LEAVE_TIMEOUT_S)
 
     @abstractmethod
     def counted(self, half: int, seq: int, error: BaseException) -> None:

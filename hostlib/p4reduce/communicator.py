@@ -15,7 +15,7 @@ from p4reduce.collectives.choice import LAYOUTS, Layout
 from p4reduce.collectives.plan import Group, Plan
 from p4reduce.collectives.reductions import ReduceOp
 from p4reduce.control.client import DEFAULT_CONTROLLER, Tls
-from p4reduce.handle import Arrival, Handle, synchronous
+from p4reduce.handle import Arrival, BlockingCall, Handle, synchronous
 from p4reduce.joining import Attempt, Seat, leave_at_end, take_seat
 from p4reduce.layouts import Layouts, may_choose
 from p4reduce.local.host import LocalChoice
@@ -34,6 +34,7 @@ class Communicator:
 
     Making one joins the job, and returns when all ranks have. Methods may be called from any thread; all ranks must
     call collectives in the same order. After a failure every call raises it again: all ranks need a new communicator.
+    It is a failure, too, where an exception of a signal's handler leaves a call that waits for its collective.
     """
 
     def __init__(
@@ -190,10 +191,11 @@ class Communicator:
             with self._submission.turns:
                 if self._repeats.carry(tensor, op, self._form(wire), layout, limit):
                     return tensor
-        if layout == "auto" and residual is None and op in ("sum", "average") and may_choose(tensor):
-            self._engine.check()
-            return self._layouts.by_what_takes_less(tensor, op, factor, self._form(wire), limit, self.close)
-        return self._sum(tensor, op, factor, wire, layout, residual, timeout, awaited=True).result()
+        with BlockingCall():
+            if layout == "auto" and residual is None and op in ("sum", "average") and may_choose(tensor):
+                self._engine.check()
+                return self._layouts.by_what_takes_less(tensor, op, factor, self._form(wire), limit, self.close)
+            return self._sum(tensor, op, factor, wire, layout, residual, timeout, awaited=True).result()
 
     def allreduce_async(
         self,
@@ -340,7 +342,9 @@ class Communicator:
     def promise(self, tensor: T, name: str, arrivals: Sequence[Arrival] = ()) -> Handle[T]:
         """For this library: a handle of what consists of several collectives, which its caller completes."""
         self._engine.check()
-        return Handle(tensor, name, self._engine, arrivals)
+        handle = Handle(tensor, name, self._engine, arrivals)
+        self._engine.handles.add(handle)
+        return handle
 
     def follow(self, task: Callable[[], object]) -> None:
         """For this library: runs a task in a thread where it may wait for collectives."""

@@ -114,6 +114,10 @@ class Engine(Carrier):
         if self._end_with(error):
             self.on_failure(error)
 
+    def carries(self, operation: Operation) -> bool:
+        with self._lock:
+            return any(pending.operation is operation for pending in [*self._inbox, *self._pending.values()])
+
     def _end_with(self, error: BaseException) -> bool:
         """Whether it is the first."""
         with self._lock:

@@ -7,10 +7,14 @@ import concurrent.futures
 import functools
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
+from p4reduce.carrier import LEAVE_TIMEOUT_S, in_spite_of_signals
 from p4reduce.continuations import guarded
 from p4reduce.errors import without_frames
 
@@ -29,6 +33,46 @@ class Arrival(Protocol):
 
     def wait(self) -> None:
         """Makes the current stream wait for it."""
+
+
+_threads = threading.local()
+"""Its `call` is the innermost `BlockingCall` of the thread."""
+
+
+class BlockingCall:
+    """A call that returns when the collectives have ended that it begins.
+
+    An exception may leave it before, such as one that a signal's handler raises. Its caller then has the tensors back.
+    So the collectives that are under way fail, and their communicator with them, for all ranks; and the exception goes
+    on when no collective of that communicator uses a tensor any more.
+    """
+
+    def __init__(self) -> None:
+        self._begun: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    @staticmethod
+    def note(collective: Any) -> None:
+        """Makes a collective with a method `leave` part of the thread's innermost call, if there is one."""
+        call = getattr(_threads, "call", None)
+        if call is not None:
+            call._begun.add(collective)
+
+    def __enter__(self) -> None:
+        self._outer = getattr(_threads, "call", None)
+        _threads.call = self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            in_spite_of_signals(partial(self._leave, error), LEAVE_TIMEOUT_S)
+        elif self._outer is not None:
+            self._outer._begun |= self._begun
+        _threads.call = self._outer
+
+    def _leave(self, error: BaseException) -> None:
+        for collective in list(self._begun):
+            collective.leave(error)
 
 
 class Handle(Generic[T]):
@@ -57,6 +101,7 @@ class Handle(Generic[T]):
         self._lock = threading.Lock()
         self._callbacks: deque[Callable[[Handle[T]], object]] = deque()
         self._told = False  # all callbacks, of a collective that has ended
+        BlockingCall.note(self)
 
     @property
     def name(self) -> str:
@@ -92,6 +137,12 @@ class Handle(Generic[T]):
 
     def _outcome(self, timeout: float | None) -> BaseException | None:
         """What `exception` returns, but the error that this object keeps, which is not to be raised."""
+        if not self.ends_within(timeout):
+            raise self.not_ended(timeout)
+        return self._future.exception()
+
+    def ends_within(self, timeout: float | None) -> bool:
+        """For this library: waits like `wait`, and returns whether the collective has ended, well or not."""
         left = timeout
         if not self._future.done():
             self._engine.check_may_wait()
@@ -99,9 +150,26 @@ class Handle(Generic[T]):
                 deadline = None if timeout is None else time.monotonic() + timeout
                 self._engine.wait(self.number, timeout)
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if not self._future.done() and not concurrent.futures.wait([self._future], left).done:
-            raise TimeoutError(f"{self._name} has not ended after waiting {timeout:g} s: {self._progress()}")
-        return self._future.exception()
+        return self._future.done() or self.await_end(left)
+
+    def await_end(self, timeout: float | None) -> bool:
+        """For this library: as `ends_within`, but another thread does what there is to do."""
+        return bool(concurrent.futures.wait([self._future], timeout).done)
+
+    def not_ended(self, timeout: float | None) -> TimeoutError:
+        """For this library: the error of a wait of so many seconds."""
+        return TimeoutError(f"{self._name} has not ended after waiting {timeout:g} s: {self._progress()}")
+
+    def leave(self, error: BaseException) -> None:
+        """For this library: `error` leaves a call that was to return when the collective has ended. Where that is under
+        way, the communicator fails; then this returns when none of its collectives uses a tensor any more."""
+        if self in self._engine.handles and not self._has_ended():
+            self._engine.leave(self._name, error)
+
+    def _has_ended(self) -> bool:
+        if not self._future.done() and self.number is not None:
+            self._engine.wait(self.number, 0.0)
+        return self._future.done()
 
     def add_done_callback(self, callback: Callable[[Handle[T]], object]) -> None:
         """Calls `callback(handle)` once it has ended: from a thread for that, or at once if it already has.
@@ -124,6 +192,7 @@ class Handle(Generic[T]):
                 self._future.set_result(None)
             else:
                 self._future.set_exception(without_frames(error))
+        self._engine.handles.discard(self)
         with self._lock:
             self._told = not self._callbacks
         if not self._told:
@@ -150,7 +219,8 @@ def synchronous(declared: Method) -> Method:
 
     @functools.wraps(declared)
     def wait(self: object, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self, start)(*args, **kwargs).result()
+        with BlockingCall():
+            return getattr(self, start)(*args, **kwargs).result()
 
     start = f"{declared.__name__}_async"
     return cast("Method", wait)

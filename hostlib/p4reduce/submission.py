@@ -11,7 +11,7 @@ from p4reduce.carrier import Carrier
 from p4reduce.collectives.plan import Plan, nothing
 from p4reduce.collectives.sparse import Alike, Reduction
 from p4reduce.errors import P4ReduceError, without_frames
-from p4reduce.handle import Handle
+from p4reduce.handle import BlockingCall, Handle
 from p4reduce.line import Line
 from p4reduce.protocol import Operation, float_mode
 from p4reduce.turns import Turns
@@ -25,7 +25,6 @@ class Submission:
     def __init__(self, engine: Carrier) -> None:
         self._engine = engine
         self._line = Line(engine)
-        self._under_way: set[Handle[Any]] = set()
         self.turns = Turns()
         """Whose it is to begin collectives, so that one which takes several operations has no other's in between."""
 
@@ -36,7 +35,7 @@ class Submission:
 
     def drain(self) -> None:
         """Waits until no collective is under way. Then raises the error of one that failed meanwhile."""
-        handles = list(self._under_way)
+        handles = list(self._engine.handles)
         self._engine.settle()
         for handle in handles:
             handle.exception()
@@ -54,7 +53,6 @@ class Submission:
 
         def end(error: BaseException | None) -> None:
             handle.complete(error or _error_of(plan.finish))
-            self._under_way.discard(handle)
 
         def begin(operation: Operation) -> None:
             plan.fetch(partial(self._line.wait, plan.name, limit))
@@ -77,16 +75,19 @@ class Submission:
             with float_mode.default():
                 end(None)
             return handle
-        self._under_way.add(handle)
-        with self.turns:
-            if plan.crossings or not self._line.empty():
-                self._line.add(partial(begin_later, plan.operation))
-                return handle
-            try:
-                begin(plan.operation)
-            except BaseException:
-                self._under_way.discard(handle)
-                raise
+        self._engine.handles.add(handle)
+        later = False
+        try:
+            with self.turns:
+                later = bool(plan.crossings) or not self._line.empty()
+                if later:
+                    self._line.add(partial(begin_later, plan.operation))
+                else:
+                    begin(plan.operation)
+        except BaseException:
+            if not later and not self._engine.carries(plan.operation):
+                self._engine.handles.discard(handle)
+            raise
         return handle
 
     def rows(
@@ -112,11 +113,13 @@ class Submission:
             begun = self.submit(plan, limit)
             try:
                 return begun.result()
-            except ValueError as error:  # what the job cannot carry
-                raise Alike(error) from None
+            except ValueError as error:
+                if begun.done():  # it is what the job cannot carry, and not of a signal's handler
+                    raise Alike(error) from None
+                raise
 
         try:
-            with self.turns:
+            with BlockingCall(), self.turns:
                 plan = reduction.plan(result, run, by_blocks)
                 agreed()
                 return self.submit(plan, limit)

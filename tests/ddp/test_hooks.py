@@ -39,7 +39,9 @@ class Communicator:
     ) -> Handle[torch.Tensor]:
         assert wire is None or wire.startswith("int")
         assert residual is None
-        engine: Any = SimpleNamespace(continuations=self.continuations, check_may_wait=lambda: None, progress=str)
+        engine: Any = SimpleNamespace(
+            continuations=self.continuations, check_may_wait=lambda: None, progress=str, handles=set()
+        )
         self.handles.append(Handle(tensor, f"allreduce ({op})", engine))
         return self.handles[-1]
 

@@ -64,19 +64,15 @@ def refused(call: Callable[[], Any], kind: type[BaseException] = dist.DistBacken
 
 
 @contextlib.contextmanager
-def interrupted(handler: Callable[..., None]) -> Iterator[None]:
-    """By a signal, a second from now."""
+def interrupted(handler: Callable[..., None], seconds: float = 1) -> Iterator[None]:
+    """By a signal, so many seconds from now."""
     before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 1)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def ctrl_c(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 @check
@@ -111,26 +107,60 @@ def asynchronous_calls_return_at_once(rank: int, size: int) -> None:
     dist.destroy_process_group(group)
 
 
+def time_is_over(*_: object) -> None:
+    raise TimeoutError("the program's own")
+
+
+def sum_in_place(tensor: torch.Tensor, group: Any) -> None:
+    dist.all_reduce(tensor, group=group)
+
+
+def sum_and_wait(tensor: torch.Tensor, group: Any) -> None:
+    """As C++ does that holds the work alone."""
+    dist.all_reduce(tensor, group=group, async_op=True).wait()
+
+
+def sum_together(tensor: torch.Tensor, group: Any) -> None:
+    with dist.distributed_c10d._coalescing_manager(group=group):
+        dist.all_reduce(tensor, group=group)
+        dist.all_reduce(torch.ones(4), group=group)
+
+
+def call_often(call: Callable[[torch.Tensor, Any], None], size: int, group: Any) -> None:
+    """Until this rank hears that the other one has left: which may have sent its part of the first before."""
+    while True:
+        tensor = torch.ones(size)
+        call(tensor, group)
+        assert tensor.eq(2).all()
+
+
 @check
-def an_interrupted_rank_goes_the_same_way(rank: int, size: int) -> None:
-    for number in (4, LARGE):
-        for who in range(size):
-            group = pair()
-            if number == LARGE:
-                dist.all_reduce(torch.ones(4), group=group)
-            tensor = torch.ones(number)
-            if rank == who:
-                with soon(), interrupted(ctrl_c):
-                    refused(lambda: dist.all_reduce(tensor, group=group), KeyboardInterrupt)  # noqa: B023
-                done(f"interrupted {number} {who}")
-                dist.barrier(group=group)  # behind what was begun
-            else:
-                wait_for(f"interrupted {number} {who}")
-                dist.all_reduce(tensor, group=group)
-                dist.barrier(group=group)
-            assert tensor.eq(size).all()
-            group.communicator()  # there is one
-            dist.destroy_process_group(group)
+def a_call_that_is_left_fails_for_all(rank: int, size: int) -> None:
+    """Before its group has joined a job, where it grows, and when the collective is under way."""
+    cases = [
+        *((who, sum_in_place, elements, elements == LARGE) for elements in (4, LARGE) for who in range(size)),
+        (0, sum_in_place, 4, True),
+        (1, sum_and_wait, 4, False),
+        (0, sum_and_wait, 4, True),
+        (1, sum_together, 4, True),
+    ]
+    for number, (who, call, elements, joined) in enumerate(cases):
+        group = pair()
+        if joined:
+            dist.all_reduce(torch.ones(4), group=group)
+        tensor = torch.ones(elements)
+        if rank == who:
+            with soon(), interrupted(time_is_over, 0.3):
+                assert refused(lambda: call(tensor, group), TimeoutError) == "the program's own"  # noqa: B023
+            tensor.fill_(1000)
+            done(f"left {number}")
+        else:
+            wait_for(f"left {number}")
+        with soon():
+            refused(lambda: call_often(call, elements, group))  # noqa: B023
+        together(f"both have failed {number}")
+        assert rank != who or tensor.eq(1000).all()
+        dist.destroy_process_group(group)
 
 
 @check

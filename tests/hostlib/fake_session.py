@@ -22,6 +22,8 @@ class FakeController:
         """`shape`: slots, lanes and block_size of every job."""
         self.switch = switch
         self.shape = shape
+        self.in_memory = False
+        """Whether the ranks of a job, which are all here, share memory, if they want that."""
         self.lock = threading.Lock()
         self.jobs: dict[str, FakeJob] = {}
 
@@ -80,13 +82,14 @@ class FakeSession:
             hello_nonce=rank + 2**40, aggregators=(Endpoint(place.ip, place.udp_port, place.mac),),
         )  # fmt: skip
 
-    def wait_ready(self, hello: Callable[[], None]) -> Ready:
+    def wait_ready(self, hello: Callable[[], None], **_: object) -> Ready:
         hello()
         assert self.job is not None
         for rank, membership in enumerate(self.job.memberships):
             if not self.controller.switch.heard(membership, rank, rank + 2**40, self.timeout):
                 raise JoinError(f"rank {rank} never came")
-        return Ready((0,))
+        hosts = (0,) * len(self.job.memberships) if self.controller.in_memory else ()
+        return Ready((0,), hosts=hosts)
 
     def abort(self, rank: int) -> None:
         """Tells every session of the job that `rank` went."""

@@ -6,8 +6,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import signal
-import threading
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,12 +19,12 @@ from fake_session import FakeController
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from in_process import error_of, join, together
-from waiting import wait_until
 
 from p4reduce import Communicator, MismatchError
 from p4reduce.collectives import choice, sparse
 from p4reduce.collectives.choice import LEAST, Choices, Costs, Estimate, Way
 from p4reduce.collectives.sites import MOST, Key, Sites
+from p4reduce.handle import Handle
 from p4reduce.protocol.numbers import reference_allreduce
 from p4reduce.submission import Submission
 from p4reduce_bench.analyze.forms import forms
@@ -389,43 +387,36 @@ def interrupt(*_: object) -> None:
     raise InterruptedError
 
 
-def test_ranks_choose_alike_where_a_wait_was_interrupted(controller: FakeController) -> None:
-    """What is learnt of a sum is learnt when it is there, whoever waits; and the next call waits for it."""
+def test_ranks_choose_alike_where_a_call_is_left_when_its_sum_is_there(
+    controller: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is learnt of a sum is learnt when it is there, whoever waits."""
     assert controller is not None
     pair = join(2, link="50mbit")
     values = scattered(0.01)
-    results: list[Any] = []
+    result = Handle.result
 
-    def other() -> None:
-        ready.wait(20)
-        results.extend(pair[0].allreduce(values[0].clone()) for _ in range(3))
+    def left(handle: Handle[Any], timeout: float | None = None) -> Any:
+        result(handle, timeout)
+        if handle._engine is pair[1]._engine:
+            interrupt()
+        return result(handle)
 
-    def interrupt_me() -> None:
-        wait_until(lambda: pair[1]._layouts._awaited is not None, "the call waits")
-        assert main is not None
-        signal.pthread_kill(main, signal.SIGUSR1)
+    def first(each: Communicator) -> None:
+        with pytest.raises(InterruptedError) if each.rank else contextlib.nullcontext():
+            each.allreduce(values[each.rank].clone())
 
-    ready, main = threading.Event(), threading.main_thread().ident
-    threads = [threading.Thread(target=each) for each in (other, interrupt_me)]
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    try:
-        for thread in threads:
-            thread.start()
-        with pytest.raises(InterruptedError):
-            pair[1].allreduce(values[1].clone())
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    ready.set()
-    mine = [pair[1].allreduce(values[1].clone()) for _ in range(2)]
-    for thread in threads:
-        thread.join(20)
-    assert all(torch.equal(one, other) for one, other in zip(mine, results[1:], strict=True))
+    monkeypatch.setattr(Handle, "result", left)
+    together(pair, first)
+    monkeypatch.undo()
+    one, other = together(pair, lambda each: [each.allreduce(values[each.rank].clone()) for _ in range(2)])
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(one, other, strict=True))
     assert [site.elements for each in pair for site in each.stats().sites] == [2, 2]
     for each in pair:
         each.close()
 
 
-def test_ranks_choose_alike_where_a_wait_was_interrupted_after_a_header(
+def test_ranks_choose_alike_where_a_call_is_left_after_a_header(
     controller: FakeController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a header has made ranks choose is known before the last operation begins, whoever waits for its end."""
@@ -434,10 +425,9 @@ def test_ranks_choose_alike_where_a_wait_was_interrupted_after_a_header(
     few = scattered(0.02)
     together(pair, lambda each: each.allreduce(few[each.rank]))
     submission = pair[1]._submission
-    begun: list[Any] = []
 
     def rows(*args: Any, **options: Any) -> Any:
-        begun.append(Submission.rows(submission, *args, **options))
+        Submission.rows(submission, *args, **options).wait()
         return SimpleNamespace(result=interrupt)
 
     def reduce(each: Communicator) -> None:
@@ -447,7 +437,6 @@ def test_ranks_choose_alike_where_a_wait_was_interrupted_after_a_header(
     monkeypatch.setattr(submission, "rows", rows)
     together(pair, reduce)
     monkeypatch.undo()
-    begun[0].wait()
     for result in together(pair, lambda each: each.allreduce(torch.ones(NUMEL))):
         assert torch.equal(result, torch.full((NUMEL,), 2.0))
     for each in pair:

@@ -113,22 +113,6 @@ def test_an_interrupt_of_a_wait_is_heard_at_once(pair: list[Communicator]) -> No
     assert ours.tolist() == [2] * 16
 
 
-@pytest.mark.parametrize("before", [0, 1])
-def test_an_interrupted_call_goes_on_and_is_waited_for(pair: list[Communicator], before: int) -> None:
-    """before: calls like it, by which the communicator knows it."""
-    ours, theirs = np.ones(16, np.float32), np.ones(16, np.float32)
-    for _ in range(before):
-        together(pair, lambda each: each.allreduce(np.ones(16, np.float32)))
-    with interrupted(0.2):
-        pair[0].allreduce(ours)
-    assert ours.tolist() == [1] * 16
-    other = pair[1].allreduce_async(theirs)
-    pair[0].drain()
-    other.wait(20)
-    assert ours.tolist() == theirs.tolist() == [2] * 16
-    assert [sums.tolist() for sums in together(pair, lambda each: each.allreduce(np.ones(1, np.float32)))] == [[2]] * 2
-
-
 def test_a_wait_in_c_has_a_time_limit(pair: list[Communicator]) -> None:
     handle = pair[0].allreduce_async(np.ones(16, np.float32))
     begun = time.monotonic()

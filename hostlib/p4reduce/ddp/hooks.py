@@ -24,6 +24,7 @@ from p4reduce.ddp.sparsifiers import (
 )
 from p4reduce.ddp.states import AllreduceState, Int8State
 from p4reduce.futures import future_of
+from p4reduce.handle import BlockingCall
 from p4reduce.profiles import span
 
 Hook = TypeVar("Hook", bound=Callable[..., Any])
@@ -120,13 +121,17 @@ def _average(hook: str, state: AllreduceState, bucket: GradBucket) -> torch.futu
         what = f", with which {given} works" if given and given != hook else ""
         raise TypeError(f"state of {hook} is a {type(state).__name__}{what}: see the hook's docstring for its state")
     buffer = bucket.buffer()
-    with span(hook):
+    with BlockingCall(), span(hook):
         handle, afterwards = state.start(bucket)
     within_backward = _within_backward()
 
     def wait() -> None:
-        with span(f"{hook} wait"):
-            handle.wait()
+        try:
+            with span(f"{hook} wait"):
+                handle.wait()
+        except BaseException as error:  # a signal's handler's, of which the backward pass ends
+            handle.leave(error)
+            raise
 
     if within_backward:
         # DDP turns an exception in a hook's future into a misleading cast error. So such a future always succeeds, and

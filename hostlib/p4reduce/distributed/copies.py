@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Work
 
-from p4reduce.distributed.work import NO_TIMEOUT
+from p4reduce.distributed.work import NO_TIMEOUT, leave_all
 from p4reduce.tensors.dense import assign, check_writable
 
 Tensors = list[torch.Tensor]
@@ -110,8 +110,19 @@ class CopiedWork(Work):
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """As the work's."""
         self._work.wait(timeout)
-        self._settle()
+        try:
+            self._settle()
+        except BaseException as error:
+            self.leave(error)
+            raise
         return True
+
+    def leave(self, error: BaseException) -> None:
+        """As of a `Handle`. What has ended well is written."""
+        leave_all([self._work], error)
+        if self._future is not None:
+            with contextlib.suppress(Exception):
+                self._future.wait()
 
     def _settle(self) -> None:
         """Returns when the outputs are written, of a work that has ended well."""

@@ -46,9 +46,9 @@ from p4reduce.distributed.restarts import agreed, naming_an_earlier_start, wait_
 from p4reduce.distributed.seats import Seats, with_own_client
 from p4reduce.distributed.support import alike, can_move, can_reduce, how, tell_of_gloo
 from p4reduce.distributed.traffic import Counting, Traffic
-from p4reduce.distributed.work import QueuedWork, SwitchWork, Works, as_backend_error
+from p4reduce.distributed.work import QueuedWork, SwitchWork, Works, as_backend_error, leave_all
 from p4reduce.errors import P4ReduceError, without_frames
-from p4reduce.handle import Handle
+from p4reduce.handle import BlockingCall, Handle
 from p4reduce.profiles import span
 from p4reduce.tensors.dense import WireChoice
 
@@ -142,9 +142,10 @@ class SwitchGroup(ByGloo):
         if self._is_default and self._rank:
             wait_for_store_to_end(self._store)
 
-    def abort(self) -> None:
-        """Ends the job for all ranks at once, while they join it or later, from any thread."""
-        self._seats.abort()
+    def abort(self, error: P4ReduceError | None = None) -> None:
+        """Ends the job for all ranks at once, while they join it or later, from any thread. error: raised by later
+        calls."""
+        self._seats.abort(error)
         self._threads.close(0)
         for gloo in (self._gloo, self._spare):
             with contextlib.suppress(RuntimeError):  # of releases whose Gloo cannot
@@ -176,7 +177,7 @@ class SwitchGroup(ByGloo):
         """Of several tensors, each by itself."""
         given = options(AllreduceCoalescedOptions, opts, reduceOp=None)
         each_opts = AllreduceOptions()
-        each_opts.reduceOp, each_opts.timeout = given.reduceOp, given.timeout
+        each_opts.reduceOp, each_opts.timeout, each_opts.asyncOp = given.reduceOp, given.timeout, given.asyncOp
         tensors = as_list(tensors)
         if not tensors:
             return self._gloo.allreduce_coalesced(tensors, given)  # which says what is wrong
@@ -404,12 +405,14 @@ class SwitchGroup(ByGloo):
         """tensors: of the same sizes on all ranks, which together are as large as the collective.
         outputs: hold the result in the end; by default `tensors`."""
         nbytes = sum(0 if tensor.is_sparse else tensor.nbytes for tensor in tensors)
-        return _Call(name, can, nbytes, self._limit(opts), tensors if outputs is None else outputs)
+        waits = not getattr(opts, "asyncOp", True)
+        return _Call(name, can, nbytes, self._limit(opts), tensors if outputs is None else outputs, waits=waits)
 
     def _start(self, calls: list[_Call], outputs: list[torch.Tensor] | None = None) -> Any:
         """Begins collectives as one work, on the switch, if that can carry them and has slots, else by Gloo.
 
-        All are staged before the first begins, so that a call which is refused has changed nothing.
+        All are staged before the first begins, so that a call which is refused has changed nothing. What its caller
+        waits for at once has ended when it returns, so that no signal's handler comes in between.
         """
         try:
             if any(call.can for call in calls):
@@ -419,10 +422,20 @@ class SwitchGroup(ByGloo):
                     call.plan = call.stage(settings.wire(self._wire))
         except P4ReduceError as error:
             raise as_backend_error(error) from error
-        # Gloo, which refuses what it cannot do only now, comes first.
-        by_gloo = {id(call): self._to_gloo(call, self._gloo) for call in calls if not call.can}
-        works = [self._begin(call) if call.can else by_gloo[id(call)] for call in calls]
-        return works[0] if len(works) == 1 else Works(works, outputs or [])
+        by_gloo: dict[int, Any] = {}
+        try:
+            with BlockingCall():
+                for call in calls:  # Gloo, which refuses what it cannot do only now, comes first
+                    if not call.can:
+                        by_gloo[id(call)] = self._to_gloo(call, self._gloo)
+                works = [self._begin(call) if call.can else by_gloo[id(call)] for call in calls]
+                work = works[0] if len(works) == 1 else Works(works, outputs or [])
+                if any(call.waits for call in calls):
+                    work.wait()
+        except BaseException as error:
+            leave_all(list(by_gloo.values()), error)
+            raise
+        return work
 
     def _to_gloo(self, call: _Call, gloo: Any) -> Any:
         self._counting.count("gloo", call.name, call.outputs, call.nbytes or None)
@@ -435,7 +448,7 @@ class SwitchGroup(ByGloo):
         with span(call.name):
             if self._queue.empty() and self._seats.at_hand(call.nbytes) and (call.rows is None or self._seats.without):
                 return self._carry(call)
-            work = QueuedWork(call.name, call.outputs, self._threads)
+            work = QueuedWork(call.name, call.outputs, self._threads, self.abort)
             streams = _streams(call.outputs)
 
             def start() -> Any:
@@ -489,6 +502,8 @@ class _Call:
     rows: Callable[[Communicator], Handle[Any]] | None = None
     """In the place of `stage`, of what takes several operations: begins it, and waits for other ranks meanwhile."""
     plan: Plan[Any] | None = None
+    waits: bool = False
+    """Its caller waits for it at once, and nobody else does."""
 
 
 def _settle(turn: concurrent.futures.Future[Any], task: Callable[[], Any]) -> None:

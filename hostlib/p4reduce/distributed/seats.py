@@ -116,9 +116,10 @@ class Seats:
         """Leaves the job, together with the other ranks, for which it does not wait. Gives up a join under way."""
         self._end(P4ReduceError("the process group is destroyed"), well=True)
 
-    def abort(self) -> None:
-        """Ends the job for all ranks at once, also one that is being joined."""
-        if self._end(P4ReduceError("the process group was aborted by this rank"), well=False) is None:
+    def abort(self, error: P4ReduceError | None = None) -> None:
+        """Ends the job for all ranks at once, also one that is being joined. error: raised by later calls."""
+        error = error or P4ReduceError("the process group was aborted by this rank")
+        if self._end(error, well=False) is None or not self._rank:
             self._say_gone()
 
     def _end(self, error: P4ReduceError, *, well: bool) -> Communicator | None:
@@ -189,7 +190,7 @@ class Seats:
 
     def _try(self, attempt: Attempt, slots: int, limit: float) -> Communicator:
         self._jobs += 1
-        key = f"job {self._jobs}"
+        key = _job_key(self._jobs)
         if self._rank:
             return self._follow(attempt, self._told(key, limit, attempt), slots, limit)
         job = f"torch {self._name} {secrets.token_hex(8)}"
@@ -253,10 +254,17 @@ class Seats:
         return told
 
     def _say_gone(self) -> None:
-        """To rank 0, which may begin a job later."""
-        if self._rank:
-            with contextlib.suppress(DistError):
-                self._store.set(_GONE, f"rank {self._rank} has ended the group on its side")
+        """To rank 0, which may begin a job later; rank 0 to those that wait for it to begin one."""
+        text = f"rank {self._rank} has ended the group on its side"
+        with contextlib.suppress(DistError):
+            if self._rank:
+                self._store.set(_GONE, text)
+            else:
+                self._store.set(_job_key(self._jobs + 1), f"{_FAILED}{text}")
+
+
+def _job_key(number: int) -> str:
+    return f"job {number}"
 
 
 def with_own_client(store: Any) -> Any:

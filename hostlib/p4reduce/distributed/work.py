@@ -16,10 +16,11 @@ import torch
 from torch._C._distributed_c10d import Work
 from torch.distributed import DistBackendError
 
+from p4reduce.carrier import LEAVE_TIMEOUT_S, in_spite_of_signals
 from p4reduce.continuations import Continuations
 from p4reduce.errors import JoinError, P4ReduceError, without_frames
 from p4reduce.futures import future_of
-from p4reduce.handle import Handle
+from p4reduce.handle import BlockingCall, Handle
 from p4reduce.profiles import span
 
 NO_TIMEOUT = timedelta(0)
@@ -42,14 +43,27 @@ class SwitchWork(Work):
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Waits until the results are there; raises DistBackendError if they will not come, or not within `timeout`.
 
-        Those on a CUDA device may still be on their way there: the current stream waits for them.
+        Those on a CUDA device may still be on their way there: the current stream waits for them. Where another
+        exception leaves it, as one of a signal's handler, the collective fails.
         """
+        limit = timeout.total_seconds() if timeout > NO_TIMEOUT else None
         try:
             with span(f"{self._name} wait"):
-                self._handle.wait(timeout.total_seconds() if timeout > NO_TIMEOUT else None)
-        except Exception as error:
-            raise as_backend_error(error) from error
+                ended = self._handle.ends_within(limit)
+        except BaseException as error:
+            self.leave(error)
+            if isinstance(error, P4ReduceError):
+                raise as_backend_error(error) from error
+            raise
+        failure = self._handle.exception() if ended else self._handle.not_ended(limit)
+        if failure is not None:
+            raise as_backend_error(failure) from failure
+        self._handle.wait()
         return True
+
+    def leave(self, error: BaseException) -> None:
+        """As of a `Handle`."""
+        self._handle.leave(error)
 
     def is_completed(self) -> bool:
         """Whether it has ended, well or not."""
@@ -89,23 +103,47 @@ class SwitchWork(Work):
 class QueuedWork(Work):
     """A collective that begins, as a work of its own, when its group's ranks have joined a job."""
 
-    def __init__(self, name: str, outputs: Tensors, threads: Continuations) -> None:
-        """name: of the collective, for error messages. threads: for what follows its end."""
+    def __init__(
+        self, name: str, outputs: Tensors, threads: Continuations, abort: Callable[[P4ReduceError], None]
+    ) -> None:
+        """name: of the collective, for error messages. threads: for what follows its end. abort: ends the group."""
         super().__init__()
         self._name = name
         self._outputs = outputs
         self._threads = threads
+        self._abort = abort
+        self._left = False
         self._pid = os.getpid()
         self._begun: concurrent.futures.Future[Any] = concurrent.futures.Future()
         self._lock = threading.Lock()
         self._future: torch.futures.Future[Tensors] | None = None
+        BlockingCall.note(self)
 
     def begin(self, start: Callable[[], Any]) -> None:
         """For the group's queue: it is the work that `start` returns. Raises nothing."""
         try:
+            if self._left:
+                raise as_backend_error(self._failure())
             self._begun.set_result(start())
         except BaseException as error:
             self._begun.set_exception(without_frames(error))
+
+    def _failure(self) -> P4ReduceError:
+        return P4ReduceError(f"{self._name} was left before it had begun: all ranks need a new group")
+
+    def leave(self, error: BaseException) -> None:
+        """As of a `Handle`. Where it has not begun, it never does, and its group ends for all ranks."""
+        if os.getpid() != self._pid:
+            return
+        self._left = True
+
+        def end() -> None:
+            if not self._begun.done():
+                self._abort(self._failure())
+            if concurrent.futures.wait([self._begun], LEAVE_TIMEOUT_S).done and self._begun.exception() is None:
+                leave_all([self._begun.result()], error)
+
+        in_spite_of_signals(end, LEAVE_TIMEOUT_S)
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """As a `SwitchWork`'s, or Gloo's."""
@@ -120,7 +158,12 @@ class QueuedWork(Work):
         """What it has become. Raises why it has not begun."""
         if not self._begun.done() and os.getpid() != self._pid:
             raise as_backend_error(P4ReduceError(f"{self._name} is another process's, from which this was forked"))
-        if not concurrent.futures.wait([self._begun], timeout).done:
+        try:
+            has_begun = concurrent.futures.wait([self._begun], timeout).done
+        except BaseException as error:
+            self.leave(error)
+            raise
+        if not has_begun:
             said = f"{self._name} has not begun after waiting {timeout:g} s: the ranks still join"
             raise as_backend_error(TimeoutError(said))
         failure = self._begun.exception()
@@ -184,17 +227,25 @@ class Works(Work):
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Waits until all have ended, each within `timeout`, and raises the first one's error."""
         first: Exception | None = None
-        for work in self._works:
-            try:
-                work.wait(timeout)
-            except Exception as error:
-                first = first or error
+        try:
+            for work in self._works:
+                try:
+                    work.wait(timeout)
+                except Exception as error:
+                    first = first or error
+        except BaseException as error:
+            self.leave(error)
+            raise
         try:
             if first is not None:
                 raise first
         finally:
             del first  # which has this frame
         return True
+
+    def leave(self, error: BaseException) -> None:
+        """As of a `Handle`."""
+        leave_all(self._works, error)
 
     def is_completed(self) -> bool:
         """Whether all have ended, well or not."""
@@ -227,6 +278,17 @@ class Works(Work):
             return self._outputs
 
         return torch.futures.collect_all([work.get_future() for work in self._works]).then(settle)
+
+
+def leave_all(works: Sequence[Any], error: BaseException) -> None:
+    """`error` leaves a call that was to return when the works have ended. Those of the switch fail where they are under
+    way; for Gloo's, which cannot, it waits."""
+    for work in works:
+        if hasattr(work, "leave"):
+            work.leave(error)
+        else:
+            with contextlib.suppress(Exception):
+                work.wait()
 
 
 def as_backend_error(error: BaseException) -> DistBackendError:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy.typing as npt
 
 from p4reduce import carrier
-from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd, Prepared, Tell
+from p4reduce.carrier import CLOSE_TIMEOUT_S, Carrier, OnEnd, Prepared, Tell, in_spite_of_signals
 from p4reduce.errors import JobAborted, MismatchError, P4ReduceError, without_frames
 from p4reduce.fastpath import structures as c
 from p4reduce.fastpath.library import address, library, numbers_of, ranks, to_exception
@@ -84,6 +84,11 @@ class _UnderWay:
                     self.held.finish(error)
                 self._on_end(error)
                 self._on_end = None
+
+    def forget(self) -> None:
+        """Nobody is told any more, once a thread has that tells now."""
+        with self._lock:
+            self._on_end = None
 
 
 class _PreparedRequest(Prepared):
@@ -196,13 +201,13 @@ class NativeEngine(Carrier):
 
     def submit(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> int | None:
         self.check()
-        number, error, status = next(self._numbers), c.Error.make(), None
+        number, error = next(self._numbers), c.Error.make()
         try:
             request = self._enter(number, operation, name, timeout, on_end)
             status = self._library.p4reduce_submit(self._handle, request, None, error)
-        finally:
-            if status is None:
-                self._interrupted(number)
+        except BaseException:
+            self._interrupted(number)
+            raise
         if status == c.OK:
             return number
         self._refused(number, error)
@@ -210,19 +215,19 @@ class NativeEngine(Carrier):
 
     def carry(self, operation: Operation, *, name: str, timeout: float, on_end: OnEnd) -> None:
         self.check()
-        number, ended, error, status = next(self._numbers), ctypes.c_int(), c.Error.make(), None
+        number, ended, error = next(self._numbers), ctypes.c_int(), c.Error.make()
         try:
             request = self._enter(number, operation, name, timeout, on_end)
             status = self._library.p4reduce_run(self._handle, request, _PATIENCE_S, ended, error)
-        finally:
-            if status is None:
-                self._interrupted(number)
+            if status == c.OK and ended.value:
+                self._waited(number, error)
+            elif status == c.OK:
+                self.wait(number)
+        except BaseException:
+            self._interrupted(number)
+            raise
         if status != c.OK:
             self._refused(number, error)
-        elif ended.value:
-            self._waited(number, error)
-        else:
-            self.wait(number)
 
     def settle(self) -> None:
         for number in list(self._under_way):
@@ -238,23 +243,24 @@ class NativeEngine(Carrier):
         request = c.Request.from_buffer_copy(prepared.request)
         request.data = address(data)
         request.timeout, request.context = timeout, number
-        ended, error, status = ctypes.c_int(), c.Error.make(), None
+        ended, error = ctypes.c_int(), c.Error.make()
         try:
             self._under_way[number] = _UnderWay(data, prepared.name, outcome.set)
             status = self._library.p4reduce_run(self._handle, request, _PATIENCE_S, ended, error)
-        finally:
-            if status is None:
-                self._interrupted(number)
+            if status == c.OK and ended.value and error.status == c.OK:
+                self._ended_at = time.monotonic()
+                self._under_way.pop(number, None)
+                self._library.p4reduce_forget(self._handle, number)
+                return
+            if status == c.OK:
+                self.wait(number)
+                outcome.wait()
+        except BaseException as left_by:
+            in_spite_of_signals(partial(self._leave, number, prepared.name, left_by), carrier.LEAVE_TIMEOUT_S)
+            raise
         if status != c.OK:
             self._refused(number, error)
-        elif ended.value and error.status == c.OK:
-            self._ended_at = time.monotonic()
-            self._under_way.pop(number, None)
-            self._library.p4reduce_forget(self._handle, number)
-            return
-        else:
-            self.wait(number)
-        outcome.wait()
+            outcome.wait()
         if outcome.error is not None:
             raise without_frames(outcome.error)
 
@@ -280,10 +286,28 @@ class NativeEngine(Carrier):
             context=number,
         )
 
-    def _interrupted(self, number: int) -> None:
-        """The call that begins the operation was: where so early that there is none, nobody will tell of it."""
-        if self._library.p4reduce_await(self._handle, number, 0.0, c.Error.make()) < 0:
-            self._under_way.pop(number, None)
+    def _interrupted(self, number: int) -> bool:
+        """The call that begins the operation was. Tells its caller where it has ended; forgets it where it has not
+        begun, of which nobody will tell. Returns whether it is under way."""
+        error = c.Error.make()
+        ended = self._library.p4reduce_await(self._handle, number, 0.0, error)
+        if ended > 0:
+            self._waited(number, error)
+        elif ended < 0 and (one := self._under_way.pop(number, None)) is not None:
+            one.forget()
+        return bool(ended == 0)
+
+    def _leave(self, number: int, name: str, error: BaseException) -> None:
+        if self._interrupted(number):
+            self.leave(name, error)
+
+    def carries(self, operation: Operation) -> bool:
+        return any(one.held is operation for one in list(self._under_way.values()))
+
+    def _await_ends(self, deadline: float) -> None:
+        for number in list(self._under_way):
+            self.wait(number, max(0.0, deadline - time.monotonic()))
+        super()._await_ends(deadline)
 
     def _refused(self, number: int, error: c.Error) -> None:
         """The operation did not start."""
