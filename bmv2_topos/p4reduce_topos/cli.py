@@ -59,8 +59,12 @@ def list_topologies() -> None:
         typer.echo(f"{name}  (--shape: {', '.join(design.shape) or 'none'})\n\n{design.text}\n")
 
 
+_OF_A_MEASUREMENT = ("system", "numel", "density", "overlap", "repeat", "slots", "timeout", "mtu", "drop_rate", "cli")
+
+
 @topo.command()
 def run(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help=f"One of {ACCEPTED}.")],
     target: Target = "native",
     workers: Annotated[
@@ -108,8 +112,14 @@ def run(
             typer.echo(f"{one:24} {known.summary} Ends in: {known.outcome}.")
         return
 
+    sources = {one: context.get_parameter_source(one) for one in _OF_A_MEASUREMENT}
+    given = [one for one, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+
     def inputs() -> Topology:
         _check(target, system, overlap, fault)
+        if fault and given:
+            option = f"--{given[0].replace('_', '-')}"
+            raise P4ReduceError(f"--fault {fault} and {option}: one of them is accepted; a fault has sums of its own")
         _check_own(pipeline, program, fault, trace)
         if pcap is not None:
             check_folder("--pcap", pcap)

@@ -168,6 +168,8 @@ def test_what_is_no_topology_of_ones_own(own: Path, name: str, named: str) -> No
         (("run", "star", "--target", "tofino"), "accepted are native"),
         (("run", "star", "--fault", "flood"), "accepted are worker-killed"),
         (("run", "star", "--edge", "rate=1"), "--edge 1: accepted are rates"),
+        (("run", "star", "--fault", "forged", "--mtu", "9000"), "--fault forged and --mtu: one of them is accepted"),
+        (("run", "star", "--fault", "forged", "--workers", "1"), "a fault on star with 1 worker: 2 workers or more"),
         (("experiment", "luck"), "accepted are workers"),
     ],
 )
