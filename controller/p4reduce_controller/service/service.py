@@ -182,7 +182,7 @@ class Service(Operations, rpc.JobsServicer):
 
     def _waits_for(self) -> str:
         """Why nothing can be asked of it yet, or ""."""
-        if self._serves:
+        if self._serves or not self._listens:
             return ""
         troubles = [(one.target, one.problem) for one in self._switches.values() if one.problem]
         whys = [why if target in why else f"switch at {target}: {why}" for target, why in troubles]
@@ -528,7 +528,7 @@ class Service(Operations, rpc.JobsServicer):
     async def Session(self, _: object, context: Context) -> None:  # type: ignore[override]
         caller = await self._caller(context)
         try:
-            first = None if self._serves else await self._hold_early(context)
+            first = await self._hold_early(context) if self._waits_for() else None
             with self._place(caller, context.peer()) as due:
                 await Stream(context, partial(self._handle, caller), due, first).serve(self._lost)
         except Refused as error:
