@@ -185,17 +185,16 @@ def test_what_is_too_large_is_refused_and_counted(running: Running, loop: Loop, 
 
 FLOOD = """
 import sys, time, threading
-import grpc
 from p4reduce.control import jobs_pb2 as pb, jobs_pb2_grpc as rpc
+from p4reduce.control.grpc_channels import open_grpc_channel
 address, token, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
 metadata = (("authorization", "Bearer " + token),)
-options = [("grpc.use_local_subchannel_pool", 1)]
 end = time.monotonic() + seconds
 asked = 0
 
 def flood(kind):
     global asked
-    with open_grpc_channel(address, options=options) as channel:
+    with open_grpc_channel(address) as channel:
         stub = rpc.JobsStub(channel)
         waiting = set()
         while time.monotonic() < end:

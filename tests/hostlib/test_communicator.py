@@ -275,7 +275,7 @@ def test_an_abort_while_joining_is_not_missed(controller: FakeController, monkey
     """It comes after the job is ready and before the engine is there."""
     ready = FakeSession.wait_ready
 
-    def ready_and_dead(session: FakeSession, hello: Callable[[], None]) -> Ready:
+    def ready_and_dead(session: FakeSession, hello: Callable[[], None], **_: object) -> Ready:
         told = ready(session, hello)
         session.abort(rank=0)
         return told
