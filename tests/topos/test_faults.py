@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import runpy
 import shutil
+import time
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from p4reduce.errors import P4ReduceError
-from p4reduce_topos.faults.catalogue import FAULTS, LEASE_S, Fault, outsider
+from p4reduce_topos.faults.catalogue import FAULTS, LEASE_S, VICTIM, Fault, outsider
 from p4reduce_topos.faults.ranks import Event
 from p4reduce_topos.faults.suffering import prepared, suffer, verdict
 from p4reduce_topos.model import Wire
 from p4reduce_topos.topologies import star
 from p4reduce_topos.topologies.catalogue import TOPOLOGIES
+from p4reduce_topos.topologies.parts import with_other_host
 
 from ..p4src.test_protections import SMALL, changed
 from .conftest import Start
@@ -40,6 +41,7 @@ def test_a_killed_worker_ends_its_job(start: Start) -> None:
     assert verdict(FAULTS["worker-killed"], ends(start, FAULTS["worker-killed"])) == []
 
 
+HOST_OF_THE_CONTROLLER = "10.255.255.254"
 SHAPES = {"tree": {"fan_out": 2}}
 
 
@@ -53,10 +55,14 @@ def test_every_fault_ends_well_on_every_topology_and_target(start: Start, name: 
     if target == "bmv2" and shutil.which("simple_switch_grpc") is None:
         pytest.skip("needs simple_switch_grpc")
     made = TOPOLOGIES[name].build(2, Wire(delay=1e-6), **SHAPES.get(name, {}))  # every host's link can be changed
-    plain = prepared(replace(FAULTS["forged"], wire={}), made)
+    plain = with_other_host(made, made.workers[VICTIM])
     wrong = {}
     with start(plain, target, controller_options=["--lease", str(LEASE_S)]) as network:
         for fault_name, fault in FAULTS.items():
+            if fault.needs_outsider and name == "leaf-spine":
+                with pytest.raises(P4ReduceError, match="leaf2, where h2 is, only forwards, so spine1 hears all hosts"):
+                    prepared(fault, plain)
+                continue
             network.rewire(prepared(fault, plain))
             try:
                 calls = 20 if fault.pause == Fault.pause else 80  # so that the ranks still reduce after what is done
@@ -65,14 +71,19 @@ def test_every_fault_ends_well_on_every_topology_and_target(start: Start, name: 
                 wrong[fault_name] = [str(error)]
             network.rewire(plain)
             network.partition_controller(plain.workers, apart=False)
+            deadline = time.monotonic() + 30
+            for worker in plain.workers:  # the kernel remembers for a while that nobody answered
+                while " 0% packet loss" not in network.mininet[worker].cmd(f"ping -c 1 {HOST_OF_THE_CONTROLLER}"):
+                    assert time.monotonic() < deadline
             for child in [child for child in network.family.children if child.name == "forger"]:
                 network.stop(child)
             if network.controller is None:
                 network.start_controller()
-    assert wrong == {fault_name: [] for fault_name in FAULTS}
+    assert {fault_name: said for fault_name, said in wrong.items() if said} == {}
+    assert wrong
 
 
-@pytest.mark.parametrize("name", TOPOLOGIES)
+@pytest.mark.parametrize("name", [name for name in TOPOLOGIES if name != "leaf-spine"])
 def test_a_host_that_forges_is_added_where_there_is_none(name: str) -> None:
     made = TOPOLOGIES[name].build(4)
     ready = prepared(FAULTS["forged"], made)

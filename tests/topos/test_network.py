@@ -116,3 +116,16 @@ def test_links_have_their_rate_and_delay(start: Start) -> None:
     assert measured.row.median_s >= measured.row.limit_s > 0.4
     least = float(said.rpartition(" = ")[2].partition("/")[0])
     assert 40 <= least < 80, said
+
+
+@pytest.mark.slow
+def test_a_host_knows_the_switches_when_its_link_is_up_again(start: Start) -> None:
+    """A spine's own answer would leave by another leaf."""
+    with start(leaf_spine.build(2)) as network:
+        known = network.mininet["h2"].cmd("ip -br neighbour show nud permanent")
+        assert known.count("h2-eth1") == 4
+        for up in (False, True):
+            network.set_link("h2", "leaf2", up=up)
+        assert network.mininet["h2"].cmd("ip -br neighbour show nud permanent") == known
+        network.mininet.configLinkStatus("h2", "leaf1", "up")  # which is no link
+        network.mininet.configLinkStatus("h2", "nobody", "up")

@@ -35,7 +35,7 @@ from p4reduce_controller.switches.builds import DEFAULT_MTU
 from p4reduce_targets import offloads
 from p4reduce_topos.emulation import control, leftovers
 from p4reduce_topos.emulation.namespaces import end_processes, entered
-from p4reduce_topos.emulation.nodes import Cable, P4Switch
+from p4reduce_topos.emulation.nodes import Cable, Net, P4Switch
 from p4reduce_topos.emulation.prompt import Prompt
 from p4reduce_topos.emulation.settings import forwarding_settings, settings
 from p4reduce_topos.emulation.signals import ENDING, postponed
@@ -88,7 +88,7 @@ class Network:
         self._folder = Path(self._files.name)
         setLogLevel("warning")
         Mininet.inited = True  # it would raise limits of the whole machine
-        self.mininet = Mininet(controller=None, build=False)
+        self.mininet = Net(self._know_switches, controller=None, build=False)
         self._claim: socket.socket | None = None
         self._closed = False
         self._wires: dict[int, Child] = {}

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switches and links of Mininet's that are ours."""
+"""Networks, switches and links of Mininet's that are ours."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mininet.link import Link
+from mininet.net import Mininet
 from mininet.node import Switch
 
 from p4reduce_bench.processes.children import Child, Family
@@ -14,6 +15,24 @@ from p4reduce_bench.processes.network import run
 from p4reduce_bench.processes.switches import START_UP_S
 from p4reduce_targets import offloads
 from p4reduce_topos.emulation.leftovers import mark
+
+
+class Net(Mininet):  # type: ignore[misc]
+    """Mininet, in which a host knows its neighbours again when its link comes up: the kernel forgets them."""
+
+    def __init__(self, know: Callable[[str], None], **options: Any) -> None:
+        """know: is called with the host."""
+        self._know = know
+        super().__init__(**options)
+
+    def configLinkStatus(self, src: str, dst: str, status: str) -> None:
+        """Also of the command `link` at the prompt, which may name what is no link."""
+        super().configLinkStatus(src, dst, status)
+        if status != "up" or src not in self or dst not in self:
+            return
+        for host, other in ((self[src], self[dst]), (self[dst], self[src])):
+            if host in self.hosts and host.connectionsTo(other):
+                self._know(host.name)
 
 
 class P4Switch(Switch):  # type: ignore[misc]

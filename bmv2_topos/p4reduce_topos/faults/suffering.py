@@ -29,7 +29,16 @@ def prepared(fault: Fault, topology: Topology) -> Topology:
         wire = replace(link.wire, **fault.wire)  # type: ignore[arg-type]
         links.append(replace(link, wire=wire) if set(link.ends) & set(topology.hosts) else link)
     made = replace(topology, links=tuple(links))
-    return with_other_host(made, topology.workers[VICTIM]) if fault.needs_outsider else made
+    if not fault.needs_outsider:
+        return made
+    worker = topology.workers[VICTIM]
+    if (switch := topology.ports(worker)[1]) not in topology.aggregating:
+        raise P4ReduceError(
+            f"forged packets on {topology.name}: {switch}, where {worker} is, only forwards, so {topology.roots[0]} "
+            "hears all hosts behind it at one port and cannot tell them apart; accepted are topologies whose workers "
+            "are at a switch that adds up"
+        )
+    return with_other_host(made, worker)
 
 
 def suffer(network: Network, fault: Fault, *, job: str = "topo", calls: int = _CALLS) -> dict[int, Event]:
