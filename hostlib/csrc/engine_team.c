@@ -154,6 +154,7 @@ static void add_stats(p4reduce_stats *all, const p4reduce_stats *some) {
     all->stale += some->stale;
     all->foreign += some->foreign;
     all->slowdowns += some->slowdowns;
+    all->local_fallbacks += some->local_fallbacks;
 }
 
 struct snapshot team_look(p4reduce_engine *engine) {

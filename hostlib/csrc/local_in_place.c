@@ -16,7 +16,7 @@ void in_place_lend(struct local *local) {
     const struct p4reduce_request *request = &local->task->request;
     const size_t bytes = request->count * local->task->numbers.value_bytes;
     local->region = (struct region){.number = 0};
-    local->in_place = local->scanned = local->under_way = false;
+    local->in_place = local->scanned = local->under_way = local->unmappable = false;
     if (!local->segment.mappable || local->by_all || request->count == 0)
         return;
     local->in_place = region_lend(request->data, bytes, &local->region) && request->residual == NULL &&
@@ -173,17 +173,31 @@ bool in_place_meet(p4reduce_engine *engine) {
     calls_take(local, local->operations);
     local->under_way = calls_in_place(local, local->operations);
     struct read_failure failure = {.error = 0};
-    for (uint32_t rank = 0; local->under_way && failure.error == 0 && rank < local->segment.ranks; rank++)
-        failure = (struct read_failure){.rank = rank, .error = local->unmapped[rank]};
+    for (uint32_t rank = 0; local->under_way && rank < local->segment.ranks; rank++) {
+        if (local->unmapped[rank] == ESRCH)
+            failure = (struct read_failure){.rank = rank, .error = ESRCH};
+        local->unmappable |= local->unmapped[rank] != 0;
+    }
     return local_could_read(engine, &failure);
+}
+
+// Nobody could map all tensors: this goes on as if they lay in no region that others write to.
+static void give_up_in_place(struct local *local) {
+    local->windows++;
+    local->under_way = local->in_place = local->scanned = false;
 }
 
 bool in_place_carry(p4reduce_engine *engine) {
     struct local *local = engine->local;
-    _Atomic uint32_t *next = &segment_window(&local->segment, local->windows)->next_piece;
+    struct window_head *head = segment_window(&local->segment, local->windows);
+    _Atomic uint32_t *next = &head->next_piece;
     struct added added = {.together = 0};
     local->share_blocks = share_of(local);
-    for (uint64_t first; (first = (uint64_t)atomic_fetch_add(next, 1) * local->share_blocks) < local->task->blocks;) {
+    if (!local->unmappable)
+        atomic_store(&head->adds_in_place, local->windows + 1);
+    // Who cannot map all tensors leaves the pieces to the others.
+    for (uint64_t first;
+         !local->unmappable && (first = (uint64_t)atomic_fetch_add(next, 1) * local->share_blocks) < local->task->blocks;) {
         if (!local_goes_on(engine) || !local_have_all_done(engine))
             return false;
         reduce_piece(local, first, &added);
@@ -193,6 +207,11 @@ bool in_place_carry(p4reduce_engine *engine) {
     local_arrive(local, GATHERED, local->windows);
     if (!local_await(engine, REDUCED, local->windows) || !local_have_all_done(engine))
         return false;
+    local->stats.local_fallbacks += local->unmappable;
+    if (atomic_load(&head->adds_in_place) != local->windows + 1) {
+        give_up_in_place(local);
+        return true;
+    }
     local->windows++;
     count(local);
     return true;

@@ -12,7 +12,7 @@ void in_place_lend(struct local *local);
 // Waits until all ranks have come to the operation, and finds out whether all add up in place. False if it has failed.
 bool in_place_meet(p4reduce_engine *engine);
 
-// Adds up, together with the others. False if the operation has failed.
+// Adds up, together with the others. False if the operation has failed. Where no rank can, it is not under way any more.
 bool in_place_carry(p4reduce_engine *engine);
 
 // The operation has ended, well or not: others do not write to this rank's tensor any more.

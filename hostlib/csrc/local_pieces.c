@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "local_pieces.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -12,6 +14,8 @@ enum {
 
 void local_begin(struct local *local, struct task *task) {
     local->task = task;
+    local->regular = local->collected = 0;
+    local->postponed_count = 0;
     const size_t most = local->segment.piece_bytes / ((size_t)task->block_size * VALUE_BYTES);
     local->piece_blocks = (unsigned)smaller(most, MOST_PIECE_BLOCKS);
     local->by_all = task->blocks <= local->piece_blocks && task->request.count * VALUE_BYTES <= FEW_BYTES;
@@ -38,13 +42,57 @@ bool local_read(const struct local *local, const struct piece *piece, uint32_t r
 
 bool local_piece(const struct local *local, uint64_t number, unsigned index, struct piece *piece) {
     const struct task *task = local->task;
-    const uint64_t first = (number * local->segment.pieces + index) * local->piece_blocks;
-    if (index >= local->segment.pieces || first >= task->blocks)
+    const bool again = number >= local->regular;
+    const unsigned pieces = again ? local->segment.copied_pieces : local->segment.pieces;
+    const uint64_t place = (number - (again ? local->regular : 0)) * pieces + index;
+    if (index >= pieces || (again ? place >= local->postponed_count : place * local->piece_blocks >= task->blocks))
         return false;
-    *piece = (struct piece){.window = local->windows + number, .index = index, .first_block = first};
+    const struct postponed *postponed = again ? &local->postponed[place] : NULL;
+    const uint64_t first = again ? postponed->first_block : place * local->piece_blocks;
+    *piece = (struct piece){
+        .window = local->windows + number, .index = index, .first_block = first, .postponed = postponed};
     piece->blocks = (unsigned)smaller(task->blocks - first, local->piece_blocks);
     piece->first_value = first * task->block_size;
     piece->values = smaller(task->request.count - piece->first_value, (size_t)piece->blocks * task->block_size);
+    return true;
+}
+
+// Postponing, of pieces that some rank cannot read.
+
+static void postpone(const struct local *local, const struct piece *piece) {
+    atomic_store(&segment_window(&local->segment, piece->window)->postponed, piece->window + 1);
+}
+
+// Whether it is another rank's memory that the kernel does not let this one read, and not a rank that is gone.
+static bool is_unreadable(const struct read_failure *failure) {
+    return failure->error != ESRCH;
+}
+
+static bool add(struct local *local, struct postponed postponed) {
+    if (local->postponed_count == local->postponed_room) {
+        const size_t room = local->postponed_room ? 2 * local->postponed_room : MOST_PIECES;
+        struct postponed *all = realloc(local->postponed, room * sizeof *all);
+        if (all == NULL)
+            return false;
+        local->postponed = all;
+        local->postponed_room = room;
+    }
+    local->postponed[local->postponed_count++] = postponed;
+    return true;
+}
+
+bool local_collect(struct local *local) {
+    const uint64_t number = local->collected++, window = local->windows + number;
+    const struct window_head *head = segment_window(&local->segment, window);
+    if (atomic_load(&head->postponed) != window + 1)
+        return true;
+    struct piece piece;
+    for (unsigned index = 0; local_piece(local, number, index, &piece); index++) {
+        const bool unread = atomic_load(&head->unread[index]) == window + 1;
+        const struct postponed postponed = {piece.first_block, unread, head->owners[index]};
+        if ((unread || head->kinds[index] == POSTPONED) && !add(local, postponed))
+            return false;
+    }
     return true;
 }
 
@@ -228,9 +276,17 @@ static bool any_in_place(const struct local *local, const struct piece *piece) {
 
 bool local_reduce(struct local *local, const struct piece *piece, struct read_failure *failure) {
     const struct segment *segment = &local->segment;
+    struct window_head *head = segment_window(segment, piece->window);
     struct source sources[MAX_RANKS];
-    if (!find_values(local, piece, sources, failure))
-        return false;
+    if (piece->postponed != NULL && piece->postponed->given) {
+        head->kinds[piece->index] = GIVEN;
+        return true;
+    }
+    if (!find_values(local, piece, sources, failure)) {
+        head->kinds[piece->index] = POSTPONED;
+        postpone(local, piece);
+        return is_unreadable(failure);
+    }
     if (local->by_all) {
         uint8_t agreed[MOST_PIECE_BLOCKS];
         agree(local, piece, sources, agreed);
@@ -241,10 +297,10 @@ bool local_reduce(struct local *local, const struct piece *piece, struct read_fa
             write_values(local, piece, agreed, local->room, false);
         return true;
     }
-    struct window_head *head = segment_window(segment, piece->window);
     uint8_t *agreed = segment_agreed(segment, piece->window, piece->index);
     const unsigned nonzero = agree(local, piece, sources, agreed);
-    const bool may_be_whole = piece_may_stay(local) && local->alike && !local->task->request.read_only;
+    const bool may_be_whole =
+        piece_may_stay(local, piece) && local->alike && !local->task->request.read_only;
     head->owners[piece->index] = (uint8_t)segment->rank;
     if (nonzero == 0) {
         head->kinds[piece->index] = NOTHING;
@@ -270,16 +326,27 @@ static void count_blocks(struct local *local, const struct piece *piece, unsigne
     local->stats.blocks_received += received;
 }
 
+// Copies that of a rank which has the sums already.
+static void take_given(struct local *local, const struct piece *piece) {
+    if (!local->task->request.read_only && piece->postponed->owner != local->segment.rank)
+        memcpy(piece_own_values(local, piece), segment_sums(&local->segment, piece->window, piece->index),
+               piece->values * local->task->numbers.value_bytes);
+}
+
 bool local_gather(struct local *local, const struct piece *piece, struct read_failure *failure) {
     const struct segment *segment = &local->segment;
     if (local->by_all) {
         count_blocks(local, piece, 0);
         return true;
     }
-    const struct window_head *head = segment_window(segment, piece->window);
+    struct window_head *head = segment_window(segment, piece->window);
     const struct p4reduce_request *request = &local->task->request;
     const uint8_t kind = head->kinds[piece->index], owner = head->owners[piece->index];
     const uint8_t *agreed = segment_agreed(segment, piece->window, piece->index);
+    if (kind == GIVEN)
+        take_given(local, piece);
+    if (kind == GIVEN || kind == POSTPONED)
+        return true;
     count_blocks(local, piece, kind == NOTHING ? 0 : count_nonzero(agreed, piece->blocks));
     const bool clear = *piece_content(local, piece, segment->rank) == UNSCANNED;
     if ((kind == NOTHING && !clear) || (kind == WHOLE && owner == segment->rank))
@@ -291,5 +358,9 @@ bool local_gather(struct local *local, const struct piece *piece, struct read_fa
         write_values(local, piece, agreed, segment_sums(segment, piece->window, piece->index), clear);
         return true;
     }
-    return local_read(local, piece, owner, piece_own_values(local, piece), failure);
+    if (local_read(local, piece, owner, piece_own_values(local, piece), failure))
+        return true;
+    atomic_store(&head->unread[piece->index], piece->window + 1);
+    postpone(local, piece);
+    return is_unreadable(failure);
 }

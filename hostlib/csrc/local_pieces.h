@@ -12,6 +12,13 @@
 
 enum { MOST_BLOCK_BYTES = 1024 * 4 }; // of words
 
+// A piece that is carried in a later window, by copies alone.
+struct postponed {
+    uint64_t first_block;
+    bool given;    // its sums are there, in the tensor of `owner`, where not all ranks can read them
+    uint8_t owner;
+};
+
 // A rank's side of what the ranks of its host reduce.
 struct local {
     struct segment segment;
@@ -32,8 +39,13 @@ struct local {
     bool in_place;                     // others may write the sums there
     bool scanned;                      // it was said of its first window that all in it are not known
     bool under_way;                    // all ranks do so, and add up in place
+    bool unmappable;                   // this rank cannot: it could not map all tensors
     uint8_t *mapped[MAX_RANKS];        // where others' tensors are in this process; NULL for those that are not
     int unmapped[MAX_RANKS];           // why not: an errno; 0 where they lie in no region
+    uint64_t regular;            // windows, but those of pieces that were postponed
+    uint64_t collected;          // of them, windows of which it is known what was postponed: the same at all ranks
+    struct postponed *postponed; // of these, in order
+    size_t postponed_count, postponed_room;
     unsigned piece_blocks;
     uint64_t share_blocks; // that a rank takes at once, in place
     size_t copied; // bytes of the window that is scanned
@@ -47,6 +59,7 @@ struct piece {
     uint64_t first_block, first_value;
     unsigned blocks;
     size_t values;
+    const struct postponed *postponed; // NULL where it is carried for the first time
 };
 
 // Where reading another rank's memory failed.
@@ -63,10 +76,15 @@ void local_begin(struct local *local, struct task *task);
 
 // Finds out what of this rank's values is not zero.
 void local_scan(struct local *local, const struct piece *piece);
-// Adds up all ranks' values, for all ranks; `by_all`: for this one alone. False where a rank's cannot be read.
+// Adds up all ranks' values, for all ranks; `by_all`: for this one alone. What cannot be read is postponed. False where
+// a rank is gone.
 bool local_reduce(struct local *local, const struct piece *piece, struct read_failure *failure);
-// Takes the sums, where that is left to do. False where they cannot be read.
+// Takes the sums, where that is left to do. What cannot be read is postponed. False where a rank is gone.
 bool local_gather(struct local *local, const struct piece *piece, struct read_failure *failure);
+
+// Of the next window of which it is not known what was postponed, and which all have gathered: collects that. False
+// where there is no memory.
+bool local_collect(struct local *local);
 
 // Copies a rank's values. False where they cannot be read.
 bool local_read(const struct local *local, const struct piece *piece, uint32_t rank, uint8_t *to,
@@ -92,9 +110,9 @@ static inline uint8_t *piece_exponents(const struct local *local, const struct p
     return segment_exponents(&local->segment, piece->window, rank, piece->index);
 }
 
-// Whether the others reach this rank's values where they are.
-static inline bool piece_may_stay(const struct local *local) {
-    return local->segment.readable || local->region.number != 0;
+// Whether the others reach this rank's values where they are, as far as is known.
+static inline bool piece_may_stay(const struct local *local, const struct piece *piece) {
+    return piece->postponed == NULL && (local->segment.readable || local->region.number != 0);
 }
 
 static inline uint8_t *piece_content(const struct local *local, const struct piece *piece, uint32_t rank) {

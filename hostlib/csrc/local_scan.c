@@ -62,7 +62,14 @@ void local_scan(struct local *local, const struct piece *piece) {
     uint8_t *exponents = piece_exponents(local, piece, local->segment.rank);
     if (piece->index == 0)
         local->copied = 0;
-    const bool readable = piece_may_stay(local) && !local->by_all;
+    if (piece->postponed != NULL && piece->postponed->given) {
+        *content = EMPTY;
+        if (piece->postponed->owner == local->segment.rank)
+            memcpy(segment_sums(&local->segment, piece->window, piece->index), piece_own_values(local, piece),
+                   piece->values * task->numbers.value_bytes);
+        return;
+    }
+    const bool readable = piece_may_stay(local, piece) && !local->by_all;
     if (readable && task->request.zeros == P4REDUCE_ZEROS_SKIPPED && seems_dense(local, piece)) {
         *content = UNSCANNED;
         return;

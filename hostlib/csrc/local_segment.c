@@ -60,13 +60,14 @@ void segment_lay_out(struct segment *segment, uint32_t rank, uint32_t ranks) {
     while (segment->copies_bytes > segment->piece_bytes && ranks * segment->copies_bytes > COPIES_BYTES)
         segment->copies_bytes /= 2;
     segment->room_pieces = (unsigned)(WINDOW_BYTES / segment->piece_bytes);
+    segment->copied_pieces = (unsigned)(segment->copies_bytes / segment->piece_bytes);
     segment_can_read(segment, false);
     segment->size = windows_at(segment) + WINDOWS * window_size(segment);
 }
 
 void segment_can_read(struct segment *segment, bool readable) {
     segment->readable = readable;
-    segment->pieces = readable ? segment->room_pieces : (unsigned)(segment->copies_bytes / segment->piece_bytes);
+    segment->pieces = readable ? segment->room_pieces : segment->copied_pieces;
 }
 
 struct segment_head *segment_head(const struct segment *segment) {

@@ -41,6 +41,8 @@ enum kind {
     NOTHING, // there are none, for all blocks are zero
     WORDS,   // in the window, as words: blocks that are not zero everywhere, one behind the other
     WHOLE,   // in its owner's tensor, as values
+    POSTPONED, // not there yet: some rank's values could not be read, and are to be copied
+    GIVEN,     // in the window, as values: a copy of what its owner has, for ranks that cannot read that
 };
 
 // What a rank has called.
@@ -69,6 +71,10 @@ struct window_head {
     _Alignas(LINE_BYTES) _Atomic uint32_t arrived[PHASES]; // ranks, over all windows that were here
     _Alignas(LINE_BYTES) _Atomic uint32_t next_piece;      // that nobody has taken
     uint8_t kinds[MOST_PIECES], owners[MOST_PIECES];       // of pieces
+    // Where these are a window's number plus one, they are of that window. Nobody has to take them back.
+    _Atomic uint64_t postponed;            // some of its pieces are carried in a later window, too
+    _Atomic uint64_t unread[MOST_PIECES];  // of a piece: some rank cannot read the sums in its owner's tensor
+    _Atomic uint64_t adds_in_place;        // some rank has mapped all tensors, and adds them up
 };
 
 struct segment_head {
@@ -88,6 +94,7 @@ struct segment {
     bool mappable;         // all ranks can map each other's regions
     unsigned room_pieces;  // that a window has room for
     unsigned pieces;       // a window
+    unsigned copied_pieces; // that a window has room for copies of
     size_t piece_bytes;    // of values of 4 bytes
     size_t copies_bytes;   // room for copies of a rank's values in a window
 };

@@ -8,6 +8,7 @@
 #include "local_calls.h"
 #include "local_in_place.h"
 #include "local_waiting.h"
+#include "structures.h"
 
 #include <fenv.h>
 #include <poll.h>
@@ -17,12 +18,27 @@
 
 // The steps of an operation's windows, by number, the first being 0.
 
+// Collects what was postponed of the first so many windows, which all ranks have gathered.
+static bool collect(p4reduce_engine *engine, uint64_t windows) {
+    struct local *local = engine->local;
+    while (local->collected < windows && local->collected < local->regular)
+        if (!local_collect(local)) {
+            p4reduce_error error;
+            error_fill(&error, P4REDUCE_NO_MEMORY, "no memory for what is left of %s", engine->oldest->name);
+            engine_set_failure(engine, &error);
+            return false;
+        }
+    return true;
+}
+
 static bool scan(p4reduce_engine *engine, uint64_t number) {
     struct local *local = engine->local;
     const uint64_t window = local->windows + number;
     if (number == 0 && local->scanned)
         return true;
     if (window >= WINDOWS && !local_await(engine, GATHERED, window - WINDOWS))
+        return false;
+    if (number >= WINDOWS && !collect(engine, number - WINDOWS + 1))
         return false;
     struct piece piece;
     for (unsigned index = 0; local_piece(local, number, index, &piece); index++)
@@ -85,9 +101,10 @@ static enum phase next_phase(const struct local *local, const uint64_t *next, ui
     return to_gather ? GATHERED : to_reduce ? REDUCED : SCANNED;
 }
 
-static bool carry_windows(p4reduce_engine *engine, uint64_t windows) {
+// Those from number `first` to `windows` - 1.
+static bool carry_windows(p4reduce_engine *engine, uint64_t first, uint64_t windows) {
     static bool (*const steps[PHASES])(p4reduce_engine *, uint64_t) = {scan, reduce, gather};
-    uint64_t next[PHASES] = {0};
+    uint64_t next[PHASES] = {first, first, first};
     while (next[GATHERED] < windows) {
         const enum phase phase = next_phase(engine->local, next, windows);
         if (!local_goes_on(engine) || !steps[phase](engine, next[phase]++))
@@ -101,6 +118,23 @@ static void tell_failure(const struct local *local) {
     uint64_t none = 0;
     atomic_compare_exchange_strong(&segment_head(&local->segment)->failed, &none,
                                    local->operations * (MAX_RANKS + 1) + local->segment.rank);
+}
+
+static uint64_t windows_of_postponed(const struct local *local) {
+    return (local->postponed_count + local->segment.copied_pieces - 1) / local->segment.copied_pieces;
+}
+
+// When this rank is through with the regular windows: waits until the others have read its tensor, and carries what was
+// postponed.
+static bool carry_rest(p4reduce_engine *engine) {
+    struct local *local = engine->local;
+    if (local->by_all)
+        return true;
+    if (!local_await(engine, GATHERED, local->windows + local->regular - 1) || !local_have_all_done(engine) ||
+        !collect(engine, local->regular))
+        return false;
+    local->stats.local_fallbacks += local->postponed_count > 0;
+    return carry_windows(engine, local->regular, local->regular + windows_of_postponed(local));
 }
 
 // Reduces the oldest operation's tensor. False if it has failed.
@@ -117,16 +151,19 @@ static bool carry(p4reduce_engine *engine) {
     calls_announce(local, task, local->operations);
     if (local->in_place && !in_place_meet(engine))
         return false;
-    if (local->under_way)
-        return in_place_carry(engine);
+    if (local->under_way) {
+        if (!in_place_carry(engine))
+            return false;
+        if (local->under_way)
+            return true;
+    }
     const uint64_t of_window = (uint64_t)local->segment.pieces * local->piece_blocks;
     const uint64_t windows = task->blocks > of_window ? (task->blocks + of_window - 1) / of_window : 1;
-    if (!carry_windows(engine, windows))
+    local->regular = windows;
+    if (!carry_windows(engine, 0, windows) || !carry_rest(engine))
         return false;
-    const uint64_t last = local->windows + windows - 1;
-    local->windows += windows;
-    // Where others read this rank's tensor, they have to have done so.
-    return local->by_all || (local_await(engine, GATHERED, last) && local_have_all_done(engine));
+    local->windows += windows + windows_of_postponed(local);
+    return true;
 }
 
 // Ends the oldest operation.
@@ -179,5 +216,6 @@ void local_close(struct local *local) {
     free(local->room);
     free(local->words);
     free(local->exponents);
+    free(local->postponed);
     free(local);
 }

@@ -10,10 +10,12 @@
 #include "structures.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 static const double SLICE_S = 0.01; // after which a rank that waits looks whether something else has happened
+static const double TOLD_S = 1; // from when another has failed, for the controller to say why
 
 // Texts.
 
@@ -93,17 +95,25 @@ bool local_goes_on(p4reduce_engine *engine) {
     return engine->failure.status == P4REDUCE_OK;
 }
 
-bool local_have_all_done(p4reduce_engine *engine) {
-    const struct local *local = engine->local;
+// Whether some rank has failed in the operation under way or before; then `rank` is the first.
+static bool has_some_failed(const struct local *local, uint32_t *rank) {
     const uint64_t failed = atomic_load(&segment_head(&local->segment)->failed);
-    if (failed == 0 || failed / (MAX_RANKS + 1) > local->operations)
-        return true;
-    const uint32_t rank = (uint32_t)(failed % (MAX_RANKS + 1));
+    *rank = (uint32_t)(failed % (MAX_RANKS + 1));
+    return failed != 0 && failed / (MAX_RANKS + 1) <= local->operations;
+}
+
+static void fail_with(p4reduce_engine *engine, uint32_t rank, const char *when) {
     p4reduce_error error;
-    error_fill(&error, P4REDUCE_ABORTED, "rank %u has failed in %s, while its memory was read", rank,
-               engine->oldest->name);
+    error_fill(&error, P4REDUCE_ABORTED, "rank %u has failed in %s%s", rank, engine->oldest->name, when);
     error.rank = (int32_t)rank;
     engine_set_failure(engine, &error);
+}
+
+bool local_have_all_done(p4reduce_engine *engine) {
+    uint32_t rank;
+    if (!has_some_failed(engine->local, &rank))
+        return true;
+    fail_with(engine, rank, ", while its memory was read");
     return false;
 }
 
@@ -151,9 +161,18 @@ bool local_await(p4reduce_engine *engine, enum phase phase, uint64_t window) {
     _Atomic uint32_t *arrived = &segment_window(&local->segment, window)->arrived[phase];
     local->awaits = phase;
     local->awaits_window = window;
+    double failed_at = (double)INFINITY;
+    uint32_t rank;
     for (uint32_t seen; (int32_t)((seen = atomic_load(arrived)) - local_all_of(local, window)) < 0;) {
         if (!local_goes_on(engine))
             return false;
+        if (has_some_failed(local, &rank)) {
+            failed_at = fmin(failed_at, clock_now());
+            if (clock_now() - failed_at >= TOLD_S) {
+                fail_with(engine, rank, "");
+                return false;
+            }
+        }
         futex_wait(arrived, seen, SLICE_S);
     }
     return true;

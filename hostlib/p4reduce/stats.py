@@ -31,6 +31,9 @@ class Stats:
     blocks_received: int
     foreign: int
     """Packets that were ignored: malformed ones, those of other jobs, and ABORTs without this job's secret."""
+    local_fallbacks: int
+    """Operations of ranks of one host for which the kernel did not let one read another's tensor, or map it, and values
+    were copied, or added up by others: slower, with the same results."""
     local: bool
     """Whether the ranks are all on one host and reduce in its memory: then they send no packets."""
     threads: int

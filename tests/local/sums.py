@@ -81,13 +81,16 @@ def check_random_sums(
             assert operation.data.tobytes() == expected.tobytes(), (seed, number, rank, operation, wire, density)
 
 
-def check_residuals(job: Job, size: int, density: float, wire: Wire, seed: int) -> None:
-    """They are what the wire has no digits for, of the blocks that are not zero here."""
+def check_residuals(
+    job: Job, size: int, density: float, wire: Wire, seed: int, place: Callable[[int, Array], Array] = copied
+) -> None:
+    """They are what the wire has no digits for, of the blocks that are not zero here. place: as above."""
     random = np.random.default_rng(seed)
     arrays = [random_array(random, np.dtype(np.float32), size, density) for _ in job.engines]
     residuals = [np.full(size, 7, np.float32) for _ in arrays]
     operations = [
-        Operation(array.copy(), wire=wire, residual=residual) for array, residual in zip(arrays, residuals, strict=True)
+        Operation(place(rank, array), wire=wire, residual=residual)
+        for rank, (array, residual) in enumerate(zip(arrays, residuals, strict=True))
     ]
     called = fingerprint(job.operations, operations[0].numbers, "sum", size)
     job.reduce(operations)

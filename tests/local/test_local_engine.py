@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import p4reduce
 from p4reduce import settings
-from p4reduce.errors import CollectiveTimeout, MismatchError, P4ReduceError
+from p4reduce.errors import CollectiveTimeout, JobAborted, MismatchError, P4ReduceError
 from p4reduce.local.engine import LocalEngine
 from p4reduce.local.host import COPIES, digest
 from p4reduce.protocol import Operation
@@ -199,6 +200,20 @@ def test_a_failure_from_outside_ends_what_waits() -> None:
         began = time.monotonic()
         assert str(ending.wait()) == "the other rank has gone"
         assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("place", [np.ones, p4reduce.shared_empty])
+def test_a_failure_of_one_rank_ends_what_others_wait_for(place: Any) -> None:
+    """Also where no controller tells them."""
+    with ranks(3) as job:
+        waits = [job.begin(rank, Operation(place(100_000, np.float32))) for rank in range(2)]
+        began = time.monotonic()
+        job.engines[0].fail(P4ReduceError("it was left"))
+        assert str(waits[0].wait()) == "it was left"
+        error = waits[1].wait()
+        assert isinstance(error, JobAborted)
+        assert (error.rank, str(error)) == (0, "rank 0 has failed in operation of 1")
+        assert time.monotonic() - began < 20
 
 
 def test_a_rank_that_does_not_come_to_the_meeting_is_named() -> None:

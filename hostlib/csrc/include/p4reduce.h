@@ -108,6 +108,8 @@ typedef struct p4reduce_stats {
     uint64_t foreign;   /* malformed packets, or not of this job, and ABORTs without its secret, ignored */
     double seconds;     /* with at least one operation under way */
     uint64_t slowdowns; /* times that a queue seemed to have overflowed, and packets were spread out more */
+    /* operations for which the kernel did not let ranks of the host read, or map, each other's tensors */
+    uint64_t local_fallbacks;
 } p4reduce_stats;
 
 typedef enum p4reduce_type {

@@ -105,6 +105,7 @@ class Stats(Sized):
         ("foreign", c_uint64),
         ("seconds", c_double),
         ("slowdowns", c_uint64),
+        ("local_fallbacks", c_uint64),
     ]
 
 

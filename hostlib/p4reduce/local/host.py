@@ -14,7 +14,7 @@ LOCAL_CHOICES: tuple[LocalChoice, ...] = get_args(LocalChoice)
 COPIES = "P4REDUCE_LOCAL_COPIES"
 """Environment variable: 1 has ranks copy their values for each other, where they could read each other's memory."""
 
-_LAYOUTS = (4, 6)  # of what they share: LAYOUT in local_meeting.c, HOST_LAYOUT in host_memory.h
+_LAYOUTS = (5, 6)  # of what they share: LAYOUT in local_meeting.c, HOST_LAYOUT in host_memory.h
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NAMESPACES = ("ipc", "net", "pid", "user")
 

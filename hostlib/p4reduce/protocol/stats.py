@@ -34,3 +34,5 @@ class Stats:
     """Packets of an earlier round or generation, ignored."""
     foreign: int = 0
     """Malformed packets, or not of this job, and ABORTs without its secret, ignored."""
+    local_fallbacks: int = 0
+    """Operations for which the kernel did not let ranks of the host read, or map, each other's tensors."""
