@@ -21,7 +21,9 @@ enum { NAME_CHARACTERS = 64, RANKS_TEXT_BYTES = 128, MOST_NAMED = 8 };
 static const double RETRY_S = 0.005;
 
 bool meeting_refused(p4reduce_error *error, const char *what) {
-    error_tell(error, P4REDUCE_SYSTEM, "ranks of this host cannot share memory: %s: %s", what, strerror(errno));
+    error_tell(error, P4REDUCE_SYSTEM,
+               "ranks of this host cannot share memory: %s: %s; P4REDUCE_LOCAL=off has them use the network", what,
+               strerror(errno));
     return false;
 }
 

@@ -272,7 +272,7 @@ def take_seat(
     engine: Carrier | None = None
     backend = select_backend()  # complains of a wrong choice before there is anything to undo
     check_threads(threads, transport)
-    here = host_digest() if transport == "udp" and backend.name == "c" else ""
+    here = host_digest(world_size) if transport == "udp" and backend.name == "c" else ""
 
     def abort(error: JobAborted) -> None:
         if engine is not None:

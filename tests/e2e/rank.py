@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -129,12 +130,14 @@ def main() -> None:
     """Follows the plan in the first argument.
 
     options: of Communicator. calls: to make. repeat: for ever. forget: never close the communicator. host: a number;
-    ranks with others share no memory with this one.
+    ranks with others share no memory with this one. limits: of the process, by their names in `resource`.
     """
     plan = json.loads(sys.argv[1])
+    for name, value in plan["limits"].items():
+        resource.setrlimit(getattr(resource, name), (value, value))
     if plan["host"] is not None:
         digest = f"{plan['host']} {joining.host_digest()}"[:64]
-        joining.host_digest = lambda: digest
+        joining.host_digest = lambda _: digest
     calls = [Call(**{**call, "shape": tuple(call["shape"])}) for call in plan["calls"]]
     done = 0
     try:

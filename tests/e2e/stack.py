@@ -140,6 +140,7 @@ class Stack(Family):
         backends: Mapping[int, str] | None = None,
         at: Sequence[str] = (),
         hosts: Sequence[int | None] = (),
+        limits: Mapping[int, Mapping[str, int]] | None = None,
         **options: Any,
     ) -> Ranks:
         """Starts a job's ranks.
@@ -148,7 +149,7 @@ class Stack(Family):
         interfaces: "worker" gives rank 2 the interface worker2. calls_of: those of ranks that differ.
         backends: of ranks that shall have a certain one. at: the switches that they are at, in
             turn. hosts: of each rank, a number of the host that it takes this one for; None for one that keeps its own
-            stream. options: of Communicator.
+            stream. limits: of ranks' processes, by their names in `resource`. options: of Communicator.
         """
         children = {}
         for rank in present if present is not None else range(world_size):
@@ -166,6 +167,7 @@ class Stack(Family):
                 "calls": [asdict(call) for call in (calls_of or {}).get(rank, calls)],
                 "repeat": repeat,
                 "forget": forget,
+                "limits": (limits or {}).get(rank, {}),
                 "host": hosts[rank] if hosts else None,
             }
             command = [sys.executable, str(RANK), json.dumps(plan)]

@@ -35,7 +35,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     here = digest()
     if not here and options["local"] == "auto":
         pytest.skip("this machine does not let processes share memory")
-    monkeypatch.setattr(joining, "host_digest", lambda: f"{threading.current_thread().name} {here}"[:64])
+    monkeypatch.setattr(joining, "host_digest", lambda _: f"{threading.current_thread().name} {here}"[:64])
     return hosts, options
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from p4reduce.local.host import digest
+from p4reduce.local.host import _MOST_BYTES, digest
 from p4reduce.protocol.numbers import WIRES
 
 from . import test_stack
@@ -68,6 +68,24 @@ def test_where_one_rank_does_not_share_none_does(here: Setting) -> None:
         for last in ranks.wait_for_ends(60).values():
             assert not last["stats"]["local"]
             assert last["stats"]["packets_sent"] > 0
+
+
+@pytest.mark.parametrize(("limit", "value"), [("RLIMIT_FSIZE", 1 << 20), ("RLIMIT_NOFILE", 30)])
+def test_a_rank_whose_limits_let_it_share_no_memory_uses_the_network(here: Setting, limit: str, value: int) -> None:
+    limits = {1: {limit: value}}
+    with here.stack.ranks([Call()], job=limit, world_size=2, limits=limits, **here.options) as ranks:
+        for last in ranks.wait_for_ends(60).values():
+            assert not last["stats"]["local"]
+            assert last["stats"]["packets_sent"] > 0
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_the_limit_that_suffices(here: Setting, world_size: int) -> None:
+    """What a process may have by this limit is what the ranks make, at most."""
+    limits = {rank: {"RLIMIT_FSIZE": world_size * _MOST_BYTES} for rank in range(world_size)}
+    calls = [Call((3_000_000,), density=1.0), Call()]
+    with here.stack.ranks(calls, job="enough", world_size=world_size, limits=limits, **here.options) as ranks:
+        without_packets(ranks)
 
 
 def test_a_rank_that_is_killed_while_it_reduces(here: Setting) -> None:

@@ -30,7 +30,10 @@ class UdpTransport:
     def __init__(self, switch: Switch, *, interface: str | None = None, largest_payload: int = 0) -> None:
         """`interface`: send through this network interface only; by default the routing table decides."""
         self.trouble: OSError | None = None
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        try:
+            self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        except OSError as error:
+            raise TransportError(f"no UDP socket to the switch at {switch}: {error.strerror}") from error
         try:
             enlarge_buffers(self._socket)
             # Fragments are never sent, and ICMP that tells of a narrow path is not believed: anybody can make it up.
