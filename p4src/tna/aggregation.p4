@@ -110,7 +110,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in bit<16> parse
         decision.apply(meta);
 
         if (hdr.aggregation.isValid() && meta.own == 1 && meta.margin == 0) {
-            outcomes.count(meta.outcome);
+            outcomes.count(meta.outcome, SURPLUS_IN);
             replies.apply(hdr, meta);
         }
         bit<16> length;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loses packets on purpose: a port that the controller gives a threshold loses threshold / 2^32 of what crosses it in
 // this direction, in steps of 2^-15. 2^32 - 1 loses everything. Lost is what `margin` is not 0 for; nothing unless `on`.
-control DropSimulator(in bit<1> on, in port_t port, out bit<16> margin) {
+// `surplus` is what a counter of this direction counts beside the frame's bytes.
+control DropSimulator(in bit<1> on, in port_t port, out bit<16> margin)(bit<32> surplus) {
     Counter<bit<64>, port_t>(512, CounterType_t.PACKETS_AND_BYTES) losses;
     Random<bit<15>>() random;
 
@@ -33,7 +34,7 @@ control DropSimulator(in bit<1> on, in port_t port, out bit<16> margin) {
         }
         lots.apply();
         if (margin != 0) {
-            losses.count(port);
+            losses.count(port, surplus);
         }
     }
 }

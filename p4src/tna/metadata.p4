@@ -54,7 +54,7 @@ const bit<3> STEP_SEND    = 5;  // a packet-out that goes as it is
 
 // Of a table's entries: their actions count.
 #define DIRECT_COUNTER(name) DirectCounter<bit<64>>(CounterType_t.PACKETS_AND_BYTES) name
-#define COUNT_DIRECTLY(name) name.count();
+#define COUNT_DIRECTLY(name) name.count(SURPLUS_IN);
 
 typedef bit<16> half_t;
 

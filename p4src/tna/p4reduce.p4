@@ -40,7 +40,7 @@ UNSHARED("meta.complete")
 control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t intrinsic,
         in ingress_intrinsic_metadata_from_parser_t parsed, inout ingress_intrinsic_metadata_for_deparser_t deparser,
         inout ingress_intrinsic_metadata_for_tm_t traffic_manager) {
-    DropSimulator() drop_simulator;
+    DropSimulator(SURPLUS_IN) drop_simulator;
     OwnAddress() own_address;
     OwnAnswers() own_answers;
     LeaveOut() leave_out;
@@ -51,7 +51,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
 
     @hidden action forgery() {
         meta.drop = 1;
-        forgeries.count(meta.ingress_port);
+        forgeries.count(meta.ingress_port, SURPLUS_IN);
     }
 
 #ifdef SECOND_PASS
@@ -144,7 +144,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, in ingress_int
 control SwitchEgress(inout headers_t hdr, inout metadata_t meta, in egress_intrinsic_metadata_t intrinsic,
         in egress_intrinsic_metadata_from_parser_t parsed, inout egress_intrinsic_metadata_for_deparser_t deparser,
         inout egress_intrinsic_metadata_for_output_port_t output) {
-    DropSimulator() drop_simulator;
+    DropSimulator(SURPLUS_OUT) drop_simulator;
     Delivery() delivery;
 
     apply {

@@ -24,4 +24,9 @@
 #define RECIRCULATION_PORT 68  // of each pipe: the low 7 bits of its number
 #endif
 
+// What a byte counter counts beside the frame's bytes, and count() takes off: the check sequence, and at egress the bridge
+// header.
+#define SURPLUS_IN 4
+#define SURPLUS_OUT (SURPLUS_IN + 5)
+
 #endif

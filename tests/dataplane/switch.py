@@ -134,6 +134,7 @@ class Switch:
 
     can_be_leaf = True  # of a tree of switches
     guards_keys = True  # against other keys of a worker that is counted already
+    counts_refused = False  # at a member's entry: what is malformed, and what it may not send
     entered_alone = "started"  # as what the only packet of a round counts, besides completed
 
     def __init__(self, target: str, compiled: Path = COMPILED) -> None:

@@ -35,6 +35,7 @@ class TofinoSwitch(Switch):
     """
 
     can_be_leaf = False
+    counts_refused = True
     entered_alone = "added"
 
     def __init__(self, profile: str, program: Path | None = None) -> None:

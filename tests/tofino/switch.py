@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from p4reduce_targets.sim.meters import RED, MeterArray
 from p4reduce_targets.sim.switch import Switch
@@ -26,9 +27,10 @@ INGRESS, PARSED = "ingress_intrinsic_metadata_t", "ingress_intrinsic_metadata_fr
 DEPARSED, TO_MANAGER = "ingress_intrinsic_metadata_for_deparser_t", "ingress_intrinsic_metadata_for_tm_t"
 EGRESS, OUT = "egress_intrinsic_metadata_t", "egress_intrinsic_metadata_for_deparser_t"
 NOWHERE = -1
+CHECK_SEQUENCE = 4  # bytes at a frame's end, which a chip's counters count
 RED_ON_CHIP = 3  # MeterColor_t
 
-State = dict[str, int]
+State = dict[str, Any]
 Fields = list[tuple[str, int]]
 
 
@@ -126,6 +128,12 @@ def exact(table: ExactTable) -> Callable[..., Entry | None]:
     return lambda *values: entries.get(values[0] if len(values) == 1 else values)
 
 
+def count_entry(s: State, length: int) -> None:
+    if cell := s["$entry"]:
+        cell[0] += 1
+        cell[1] += length
+
+
 def no_action(s: State) -> None:
     del s
 
@@ -149,6 +157,7 @@ class TofinoSwitch(Switch):
             "registers": self.registers,
             "tables": translation.tables,
             "count": self._count,
+            "count_entry": count_entry,
             "colour": self._colour,
             "random_bits": random.Random(seed).getrandbits,
             "internet_checksum": internet_checksum,
@@ -176,8 +185,8 @@ class TofinoSwitch(Switch):
         s = dict(self.translation.template["ingress"])
         s[f"{TO_MANAGER}.ucast_egress_port"] = NOWHERE
         head = self._intrinsic("ingress", {f"{INGRESS}.ingress_port": port})
-        packet = self._parse("ingress", s, head + bytes(self.translation.port_metadata_bits // 8) + frame, len(frame))
-        s["$length"] = len(frame)
+        packet = self._parse("ingress", s, head + bytes(self.translation.port_metadata_bits // 8) + frame)
+        s["$counted"] = len(frame) + CHECK_SEQUENCE
         self._blocks["ingress"](s)
         if s[f"{DEPARSED}.drop_ctl"] & 1:
             return []
@@ -194,8 +203,8 @@ class TofinoSwitch(Switch):
     def _egress(self, port: int, instance: int, data: bytes) -> list[tuple[int, bytes]]:
         s = dict(self.translation.template["egress"])
         head = self._intrinsic("egress", {f"{EGRESS}.egress_port": port, f"{EGRESS}.egress_rid": instance})
-        packet = self._parse("egress", s, head + data, len(data))
-        s["$length"] = len(data)
+        packet = self._parse("egress", s, head + data)
+        s["$counted"] = len(data) + CHECK_SEQUENCE
         self._blocks["egress"](s)
         return [] if s[f"{OUT}.drop_ctl"] & 1 else [(port, self._deparse("egress", s, packet))]
 
@@ -203,8 +212,7 @@ class TofinoSwitch(Switch):
         fields = self.translation.intrinsic[gress]
         return pack([(values.get(name, 0), bits) for name, bits in fields])
 
-    def _parse(self, gress: str, s: State, data: bytes, length: int) -> PacketIn:
-        s["$length"] = length
+    def _parse(self, gress: str, s: State, data: bytes) -> PacketIn:
         packet = PacketIn(data)
         try:
             self._blocks[f"{gress}_parser"](s, packet)

@@ -394,9 +394,12 @@ class Translator:
             if method.member == "execute":
                 self._execute(scope, call, None)
             elif kind == "Counter" and method.member == "count":
-                self._line(f"count({self._name(scope, instance)!r}, {self._value(scope, arguments[0])}, s['$length'])")
+                index, *surplus = (self._value(scope, one) for one in arguments)
+                size = " - ".join(["s['$counted']", *surplus])
+                self._line(f"count({self._name(scope, instance)!r}, {index}, {size})")
             elif kind == "DirectCounter" and method.member == "count":
-                pass  # its table counts, all of whose entries' actions do
+                size = " - ".join(["s['$counted']", *(self._value(scope, one) for one in arguments)])
+                self._line(f"count_entry(s, {size})")
             elif kind == "Checksum" and method.member == "add":
                 self._line(f"{scope.block}_{instance.name} = [{self._words(scope, arguments[0])}]")
             else:
@@ -591,10 +594,8 @@ class Translator:
         self.depth += 1
         self._line(f"entry = lookup_{name}({values})" if elements else "entry = None")
         self._line(f"number, cell, *arguments = default_{name}[0] if entry is None else entry")
-        if counts:
-            self._line("if cell is not None:")
-            self._line("    cell[0] += 1")
-            self._line("    cell[1] += s['$length']")
+        if counts:  # as its actions say
+            self._line("s['$entry'] = cell")
         self._line(f"actions_{name}[number](s, *arguments)")
         self._line(f"return entry is not None, names_{name}[number]")
         self.depth -= 1
