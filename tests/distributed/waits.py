@@ -10,6 +10,7 @@ import contextlib
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from saying import say
+from torch.nn.parallel import DistributedDataParallel
 
 SOON = 8.0  # seconds, and less than any time limit here
 LARGE = 100_000
@@ -236,6 +238,61 @@ def groups_are_destroyed_in_any_order(rank: int, size: int) -> None:
         for group in groups if rank else reversed(groups):
             dist.destroy_process_group(group)
             together(f"destroyed in order {groups.index(group) ^ rank}")
+
+
+@check
+def a_work_that_only_cpp_has_ends(rank: int, size: int) -> None:
+    """DDP's reducer has the one that counts the ranks which still have inputs; Python has let go of it."""
+    linear = torch.nn.Linear(1, 1, bias=False)
+    network = DistributedDataParallel(linear, process_group=pair())
+    with network.join(divide_by_initial_world_size=False):
+        for step in range(1 + rank):
+            network.zero_grad()
+            network(torch.ones(1, 1) * (rank + 1)).backward()
+            assert linear.weight.grad is not None
+            ranks = size if step == 0 else 1  # the other one has no second input
+            assert linear.weight.grad.item() == (sum(range(1, size + 1)) if ranks == size else rank + 1) / ranks
+
+
+@check
+def works_that_nobody_waits_for_are_not_kept_for_ever(_: int, __: int) -> None:
+    group = pair()
+    dist.all_reduce(torch.ones(4), group=group)
+    gone = []
+    for size in (4, LARGE):
+        for _ in range(100):
+            tensor = torch.ones(size)
+            dist.all_reduce(tensor, group=group, async_op=True)
+            gone.append(weakref.ref(tensor))
+            del tensor
+    dist.barrier(group=group)
+    large = gone[100:]
+    deadline = time.monotonic() + SOON
+    while any(each() is not None for each in large) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert all(each() is None for each in large)
+    assert sum(each() is not None for each in gone) <= 64
+    dist.destroy_process_group(group)
+    assert all(each() is None for each in gone)
+
+
+@check
+def a_group_is_split(rank: int, size: int) -> None:
+    group = pair()
+    assert group.get_group_store() is not None
+    refused(lambda: group.split_group([0, size]), ValueError)
+    for turn in range(2):
+        for ranks in ([0, 1], [1]):
+            part = group.split_group(ranks, group_name=f"of {turn} {ranks}" if turn else None)
+            assert (part is None) == (rank not in ranks)
+            if part is None:
+                continue
+            assert (part.name(), part.size(), part.rank()) == ("p4reduce", len(ranks), ranks.index(rank))
+            tensor = torch.full((4,), rank + 1.0)
+            part.allreduce([tensor]).wait()
+            assert tensor.eq(sum(each + 1 for each in ranks)).all()
+            part.shutdown()
+    dist.destroy_process_group(group)
 
 
 @check

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -46,7 +48,15 @@ from p4reduce.distributed.restarts import agreed, naming_an_earlier_start, wait_
 from p4reduce.distributed.seats import Seats, with_own_client
 from p4reduce.distributed.support import alike, can_move, can_reduce, how, tell_of_gloo
 from p4reduce.distributed.traffic import Counting, Traffic
-from p4reduce.distributed.work import QueuedWork, SwitchWork, Works, as_backend_error, leave_all
+from p4reduce.distributed.work import (
+    PythonWork,
+    QueuedWork,
+    SwitchWork,
+    Unwaited,
+    Works,
+    as_backend_error,
+    leave_all,
+)
 from p4reduce.errors import P4ReduceError, without_frames
 from p4reduce.handle import BlockingCall, Handle
 from p4reduce.profiles import span
@@ -69,9 +79,12 @@ class SwitchGroup(ByGloo):
         self._threads = Continuations(f"p4reduce group {group.group_id}")
         self._queue = Queue(self._threads)
         self._counting = Counting()
+        self._unwaited = Unwaited()
         self._members = Group(self._rank, self._size)
         self._wire = options.wire
-        self._store = group.store
+        self._store = self._given_store = group.store
+        self._options = options
+        self._splits: Counter[tuple[int, ...]] = Counter()
         self._is_default = not group.global_ranks_in_group
         with naming_an_earlier_start():
             self._gloo: Any = self._make_gloo("gloo/")
@@ -139,6 +152,7 @@ class SwitchGroup(ByGloo):
         fail."""
         self._seats.close()
         self._threads.close(0)
+        self._unwaited.clear()
         if self._is_default and self._rank:
             wait_for_store_to_end(self._store)
 
@@ -147,10 +161,53 @@ class SwitchGroup(ByGloo):
         calls."""
         self._seats.abort(error)
         self._threads.close(0)
+        self._unwaited.clear()
         for gloo in (self._gloo, self._spare):
             with contextlib.suppress(RuntimeError):  # of releases whose Gloo cannot
                 if gloo is not None:
                     gloo.abort()
+
+    def get_group_store(self) -> Any:
+        """The store that the group was made with. C++ has none, as a group that Python makes cannot give it one."""
+        return self._given_store
+
+    def split_group(
+        self,
+        ranks: Sequence[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,  # noqa: ARG002
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Any = None,  # noqa: ARG002
+    ) -> SwitchGroup | None:
+        """A group of some of this one's ranks, with the same options; None on a rank that is not among them.
+
+        Only these ranks have to call it. `opts` and `device_types` are of backends of C++.
+        """
+        members = sorted(ranks)
+        if len(set(members)) != len(members) or not members or members[0] < 0 or members[-1] >= self._size:
+            raise ValueError(f"ranks={list(ranks)}: accepted are different ranks from 0 to {self._size - 1}")
+        if self._rank not in members:
+            return None
+        self._splits[tuple(members)] += 1
+        count = self._splits[tuple(members)]
+        name = group_name or f"{self.group_name}:split:{members}" + (f":{count}" if count > 1 else "")
+        place = SimpleNamespace(
+            store=PrefixStore(f"{name}/{count}/", self._given_store),
+            group_rank=members.index(self._rank),
+            group_size=len(members),
+            timeout=timeout or self._timeout,
+            group_id=name,
+            global_ranks_in_group=members,
+        )
+        group = SwitchGroup(place, self._options)
+        group._set_group_name(name)
+        group._set_group_desc(group_desc or f"{self.group_desc}:split")
+        return group
+
+    def merge_remote_group(self, *_: Any, **__: Any) -> Any:
+        """Raises NotImplementedError: a group gets its ranks when it is made."""
+        raise NotImplementedError(f"{NAME}: merge_remote_group; make one group of all ranks with init_process_group")
 
     def set_timeout(self, timeout: timedelta) -> None:
         """For collectives from now on."""
@@ -435,7 +492,7 @@ class SwitchGroup(ByGloo):
         except BaseException as error:
             leave_all(list(by_gloo.values()), error)
             raise
-        return work
+        return work.kept_by(self._unwaited) if isinstance(work, PythonWork) else work
 
     def _to_gloo(self, call: _Call, gloo: Any) -> Any:
         self._counting.count("gloo", call.name, call.outputs, call.nbytes or None)

@@ -8,6 +8,8 @@ import contextlib
 import os
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -28,7 +30,51 @@ NO_TIMEOUT = timedelta(0)
 Tensors = list[torch.Tensor]
 
 
-class SwitchWork(Work):
+class Unwaited:
+    """A group's works that Python has let go of without waiting for them.
+
+    C++ may still have such a work, as DDP's reducer has the one of `DDP.join(divide_by_initial_world_size=False)`. What
+    C++ has is not enough to keep the Python half of a work alive, without which its `wait` never returns. So the latest
+    of them stay, with what is small of their results.
+    """
+
+    MOST = 64
+    LARGEST_BYTES = 4096
+
+    def __init__(self) -> None:
+        self._works: deque[PythonWork] = deque(maxlen=self.MOST)
+
+    def add(self, work: PythonWork) -> None:
+        self._works.append(work)
+
+    def clear(self) -> None:
+        self._works.clear()
+
+
+class PythonWork(Work):
+    """A `torch.distributed.Work` that stays while C++ may be the last to have it, see `Unwaited`."""
+
+    _outputs: Tensors
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unwaited: Callable[[], Unwaited | None] = lambda: None
+        self._is_waited_for = False
+
+    def kept_by(self, unwaited: Unwaited) -> PythonWork:
+        """Returns itself. A reference that does not keep the group's: which has works, and would never be gone."""
+        self._unwaited = weakref.ref(unwaited)
+        return self
+
+    def __del__(self) -> None:
+        unwaited = None if self._is_waited_for else self._unwaited()
+        if unwaited is not None:
+            if sum(output.nbytes for output in self._outputs if not output.is_sparse) > Unwaited.LARGEST_BYTES:
+                self._outputs = []
+            unwaited.add(self)
+
+
+class SwitchWork(PythonWork):
     """A collective of the switch under way as a `torch.distributed.Work`."""
 
     def __init__(self, handle: Handle[Any], outputs: Tensors, name: str = "collective") -> None:
@@ -47,6 +93,7 @@ class SwitchWork(Work):
         exception leaves it, as one of a signal's handler, the collective fails.
         """
         limit = timeout.total_seconds() if timeout > NO_TIMEOUT else None
+        self._is_waited_for = True
         try:
             with span(f"{self._name} wait"):
                 ended = self._handle.ends_within(limit)
@@ -90,6 +137,7 @@ class SwitchWork(Work):
 
     def get_future(self) -> Any:
         """A torch.futures.Future of `result()`, or of the error. What follows it may wait for other collectives."""
+        self._is_waited_for = True
         with self._lock:
             if self._future is None:
                 self._future = future_of(self._handle, self._settle, self._outputs)
@@ -100,7 +148,7 @@ class SwitchWork(Work):
         return self._outputs
 
 
-class QueuedWork(Work):
+class QueuedWork(PythonWork):
     """A collective that begins, as a work of its own, when its group's ranks have joined a job."""
 
     def __init__(
@@ -147,6 +195,7 @@ class QueuedWork(Work):
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """As a `SwitchWork`'s, or Gloo's."""
+        self._is_waited_for = True
         if timeout <= NO_TIMEOUT:
             return bool(self._work(None).wait())
         deadline = time.monotonic() + timeout.total_seconds()
@@ -198,6 +247,7 @@ class QueuedWork(Work):
 
     def get_future(self) -> Any:
         """A torch.futures.Future of `result()`, or of the error. What follows it may wait for other collectives."""
+        self._is_waited_for = True
         with self._lock:
             if self._future is None:
                 devices: Any = list({output.device for output in self._outputs if output.is_cuda})
@@ -216,7 +266,7 @@ class QueuedWork(Work):
         return self._outputs
 
 
-class Works(Work):
+class Works(PythonWork):
     """Several works as one."""
 
     def __init__(self, works: Sequence[Any], outputs: Tensors) -> None:
@@ -226,6 +276,7 @@ class Works(Work):
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Waits until all have ended, each within `timeout`, and raises the first one's error."""
+        self._is_waited_for = True
         first: Exception | None = None
         try:
             for work in self._works:
@@ -271,6 +322,7 @@ class Works(Work):
 
     def get_future(self) -> Any:
         """A torch.futures.Future of `result()`, or of the first error."""
+        self._is_waited_for = True
 
         def settle(ended: torch.futures.Future[list[torch.futures.Future[Tensors]]]) -> Tensors:
             for future in ended.value():
