@@ -171,6 +171,10 @@ class Handle(Generic[T]):
             self._engine.wait(self.number, 0.0)
         return self._future.done()
 
+    def drop_result(self) -> None:
+        """For the communicator, where nobody will ask for the result: keeps it no longer. `result` gives None."""
+        self._tensor = cast("T", None)
+
     def add_done_callback(self, callback: Callable[[Handle[T]], object]) -> None:
         """Calls `callback(handle)` once it has ended: from a thread for that, or at once if it already has.
 

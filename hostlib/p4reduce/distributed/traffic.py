@@ -69,7 +69,7 @@ class Counting:
         """tensors: a list, which may be one of lists. nbytes: of all together, by default what they say themselves."""
         given = _flat(tensors)
         what = f"{name} of {str(given[0].dtype).removeprefix('torch.')}" if given else name
-        size = sum(map(_nbytes, given)) if nbytes is None else nbytes
+        size = sum(map(bytes_of, given)) if nbytes is None else nbytes
         with self._lock:
             self._ways[way].setdefault(what, Carried()).add(size)
 
@@ -82,7 +82,7 @@ class Counting:
         return Traffic(**copies, sent=sent, received=received)
 
 
-def _nbytes(tensor: torch.Tensor) -> int:
+def bytes_of(tensor: torch.Tensor) -> int:
     if tensor.is_sparse:
         return int(tensor._values().nbytes + tensor._indices().nbytes)
     return int(tensor.nbytes)

@@ -20,6 +20,7 @@ from torch.distributed import DistBackendError
 
 from p4reduce.carrier import LEAVE_TIMEOUT_S, in_spite_of_signals
 from p4reduce.continuations import Continuations
+from p4reduce.distributed.traffic import bytes_of
 from p4reduce.errors import JoinError, P4ReduceError, without_frames
 from p4reduce.futures import future_of
 from p4reduce.handle import BlockingCall, Handle
@@ -69,9 +70,13 @@ class PythonWork(Work):
     def __del__(self) -> None:
         unwaited = None if self._is_waited_for else self._unwaited()
         if unwaited is not None:
-            if sum(output.nbytes for output in self._outputs if not output.is_sparse) > Unwaited.LARGEST_BYTES:
-                self._outputs = []
+            if sum(map(bytes_of, self._outputs)) > Unwaited.LARGEST_BYTES:
+                self.drop_outputs()
             unwaited.add(self)
+
+    def drop_outputs(self) -> None:
+        """Keeps its results no longer: it can be waited for, but gives none."""
+        self._outputs = []
 
 
 class SwitchWork(PythonWork):
@@ -107,6 +112,10 @@ class SwitchWork(PythonWork):
             raise as_backend_error(failure) from failure
         self._handle.wait()
         return True
+
+    def drop_outputs(self) -> None:
+        super().drop_outputs()
+        self._handle.drop_result()
 
     def leave(self, error: BaseException) -> None:
         """As of a `Handle`."""
@@ -175,6 +184,15 @@ class QueuedWork(PythonWork):
             self._begun.set_result(start())
         except BaseException as error:
             self._begun.set_exception(without_frames(error))
+
+    def drop_outputs(self) -> None:
+        super().drop_outputs()
+
+        def drop(begun: concurrent.futures.Future[Any]) -> None:
+            if begun.exception() is None:
+                _drop([begun.result()])
+
+        self._begun.add_done_callback(drop)
 
     def _failure(self) -> P4ReduceError:
         return P4ReduceError(f"{self._name} was left before it had begun: all ranks need a new group")
@@ -274,6 +292,10 @@ class Works(PythonWork):
         self._works = works
         self._outputs = outputs
 
+    def drop_outputs(self) -> None:
+        super().drop_outputs()
+        _drop(self._works)
+
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Waits until all have ended, each within `timeout`, and raises the first one's error."""
         self._is_waited_for = True
@@ -341,6 +363,12 @@ def leave_all(works: Sequence[Any], error: BaseException) -> None:
         else:
             with contextlib.suppress(Exception):
                 work.wait()
+
+
+def _drop(works: Sequence[Any]) -> None:
+    for work in works:
+        if isinstance(work, PythonWork):
+            work.drop_outputs()
 
 
 def as_backend_error(error: BaseException) -> DistBackendError:
