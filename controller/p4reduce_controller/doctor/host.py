@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from p4reduce.transport.base import SOCKET_BUFFER_BYTES, mtu_advice
+from p4reduce.transport.routes import route_to
 from p4reduce.transport.udp import IP_MTU
 from p4reduce_controller.doctor.finding import Finding
 
-_SIOCGIFMTU, _SIOCGIFADDR, _SIOCETHTOOL = 0x8921, 0x8915, 0x8946
+_SIOCGIFMTU, _SIOCETHTOOL = 0x8921, 0x8946
 # From <linux/ethtool.h>.
 _OFFLOADS = {"TSO": 0x1E, "GSO": 0x23, "GRO": 0x2B}
 _UDP_SEGMENT, _UDP_GRO = 103, 104
@@ -107,10 +108,12 @@ def way(ip: str, udp_port: int, needed: int, name: str) -> Iterator[Finding]:
                 subject, "problem", f"no route to {ip}: {error.strerror}", "give this host a route to the aggregator"
             )
             return
-        ours = probe.getsockname()[0]
-        interface = _interface_of(ours)
-        if not interface:
-            yield Finding(subject, "skipped", f"no interface has {ours}")
+        try:
+            interface = route_to(ip).interface
+        except OSError as error:
+            yield Finding(
+                subject, "skipped", f"the kernel does not say which interface leads to {ip}: {error.strerror}"
+            )
             return
         mtu = probe.getsockopt(socket.IPPROTO_IP, IP_MTU)  # of the route, which may be less than the interface's
         links = struct.unpack("16xi", fcntl.ioctl(probe, _SIOCGIFMTU, struct.pack("16sxxxx", interface.encode())))[0]
@@ -137,18 +140,6 @@ def way(ip: str, udp_port: int, needed: int, name: str) -> Iterator[Finding]:
             )
         else:
             yield Finding(f"offloads to {name}", "ok", f"{interface}: {', '.join(on) or 'none'}")
-
-
-def _interface_of(ip: str) -> str:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        for _, name in socket.if_nameindex():
-            try:
-                reply = fcntl.ioctl(control, _SIOCGIFADDR, struct.pack("256s", name.encode()))
-            except OSError:
-                continue
-            if socket.inet_ntoa(reply[20:24]) == ip or (name == "lo" and ip.startswith("127.")):
-                return name
-    return ""
 
 
 def _offload(control: socket.socket, interface: str, command: int) -> bool:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 from pathlib import Path
 
 from p4reduce.transport.base import Switch, TransportError
@@ -17,7 +16,6 @@ def rate_toward(switch: Switch, interface: str | None) -> int:
     """Bits a second of the interface toward the switch, by default the routing table's; 0 where nobody knows."""
     with contextlib.suppress(OSError, ValueError, TransportError):
         if interface is None:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-                interface = interface_toward(probe, switch)
+            interface = interface_toward(switch)
         return max(0, int(Path("/sys/class/net", interface, "speed").read_text())) * _MEGABIT
     return 0

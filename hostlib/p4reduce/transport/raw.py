@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import os
 import socket
 import struct
 import sys
@@ -20,6 +22,7 @@ from p4reduce.transport.base import (
     enlarge_buffers,
     lost,
 )
+from p4reduce.transport.routes import addresses_of, route_to
 
 ETHERNET_HEADER = struct.Struct("!6s6sH")
 IPV4_HEADER = struct.Struct("!BBHHHBBH4s4s")
@@ -29,7 +32,6 @@ HEADERS_BYTES = ETHERNET_HEADER.size + IPV4_HEADER.size + UDP_HEADER.size
 ETHERTYPE_IPV4 = 0x0800
 DONT_FRAGMENT = 0x4000
 
-_SIOCGIFADDR = 0x8915
 _SIOCGIFMTU = 0x8921
 _SIOCGIFHWADDR = 0x8927
 
@@ -49,8 +51,8 @@ class RawTransport:
         self._switch = switch
         with contextlib.ExitStack() as undo:
             self._port_holder = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-            self._interface = interface or interface_toward(self._port_holder, switch)
-            self._ip = _interface_ip(self._port_holder, self._interface)
+            self._interface = interface or interface_toward(switch)
+            self._ip = _source_toward(switch, self._interface)
             self._mac = _interface_mac(self._port_holder, self._interface)
             check_mtu(_interface_mtu(self._port_holder, self._interface), largest_payload, f"{self._interface!r}")
             packet_filter.attach(self._port_holder, packet_filter.DROP_ALL)
@@ -159,26 +161,22 @@ def _packet_socket() -> socket.socket:
         ) from error
 
 
-def interface_toward(sock: socket.socket, switch: Switch) -> str:
-    """The interface whose address the kernel would send from to reach the switch."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((switch.ip, switch.udp_port))
-        except OSError as error:
-            raise TransportError(
-                f"no route to the switch at {switch} ({error.strerror}): name the interface that leads there"
-            ) from error
-        source = probe.getsockname()[0]
-    for _, name in socket.if_nameindex():
-        with contextlib.suppress(OSError):
-            if socket.inet_ntoa(_ask(sock, _SIOCGIFADDR, name)[4:8]) == source:
-                return name
-    raise TransportError(f"no interface has the address {source}, which leads to the switch at {switch}: name one")
-
-
-def _interface_ip(sock: socket.socket, interface: str) -> str:
+def interface_toward(switch: Switch) -> str:
+    """The interface by which the kernel would reach the switch."""
     try:
-        return socket.inet_ntoa(_ask(sock, _SIOCGIFADDR, interface)[4:8])
+        return route_to(switch.ip).interface
+    except OSError as error:
+        raise TransportError(
+            f"no route to the switch at {switch} ({error.strerror}): name the interface that leads there"
+        ) from error
+
+
+def _source_toward(switch: Switch, interface: str) -> str:
+    """Of the interface's addresses, the one from which the kernel would send to the switch."""
+    try:
+        if not addresses_of(interface):
+            raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+        return route_to(switch.ip, interface).source
     except OSError as error:
         names = ", ".join(name for _, name in socket.if_nameindex())
         raise TransportError(

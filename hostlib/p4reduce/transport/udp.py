@@ -41,7 +41,7 @@ class UdpTransport:
             if interface is not None:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
             self._socket.connect((switch.ip, switch.udp_port))
-            check_mtu(self._socket.getsockopt(socket.IPPROTO_IP, IP_MTU), largest_payload, _path(self._socket, switch))
+            check_mtu(self._socket.getsockopt(socket.IPPROTO_IP, IP_MTU), largest_payload, _path(interface, switch))
         except OSError as error:
             self._socket.close()
             via = f" through interface {interface!r}" if interface is not None else ""
@@ -97,9 +97,9 @@ class UdpTransport:
         self._socket.close()
 
 
-def _path(sock: socket.socket, switch: Switch) -> str:
+def _path(interface: str | None, switch: Switch) -> str:
     """Where packets to it go, for an error."""
     try:
-        return f"the path to {switch} through {interface_toward(sock, switch)!r}"
+        return f"the path to {switch} through {interface or interface_toward(switch)!r}"
     except TransportError:
         return f"the path to {switch}"

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel's routes and addresses, asked over rtnetlink(7).
+
+The older ioctl SIOCGIFADDR knows an interface's first address alone, and of no route.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# From <linux/netlink.h> and <linux/rtnetlink.h>.
+_HEADER = struct.Struct("=IHHII")
+_ATTRIBUTE = struct.Struct("=HH")
+_ROUTE = struct.Struct("=BBBBBBBBI")
+_ADDRESS = struct.Struct("=BBBBI")
+_REQUEST, _DUMP = 0x1, 0x300
+_ERROR, _DONE = 2, 3
+_GET_ROUTE, _GET_ADDRESSES = 26, 22
+_DESTINATION, _OUTPUT, _PREFERRED_SOURCE = 1, 4, 7  # attributes of routes
+_LOCAL = 2  # attribute of addresses
+_ROOM = 1 << 16
+_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Route:
+    """The interface that packets leave by, and the address that they come from."""
+
+    interface: str
+    source: str
+
+
+def route_to(ip: str, interface: str | None = None) -> Route:
+    """The route to an IPv4 address; `interface`: through that one, also where no route leads there.
+
+    Raises OSError where there is no route, or no such interface.
+    """
+    attributes = _attribute(_DESTINATION, socket.inet_aton(ip))
+    if interface is not None:
+        attributes += _attribute(_OUTPUT, struct.pack("=I", socket.if_nametoindex(interface)))
+    request = _ROUTE.pack(socket.AF_INET, 32, 0, 0, 0, 0, 0, 0, 0) + attributes
+    for body in _asked(_GET_ROUTE, 0, request):
+        found = dict(_attributes(body[_ROUTE.size :]))
+        if _OUTPUT in found and _PREFERRED_SOURCE in found:
+            (index,) = struct.unpack("=I", found[_OUTPUT])
+            return Route(socket.if_indextoname(index), socket.inet_ntoa(found[_PREFERRED_SOURCE]))
+    raise OSError(errno.ENETUNREACH, os.strerror(errno.ENETUNREACH))
+
+
+def addresses_of(interface: str) -> list[str]:
+    """All IPv4 addresses of an interface, those with labels of their own among them. Raises OSError."""
+    index = socket.if_nametoindex(interface)
+    found = []
+    for body in _asked(_GET_ADDRESSES, _DUMP, _ADDRESS.pack(socket.AF_INET, 0, 0, 0, 0)):
+        *_, of = _ADDRESS.unpack_from(body)
+        address = dict(_attributes(body[_ADDRESS.size :])).get(_LOCAL)
+        if of == index and address is not None:
+            found.append(socket.inet_ntoa(address))
+    return found
+
+
+def _asked(kind: int, flags: int, request: bytes) -> Iterator[bytes]:
+    """The bodies of the kernel's answers. Raises OSError."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+        kernel.settimeout(_TIMEOUT_S)
+        kernel.send(_HEADER.pack(_HEADER.size + len(request), kind, _REQUEST | flags, 1, 0) + request)
+        while True:
+            answers = kernel.recv(_ROOM)
+            while answers:
+                length, answer, *_ = _HEADER.unpack_from(answers)
+                body, answers = answers[_HEADER.size : length], answers[_aligned(length) :]
+                if answer == _ERROR:
+                    (number,) = struct.unpack_from("=i", body)
+                    raise OSError(-number, os.strerror(-number))
+                if answer == _DONE:
+                    return
+                yield body
+            if not flags & _DUMP:
+                return
+
+
+def _attribute(kind: int, value: bytes) -> bytes:
+    return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value
+
+
+def _attributes(body: bytes) -> Iterator[tuple[int, bytes]]:
+    while len(body) >= _ATTRIBUTE.size:
+        length, kind = _ATTRIBUTE.unpack_from(body)
+        yield kind, body[_ATTRIBUTE.size : length]
+        body = body[_aligned(length) :]
+
+
+def _aligned(length: int) -> int:
+    return (length + 3) & ~3

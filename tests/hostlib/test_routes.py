@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Interfaces with several addresses, and the ways to a switch that go by others than the first."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from p4reduce.transport import Switch, open_transport
+from p4reduce.transport.rate import rate_toward
+from p4reduce.transport.routes import Route, addresses_of, route_to
+from p4reduce_controller.doctor import host
+from p4reduce_controller.doctor.finding import Finding
+from tests.own_network import OwnNetwork, ip
+
+pytestmark = pytest.mark.root
+
+SECOND, FAR = "10.8.0.7", "10.8.0.100"
+
+
+def second(network: OwnNetwork) -> str:
+    ip("address", "add", f"{SECOND}/24", "dev", network.host)
+    return network.host
+
+
+def labelled(network: OwnNetwork) -> str:
+    """All addresses have the names of aliases, as those of ifconfig."""
+    ip("address", "flush", "dev", network.host)
+    for number, address in enumerate((network.host_ip, SECOND)):
+        ip("address", "add", f"{address}/24", "dev", network.host, "label", f"{network.host}:{number}")
+    return network.host
+
+
+def in_one_network(network: OwnNetwork) -> str:
+    """The route says which address packets come from."""
+    ip("address", "add", "10.9.0.7/24", "dev", network.host)
+    ip("address", "add", f"{SECOND}/32", "dev", network.host)
+    ip("route", "add", f"{FAR}/32", "dev", network.host, "src", SECOND)
+    return network.host
+
+
+def beside_ipv6(network: OwnNetwork) -> str:
+    ip("address", "add", "fd00:8::7/64", "dev", network.host, "nodad")
+    return second(network)
+
+
+def vlan(network: OwnNetwork) -> str:
+    return _on_top("vlan5", "link", network.host, "name", "vlan5", "type", "vlan", "id", "5")
+
+
+def bond(_: OwnNetwork) -> str:
+    return _on_top("bond7", "bond7", "type", "bond", "mode", "active-backup")
+
+
+def bridge(_: OwnNetwork) -> str:
+    return _on_top("bridge7", "bridge7", "type", "bridge")
+
+
+def _on_top(name: str, *how: str) -> str:
+    """Another interface, with two addresses of its own."""
+    try:
+        subprocess.run(["ip", "link", "add", *how], check=True, capture_output=True, text=True)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"ip link add {' '.join(how)}: {error.stderr}")
+    ip("address", "add", "10.7.0.7/24", "dev", name)
+    ip("address", "add", f"{SECOND}/24", "dev", name)
+    ip("link", "set", name, "up")
+    return name
+
+
+def on_loopback(network: OwnNetwork) -> str:
+    """As of hosts that speak BGP: the interface has an address of its link, packets come from another."""
+    ip("address", "add", f"{SECOND}/32", "dev", "lo")
+    ip("route", "add", f"{FAR}/32", "dev", network.host, "src", SECOND)
+    return network.host
+
+
+SETUPS = [second, labelled, in_one_network, beside_ipv6, vlan, bond, bridge, on_loopback]
+
+
+@pytest.mark.parametrize("set_up", SETUPS)
+def test_the_way_by_another_address_than_the_first(network: OwnNetwork, set_up: Callable[[OwnNetwork], str]) -> None:
+    interface = set_up(network)
+    switch = Switch(FAR, 31314, network.switch_mac)
+    assert route_to(FAR) == route_to(FAR, interface) == Route(interface, SECOND)
+    for kind in ("raw", "scapy", "udp"):
+        for named in (None, interface):
+            with contextlib.closing(open_transport(kind, switch, interface=named)) as transport:
+                assert transport.local_address[0] == SECOND, (kind, named)
+    assert rate_toward(switch, None) == rate_toward(switch, interface)
+    mtu = next(host.way(FAR, 31314, 1000, "far"))
+    assert mtu == Finding("MTU to far", "ok", f"{interface} has 1500, 1000 are needed")
+
+
+def test_without_a_route_the_interface_that_is_named(network: OwnNetwork) -> None:
+    """Frames need none."""
+    second(network)
+    assert addresses_of(network.host) == [network.host_ip, SECOND]
+    switch = Switch("192.0.2.9", 31314, network.switch_mac)
+    with contextlib.closing(open_transport("raw", switch, interface=network.host)) as transport:
+        assert transport.local_address[0] == network.host_ip
+    with pytest.raises(OSError, match="unreachable"):
+        route_to("192.0.2.9")
