@@ -140,3 +140,46 @@ print("loaded", sorted(name for name in ("grpc", "p4reduce.communicator", "p4red
     said = alone(program, P4REDUCE_CONTROLLER="nowhere:1")
     assert "known True" in said
     assert "loaded []" in said
+
+
+def test_groups_of_other_backends_are_as_without_it(native_stack: Stack) -> None:
+    """Before and after one of ours."""
+    program = f"""
+import torch, torch.distributed as dist
+{STORE}
+def others():
+    group = dist.new_group([0], backend="cpu:gloo,cuda:gloo")
+    dist.all_reduce(torch.ones(3), group=group)
+    dist.barrier(group=group)
+    print("other:", group.name(), group._get_sequence_number_for_group())
+dist.init_process_group("cpu:gloo,cuda:gloo", store=store, rank=0, world_size=1)
+others()
+for name in "p4reduce", "cpu:p4reduce":
+    group = dist.new_group([0], backend=name)
+    dist.all_reduce(torch.ones(3), group=group)
+    print("ours:", group.name(), [device.type for device in group._device_types], dist.Backend.P4REDUCE)
+others()
+print("cuda", torch.cuda.is_available())
+dist.destroy_process_group()
+"""
+    said = alone(program, P4REDUCE_CONTROLLER=native_stack.controller)
+    assert said.count("other: gloo 2") == 2, said
+    assert "ours: p4reduce ['cpu'] p4reduce" in said or "cuda True" in said, said
+    assert said.count("ours: p4reduce") == 2, said
+    assert "Warning" not in said
+
+
+def test_a_sharded_tensor_is_gathered(native_stack: Stack) -> None:
+    program = f"""
+import torch, torch.distributed as dist
+from torch.distributed._shard import sharded_tensor
+from torch.distributed._shard.sharding_spec import ChunkShardingSpec
+{STORE}
+dist.init_process_group("p4reduce", store=store, rank=0, world_size=1)
+sharded = sharded_tensor.ones(ChunkShardingSpec(0, ["rank:0/cpu"]), 4)
+out = torch.zeros(4)
+sharded.gather(0, out)
+print("gathered", out.tolist())
+dist.destroy_process_group()
+"""
+    assert "gathered [1.0, 1.0, 1.0, 1.0]" in alone(program, P4REDUCE_CONTROLLER=native_stack.controller)

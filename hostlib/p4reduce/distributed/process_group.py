@@ -31,7 +31,7 @@ from torch._C._distributed_c10d import (
     ReduceOptions,
     ReduceScatterOptions,
 )
-from torch.distributed import DistBackendError
+from torch.distributed import Backend, DistBackendError
 
 from p4reduce import settings
 from p4reduce.collectives import moves, reductions
@@ -93,7 +93,7 @@ class SwitchGroup(ByGloo):
         self._spare: Any = None
         self._gloo._set_sequence_number_for_group()
         self._set_default_backend(ProcessGroup.BackendType.GLOO)
-        for device in ("cpu", "cuda"):
+        for device in Backend.backend_capability[NAME]:
             self._register_backend(torch.device(device), ProcessGroup.BackendType.GLOO, self._gloo)
         if self._is_default:
             try:
