@@ -148,13 +148,16 @@ class Carrier(ABC):
     def carries(self, operation: Operation) -> bool:
         """Whether the operation has begun, and its caller has not been told of its end."""
 
-    def leave(self, name: str, error: BaseException) -> None:
-        """Ends all operations, since `error` leaves a call that waits for the collective `name`. Returns when none of
-        them uses its tensor any more, whatever signals' handlers raise meanwhile. Does nothing in a forked process."""
+    def leave(self, name: str, by: BaseException | str) -> None:
+        """Ends all operations, since an exception leaves a call that waits for the collective `name`. Returns when none
+        of them uses its tensor any more, whatever signals' handlers raise meanwhile. Does nothing in a forked process.
+
+        by: the exception, or what is known of it."""
         if not self.in_own_process():
             return
+        what = by if isinstance(by, str) else type(by).__name__
         failure = P4ReduceError(
-            f"{name} was left while it was under way, by {type(error).__name__}: the ranks no longer agree on what "
+            f"{name} was left while it was under way, by {what}: the ranks no longer agree on what "
             "comes next, and all need a new communicator"
         )
         deadline = time.monotonic() + LEAVE_TIMEOUT_S

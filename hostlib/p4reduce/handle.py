@@ -160,11 +160,11 @@ class Handle(Generic[T]):
         """For this library: the error of a wait of so many seconds."""
         return TimeoutError(f"{self._name} has not ended after waiting {timeout:g} s: {self._progress()}")
 
-    def leave(self, error: BaseException) -> None:
-        """For this library: `error` leaves a call that was to return when the collective has ended. Where that is under
-        way, the communicator fails; then this returns when none of its collectives uses a tensor any more."""
+    def leave(self, by: BaseException | str) -> None:
+        """For this library: an exception leaves a call that was to return when the collective has ended. Where that is
+        under way, the communicator fails; then this returns when none of its collectives uses a tensor any more."""
         if self in self._engine.handles and not self._has_ended():
-            self._engine.leave(self._name, error)
+            self._engine.leave(self._name, by)
 
     def _has_ended(self) -> bool:
         if not self._future.done() and self.number is not None:

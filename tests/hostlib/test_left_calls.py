@@ -99,14 +99,14 @@ CALLS: dict[str, tuple[int, Call]] = {
 }
 
 
-def is_over(pair: list[Communicator], call: Callable[[Communicator], Any]) -> None:
+def is_over(pair: list[Communicator], call: Callable[[Communicator], Any], by: str = "Left") -> None:
     """The rank that was left cannot go on, and the other one hears of it as of an abort."""
     begun = time.monotonic()
     other = error_of(lambda: call(pair[1]))
     assert isinstance(other, JobAborted), other
     assert other.rank == 0
-    assert "was left while it was under way, by Left" in str(other)
-    with pytest.raises(P4ReduceError, match="was left while it was under way, by Left"):
+    assert f"was left while it was under way, by {by}" in str(other)
+    with pytest.raises(P4ReduceError, match=f"was left while it was under way, by {by}"):
         call(pair[0])
     assert time.monotonic() - begun < SOON
 
@@ -198,22 +198,26 @@ def test_a_call_whose_turn_has_not_come_begins_nothing(two: list[Communicator]) 
     assert [sums.tolist() for sums in together(two, lambda each: each.allreduce(np.ones(1, np.float32)))] == [[2], [2]]
 
 
-def test_a_backward_pass_that_is_left_fails(two: list[Communicator]) -> None:
-    """Two buckets are under way; the first is waited for."""
+@pytest.mark.parametrize("when", ["at its end", "between buckets"])
+def test_a_backward_pass_that_is_left_fails(two: list[Communicator], when: str) -> None:
+    """Two buckets are under way when the first is waited for; or one, and the exception comes in other code."""
     state, buffers = AllreduceState(two[0]), [torch.ones(16), torch.ones(16)]
     parameter = torch.ones(1, requires_grad=True)
 
     def hook(_: torch.Tensor) -> None:
         for buffer in buffers:
             allreduce_hook(state, Bucket(buffer, []))  # type: ignore[arg-type]
+            if when == "between buckets":
+                leave()
 
     parameter.register_hook(hook)
     loss = (2 * parameter).sum()
-    with left(two[0]):
+    with pytest.raises(Left) if when == "between buckets" else left_when(lambda: len(two[0]._engine.handles) == 2):
         loss.backward()
     for buffer in buffers:
         buffer[:] = 1000
-    is_over(two, lambda each: each.allreduce(torch.ones(16), "average"))
+    by = "Left" if when == "at its end" else "an exception in the backward pass"
+    is_over(two, lambda each: each.allreduce(torch.ones(16), "average"), by)
     assert all(buffer.eq(1000).all() for buffer in buffers)
 
 
@@ -221,7 +225,9 @@ def test_the_wait_of_a_handle_goes_on(two: list[Communicator]) -> None:
     """Who has begun a collective asynchronously still has its handle, and waits again."""
     tensor = np.ones(16, np.float32)
     handle = two[0].allreduce_async(tensor)
-    with left(two[0]):
+    waits = threading.Event()
+    with left_when(waits.is_set):
+        waits.set()
         handle.wait()
     assert not handle.done()
     two[1].allreduce(np.ones(16, np.float32))

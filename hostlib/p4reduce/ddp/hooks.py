@@ -24,7 +24,7 @@ from p4reduce.ddp.sparsifiers import (
 )
 from p4reduce.ddp.states import AllreduceState, Int8State
 from p4reduce.futures import future_of
-from p4reduce.handle import BlockingCall
+from p4reduce.handle import BlockingCall, Handle
 from p4reduce.profiles import span
 
 Hook = TypeVar("Hook", bound=Callable[..., Any])
@@ -125,19 +125,11 @@ def _average(hook: str, state: AllreduceState, bucket: GradBucket) -> torch.futu
         handle, afterwards = state.start(bucket)
     within_backward = _within_backward()
 
-    def wait() -> None:
-        try:
-            with span(f"{hook} wait"):
-                handle.wait()
-        except BaseException as error:  # a signal's handler's, of which the backward pass ends
-            handle.leave(error)
-            raise
-
     if within_backward:
         # DDP turns an exception in a hook's future into a misleading cast error. So such a future always succeeds, and
         # each bucket queues a callback with autograd, which runs before DDP's own: it raises what went wrong.
         engine: Any = torch.autograd.Variable._execution_engine
-        engine.queue_callback(wait)
+        engine.queue_callback(_EndOfBackward(hook, handle))
 
     def settle() -> torch.Tensor:
         if not within_backward or handle.exception() is None:
@@ -148,6 +140,31 @@ def _average(hook: str, state: AllreduceState, bucket: GradBucket) -> torch.futu
 
     future: torch.futures.Future[torch.Tensor] = future_of(handle, settle, [buffer])
     return future
+
+
+class _EndOfBackward:
+    """Waits for a bucket when a backward pass has come to its end.
+
+    An exception that leaves the pass before, as a signal's handler may raise one in any code of Python's, has autograd
+    drop its callbacks uncalled. The bucket is then the program's again.
+    """
+
+    def __init__(self, hook: str, handle: Handle[torch.Tensor]) -> None:
+        self._hook, self._handle = hook, handle
+        self._called = False
+
+    def __call__(self) -> None:
+        self._called = True
+        try:
+            with span(f"{self._hook} wait"):
+                self._handle.wait()
+        except BaseException as error:
+            self._handle.leave(error)
+            raise
+
+    def __del__(self) -> None:
+        if not self._called:
+            self._handle.leave("an exception in the backward pass")
 
 
 def _within_backward() -> bool:
