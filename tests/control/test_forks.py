@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -39,3 +41,28 @@ def test_a_child_lets_go_of_connections_to_a_controller_alone(monkeypatch: pytes
 def test_an_address_that_is_none_has_no_connections() -> None:
     forks.end_in_children("nowhere")
     forks.end_in_children("no-such-host.invalid:7700")
+
+
+def test_a_forked_process_says_nothing_of_grpc() -> None:
+    """While a thread waits in gRPC, as a session's does."""
+    program = """
+import os, threading
+from p4reduce.control.grpc_channels import open_grpc_channel
+channel = open_grpc_channel("127.0.0.1:9")
+call = channel.unary_unary("/a/b")
+threading.Thread(target=lambda: call(b"", timeout=30, wait_for_ready=True), daemon=True).start()
+reached = threading.Event()
+channel.subscribe(lambda state: reached.set(), try_to_connect=True)
+reached.wait(10)
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+print("set to", os.environ.get("GRPC_ENABLE_FORK_SUPPORT"), flush=True)
+os._exit(0)
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == ("set to None\n", "")

@@ -91,7 +91,6 @@ class SwitchGroup(ByGloo):
         self._store = PrefixStore(f"{NAME}/{agreed(self._gloo, self._timeout)}/", group.store)
         self._seats = Seats(self._store, self._rank, self._size, group.group_id, options)
         self._spare: Any = None
-        self._gloo._set_sequence_number_for_group()
         self._set_default_backend(ProcessGroup.BackendType.GLOO)
         for device in Backend.backend_capability[NAME]:
             self._register_backend(torch.device(device), ProcessGroup.BackendType.GLOO, self._gloo)
