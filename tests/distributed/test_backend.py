@@ -183,3 +183,40 @@ print("gathered", out.tolist())
 dist.destroy_process_group()
 """
     assert "gathered [1.0, 1.0, 1.0, 1.0]" in alone(program, P4REDUCE_CONTROLLER=native_stack.controller)
+
+
+def test_what_is_refused_names_the_argument(native_stack: Stack) -> None:
+    program = f"""
+import torch, torch.distributed as dist
+{STORE}
+dist.init_process_group("p4reduce", store=store, rank=0, world_size=1)
+def refused(name, call, *arguments):
+    try:
+        call(*arguments)
+    except Exception as error:
+        print(name, type(error).__name__, error)
+for dtype in torch.int16, torch.uint16, torch.float8_e5m2:
+    tensor = torch.zeros(4, dtype=dtype)
+    refused("sum:", dist.all_reduce, tensor)
+    refused("gather:", dist.gather, tensor, [tensor.clone()])
+for dtype in torch.float32, torch.float64:
+    four = torch.ones(4, dtype=dtype)
+    refused("all-gather:", dist.all_gather_into_tensor, torch.ones(5, dtype=dtype), four)
+    refused("all-gather:", dist.all_gather_into_tensor, torch.ones(4, dtype=torch.int32), four)
+    refused("scatter:", dist.reduce_scatter_tensor, torch.ones(3, dtype=dtype), four)
+dist.destroy_process_group()
+"""
+    said = alone(program, P4REDUCE_CONTROLLER=native_stack.controller)
+    for dtype in ("int16", "uint16", "float8_e5m2"):
+        assert f"sum: UnsupportedDtype all_reduce of {dtype}: neither the switch nor Gloo" in said, said
+        assert f"gather: UnsupportedDtype gather of {dtype}: neither" in said, said
+    sizes = (
+        "all-gather: ValueError output_tensor has 5 elements: accepted are 4, for each of 1 ranks the 4 of input_tensor"
+    )
+    assert said.count(sizes) == 2, said
+    for dtype in ("float32", "float64"):
+        wrong = f"output_tensor is torch.int32: accepted is torch.{dtype}, which input_tensor is"
+        assert f"all-gather: ValueError {wrong}" in said, said
+    assert (
+        said.count("scatter: ValueError input has 4 elements: accepted are 3, for each of 1 ranks the 3 of output") == 2
+    )

@@ -10,6 +10,7 @@ from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, Gather
 
 from p4reduce.distributed.arguments import as_list, as_lists, options
 from p4reduce.distributed.copies import Copies
+from p4reduce.distributed.support import check_dtypes
 from p4reduce.distributed.traffic import Counting
 
 _Base: Any = ProcessGroup
@@ -125,5 +126,6 @@ class ByGloo(_Base):  # type: ignore[misc]
     def _by_gloo(self, name: str, counted: Any, outputs: Any, begin: Callable[[Copies], Any]) -> Any:
         """Begins a call, of which the tensors `counted` are this rank's."""
         self._counting.count("gloo", name, counted)
+        check_dtypes(name, counted)
         copies = Copies()
         return copies.finish(begin(copies), outputs)

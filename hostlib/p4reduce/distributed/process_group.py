@@ -46,7 +46,7 @@ from p4reduce.distributed.premultiplied import is_premultiplied, multiply, summi
 from p4reduce.distributed.queue import Queue
 from p4reduce.distributed.restarts import agreed, naming_an_earlier_start, wait_for_store_to_end
 from p4reduce.distributed.seats import Seats, with_own_client
-from p4reduce.distributed.support import alike, can_move, can_reduce, how, tell_of_gloo
+from p4reduce.distributed.support import alike, can_move, can_reduce, check_dtypes, check_sizes, how, tell_of_gloo
 from p4reduce.distributed.traffic import Counting, Traffic
 from p4reduce.distributed.work import (
     PythonWork,
@@ -368,6 +368,7 @@ class SwitchGroup(ByGloo):
         return copies.finish(self._start([self._all_gather_single(*pair, opts) for pair in pairs], outputs), outputs)
 
     def _all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> _Call:
+        check_sizes(("output_tensor", output), ("input_tensor", given), self._size)
         call = self._call("all_gather_single", can_move(output) and can_move(given), [output], opts)
         call.stage = lambda _: moves.all_gather(self._members, given, output.view(self._size, *given.shape))
 
@@ -423,6 +424,7 @@ class SwitchGroup(ByGloo):
         return copies.finish(self._start(calls, outputs), outputs)
 
     def _reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> _Call:
+        check_sizes(("input", given), ("output", output), self._size)
         can, (op, factor) = can_reduce(given, opts.reduceOp), how(opts)
         call = self._call("reduce_scatter_single", can, [given], opts, [output])
         call.stage = lambda wire: reductions.reduce_scatter(
@@ -495,6 +497,7 @@ class SwitchGroup(ByGloo):
 
     def _to_gloo(self, call: _Call, gloo: Any) -> Any:
         self._counting.count("gloo", call.name, call.outputs, call.nbytes or None)
+        check_dtypes(call.name, call.outputs)
         copies = Copies()
         return copies.finish(call.by_gloo(gloo, copies), call.outputs)
 

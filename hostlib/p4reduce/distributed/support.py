@@ -4,17 +4,24 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import torch
-from torch._C._distributed_c10d import ReduceOp
+from torch._C._distributed_c10d import HashStore, ProcessGroupGloo, ReduceOp
 
+from p4reduce.errors import UnsupportedDtype
 from p4reduce.tensors.dense import WORK_DTYPES
 
 log = logging.getLogger(__name__)
 
 _WORTH_TELLING = 1024  # elements; what programs reduce by the way, as a loss, is fewer
 _TOLD: set[torch.dtype] = set()
+
+_NEED_DTYPES = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single", "gather", "scatter")
+"""Calls for which Gloo has to know the dtype."""
 
 _OPS = [
     (ReduceOp.SUM, "sum"),
@@ -59,6 +66,44 @@ def tell_of_gloo(call: str, tensor: torch.Tensor) -> None:
             call,
             tensor.numel(),
             ", ".join(WORK_DTYPES),
+        )
+
+
+def check_dtypes(call: str, tensors: Sequence[torch.Tensor]) -> None:
+    """Raises UnsupportedDtype, which names them, where Gloo would only say, and later, that it does not take them."""
+    if call not in _NEED_DTYPES:
+        return
+    dtypes = dict.fromkeys(tensor.dtype for tensor in tensors)
+    refused = [str(dtype).removeprefix("torch.") for dtype in dtypes if not _gloo_takes(dtype)]
+    if refused:
+        raise UnsupportedDtype(
+            f"{call} of {', '.join(refused)}: neither the switch nor Gloo does this with the dtype; convert the "
+            "tensor, as by tensor.int() or tensor.float()"
+        )
+
+
+@cache
+def _gloo_takes(dtype: torch.dtype) -> bool:
+    """Tried, as it differs between releases."""
+    if dtype in (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8):
+        return True
+    alone: Any = ProcessGroupGloo(HashStore(), 0, 1, timeout=timedelta(seconds=30))
+    try:
+        alone.allreduce([torch.zeros(1, dtype=dtype)]).wait()
+    except RuntimeError as error:
+        return "Invalid scalar type" not in str(error)
+    return True
+
+
+def check_sizes(whole: tuple[str, torch.Tensor], part: tuple[str, torch.Tensor], ranks: int) -> None:
+    """Raises ValueError where the first tensor, given with its argument's name, is not a part for each rank."""
+    (name, tensor), (part_name, one) = whole, part
+    if tensor.dtype != one.dtype:
+        raise ValueError(f"{name} is {tensor.dtype}: accepted is {one.dtype}, which {part_name} is")
+    if tensor.numel() != ranks * one.numel():
+        raise ValueError(
+            f"{name} has {tensor.numel()} elements: accepted are {ranks * one.numel()}, for each of {ranks} ranks the "
+            f"{one.numel()} of {part_name}"
         )
 
 
