@@ -82,6 +82,10 @@ class Copies:
     def _write(self) -> None:
         for tensor, copy in self._written:
             assign(tensor, copy)
+            if copy.is_cuda:  # the memory is used here on another stream than that on which it was allocated
+                stream = torch.cuda.current_stream(copy.device)
+                copy.record_stream(stream)
+                tensor.record_stream(stream)
 
 
 class CopiedWork(Work):
