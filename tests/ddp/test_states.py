@@ -437,3 +437,37 @@ def test_a_parameter_of_another_model_is_refused() -> None:
 def test_knobs_are_checked(kind: Make, knobs: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         kind(communicator(), model(a=(4,)), **knobs)
+
+
+def wrapped(kind: str, plain: torch.nn.Module) -> torch.nn.Module:
+    if kind == "compiled":
+        return torch.compile(plain)  # type: ignore[return-value]
+    if kind == "a part compiled":
+        plain.part = torch.compile(plain.part)  # type: ignore[assignment, arg-type]
+    elif kind == "checkpointed":
+        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+        plain.part = checkpoint_wrapper(plain.part)  # type: ignore[no-untyped-call, arg-type]
+    return plain
+
+
+@pytest.mark.parametrize("after", ["plain", "compiled", "a part compiled", "checkpointed"])
+@pytest.mark.parametrize("before", ["plain", "compiled", "a part compiled", "checkpointed"])
+def test_checkpoints_pass_between_wrapped_models(before: str, after: str) -> None:
+    def state(kind: str) -> tuple[BlockTopKState, torch.nn.Module]:
+        plain = torch.nn.Module()
+        plain.part = model(a=(8 * BLOCK,))
+        return BlockTopKState(communicator(), wrapped(kind, plain), ratio=0.25), plain
+
+    first, plain = state(before)
+    parameter = dict(plain.named_parameters())
+    gradient = vector([1.0, 2, 3, 4, 5, 6, 7, 8])
+    (name,) = parameter
+    step(first, parameter, {name: gradient["a"]}, [[name]])
+    saved = first.state_dict()
+    assert list(saved["residuals"]) == ["part.a"]
+    second, _ = state(after)
+    second.load_state_dict(saved)
+    assert second.stats().residual_norm == first.stats().residual_norm > 0
+    old = {**saved, "residuals": {"_orig_mod.part.a": saved["residuals"]["part.a"]}}
+    second.load_state_dict(old)

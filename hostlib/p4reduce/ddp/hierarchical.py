@@ -88,6 +88,9 @@ class HierarchicalState(AllreduceState):
         self._pipeline.add(_Bucket(buffer, bucket.is_last(), handle, stream), communicator, self.local, self.wire)
         return handle, nothing
 
+    def _share(self) -> int:
+        return self.local.size() if self.local is not None else 1
+
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "local": None, "_pipeline": None}
 

@@ -41,6 +41,11 @@ def _of_ddp(hook: Hook) -> Hook:
                 f"({', '.join(type(one).__name__ for one in given)}): FSDP's hooks are others, of a few lines: "
                 "see docs/frameworks.md"
             )
+        if any(isinstance(one, tuple) for one in given):
+            raise TypeError(
+                f"{hook.__name__} is called with a gradient and its parameter, as DDP's Python reducer does: hooks "
+                "need buckets, which DDP makes with torch._dynamo.config.optimize_ddp = True or False"
+            )
         return hook(*given, **named)
 
     return cast(Hook, checked)
@@ -120,6 +125,7 @@ def _average(hook: str, state: AllreduceState, bucket: GradBucket) -> torch.futu
     if given != hook or isinstance(state, type):
         what = f", with which {given} works" if given and given != hook else ""
         raise TypeError(f"state of {hook} is a {type(state).__name__}{what}: see the hook's docstring for its state")
+    state.check_ranks()
     buffer = bucket.buffer()
     with BlockingCall(), span(hook):
         handle, afterwards = state.start(bucket)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from p4reduce.ddp.parameters import Parameters
+from p4reduce.ddp.parameters import Parameters, plain_name
 from p4reduce.errors import P4ReduceError
 
 
@@ -71,6 +71,7 @@ class Residuals:
     def load_state_dict(self, kept: Mapping[str, torch.Tensor]) -> None:
         """Take over what another model of the same parameters kept. Raises ValueError where they differ."""
         parameters = self._known().by_name
+        kept = {plain_name(name): tensor for name, tensor in kept.items()}
         for name, tensor in kept.items():
             if name not in parameters:
                 raise ValueError(f"residual of parameter {name!r}: the model has no parameter of that name")

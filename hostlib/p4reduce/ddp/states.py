@@ -17,6 +17,7 @@ from p4reduce import settings
 from p4reduce.collectives.plan import nothing
 from p4reduce.communicator import Communicator
 from p4reduce.ddp.parameters import Parameters
+from p4reduce.ddp.ranks import check_ranks
 from p4reduce.ddp.residuals import Residuals
 from p4reduce.errors import P4ReduceError
 from p4reduce.handle import Handle
@@ -41,6 +42,19 @@ class AllreduceState:
             raise TypeError(f"communicator is a {type(communicator).__name__}: accepted is a p4reduce.Communicator")
         self.communicator: Communicator | None = communicator
         self.wire: WireChoice | None = wire if wire is None else settings.wire(wire)
+        self._checked: Communicator | None = None  # whose ranks are DDP's
+
+    def check_ranks(self) -> None:
+        """Raises ValueError where DDP's process group has other ranks than the communicator. All ranks call it before
+        their first bucket."""
+        communicator = self._joined()
+        if self._checked is not communicator:
+            check_ranks(self, communicator, self._share())
+            self._checked = communicator
+
+    def _share(self) -> int:
+        """How many ranks of DDP's group each rank of the communicator stands for."""
+        return 1
 
     def start(self, bucket: GradBucket) -> tuple[Handle[torch.Tensor], Callable[[], None]]:
         """Start to average the bucket over the ranks, in place. With what is to be done when that went well."""
@@ -52,7 +66,7 @@ class AllreduceState:
         return self.communicator
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "communicator": None}
+        return {**vars(self), "communicator": None, "_checked": None}
 
 
 @dataclass(frozen=True)
