@@ -131,7 +131,7 @@ class FakeSwitch:
         assert self.admitted.get(job.job) != job
         self.admitted[job.job] = self.groups[job.job] = job
 
-    async def reset(self, job: Placement) -> None:
+    async def reset(self, job: Placement, timeout: float) -> None:  # noqa: ARG002
         self._do("reset")
         self.resets.append(job)
         await self.hold_resets.wait()

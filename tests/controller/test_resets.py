@@ -150,11 +150,11 @@ class PacedSwitch:
         asyncio.get_running_loop().call_soon(self.channel.on_packet, frame, dict)
 
 
-def reset_all(monkeypatch: pytest.MonkeyPatch, rate: float, slots: int) -> None:
+def reset_all(monkeypatch: pytest.MonkeyPatch, rate: float, slots: int, timeout: float = 0.0) -> None:
     async def work() -> None:
         switch = PacedSwitch(rate, slots)
         monkeypatch.setattr(cpu_channel, "Clock", lambda: switch.now)
-        await asyncio.wait_for(switch.channel.reset(Placement(1, 1, SlotRange(0, slots), 2, ())), 60.0)
+        await asyncio.wait_for(switch.channel.reset(Placement(1, 1, SlotRange(0, slots), 2, ()), timeout), 60.0)
 
     asyncio.run(work())
 
@@ -167,6 +167,16 @@ def test_a_large_pool_has_the_time_that_it_takes(monkeypatch: pytest.MonkeyPatch
 def test_a_switch_that_is_too_slow_for_its_pool_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SwitchError, match=r"the switch at here did not acknowledge \d+ of 20480 RESETs within 132.4 s"):
         reset_all(monkeypatch, 100, 10_240)
+
+
+@pytest.mark.parametrize("timeout", [5.0, 200.0])
+def test_the_limit_is_that_of_the_ranks_if_it_is_longer(monkeypatch: pytest.MonkeyPatch, timeout: float) -> None:
+    """80 halves at one a second."""
+    if timeout > 80:
+        reset_all(monkeypatch, 1, 40, timeout)
+    else:
+        with pytest.raises(SwitchError, match=r"did not acknowledge \d+ of 80 RESETs within 30.4 s"):
+            reset_all(monkeypatch, 1, 40, timeout)
 
 
 def test_helloes_that_nobody_awaits_cost_next_to_nothing() -> None:

@@ -84,8 +84,8 @@ def test_a_step_that_takes_for_ever_fails_the_job_by_the_name_of_its_switch(
     try:
         with monkeypatch.context() as patch:
             patch.setattr(running.switches[1], what, _never)
-            for rank in [running.rank(rank, 2) for rank in range(2)]:
-                said = f"job 'job': the switch at fake 1 has not finished {doing} within 0."
+            for rank in [running.rank(rank, 2, timeout=2.0) for rank in range(2)]:  # which is longer
+                said = f"job 'job': the switch at fake 1 has not finished {doing} within 2"
                 assert said in str(rank.outcome())
             wait_until(lambda: running.used() == 0, "the slots to be freed")
         ready([running.rank(rank, 2) for rank in range(2)])
@@ -149,8 +149,8 @@ class SlowSwitch(FakeSwitch):
     async def install(self, job: Placement) -> None:
         await self._slowly(super().install(job))
 
-    async def reset(self, job: Placement) -> None:
-        await self._slowly(super().reset(job))
+    async def reset(self, job: Placement, timeout: float) -> None:
+        await self._slowly(super().reset(job, timeout))
 
     async def fence(self, job: Placement) -> None:
         await self._slowly(super().fence(job))

@@ -108,7 +108,8 @@ class Job:
     when it began. What is by switch, here and of members, is by the places of `site.for_threads`. `left_out`: what
     could not be used then, for people; `barred`: the places of those that are in `site` all the same. `children`: where
     each switch with a parent was heard by it, when all ranks had been. `most_slots`: that it was let in with, and may
-    have again where it has given some back.
+    have again where it has given some back. `timeout`: the shortest of its ranks' limits, in seconds, by which steps at
+    switches may last longer than by default; 0 where it is not known, after a restart.
     """
 
     name: str
@@ -133,6 +134,7 @@ class Job:
     looking: bool = False  # into the switches, for one of these
     left_out: list[str] = field(default_factory=list)
     barred: frozenset[int] = frozenset()
+    timeout: float = 0.0
     uncounted: tuple[list[int], float] = ([], -math.inf)  # ranks, where one asked for itself, and when that was
     tenant: str = ""  # whose it is; among the tenant's jobs alone the name is its own
     user: str = ""  # whose rank came first

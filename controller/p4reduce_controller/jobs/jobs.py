@@ -688,7 +688,9 @@ class Jobs:
         member.holds = join.holds
         job.members[join.rank] = member
         # The least patient rank decides: when it gives up, the job cannot come to be.
-        job.deadline = min(job.deadline, now + (join.timeout_s or DEFAULT_TIMEOUT))
+        timeout = join.timeout_s or DEFAULT_TIMEOUT
+        job.timeout = min(job.timeout or timeout, timeout)
+        job.deadline = min(job.deadline, now + timeout)
         self._seats[session] = (job, member)
         self._awaited.add(member.nonce)
         self.joins += 1

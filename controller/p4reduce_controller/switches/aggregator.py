@@ -205,8 +205,11 @@ class Aggregator(Protocol):
     async def install(self, job: Placement) -> None:
         """Admission and delivery entries, the multicast group, and the way to the parent."""
 
-    async def reset(self, job: Placement) -> None:
-        """Makes every half of the job's slots ready for its first round; returns when all have acknowledged."""
+    async def reset(self, job: Placement, timeout: float) -> None:
+        """Makes every half of the job's slots ready for its first round; returns when all have acknowledged.
+
+        timeout: seconds that it may take at least; a large pool has more.
+        """
 
     async def fence(self, job: Placement) -> None:
         """Removes the admission entries: from now on nothing reaches the job's slots."""

@@ -18,7 +18,7 @@ from p4reduce_controller.switches.frames import Aggregation, Endpoint, build, he
 from p4reduce_controller.switches.link import Link
 from p4reduce_controller.switches.resets import WINDOW, ResetBatch, time_for
 
-RESET_TIMEOUT = 30.0  # besides what so many take: a switch may stand still for a while
+RESET_TIMEOUT = 30.0  # at least, besides what so many take: a switch may stand still for a while
 QUERY_TIMEOUT = 2.0
 QUERY_RETRY = 0.25
 ABORT_COPIES = 3  # each may be lost on its way; ranks also hear it from the service
@@ -87,8 +87,10 @@ class CpuChannel:
         frame = build(packet, self._address, to)
         await self._link().send_packet(frame, through_pipeline=0, padding=0, egress_port=port, multicast_group=0)
 
-    async def reset(self, job: Placement) -> None:
+    async def reset(self, job: Placement, timeout: float = 0.0) -> None:
         """Every half of the job's slots, until all have acknowledged. Raises SwitchError.
+
+        timeout: seconds that it may take, if they are more than `RESET_TIMEOUT`; besides what so many take.
 
         Jobs share what the switch can queue for the controller, so a job begins when those before it have sent theirs.
         """
@@ -96,7 +98,7 @@ class CpuChannel:
         mine = self._resets[key] = _Reset(ResetBatch(*key, job.slots, job.first_seq, self._layout.lanes))
         try:
             async with self._resetting:
-                mine.begin(RESET_TIMEOUT + time_for(job.slots.count))
+                mine.begin(max(RESET_TIMEOUT, timeout) + time_for(job.slots.count))
                 self._beginning = mine
                 while not mine.batch.all_sent:
                     await self._send_resets(mine, WINDOW - sum(one.batch.under_way for one in self._resets.values()))

@@ -26,7 +26,9 @@ from p4reduce_controller.tasks import Interrupted, apart, first_of
 log = logging.getLogger(__name__)
 
 CONNECT_WAIT = 30.0  # for a switch that is away when a job wants to be installed
-STEP_TIMEOUT = 60.0  # for one step at one switch, which may have to wait for those of other jobs; RESETs besides
+STEP_TIMEOUT = (
+    60.0  # at least, for one step at one switch, which may have to wait for those of other jobs; RESETs besides
+)
 RETRY = 0.5
 
 
@@ -160,11 +162,11 @@ class Rollout:
         with contextlib.suppress(asyncio.TimeoutError):
             await in_time(first_of(switch.wait_connected(), self._ending.wait()), CONNECT_WAIT)
         if not self.ending:
-            await _in_time(switch, "installing it", switch.install(placement))
+            await _in_time(switch, "installing it", switch.install(placement), max(STEP_TIMEOUT, self.job.timeout))
         if not self.ending:  # one job's slots are reset after another's, so all of the switch's at most
-            limit = STEP_TIMEOUT + time_for(switch.layout.slots)
+            limit = max(STEP_TIMEOUT, self.job.timeout) + time_for(switch.layout.slots)
             with self._traces.step(self.job, "reset"):
-                await _in_time(switch, "resetting its slots", switch.reset(placement), limit)
+                await _in_time(switch, "resetting its slots", switch.reset(placement, self.job.timeout), limit)
 
     # From slots to slots.
 

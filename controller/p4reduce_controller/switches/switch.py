@@ -297,8 +297,8 @@ class P4RuntimeSwitch:
     async def install(self, job: Placement) -> None:
         await self._desired.install(job)
 
-    async def reset(self, job: Placement) -> None:
-        await self._cpu.reset(job)
+    async def reset(self, job: Placement, timeout: float) -> None:
+        await self._cpu.reset(job, timeout)
 
     async def fence(self, job: Placement) -> None:
         await self._desired.fence(job)
