@@ -113,11 +113,11 @@ static bool carry_windows(p4reduce_engine *engine, uint64_t first, uint64_t wind
     return true;
 }
 
-// Tells the other ranks that this one fails in the operation under way.
-static void tell_failure(const struct local *local) {
+// Tells the other ranks that this one fails in that operation, counted from 1. The first failure of a job stays.
+static void tell_failure(const struct local *local, uint64_t operation) {
     uint64_t none = 0;
     atomic_compare_exchange_strong(&segment_head(&local->segment)->failed, &none,
-                                   local->operations * (MAX_RANKS + 1) + local->segment.rank);
+                                   operation * (MAX_RANKS + 1) + local->segment.rank);
 }
 
 static uint64_t windows_of_postponed(const struct local *local) {
@@ -190,13 +190,16 @@ void *local_run(void *context) {
         if (engine->oldest != NULL && engine->failure.status == P4REDUCE_OK) {
             const bool well = carry(engine);
             if (!well)
-                tell_failure(engine->local);
+                tell_failure(engine->local, engine->local->operations);
             in_place_take_back(engine->local, well);
             if (well) {
                 engine->local->stats.operations++;
                 end(engine, NULL);
             }
         }
+        // A failure from outside, for example an abort, also ends operations that this rank has not begun yet.
+        if (engine->failure.status != P4REDUCE_OK && (engine->oldest != NULL || !engine->must_stop))
+            tell_failure(engine->local, engine->local->operations + 1);
         while (engine->oldest != NULL && engine->failure.status != P4REDUCE_OK)
             end(engine, &engine->failure);
     }

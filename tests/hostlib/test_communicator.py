@@ -193,7 +193,9 @@ def test_a_timeout_names_the_awaited_ranks_and_stays(controller: FakeController)
         first.allreduce(np.ones(3, np.float32), timeout=0.5)
     assert raised.value.awaited == (1, 2, 3)
     for call in (lambda: first.allreduce(np.ones(3, np.float32)), first.barrier):
-        assert error_of(call) is raised.value
+        again = error_of(call)
+        assert isinstance(again, CollectiveTimeout)
+        assert (str(again), again.awaited) == (str(raised.value), (1, 2, 3))
     assert "did not end within" in repr(first)
     for communicator in communicators:
         communicator.close()

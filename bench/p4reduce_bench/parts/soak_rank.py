@@ -105,7 +105,9 @@ def main() -> None:
     """Join and run; `soak` starts this with torchrun's variables."""
     slots, rounds, host = (int(argument) for argument in sys.argv[1:])
     here = digest()
-    vars(joining)["host_digest"] = lambda: f"{host} {here}"[:64] if here else ""  # so this machine seems to be several
+    vars(joining)["host_digest"] = lambda _: (
+        f"{host} {here}"[:64] if here else ""
+    )  # so this machine seems to be several
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     with p4reduce.Communicator(job="soak", slots=slots, timeout=120) as communicator:
