@@ -15,9 +15,11 @@ Task = Callable[[], object]
 class Continuations:
     """Runs each task at once, in a thread that waits for one, or in a new one.
 
-    So a task may wait for others that come after it, to any depth. Threads are made when they are first needed, and
-    kept until `close`.
+    So a task may wait for others that come after it, to any depth. Threads are made when they are needed, and end when
+    they have had nothing to do for `IDLE_S`.
     """
+
+    IDLE_S = 1.0
 
     def __init__(self, name: str) -> None:
         """`name`: of the threads."""
@@ -65,7 +67,7 @@ class Continuations:
     def _next(self) -> Task | None:
         with self._changed:
             self._idle += 1
-            self._changed.wait_for(lambda: self._tasks or self._closed)
+            self._changed.wait_for(lambda: self._tasks or self._closed, self.IDLE_S)
             self._idle -= 1
             if self._tasks:
                 return self._tasks.popleft()

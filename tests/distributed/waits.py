@@ -7,6 +7,7 @@ Prints a JSON object for each check that passed.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 import time
@@ -293,6 +294,26 @@ def a_group_is_split(rank: int, size: int) -> None:
             assert tensor.eq(sum(each + 1 for each in ranks)).all()
             part.shutdown()
     dist.destroy_process_group(group)
+
+
+@check
+def a_group_costs_few_threads_and_descriptors(_: int, __: int) -> None:
+    def count(folder: str) -> int:
+        return len(os.listdir(f"/proc/self/{folder}"))
+
+    groups = [pair()]
+    dist.all_reduce(torch.ones(4), group=groups[0])
+    before = {folder: count(folder) for folder in ("task", "fd")}
+    for _ in range(4):
+        groups.append(pair())
+        dist.all_reduce(torch.ones(4), group=groups[-1])
+    deadline = time.monotonic() + SOON
+    most = {"task": 8 * 4, "fd": 8 * 4}  # of which Gloo has 3 and 5 a group
+    while any(count(folder) - before[folder] > most[folder] for folder in most) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert all(count(folder) - before[folder] <= most[folder] for folder in most)
+    for group in groups:
+        dist.destroy_process_group(group)
 
 
 @check

@@ -165,3 +165,12 @@ def test_where_no_thread_can_start_tasks_run_at_once(
     ran: list[int] = []
     continuations.run(lambda: ran.append(threading.get_ident()))
     assert ran == [threading.get_ident()]
+
+
+def test_threads_end_when_they_have_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Continuations, "IDLE_S", 0.01)
+    continuations = Continuations("idle")
+    for _ in range(2):
+        after(lambda end: continuations.run(end))
+        wait_until(lambda: not [each for each in threading.enumerate() if each.name.startswith("idle")], "the end")
+    continuations.close(10)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 import grpc
 
 from p4reduce.control import jobs_pb2 as pb
-from p4reduce.control import words
+from p4reduce.control import reports, words
 from p4reduce.control.certificates import TlsFiles
 from p4reduce.control.channel import (
     DEFAULT_CONTROLLER,
@@ -326,9 +326,11 @@ class Session:
 
     def report(self, figures: Callable[[float], pb.Report]) -> None:
         """From now on the controller is told what the rank has done, as often as it asks for that, and once more when
-        the rank leaves. `figures` is given the time (monotonic), and called by a thread that ends with the job."""
+        the rank leaves. `figures` is given the time (monotonic), and called by a thread that other sessions share."""
         self._figures = figures
-        threading.Thread(target=self._report, name="p4reduce-report", daemon=True).start()
+        with self._news:
+            delay = self._report_interval() or _LOOK
+        reports.schedule.add(self._report, delay)
 
     def hold_with(self, holder: Holder) -> None:
         """From now on `holder` is told when the job's slots are to change; also of a change that has begun before."""
@@ -381,6 +383,7 @@ class Session:
         with self._news:
             self._closed = True
             self._news.notify_all()
+        reports.schedule.remove(self._report)
         self._shut()
         self._broken = self._on_abort = self._on_counted = self._figures = None
 
@@ -587,14 +590,12 @@ class Session:
 
     # Reports.
 
-    def _report(self) -> None:
-        while True:
-            with self._news:
-                self._news.wait_for(lambda: self._report_interval() > 0 or self._over())
-                if self._news.wait_for(lambda: self._leaving or self._over(), self._report_interval()):
-                    return
-            self._report_once()
-            self._renew()
+    def _report(self) -> float | None:
+        """Returns after how many seconds it is to be called again."""
+        self._report_once()
+        self._renew()
+        with self._news:
+            return None if self._leaving or self._over() else self._report_interval() or _LOOK
 
     def _report_once(self) -> None:
         """Unless nobody asks for it or listens."""
