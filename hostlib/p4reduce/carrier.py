@@ -210,6 +210,11 @@ class Carrier(ABC):
     def awaited(self) -> tuple[int, ...]:
         """The ranks that they wait for, as far as known."""
 
+    def _forget_listeners(self) -> None:
+        """For `close`: who is told of silence and of a failure refers to the carrier, and would keep it alive."""
+        self.on_silence = lambda _: None
+        self.on_failure = lambda _: None
+
     def _remind(self, name: str, since: float, now: float) -> float:
         """Logs what the oldest operation waits for, first after `REMIND_AFTER_S`, then whenever it is twice as old.
 

@@ -156,6 +156,7 @@ class Engine(Carrier):
         if threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_TIMEOUT_S)
         self.continuations.close(CLOSE_TIMEOUT_S)
+        self._forget_listeners()
 
     def progress(self) -> str:
         return self._describe_wait(self._clock())

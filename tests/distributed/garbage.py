@@ -120,12 +120,25 @@ def check_hooks(communicator: Communicator) -> None:
     )
 
 
+def make_a_group() -> None:
+    group = dist.new_group(list(range(dist.get_world_size())))
+    dist.all_reduce(torch.ones(4), group=group)
+    dist.destroy_process_group(group)
+
+
+def make_a_communicator() -> None:
+    with Communicator(job="garbage, made again") as communicator:
+        communicator.allreduce(torch.ones(4))
+
+
 def main() -> None:
     dist.init_process_group("p4reduce")
     gc.disable()
     check_calls(dist.get_world_size())
     check_training("DDP")
     check_training("DDP, sparse", sparse=True)
+    check("groups", make_a_group)
+    check("communicators", make_a_communicator)
     with Communicator(job="garbage") as communicator:
         check_hooks(communicator)
     state = ddp.HierarchicalState.of_hosts(job="garbage")

@@ -46,7 +46,7 @@ def test_groups_that_fail_are_made_again(native_stack: Stack, groups: int) -> No
             early, late = events[3], events[-1]
             assert late["threads"] <= early["threads"] + 2
             assert late["descriptors"] <= early["descriptors"] + 2
-            assert late["resident"] < early["resident"] + (8 << 20)
+            assert late["resident"] < early["resident"] + (4 << 20)
     finally:
         for rank in ranks:
             rank.kill()

@@ -386,6 +386,7 @@ class Session:
         reports.schedule.remove(self._report)
         self._shut()
         self._broken = self._on_abort = self._on_counted = self._figures = None
+        self._holding.end()
 
     # The stream.
 

@@ -41,6 +41,12 @@ class Holding:
             if self._hold is not None:
                 self.hold(self._hold)
 
+    def end(self) -> None:
+        """Knows neither the holder nor the session any more, which know this object."""
+        with self._lock:
+            self._holder = None
+            self._say = lambda _: None
+
     def hold(self, message: pb.Hold) -> None:
         with self._lock:
             self._count += 1

@@ -374,6 +374,7 @@ class NativeEngine(Carrier):
             if thread is not threading.current_thread():
                 thread.join(CLOSE_TIMEOUT_S)
         self.continuations.close(CLOSE_TIMEOUT_S)
+        self._forget_listeners()
 
     def progress(self) -> str:
         return self._text(self._library.p4reduce_progress)
@@ -394,9 +395,10 @@ class NativeEngine(Carrier):
 
     def _text(self, function: Any) -> str:
         self._check_process()
-        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        text = c.array_of(ctypes.c_char, _TEXT_BYTES)()
         function(self._handle, text, _TEXT_BYTES)
-        return text.value.decode(errors="replace")
+        said: bytes = text.value
+        return said.decode(errors="replace")
 
     def _stats(self) -> c.Stats:
         self._check_process()
