@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,22 +24,23 @@ def test_calls_leave_nothing_to_the_collector(native_stack: Stack) -> None:
 
 
 @pytest.mark.parametrize("groups", [12, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
-def test_groups_that_fail_are_made_again(native_stack: Stack, groups: int) -> None:
+def test_groups_that_fail_are_made_again(native_stack: Stack, tmp_path: Path, groups: int) -> None:
     environment = {
         **os.environ, "P4REDUCE_CONTROLLER": native_stack.controller, "OMP_NUM_THREADS": "1",
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(RANKS),
     }  # fmt: skip
+    command = [sys.executable, str(PROGRAMS / "again.py"), str(groups)]
+    errors = [tmp_path / f"errors-{rank}" for rank in range(RANKS)]  # PyTorch writes more than a pipe holds
     ranks = [
         subprocess.Popen(
-            [sys.executable, str(PROGRAMS / "again.py"), str(groups)], env={**environment, "RANK": str(rank)},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            command, env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=file.open("w"), text=True
         )
-        for rank in range(RANKS)
-    ]  # fmt: skip
+        for rank, file in enumerate(errors)
+    ]
     try:
-        for rank in ranks:
-            said, errors = rank.communicate(timeout=500)
-            assert rank.returncode == 0, errors[-4000:]
+        for rank, file in zip(ranks, errors, strict=True):
+            said, _ = rank.communicate(timeout=500)
+            assert rank.returncode == 0, file.read_text()[-4000:]
             events = [json.loads(line) for line in said.splitlines()]
             assert len(events) == groups
             assert all(event["right"] for event in events)
