@@ -355,6 +355,11 @@ class Communicator:
         """Whether all ranks share their host's memory, so that nothing goes to a switch."""
         return self._seat.local
 
+    @property
+    def failed(self) -> bool:
+        """For this library: whether every call raises an error from now on."""
+        return self._engine.failure is not None
+
     def stats(self) -> Stats:
         """What was done so far."""
         return Stats.of(self._engine, self._layouts.sites.all(), local=self._seat.local, threads=self._threads)

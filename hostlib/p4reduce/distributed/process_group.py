@@ -62,6 +62,10 @@ from p4reduce.handle import BlockingCall, Handle
 from p4reduce.profiles import span
 from p4reduce.tensors.dense import WireChoice
 
+# How long rank 0 is waited for when the default group is destroyed: briefly, as it may have more to do. After a failure
+# it hardly has, and groups are often made again, so longer.
+_STORE_ENDS_S, _STORE_ENDS_AFTER_FAILURE_S = 1.0, 10.0
+
 
 class SwitchGroup(ByGloo):
     """A group of ranks, and its jobs.
@@ -149,11 +153,12 @@ class SwitchGroup(ByGloo):
     def shutdown(self) -> None:
         """Leaves the job, together with the other ranks, for which it does not wait. Collectives that have not begun
         fail."""
+        timeout = _STORE_ENDS_AFTER_FAILURE_S if self._seats.failed else _STORE_ENDS_S
         self._seats.close()
         self._threads.close(0)
         self._unwaited.clear()
         if self._is_default and self._rank:
-            wait_for_store_to_end(self._store)
+            wait_for_store_to_end(self._given_store, timeout)
 
     def abort(self, error: P4ReduceError | None = None) -> None:
         """Ends the job for all ranks at once, while they join it or later, from any thread. error: raised by later

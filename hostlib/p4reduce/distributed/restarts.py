@@ -6,17 +6,14 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import time
+import socket
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import torch
 from torch._C._distributed_c10d import BroadcastOptions, PrefixStore, TCPStore
-from torch.distributed import DistBackendError, DistError
-
-_STORE_ENDS_S = 1.0
-_LOOK_S = 0.002
+from torch.distributed import DistBackendError
 
 
 def agreed(gloo: Any, timeout: timedelta) -> str:
@@ -44,8 +41,8 @@ def naming_an_earlier_start() -> Iterator[None]:
         ) from error
 
 
-def wait_for_store_to_end(store: Any) -> None:
-    """Returns when rank 0 has ended the default group's store, or after a second.
+def wait_for_store_to_end(store: Any, timeout: float) -> None:
+    """Returns when rank 0 has ended the default group's store, or after so many seconds.
 
     With `env://` and `tcp://` rank 0 keeps the store, and ends it when it destroys the group. A rank that makes its
     next group earlier would reach the old store, and lose it while it waits there.
@@ -54,9 +51,5 @@ def wait_for_store_to_end(store: Any) -> None:
         store = store.underlying_store
     if not isinstance(store, TCPStore) or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return  # it is another process's, or none that rank 0 alone has
-    deadline = time.monotonic() + _STORE_ENDS_S
-    with contextlib.suppress(DistError):
-        own: Any = store.clone()  # type: ignore[attr-defined]
-        while time.monotonic() < deadline:
-            own.check([""])
-            time.sleep(_LOOK_S)
+    with contextlib.suppress(OSError), socket.create_connection((store.host, store.port), timeout) as link:
+        link.recv(1)  # the store says nothing, as it is asked nothing, until it ends the connection

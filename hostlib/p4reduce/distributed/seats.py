@@ -78,6 +78,12 @@ class Seats:
         """Whether no switch had slots, so that the group goes without one."""
         return self._without
 
+    @property
+    def failed(self) -> bool:
+        """Whether no collective of the group can begin any more."""
+        communicator = self._communicator
+        return self._error is not None or (communicator is not None and communicator.failed)
+
     def moved(self) -> tuple[int, int]:
         """Bytes that this rank has sent to its switches and received from them, in all of the group's jobs."""
         communicator, (sent, received) = self._communicator, self._moved
