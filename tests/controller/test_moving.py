@@ -337,10 +337,10 @@ def test_a_switch_that_was_restarted_while_it_is_kept_is_reset_before_any_rank_g
         gone_on: list[bool] = []
         reset = hall.switch.reset
 
-        async def noted(placement: Placement) -> None:
+        async def noted(placement: Placement, timeout: float) -> None:
             if placement.job == 3:
                 gone_on.append("release" in hall.calls["c"].kinds)
-            await reset(placement)
+            await reset(placement, timeout)
 
         hall.switch.reset = noted  # type: ignore[method-assign]
         waiting = hall.wants_room()
