@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documents follow the rules in words.toml, and the code breaks them no more often than that file says."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from .blocks import PAGES, ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+RULES = tomllib.loads((ROOT / "tests/docs/words.toml").read_text())
+OPENING = re.compile(rf"(?:{'|'.join(RULES['openings'])})\b")
+FOLDERS = ("bench", "bmv2_topos", "controller", "examples", "hostlib", "p4src", "targets", "tests", "website")
+GENERATED = re.compile(r"/(?:generated|compiled|build)/|_pb2(?:_grpc)?\.py$")
+MARKDOWN = MarkdownIt("commonmark").enable("table")
+_C_TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|[A-Za-z_]\w*", re.DOTALL)
+
+
+def as_words(inline: Token) -> str:
+    """The text of a paragraph, list item or table cell, with each piece of inline code as one word."""
+    kinds = {"softbreak": " ", "hardbreak": " ", "code_inline": "code"}
+    return "".join(part.content if part.type == "text" else kinds.get(part.type, "") for part in inline.children or [])
+
+
+def paragraphs(page: str) -> Iterator[tuple[int, str]]:
+    """The first line and the text of each paragraph, list item and table cell of a page."""
+    for token in MARKDOWN.parse((ROOT / page).read_text()):
+        if token.type == "inline":
+            yield (token.map or [0])[0] + 1, as_words(token)
+
+
+def sentences(text: str) -> list[str]:
+    return re.split(r"(?<=[.!?])[\")”*]*\s+", re.sub(r"\b(e\.g|i\.e|vs|cf)\.", r"\1", text))
+
+
+def too_long(text: str) -> list[str]:
+    return [sentence for sentence in sentences(text) if len(sentence.split()) > RULES["longest_sentence"]]
+
+
+def of_python(source: str) -> tuple[list[str], Counter[str]]:
+    """Docstrings and comments, and how often each identifier occurs. Comment lines that follow each other are one."""
+    tree = ast.parse(source)
+    holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = [text for node in ast.walk(tree) if isinstance(node, holders) and (text := ast.get_docstring(node))]
+    names: Counter[str] = Counter()
+    lines: list[str] = []
+    last = (0, 0)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME:
+            names[token.string] += 1
+        if token.type == tokenize.COMMENT:
+            if lines and (token.start[0] - 1, token.start[1]) == last:
+                lines[-1] += " " + token.string.lstrip("# ")
+            else:
+                lines.append(token.string.lstrip("# "))
+            last = token.start
+    return texts + lines, names
+
+
+def of_c(source: str) -> tuple[list[str], Counter[str]]:
+    """Comments, and how often each identifier occurs, of C or P4. Comment lines that follow each other are one."""
+    texts: list[str] = []
+    names: Counter[str] = Counter()
+    end: int | None = None
+    for found in _C_TOKEN.finditer(source):
+        text = found[0]
+        if text.startswith(("//", "/*")):
+            text = re.sub(r"\s*\n\s*\*?\s*", " ", text.strip("/* \n"))
+            is_line = found[0].startswith("//")
+            if is_line and end is not None and re.fullmatch(r"\n[ \t]*", source[end : found.start()]):
+                texts[-1] += " " + text
+            else:
+                texts.append(text)
+            end = found.end() if is_line else None
+        elif text[0] not in "\"'":
+            names[text] += 1
+    return texts, names
+
+
+@cache
+def counted() -> dict[str, Counter[str]]:
+    """What is left in the code: openings and long sentences by folder, and identifiers of the list by name."""
+    left = {"openings": Counter[str](), "long_sentences": Counter[str](), "identifiers": Counter[str]()}
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            python = path.suffix == ".py"
+            if GENERATED.search(str(path)) or not (python or path.suffix in {".c", ".h", ".p4"}):
+                continue
+            texts, names = of_python(path.read_text()) if python else of_c(path.read_text())
+            left["openings"][folder] += sum(bool(OPENING.match(text)) for text in texts)
+            left["long_sentences"][folder] += sum(len(too_long(text)) for text in texts)
+            for name in RULES["identifiers"]:
+                left["identifiers"][name] += names[name]
+    return left
+
+
+NOT_YET = {
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    *(
+        f"docs/{name}.md"
+        for name in ["benchmarks", "c-api", "frameworks", "local", "native", "protocol", "pytorch", "rounds", "running"]
+    ),
+    *(f"docs/{name}.md" for name in ["security", "seeing", "standby", "tenants", "tofino", "wire"]),
+}
+PAGES = [page for page in PAGES if page not in NOT_YET]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_sentence_of_a_page_is_too_long(page: str) -> None:
+    found = [f"{page}:{line}: {sentence}" for line, text in paragraphs(page) for sentence in too_long(text)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_have_the_fields_words(page: str) -> None:
+    found = [
+        f"{page}:{line}: {phrase!r}; write: {instead}"
+        for line, text in paragraphs(page)
+        for phrase, instead in RULES["phrases"].items()
+        if re.search(rf"\b{phrase}\b", text, re.IGNORECASE)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_terms_have_a_line_in_the_glossary() -> None:
+    terms = set(re.findall(r"^\| \*\*(.+?)\*\*", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE))
+    assert not set(RULES["glossary"]["terms"]) - terms
+
+
+@pytest.mark.parametrize("kind", ["openings", "long_sentences", "identifiers"])
+def test_the_code_breaks_no_rule_more_often_than_it_did(kind: str) -> None:
+    left, limits = counted()[kind], RULES["left"][kind]
+    grown = {name: (count, limits.get(name, 0)) for name, count in left.items() if count > limits.get(name, 0)}
+    assert not grown, f"{kind} that have grown, with their count and their limit in words.toml: {grown}"
+
+
+def test_the_readers_of_sources_see_what_a_reader_sees() -> None:
+    texts, names = of_python(
+        '"""Of it."""\n# As one\n# sentence.\nx = 1  # Where\ndef Door() -> "Door":\n    """A."""\n'
+    )
+    assert texts == ["Of it.", "A.", "As one sentence.", "Where"]
+    assert names["Door"] == 1
+    texts, names = of_c('/* Of\n * it. */\n// As one\n// sentence.\nint Door = f("Door // no"); // Where\n')
+    assert texts == ["Of it.", "As one sentence.", "Where"]
+    assert names["Door"] == 1
+    assert too_long(" ".join(["word"] * 41))
+    assert not too_long(" ".join(["word"] * 40) + ". More.")
+
+
+if __name__ == "__main__":
+    for kind, left in counted().items():
+        print(f"[left.{kind}]")
+        for name, count in sorted(left.items()):
+            if count:
+                print(f"{name} = {count}")
+        print()
