@@ -49,7 +49,7 @@ def select_backend(name: str | None = None) -> Backend:
             return Backend("c", "the C library is installed", simd_in_use())
         except LibraryError as error:
             if isinstance(error, UnusableLibraryError):
-                warnings.warn(f"{error}; p4reduce runs in Python, which is slower: install it anew", stacklevel=2)
+                warnings.warn(f"{error}; p4reduce runs in Python, which is slower: install it again", stacklevel=2)
             return Backend("python", str(error))
     if name == "c":
         return Backend("c", why, simd_in_use())
@@ -68,8 +68,8 @@ def check_threads(threads: int, transport: str) -> None:
     backend = select_backend()
     if threads > 1 and (backend.name != "c" or transport != "udp"):
         raise ValueError(
-            f"threads={threads} with the transport {transport!r} and the backend {backend}: accepted is 1; more are "
-            "for the transport 'udp' and the backend 'c'"
+            f"threads={threads} with the transport {transport!r} and the backend {backend}: accepted is 1; more than 1 "
+            "needs the transport 'udp' and the backend 'c'"
         )
 
 

@@ -59,7 +59,7 @@ def tls(value: Tls | None) -> Tls | None:
     """How to trust the controller; None for a connection that is not encrypted."""
     ca, cert, key = (os.environ.get(f"P4REDUCE_TLS_{what}") or None for what in ("CA", "CERT", "KEY"))
     if (cert is None) != (key is None):
-        raise ValueError("P4REDUCE_TLS_CERT and P4REDUCE_TLS_KEY: both are accepted, or none")
+        raise ValueError("P4REDUCE_TLS_CERT and P4REDUCE_TLS_KEY: give both or neither")
     return value if value is not None or not (ca or cert) else Tls(ca=ca, cert=cert, key=key)
 
 

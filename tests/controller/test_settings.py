@@ -243,8 +243,8 @@ def test_switches_on_other_hosts_are_reached_by_tls_or_if_somebody_says_so(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"switch_cert": __file__}, "--switch-cert and --switch-key: both are accepted, or none"),
-        ({"switch_ca": __file__, "switch_key": __file__}, "--switch-cert and --switch-key: both are accepted, or none"),
+        ({"switch_cert": __file__}, "--switch-cert and --switch-key: give both or neither"),
+        ({"switch_ca": __file__, "switch_key": __file__}, "--switch-cert and --switch-key: give both or neither"),
         ({"switch_cert": __file__, "switch_key": __file__}, "--switch-cert is accepted with --switch-ca"),
         ({"switch_ca": __file__}, "--switch-ca .*test_settings.py: no certificate"),
         ({"switch_ca": "/none"}, "cannot read /none: No such file or directory"),

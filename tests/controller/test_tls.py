@@ -179,7 +179,7 @@ def test_commands_show_a_certificate_by_option_or_environment(
         monkeypatch.setenv("P4REDUCE_TLS_KEY", "")
     half = CliRunner().invoke(app, ["status", *common, "--tls-cert", str(pair.cert)])
     assert half.exit_code == 1
-    assert "both are accepted, or none" in half.output
+    assert "give both or neither" in half.output
     monkeypatch.setenv("P4REDUCE_TLS_CERT", str(pair.cert))
     monkeypatch.setenv("P4REDUCE_TLS_KEY", str(pair.key))
     assert CliRunner().invoke(app, ["status", *common]).exit_code == 0
@@ -300,7 +300,7 @@ def test_what_does_not_go_together(pair: Pair) -> None:
     for options, said in (
         ({"tls_ca": str(pair.cert)}, "--tls-ca is accepted with --tls-cert"),
         ({"metrics_tls": True}, "--metrics-tls is accepted with --tls-cert"),
-        ({"tls_cert": str(pair.cert)}, "--tls-cert and --tls-key: both are accepted, or none"),
+        ({"tls_cert": str(pair.cert)}, "--tls-cert and --tls-key: give both or neither"),
     ):
         with pytest.raises(SettingsError, match=said):
             load(None, options).serving_tls()

@@ -74,7 +74,10 @@ def test_a_package_that_is_needed_later_is_named_too(package: str, options: list
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--transport raw --threads 2", "threads=2 with the transport 'raw': accepted is 1; more are for 'udp'"),
+        (
+            "--transport raw --threads 2",
+            "threads=2 with the transport 'raw': accepted is 1; only the transport 'udp' accepts more",
+        ),
         ("--transport scapy", "transport='scapy': accepted for programs in C are udp, raw"),
         ("--threads 17", "threads=17: must be an integer from 1 to 16"),
     ],
@@ -103,4 +106,4 @@ def test_a_program_that_is_not_there_is_named_before_joining() -> None:
     given = ["--rank", "0", "--world-size", "1", "--controller", "127.0.0.1:1", "--", "./no-such-program"]
     result = runner.invoke(launching.app, given)
     assert result.exit_code == 1
-    assert result.output == "p4reduce exec: cannot run ./no-such-program: there is no such program that may be run\n"
+    assert result.output == "p4reduce exec: cannot run ./no-such-program: there is no executable program of that name\n"

@@ -83,7 +83,7 @@ def test_perfetto_shows_the_straggler_and_the_losses(made: Trace) -> None:
     waits = [event for event in phases(made, "X") if event["pid"] == perfetto.WORKERS]
     assert [(event["tid"], event["name"], event["dur"]) for event in waits] == [(2, "awaited", 29900.0)]
     assert [event["name"] for event in phases(made, "i") if event["pid"] == perfetto.WORKERS] == ["lost: worker 0"]
-    assert "awaits worker 2" in [event["name"] for event in phases(made, "X")]
+    assert "waits for worker 2" in [event["name"] for event in phases(made, "X")]
     assert [event["args"]["blocks skipped before"] for event in phases(made, "X") if event["name"] == "round 3"] == [4]
 
 
@@ -113,7 +113,7 @@ def run(*arguments: object) -> str:
 def test_the_command_draws_a_trace(made: Trace, tmp_path: Path) -> None:
     save(made, tmp_path / "one.trace.json")
     said = run("view", tmp_path / "one.trace.json", "--perfetto", tmp_path / "perfetto.json")
-    assert "worker 2 was awaited for" in said
+    assert "worker 2 is a straggler: the others waited for it during" in said
     assert (tmp_path / "one.html").read_text() == page.html(made)
     assert json.loads((tmp_path / "perfetto.json").read_text()) == json.loads(json.dumps(perfetto.document(made)))
     told = json.loads(run("view", tmp_path / "one.trace.json", "--json"))
@@ -124,11 +124,11 @@ def test_the_command_draws_a_trace(made: Trace, tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (["view", "none.trace.json"], "none.trace.json: No such file or directory"),
-        (["view", "a.pcap", "b.json"], "b.json: of several files all must be captures; a trace is viewed alone"),
+        (["view", "a.pcap", "b.json"], "b.json: a trace must be the only file; several captures can be given together"),
         (["view", "none.trace.json", "--lanes", "3"], "--lanes 3: accepted are 1, 2, 4, 8"),
-        (["record", "--pcap", "a", "--interface", "b"], "--pcap and --interface: one of them is accepted"),
-        (["record", "mine", "--pcap", "a"], "in captures jobs have numbers"),
-        (["record", "7", "--wait", "5"], "--wait 5: accepted with a job's name"),
+        (["record", "--pcap", "a", "--interface", "b"], "--pcap and --interface: give only one of them"),
+        (["record", "mine", "--pcap", "a"], "captures hold job numbers and no names"),
+        (["record", "7", "--wait", "5"], "--wait 5: give the job's name as well"),
         (["record", "7", "--interface", "none0"], "none0"),
     ],
 )
@@ -182,7 +182,7 @@ def test_a_browser_draws_it(made: Trace, tmp_path: Path, width: int, height: int
         assert box is not None
         where = shown.evaluate("({x: x(10000), y: shape.slots + 5})")
         shown.mouse.click(box["x"] + where["x"], box["y"] + where["y"])
-        assert "worker 2 was awaited for" in shown.inner_text("#round")
+        assert "worker 2 was waited for" in shown.inner_text("#round")
         assert wrong == []
 
 
@@ -215,6 +215,6 @@ def test_a_browser_says_of_nobody_what_is_not_known(tmp_path: Path) -> None:
 
 def test_perfetto_shows_who_has_not_come_in_the_end() -> None:
     made = trace(data(0, 0), data(0, 1), result(1, 0, 1), data(2, 0, seq=3), data(90, 0, seq=3))
-    assert "awaits worker 1" in [event["name"] for event in phases(made, "X")]
+    assert "waits for worker 1" in [event["name"] for event in phases(made, "X")]
     waits = [event for event in phases(made, "X") if event["pid"] == perfetto.WORKERS]
     assert [(event["tid"], event["dur"]) for event in waits] == [(1, 88000.0)]

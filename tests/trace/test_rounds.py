@@ -30,7 +30,9 @@ def test_who_comes_last_was_awaited() -> None:
     summary = summarise(made)
     assert summary.stragglers == ["worker 2"]
     assert summary.workers[2].awaited_s == pytest.approx(0.0299)
-    assert "worker 2 was awaited for 99% of the 30.1 ms with rounds under way, 29.9 ms: a straggler." in summary.said
+    assert (
+        "worker 2 is a straggler: the others waited for it during 99% of the 30.1 ms with rounds under way, 29.9 ms."
+    ) in summary.said
 
 
 def test_slots_that_wait_side_by_side_count_once() -> None:
@@ -103,7 +105,7 @@ def test_blocks_between_those_that_results_name_were_skipped() -> None:
     summary = summarise(made)
     # Block 9 of lane 0 is the tensor's 37th, of which three were carried.
     assert (summary.carried, summary.skipped, summary.workers[0].left_out) == (3, 34, 1)
-    assert any("3 blocks carried, at least 34 skipped" in text and "91.89 %:" in text for text in summary.said)
+    assert any("3 blocks carried, at least 34 skipped" in text and "91.89 %." in text for text in summary.said)
 
 
 def test_a_round_without_a_result_is_unfinished() -> None:
@@ -119,7 +121,7 @@ def test_who_has_not_come_when_the_trace_ends_was_awaited_until_then() -> None:
     assert (made.rounds[1].missing, made.rounds[1].awaited, made.rounds[1].end) == ([1], (1100.0, 900000.0), 900000.0)
     summary = summarise(made)
     assert (summary.stragglers, summary.awaited_last) == (["worker 1"], ["worker 1"])
-    assert "When the trace ended, worker 1 had been awaited for 899 ms." in summary.said
+    assert "When the trace ended, the others had waited for worker 1 for 899 ms." in summary.said
     summary = summarise(trace(*first, *(one for one in stalled if one.worker == 0)))  # two have not come
     assert summary.awaited_last == summary.stragglers == ["worker 1", "worker 2"]
 
@@ -161,7 +163,7 @@ def test_where_packets_were_missed_nothing_is_said_that_may_be_wrong() -> None:
     assert summarise(trace_of(packets, Build())).lost == 1
     assert not any(one.again or one.awaited or one.missing for one in made.rounds)
     summary = summarise(made)
-    assert summary.said[0].startswith("1,234 packets came faster than they could be recorded: who was a straggler")
+    assert summary.said[0].startswith("1,234 packets came faster than they could be recorded: stragglers, losses")
     assert not any(word in text for text in summary.said[1:] for word in ("straggler", "lost", "result", "again"))
     told = summary.as_dict()
     assert told["missed"] == 1234
@@ -191,7 +193,9 @@ def test_one_job_is_shown_and_the_others_are_named() -> None:
     packets = sorted([data(0, 0), result(0.1, 0, 0), *other])
     assert (trace_of(packets, Build()).job, trace_of(packets, Build(), job=[7]).job) == (9, 7)
     assert trace_of(packets, Build(), job=[7]).notes == ["job 9, generation 3: 3 packets, not shown"]
-    with pytest.raises(P4ReduceError, match="no DATA or RESULT packet of job 8 was captured; there are some of 7, 9"):
+    with pytest.raises(
+        P4ReduceError, match="no DATA or RESULT packet of job 8 was captured; there are packets of 7, 9"
+    ):
         trace_of(packets, Build(), job=[8])
 
 
@@ -211,7 +215,7 @@ def test_a_trace_is_the_same_from_its_file(tmp_path: Path) -> None:
     [
         ("{}", "neither a capture nor a trace"),
         ("nothing", "neither a capture nor a trace"),
-        ('{"p4reduce_trace": 9}', "a trace of another version: accepted is 1"),
+        ('{"p4reduce_trace": 9}', "this trace has another version: accepted is 1"),
         ("[]", "neither a capture nor a trace"),
     ],
 )
@@ -250,7 +254,7 @@ def test_blocks_of_streams_that_name_none_are_skipped_up_to_the_farthest_that_is
     packets += [data(0.2, 0, slot=1, seq=3, active=4, present=4), result(0.3, 0, 0, slot=1, seq=3, active=4)]
     summary = summarise(trace(*packets))
     assert (summary.carried, summary.skipped) == (1, 8 * 5)
-    assert any("at least 40 skipped that were zero at all workers, 97.56 %" in text for text in summary.said)
+    assert any("at least 40 skipped because they were zero at all workers, 97.56 %" in text for text in summary.said)
 
 
 def test_a_share_that_packets_cannot_show_is_not_told() -> None:
@@ -259,7 +263,7 @@ def test_a_share_that_packets_cannot_show_is_not_told() -> None:
     packets += [data(0.2, 0, seq=3, active=1, present=1), result(0.3, 0, 0, seq=3, active=1)]
     (said,) = [text for text in summarise(trace(*packets)).said if "skipped" in text]
     assert "%" not in said
-    assert "the blocks after a tensor's last that is not zero, which the ranks' stats() count" in said
+    assert "the zero blocks after a tensor's last non-zero block; the ranks' stats() count them" in said
 
 
 def awaited(*shares_ms: float) -> list[str]:
@@ -286,8 +290,8 @@ def test_where_packets_were_cut_nothing_is_said_that_may_be_wrong() -> None:
     summary = summarise(trace_of(packets, Build(), {(7, 3): 12, (9, 1): 100, None: 3}))
     assert summary.cut == 15  # those of another job are not
     assert summary.said[0] == (
-        "15 packets cut before the end of the header: who was a straggler, what was lost, and which rounds have no "
-        "result, is not known; capture whole packets (tcpdump -s 0)."
+        "15 packets cut before the end of the header: stragglers, losses and rounds without a result are not known; "
+        "capture whole packets (tcpdump -s 0)."
     )
     assert summary.said[1].startswith("At least 1 operation of 2 rounds")
     assert not any(word in text for text in summary.said[1:] for word in ("straggler", "lost", "result", "again"))

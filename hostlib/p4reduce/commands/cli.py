@@ -19,11 +19,13 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "demo": Command(
-        "p4reduce_bench.demo.cli:demo", "bench", "Train a language model whose gradients the P4 program adds up."
+        "p4reduce_bench.demo.cli:demo", "bench", "Train a small language model; the P4 program adds up its gradients."
     ),
     "switch": Command("p4reduce_targets.cli:switch", "targets", "Run a switch on this machine: sim, native or BMv2."),
     "controller": Command(
-        "p4reduce_controller.commands.cli:controller", "controller", "Serve jobs on a P4Runtime switch."
+        "p4reduce_controller.commands.cli:controller",
+        "controller",
+        "Run the controller, which serves jobs on P4Runtime switches.",
     ),
     "token": Command(
         "p4reduce_controller.commands.token_cli:token", "controller", "Make a token for a user of a controller."
@@ -32,28 +34,46 @@ COMMANDS = {
         "p4reduce_controller.commands.cli:status", "controller", "Show a controller's jobs, slots and counters."
     ),
     "jobs": Command(
-        "p4reduce_controller.commands.operating:jobs", "controller", "Look at a controller's jobs, and end them."
+        "p4reduce_controller.commands.operating:jobs", "controller", "List, show and abort a controller's jobs."
     ),
     "switches": Command(
         "p4reduce_controller.commands.operating:switches",
         "controller",
-        "Look at its switches, and change which there are.",
+        "List, show, add, drain and remove a controller's switches.",
     ),
-    "top": Command("p4reduce_controller.commands.operating:top", "controller", "Show what goes on at a controller."),
+    "top": Command(
+        "p4reduce_controller.commands.operating:top",
+        "controller",
+        "Show a controller's jobs, packet rates and slots, refreshed until Ctrl-C.",
+    ),
     "slots": Command(
-        "p4reduce_controller.commands.operating:slots", "controller", "Show what switches hold in a job's slots."
+        "p4reduce_controller.commands.operating:slots", "controller", "Show the state of a job's slots in the switches."
     ),
-    "doctor": Command("p4reduce_controller.doctor.cli:doctor", "controller", "Find out what is wrong, from here."),
-    "shell": Command("p4reduce_controller.commands.shell:shell", "controller", "Start p4runtime-shell at a switch."),
-    "bench": Command("p4reduce_bench.cli:bench", "bench", "Measure allreduce and training beside Gloo and MPI."),
+    "doctor": Command(
+        "p4reduce_controller.doctor.cli:doctor",
+        "controller",
+        "Check the controller, the switches and this host, and say what to do.",
+    ),
+    "shell": Command(
+        "p4reduce_controller.commands.shell:shell", "controller", "Start p4runtime-shell, connected to a switch."
+    ),
+    "bench": Command(
+        "p4reduce_bench.cli:bench", "bench", "Measure allreduce and training, and compare with Gloo and MPI."
+    ),
     "topo": Command(
-        "p4reduce_topos.cli:topo", "topos", "Run networks of switches in Mininet, and experiments on them."
+        "p4reduce_topos.cli:topo", "topos", "Emulate networks of switches in Mininet, and run experiments on them."
     ),
     "analyze": Command(
-        "p4reduce_bench.analyze.cli:analyze", "bench", "Say how sparse recorded gradients are, and what that gains."
+        "p4reduce_bench.analyze.cli:analyze",
+        "bench",
+        "Measure how sparse recorded gradients are, and how much time that saves.",
     ),
-    "trace": Command("p4reduce.trace.cli:trace", "scapy", "See a job's rounds: who was awaited, what was lost."),
-    "exec": Command("p4reduce.commands.launching:app", "cli", "Join a job, and run a C program in it."),
+    "trace": Command(
+        "p4reduce.trace.cli:trace",
+        "scapy",
+        "Record and view a job's rounds: which workers were late, which packets were lost.",
+    ),
+    "exec": Command("p4reduce.commands.launching:app", "cli", "Join a job, and run a C program as one of its ranks."),
     "loss": Command(
         "p4reduce_controller.commands.cli:loss", "controller", "Make a switch port lose packets, for experiments."
     ),
@@ -118,7 +138,7 @@ def version(show: bool) -> None:
 
 @app.callback()
 def root(
-    _: bool = typer.Option(False, "--version", callback=version, is_eager=True, help="Show the version and leave."),
+    _: bool = typer.Option(False, "--version", callback=version, is_eager=True, help="Show the version and exit."),
 ) -> None:
     """In-network aggregation of sparse tensors on programmable switches."""
 

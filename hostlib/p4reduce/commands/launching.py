@@ -33,7 +33,9 @@ def check(transport: str, threads: int) -> None:
     if transport not in ("udp", "raw"):
         raise ValueError(f"transport={transport!r}: accepted for programs in C are udp, raw")
     if threads > 1 and transport != "udp":
-        raise ValueError(f"threads={threads} with the transport {transport!r}: accepted is 1; more are for 'udp'")
+        raise ValueError(
+            f"threads={threads} with the transport {transport!r}: accepted is 1; only the transport 'udp' accepts more"
+        )
 
 
 def describe(place: Place) -> str:
@@ -91,18 +93,24 @@ def run(place: Place, command: Sequence[str], job_is_dead: threading.Event) -> i
 def execute(
     command: Annotated[list[str], typer.Argument(help="The program and its arguments, after --.")],
     job: str = typer.Option("default", help="Ranks that give the same name reduce together."),
-    rank: int = typer.Option(None, help="This program's, from 0; by default RANK."),
-    world_size: int = typer.Option(None, help="How many ranks the job has; by default WORLD_SIZE."),
-    controller: str = typer.Option(None, help="HOST:PORT; by default P4REDUCE_CONTROLLER, else 127.0.0.1:7700."),
-    slots: int = typer.Option(0, help="Packets under way at once; 0: as the controller likes."),
-    transport: str = typer.Option(None, help="udp or raw; by default P4REDUCE_TRANSPORT, else udp."),
-    interface: str = typer.Option(None, help="Network interface toward the switch; by default the route's."),
-    threads: int = typer.Option(None, help="Of its engine; by default P4REDUCE_THREADS, else 1."),
-    timeout: float = typer.Option(settings.TIMEOUT, help="Seconds for joining."),
+    rank: int = typer.Option(None, help="This program's rank, from 0. Default: the variable RANK."),
+    world_size: int = typer.Option(None, help="Number of ranks in the job. Default: the variable WORLD_SIZE."),
+    controller: str = typer.Option(
+        None, help="HOST:PORT of the controller. Default: P4REDUCE_CONTROLLER, or 127.0.0.1:7700."
+    ),
+    slots: int = typer.Option(
+        0, help="Slots to ask for, which is the number of packets in flight. 0: the controller's default."
+    ),
+    transport: str = typer.Option(None, help="udp or raw. Default: P4REDUCE_TRANSPORT, or udp."),
+    interface: str = typer.Option(
+        None, help="Network interface toward the switch. Default: the one that the route uses."
+    ),
+    threads: int = typer.Option(None, help="Threads of this rank's engine. Default: P4REDUCE_THREADS, or 1."),
+    timeout: float = typer.Option(settings.TIMEOUT, help="Seconds to wait until the job is ready."),
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
 ) -> None:
-    """Join a job, and run a program in it that uses the C library."""
+    """Join a job, and run a program that uses the C library as one of its ranks."""
     job_is_dead = threading.Event()
 
     def abort(error: JobAborted) -> None:
@@ -111,7 +119,7 @@ def execute(
 
     try:
         if shutil.which(command[0]) is None:
-            raise P4ReduceError(f"cannot run {command[0]}: there is no such program that may be run")
+            raise P4ReduceError(f"cannot run {command[0]}: there is no executable program of that name")
         number, size = settings.rank_of_world(rank, world_size)
         kind, engines = settings.transport(transport), settings.threads(threads)
         check(kind, engines)

@@ -19,18 +19,22 @@ from p4reduce.errors import JoinError
 Controller = Annotated[
     str,
     typer.Option(
-        "--controller", help="HOST:PORT of the controller, or of several, with commas.", envvar="P4REDUCE_CONTROLLER"
+        "--controller",
+        help="HOST:PORT of the controller. Separate several controllers with commas.",
+        envvar="P4REDUCE_CONTROLLER",
     ),
 ]
 TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with the controller's token.")]
 TlsCa = Annotated[
     Path | None,
-    typer.Option("--tls-ca", help="Use TLS, and trust the authorities in this PEM file.", envvar="P4REDUCE_TLS_CA"),
+    typer.Option(
+        "--tls-ca", help="Use TLS. PEM file with the certificate authorities to trust.", envvar="P4REDUCE_TLS_CA"
+    ),
 ]
 
 _OPTIONS = {
-    "P4REDUCE_TLS_CERT": ("tls_cert", "PEM file with the certificate to show, where the controller asks for one."),
-    "P4REDUCE_TLS_KEY": ("tls_key", "PEM file with its key."),
+    "P4REDUCE_TLS_CERT": ("tls_cert", "PEM file with the client certificate, if the controller asks for one."),
+    "P4REDUCE_TLS_KEY": ("tls_key", "PEM file with the private key of --tls-cert."),
 }
 
 
@@ -65,7 +69,7 @@ def tls_of(ca: Path | None) -> Tls | None:
     """With the certificate that options or the environment name; None is in the clear. Raises JoinError."""
     cert, key = (os.environ.get(variable) or None for variable in _OPTIONS)
     if (cert is None) != (key is None):
-        raise JoinError("--tls-cert and --tls-key (P4REDUCE_TLS_CERT, P4REDUCE_TLS_KEY): both are accepted, or none")
+        raise JoinError("--tls-cert and --tls-key (P4REDUCE_TLS_CERT, P4REDUCE_TLS_KEY): give both or neither")
     return Tls(ca, cert=cert, key=key) if ca is not None or cert is not None else None
 
 

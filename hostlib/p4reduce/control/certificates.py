@@ -57,7 +57,7 @@ class TlsFiles:
         self._called = called
         self._lock = threading.Lock()
         if bool(certificate) != bool(key):
-            raise CertificateError(f"{called[0]} and {called[1]}: both are accepted, or none")
+            raise CertificateError(f"{called[0]} and {called[1]}: give both or neither")
         self._pem = self._read(1)
 
     @property

@@ -22,7 +22,7 @@ def read(file: Path) -> list[Datagram]:
     try:
         return list(_datagrams(file))
     except (Scapy_Exception, EOFError) as error:
-        raise P4ReduceError(f"{file}: no capture that can be read (pcap or pcapng): {error}") from error
+        raise P4ReduceError(f"{file}: is not a capture that can be read (pcap or pcapng): {error}") from error
     except OSError as error:
         raise P4ReduceError(f"{file}: {error.strerror or error}") from error
     except ValueError as error:

@@ -26,48 +26,51 @@ from p4reduce.trace.model import Trace, load, save
 from p4reduce.trace.rounds import trace_of
 from p4reduce.trace.summary import summarise
 
-trace = typer.Typer(help="See a job's rounds.", no_args_is_help=True, add_completion=False,
+trace = typer.Typer(help="Record and view a job's rounds.", no_args_is_help=True, add_completion=False,
                     pretty_exceptions_enable=False)  # fmt: skip
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
-Lanes = Annotated[int, typer.Option(help="Of the P4 program; by default told by the packets' lengths.")]
-BlockSize = Annotated[int, typer.Option(help="The same: values a block.")]
+Lanes = Annotated[int, typer.Option(help="Lanes of the P4 program. Default: found from the packets' lengths.")]
+BlockSize = Annotated[
+    int, typer.Option(help="Values in a block of the P4 program. Default: found from the packets' lengths.")
+]
 _SUFFIX = ".trace.json"
 
 
 @trace.callback()
 def root() -> None:
-    """See a job's rounds: who was awaited, what was lost, what was skipped."""
+    """Record and view a job's rounds: which workers were late, which packets were lost, which blocks were skipped."""
 
 
 @trace.command()
 @shows_certificate
 def record(
-    job: Annotated[
-        str, typer.Argument(help="The job's name, or its number; by default the one with most packets.")
-    ] = "",
+    job: Annotated[str, typer.Argument(help="The job's name or number. Default: the job with the most packets.")] = "",
     pcap: Annotated[
-        list[Path] | None, typer.Option(help="A capture of tcpdump or Wireshark instead of what passes now; several.")
+        list[Path] | None,
+        typer.Option(help="Capture of tcpdump or Wireshark to read, instead of listening. May be repeated."),
     ] = None,
     interface: Annotated[
-        list[str] | None, typer.Option(help="Where to listen, as root; several; by default all interfaces.")
+        list[str] | None, typer.Option(help="Interface to listen on, which needs root. May be repeated. Default: all.")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="For how long, or until Ctrl-C.")] = 10.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, max=3600, help="Seconds to listen. Ctrl-C ends it earlier.")
+    ] = 10.0,
     wait: Annotated[
         float,
         typer.Option(
             min=0,
             max=86400,
-            help="Seconds in which the job of that name may yet begin; it is recorded until it ends, or for --seconds.",
+            help="Seconds to wait until the job of that name begins. It is recorded until it ends, or for --seconds.",
         ),
     ] = 0.0,
-    packets: Annotated[int, typer.Option(min=100, max=5_000_000, help="How many are kept, the latest.")] = 200_000,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The trace.")] = Path(f"rounds{_SUFFIX}"),
+    packets: Annotated[int, typer.Option(min=100, max=5_000_000, help="Packets to keep: the latest ones.")] = 200_000,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Trace file to write.")] = Path(f"rounds{_SUFFIX}"),
     controller: Annotated[
         str,
         typer.Option(
-            help="HOST:PORT, or several with commas, for the job's number, and for the UDP ports of its switches where "
-            "they are not 31314.",
+            help="HOST:PORT of the controller; separate several with commas. It knows the job's number, and the UDP "
+            "ports of its switches if they are not 31314.",
             envvar="P4REDUCE_CONTROLLER",
         ),
     ] = "",
@@ -77,21 +80,21 @@ def record(
     block_size: BlockSize = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Record rounds: from packets that pass this host, or that were captured.
+    """Record rounds from packets that pass this host, or from captures.
 
-    Jobs notice nothing. Packets are seen at hosts of ranks, and at switches that run on this machine.
+    Recording does not disturb jobs. It works on the host of a rank, and on a machine that runs a software switch.
     """
     with _explained():
         build = _build(lanes, block_size)
         if pcap and interface:
-            raise P4ReduceError("--pcap and --interface: one of them is accepted")
+            raise P4ReduceError("--pcap and --interface: give only one of them")
         named = bool(job) and not job.isdigit()
         if named and pcap:
             raise P4ReduceError(
-                f"job {job!r}: in captures jobs have numbers, which `p4reduce status` shows, and no names"
+                f"job {job!r}: captures hold job numbers and no names; give the number, which `p4reduce status` shows"
             )
         if wait and not named:
-            raise P4ReduceError(f"--wait {wait:g}: accepted with a job's name, as `p4reduce status` shows it")
+            raise P4ReduceError(f"--wait {wait:g}: give the job's name as well, as `p4reduce status` shows it")
         status = known = None
         at = controller or DEFAULT_CONTROLLER
         ask = partial(asked, at, token_of(token_file), tls_of(tls_ca))
@@ -119,22 +122,22 @@ def record(
 @trace.command()
 def view(
     file: Annotated[list[Path], typer.Argument(help="A trace of `p4reduce trace record`, or captures (pcap, pcapng).")],
-    html: Annotated[Path | None, typer.Option(help="The page; by default beside the file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="HTML page to write. Default: beside the file.")] = None,
     perfetto_file: Annotated[
-        Path | None, typer.Option("--perfetto", help="Also a file that https://ui.perfetto.dev opens.")
+        Path | None, typer.Option("--perfetto", help="File to write for https://ui.perfetto.dev.")
     ] = None,
     job: Annotated[
-        int | None, typer.Option(help="Of captures: the job's number; by default the one with most.")
+        int | None, typer.Option(help="Number of the job in the captures. Default: the job with the most packets.")
     ] = None,
     lanes: Lanes = 0,
     block_size: BlockSize = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Draw a trace: a page that needs nothing else, and a file for Perfetto."""
+    """Draw a trace as one self-contained HTML page, and as a file for Perfetto."""
     with _explained():
         build = _build(lanes, block_size)
         if len(file) > 1 and (traces := [one for one in file if one.suffix == ".json"]):
-            raise P4ReduceError(f"{traces[0]}: of several files all must be captures; a trace is viewed alone")
+            raise P4ReduceError(f"{traces[0]}: a trace must be the only file; several captures can be given together")
         if len(file) == 1 and file[0].suffix == ".json":
             made = load(file[0])
         else:
@@ -152,7 +155,7 @@ def view(
 
 @trace.command()
 def dissector() -> None:
-    """Print a plugin in Lua by which Wireshark and tshark dissect the packets.
+    """Print a Lua plugin with which Wireshark and tshark dissect the packets.
 
     p4reduce trace dissector > p4reduce.lua
     """
@@ -179,7 +182,10 @@ def _build(lanes: int, block_size: int) -> Build | None:
         ("--block-size", block_size, BLOCK_SIZES_ACCEPTED),
     ):
         if value not in accepted:
-            raise P4ReduceError(f"{option} {value}: accepted are {', '.join(map(str, accepted))}, and both together")
+            raise P4ReduceError(
+                f"{option} {value}: accepted are {', '.join(map(str, accepted))}; give --lanes and --block-size "
+                "together"
+            )
     return Build(lanes, block_size)
 
 
@@ -187,7 +193,7 @@ def _captured(files: list[Path]) -> list[list[Datagram]]:
     try:
         from p4reduce.trace.captures import read
     except ModuleNotFoundError as error:
-        raise P4ReduceError("captures are read with the package scapy: pip install 'p4reduce[scapy]'") from error
+        raise P4ReduceError("reading captures needs the package scapy: pip install 'p4reduce[scapy]'") from error
     return [read(file) for file in files]
 
 
@@ -208,18 +214,18 @@ def _heard(
             if follower is None:
                 recorder.record(seconds, tell)
             else:
-                typer.echo("listening; the job may begin", err=True)
+                typer.echo("listening; start the job now", err=True)
                 follower.record(recorder, seconds, tell)
         took = time.monotonic() - began
         if follower is not None and follower.known is None:
-            raise P4ReduceError(f"the job has not begun within {took:.1f} s: --wait names how long it is awaited")
+            raise P4ReduceError(f"the job has not begun within {took:.1f} s: wait longer with --wait")
         found = recorder.captures()
         if not any(found):
             at = f" at {', '.join(interfaces)}" if interfaces else ""
             raise P4ReduceError(
-                f"no packet to or from UDP port {' or '.join(map(str, ports))} has passed{at} within {took:.1f} s. "
-                "Ranks of one host reduce in its memory, and send none: set P4REDUCE_LOCAL=off for them; else listen "
-                "at a rank's host, or a switch"
+                f"no packet to or from UDP port {' or '.join(map(str, ports))} passed{at} within {took:.1f} s. Ranks "
+                "of one host reduce in its memory and send no packets: set P4REDUCE_LOCAL=off for them. Otherwise "
+                "listen on a rank's host, or at a switch"
             )
         return found, recorder.missed
 

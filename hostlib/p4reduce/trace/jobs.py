@@ -40,10 +40,10 @@ def running(status: pb.StatusReply, job: str, controller: str) -> Running:
     found = find(status, job)
     if found is None:
         jobs = sorted(map(_called, status.jobs))
-        there = f"there run {', '.join(jobs)}" if jobs else "none runs there"
+        there = f"its jobs are {', '.join(jobs)}" if jobs else "it has no jobs"
         raise P4ReduceError(
-            f"job {job!r} is not known at the controller {controller}: {there}. With --wait 60, a job is awaited that "
-            "has yet to begin"
+            f"job {job!r} is not known at the controller {controller}: {there}. If the job has not begun yet, wait for "
+            "it with --wait 60"
         )
     return found
 

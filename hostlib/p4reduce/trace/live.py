@@ -56,13 +56,15 @@ class Recorder:
         known = {name for _, name in socket.if_nameindex()}
         if unknown := self._interfaces - known:
             accepted = ", ".join(sorted(known))
-            raise P4ReduceError(f"--interface {sorted(unknown)[0]}: there is none of that name here, only {accepted}")
+            raise P4ReduceError(
+                f"--interface {sorted(unknown)[0]}: this host has no such interface; accepted are {accepted}"
+            )
         try:
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_PROTOCOLS))
         except PermissionError as error:
             raise P4ReduceError(
-                "packets can only be recorded by root, or with CAP_NET_RAW; who may capture otherwise gives the file "
-                "(tcpdump -w FILE udp port 31314) as --pcap FILE"
+                "recording packets needs root or CAP_NET_RAW; or capture them by other means (tcpdump -w FILE udp port "
+                "31314), and give --pcap FILE"
             ) from error
         self._ports = frozenset(ports)
         attach(self._socket, _filter(ports))

@@ -32,8 +32,8 @@ def merge(captures: Sequence[Sequence[Datagram]], build: Build | None = None) ->
     build = build or build_of(islice(chain.from_iterable(captures), LOOKED_AT))
     if build is None:
         raise P4ReduceError(
-            "the packets fit no number of lanes and block size that is accepted: capture whole ones (tcpdump -s 0), or "
-            "name both, as --lanes 4 --block-size 64"
+            "the packets' lengths match no accepted number of lanes and block size: capture whole packets (tcpdump -s "
+            "0), or give both, as --lanes 4 --block-size 64"
         )
     packets = [[head for one in capture for head in headers(one, build)] for capture in captures]
     counts = [Counter((head.source, head.destination) for head in capture) for capture in packets]

@@ -146,7 +146,7 @@ def load(file: Path) -> Trace:
     try:
         made = json.loads(file.read_text())
         if made.pop("p4reduce_trace") != VERSION:
-            raise P4ReduceError(f"{file}: a trace of another version: accepted is {VERSION}")
+            raise P4ReduceError(f"{file}: this trace has another version: accepted is {VERSION}")
         made["workers"] = [Worker(**one) for one in made["workers"]]
         made["rounds"] = [_round(*row) for row in made["rounds"]]
         return Trace(**made)

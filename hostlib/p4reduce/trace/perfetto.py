@@ -76,7 +76,7 @@ def _round(trace: Trace, one: Round) -> Iterator[Event]:
     if one.awaited is not None:
         begin, end = max(one.awaited[0], one.begin), min(one.awaited[1], one.end)
         awaited = ", ".join(trace.workers[index].name for index in one.late)
-        yield _span(SLOTS, one.slot, f"awaits {awaited}", begin, max(begin, end), "awaited")
+        yield _span(SLOTS, one.slot, f"waits for {awaited}", begin, max(begin, end), "awaited")
     for again in one.again:
         yield _instant(WORKERS, again.worker, again, trace)
         yield _instant(SLOTS, one.slot, again, trace)

@@ -61,7 +61,7 @@ def trace_of(
     cut = cut or {}
     if not chosen:
         of = f" of job {job[0]}" if job else ""
-        others = f"; there are some of {', '.join(sorted({str(one[0]) for one in counts}))}" if counts else ""
+        others = f"; there are packets of {', '.join(sorted({str(one[0]) for one in counts}))}" if counts else ""
         if lost := sum(cut.values()):
             others += f"; {counted(lost, 'packet')} cut before the end of the header: {CAPTURE_WHOLE}"
         raise P4ReduceError(f"no DATA or RESULT packet{of} was captured{others}")
@@ -119,7 +119,7 @@ class _Reading:
             self._round(one, one.source[0], at).statuses[one.destination].append(at)
             self.known[one.source[0]] |= {number for number in range(MAX_WORKERS) if one.keys[0] >> number & 1}
         elif one.op == Op.ERROR:
-            self._note(f"at {at / 1e3:.1f} ms, ERROR in slot {one.slot >> 1}: workers do not call the same")
+            self._note(f"at {at / 1e3:.1f} ms, ERROR in slot {one.slot >> 1}: workers call different collectives")
         elif one.op == Op.ABORT:
             self._note(f"at {at / 1e3:.1f} ms, ABORT: the job has ended")
 

@@ -17,7 +17,7 @@ MORE_THAN_OTHERS = 2
 """How many times as long as the median of the other workers a straggler is awaited, at least."""
 
 
-_UNKNOWN = "who was a straggler, what was lost, and which rounds have no result, is not known"
+_UNKNOWN = "stragglers, losses and rounds without a result are not known"
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,9 @@ def _sentences(trace: Trace, made: Summary) -> Iterable[str]:
     if made.carried or made.skipped:
         share = f", {at_least(made.skipped, made.carried)}" if made.skipped else ""
         yield (
-            f"{counted(made.carried, 'block')} carried, at least {made.skipped:,} skipped that were zero at all workers"
-            f"{share}: packets do not show the blocks after a tensor's last that is not zero, which the ranks' stats() "
-            "count."
+            f"{counted(made.carried, 'block')} carried, at least {made.skipped:,} skipped because they were zero at "
+            f"all workers{share}. Packets do not show the zero blocks after a tensor's last non-zero block; the ranks' "
+            "stats() count them."
         )
     if made.unfinished and not made.is_incomplete:
         yield f"{counted(made.unfinished, 'round')} without a result in the trace."
@@ -188,18 +188,18 @@ def _lateness(made: Summary) -> Iterable[str]:
         return
     if made.awaited_last:
         names = ", ".join(made.awaited_last)
-        yield f"When the trace ended, {names} had been awaited for {duration(made.awaited_last_s)}."
+        yield f"When the trace ended, the others had waited for {names} for {duration(made.awaited_last_s)}."
     late = sorted((one for one in made.workers if one.awaited_s > 0), key=lambda one: -one.awaited_s)
     for one in late:
         if one.name in made.stragglers:
             yield (
-                f"{one.name} was awaited for {one.awaited:.0%} of the {duration(made.busy_s)} with rounds under way, "
-                f"{duration(one.awaited_s)}: a straggler."
+                f"{one.name} is a straggler: the others waited for it during {one.awaited:.0%} of the "
+                f"{duration(made.busy_s)} with rounds under way, {duration(one.awaited_s)}."
             )
     if made.stragglers or made.awaited_last:
         return
     first = f": {late[0].name} longest, {duration(late[0].awaited_s)}" if late else ""
-    yield f"Of the others, nobody was a straggler{first}." if made.silent else f"Nobody was a straggler{first}."
+    yield f"Of the others, none was a straggler{first}." if made.silent else f"No worker was a straggler{first}."
 
 
 def _losses(made: Summary) -> Iterable[str]:
@@ -213,7 +213,7 @@ def _losses(made: Summary) -> Iterable[str]:
     else:
         yield "Nothing was lost."
     if made.asked:
-        yield f"{made.asked:,} packets were sent again only to ask whether others had come."
+        yield f"{made.asked:,} packets were sent again only to ask whether the others' packets had come."
 
 
 def at_least(part: int, rest: int) -> str:

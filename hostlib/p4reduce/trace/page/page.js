@@ -42,14 +42,14 @@ function summarise() {
         .filter(([count]) => count).map(([count, what]) => `${count.toLocaleString()} packets ${what}`).join(", "));
   } else if (summary.stragglers.length) {
     say("awaited", "straggler", summary.stragglers.join(", "),
-        `awaited for ${percent(late[0].awaited)} of the time with rounds under way, ${time(late[0].awaited_s * 1e6)}`);
+        `the others waited for it during ${percent(late[0].awaited)} of the time with rounds under way, ${time(late[0].awaited_s * 1e6)}`);
   } else if (summary.awaited_last.length) {
-    say("awaited", "in the end awaited", summary.awaited_last.join(", "), `for ${time(summary.awaited_last_s * 1e6)}`);
+    say("awaited", "waited for at the end", summary.awaited_last.join(", "), `for ${time(summary.awaited_last_s * 1e6)}`);
   } else if (summary.silent.length) {
     say("plain", "straggler", "not known", `${summary.silent.join(", ")}: nothing in this trace`);
   } else {
     say("good", "straggler", "none",
-        late.length && late[0].awaited_s ? `${late[0].name} longest: ${time(late[0].awaited_s * 1e6)}` : "nobody was late");
+        late.length && late[0].awaited_s ? `${late[0].name} longest: ${time(late[0].awaited_s * 1e6)}` : "no worker was late");
   }
   if (left) say("plain", "lost", "not known", "");
   else say(summary.lost ? "lost" : "good", "lost",
@@ -75,7 +75,7 @@ function summarise() {
       made.append(cell);
     }
   };
-  row("th", [["worker"], ["awaited"], ["of the time with rounds"], ["lost"], ["asked"], ["packets"], ["blocks left out"]]);
+  row("th", [["worker"], ["others waited"], ["of the time with rounds"], ["lost"], ["asked"], ["packets"], ["blocks left out"]]);
   for (const one of summary.workers) {
     const straggles = straggling.includes(one.name) && "awaited";
     const known = (value, text) => value === null ? "not known" : text(value);
@@ -148,7 +148,7 @@ function draw() {
   pen.font = "12px system-ui, 'DejaVu Sans', sans-serif";
   pen.textBaseline = "middle";
   pen.fillStyle = colour("faint");
-  pen.fillText("Who was awaited, and whose packets were lost", 0, shape.workers - 12);
+  pen.fillText("Workers: who was waited for, whose packets were lost", 0, shape.workers - 12);
   pen.fillText("Blocks: carried below, skipped above", 0, shape.skipped - 12);
   pen.fillText("Rounds in each slot", 0, shape.slots - 12);
   axis(pen, colour);
@@ -301,14 +301,14 @@ function words(one) {
   if (!one.active) lines.push("announces: each worker says which block of each lane is its first");
   else lines.push(`blocks ${one.blocks.join(", ") || "not known"}` + (one.skipped ? `, ${one.skipped} skipped before them` : ""));
   if (!one.complete) lines.push("no result in the trace");
-  if (one.awaited) lines.push(`${one.late.map(name).join(", ")} was awaited for ${time(one.awaited[1] - one.awaited[0])}`);
+  if (one.awaited) lines.push(`${one.late.map(name).join(", ")} was waited for: ${time(one.awaited[1] - one.awaited[0])}`);
   for (const [worker, at, present] of [...one.parts].sort((a, b) => a[1] - b[1])) {
     const lanes = [...Array(8).keys()].filter((lane) => present >> lane & 1);
     lines.push(`${time(at - one.begin).padStart(9)}  ${name(worker)} sends ` +
                (lanes.length ? `lanes ${lanes.join(", ")}` : one.active ? "no values: its blocks are zero" : "its first blocks") +
                (worker === one.last ? ", and completes the round" : ""));
   }
-  const why = {lost: "it was lost", answer: "the answer to it was lost", asked: "nothing was lost: it asks"};
+  const why = {lost: "it was lost", answer: "the answer to it was lost", asked: "nothing was lost: it asks whether the others' packets have come"};
   for (const [worker, at, kind] of one.again) {
     lines.push(`${time(at - one.begin).padStart(9)}  ${name(worker)} sends it again: ${why[kind]}`);
   }
