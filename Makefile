@@ -105,16 +105,20 @@ fuzz-controller: setup  ## say random things to a controller, by its service and
 # How many tests run at a time: many wait rather than compute. Options for pytest: make test ARGS="-x tests/e2e"
 JOBS   ?= $(shell n=$$(($$(nproc) * 3 / 2)); echo $$((n < 1 ? 1 : n > 6 ? 6 : n)))
 # The many processes that tests start shall not compile the package again each.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations 10
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --durations 10
+BESIDE := -n $(JOBS) --dist worksteal
 test: setup $(VENV)-p4runtime-shell/.ready  ## run the tests that see most, which takes minutes
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(PYTEST) $(BESIDE) -m "not slow and not serial" $(ARGS)
 
-# What `test` has run is not run again.
+# Tests marked serial run last, one at a time. pytest ends with 5 if ARGS leaves no test of a kind.
 test-all: test  ## run every test that this machine can run
-	$(PYTEST) -m slow $(ARGS)
+	@failed=0; \
+	$(PYTEST) $(BESIDE) -m "slow and not serial" $(ARGS) || test $$? = 5 || failed=1; \
+	$(PYTEST) -m serial $(ARGS) || test $$? = 5 || failed=1; \
+	exit $$failed
 
 again: setup  ## run the tests that failed last once more, one at a time: waits can be too short beside others
-	$(PYTEST) -n 0 --last-failed --last-failed-no-failures none
+	$(PYTEST) --last-failed --last-failed-no-failures none
 
 # p4runtime-shell needs an old protobuf, so it has an environment of its own; the tests use it as a foreign client.
 $(VENV)-p4runtime-shell/.ready: Makefile
