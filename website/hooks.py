@@ -7,6 +7,7 @@ Nothing of it is written anywhere but into the site.
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -29,7 +30,18 @@ GENERATED = {
     "reference/p4-tables.md": p4_tables.page,
     "reference/metrics.md": metrics.page,
 }
+# Weights of pages in the search; 1 is that of all others. The first pattern that matches counts.
+SEARCH_BOOST = (
+    (r"troubleshooting\.md|running\.md", 8.0),  # an operator in trouble comes first
+    (r"sources/|project/changelog\.md|decisions/\d", 0.1),  # long, or about the past
+)
 LINKS = Links(DOCUMENTS)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """The footer shows the version of the installed package."""
+    config.copyright = f"p4reduce {version('p4reduce')}"
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -50,8 +62,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links out of docs/ become links to the pages of what is there."""
+    """Links out of docs/ become links to the pages of what is there, and the page gets its weight in the search."""
     del config, files
+    for pattern, boost in SEARCH_BOOST:
+        if re.match(pattern, page.file.src_uri):
+            page.meta["search"] = {**page.meta.get("search", {}), "boost": boost}
+            break
     if page.file.src_uri in DOCUMENTS.values():
         return markdown
     return LINKS.rewritten(markdown, f"docs/{page.file.src_uri}", page.file.src_uri)
