@@ -307,6 +307,31 @@ def shapes_are_not_compared(group: Group) -> None:
         assert scalar.item() == size
 
 
+@check
+def storage_can_be_resized_afterwards(group: Group) -> None:
+    """As FSDP does, to free a parameter for a while."""
+    size = group.size()
+
+    def resize(*tensors: torch.Tensor) -> None:
+        for tensor in tensors:
+            nbytes = tensor.untyped_storage().nbytes()
+            tensor.untyped_storage().resize_(0)
+            tensor.untyped_storage().resize_(2 * nbytes)
+
+    for dtype in (*DTYPES, torch.bfloat16, torch.uint8):
+        one, many = torch.ones(4, dtype=dtype), torch.ones(size * 4, dtype=dtype)
+        for begin in (
+            lambda: dist.all_reduce(one, group=group),  # noqa: B023
+            lambda: dist.reduce(one, 0, group=group),  # noqa: B023
+            lambda: dist.broadcast(one, 0, group=group),  # noqa: B023
+            lambda: dist.all_gather_into_tensor(many, one, group=group),  # noqa: B023
+            lambda: dist.all_gather(list(many.view(size, 4)), one, group=group),  # noqa: B023
+            lambda: dist.reduce_scatter_tensor(one, many, group=group),  # noqa: B023
+        ):
+            begin()
+            resize(one, many)
+
+
 def versions(begin: Callable[..., object], *tensors: torch.Tensor) -> list[int]:
     """By how much a call raises autograd's version counters."""
     before = [tensor._version for tensor in tensors]

@@ -192,15 +192,24 @@ def _flat_tensor(tensor: torch.Tensor, dtype: WorkDtype) -> npt.NDArray[Any] | N
     plain = tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj() and tensor.numel() > 0
     if tensor.is_cuda or not plain or tensor.dtype != _torch_dtype(tensor, dtype):
         return None
-    import torch
+    return np.asarray(_Memory(tensor, np.dtype(np.uint8 if dtype is None else dtype)))
 
-    flat = tensor.as_strided((tensor.numel(),), (1,))  # view(-1) of one element keeps its stride, whatever that is
-    if dtype is None:
-        flat = flat.view(torch.uint8)
-    elif _is_half(dtype):
-        flat = flat.view(torch.int16)
-    array: npt.NDArray[Any] = flat.numpy()
-    return array if dtype is None else array.view(dtype)
+
+class _Memory:
+    """The memory of a contiguous torch tensor of the host, as `numpy.asarray` takes it.
+
+    After `tensor.numpy()` PyTorch resizes the tensor's storage no more: neither by `resize_`, nor to free it for a
+    while, as FSDP does.
+    """
+
+    def __init__(self, tensor: torch.Tensor, dtype: np.dtype[Any]) -> None:
+        self._tensor = tensor  # stays as long as the array
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": dtype.str,
+            "shape": (tensor.nbytes // dtype.itemsize,),
+            "data": (tensor.data_ptr(), False),
+        }
 
 
 def _read(tensor: Any, dtype: WorkDtype) -> Staging:
