@@ -308,6 +308,53 @@ def shapes_are_not_compared(group: Group) -> None:
 
 
 @check
+def moves_of_dtypes_that_gloo_does_not_know(group: Group) -> None:
+    """Bits are moved, whatever they mean, whether switch or Gloo carries them."""
+    rank, size = group.rank(), group.size()
+    for dtype in (torch.int16, torch.uint16, torch.float8_e4m3fn):
+        shows = [torch.full((3,), each + 1).to(dtype) for each in range(size)]
+        moved = shows[rank].clone()
+        dist.broadcast(moved, 1, group=group)
+        assert torch.equal(moved.float(), shows[1].float())
+        outs = [torch.zeros(3).to(dtype) for _ in range(size)]
+        dist.all_gather(outs, shows[rank], group=group)
+        assert torch.equal(torch.stack(outs).float(), torch.stack(shows).float())
+        uneven = [torch.zeros(each + 1).to(dtype) for each in range(size)]
+        dist.all_gather(uneven, torch.full((rank + 1,), rank + 1).to(dtype), group=group)
+        assert [out.float().tolist() for out in uneven] == [[each + 1.0] * (each + 1) for each in range(size)]
+        into = torch.zeros(size, 3).to(dtype)
+        dist.all_gather_into_tensor(into, shows[rank], group=group)
+        assert torch.equal(into.float(), torch.stack(shows).float())
+
+
+@check
+def parts_of_any_shape(group: Group) -> None:
+    """The numbers of elements must fit, shapes need not."""
+    rank, size = group.rank(), group.size()
+    for dtype in DTYPES:
+        for shape in ((), (3,), (2, 3), (0, 2)):
+            for whole in ((size, *shape), (size * torch.Size(shape).numel(),)):
+                part, into = torch.full(shape, rank + 1, dtype=dtype), torch.zeros(whole, dtype=dtype)
+                dist.all_gather_into_tensor(into, part, group=group)
+                gathered = torch.stack([torch.full(shape, each + 1) for each in range(size)])
+                same(into, gathered.view(whole))
+                dist.reduce_scatter_tensor(part, into, group=group)
+                same(part, torch.full(shape, (rank + 1) * size))
+
+
+@check
+def outputs_have_no_graph(group: Group) -> None:
+    """Also of inputs that require a gradient, and whoever carries the call."""
+    size = group.size()
+    for dtype in (torch.float32, torch.float64):
+        whole, out = torch.ones(2 * size, dtype=dtype, requires_grad=True), torch.ones(2, dtype=dtype)
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.PRODUCT):
+            dist.reduce_scatter_tensor(out, whole, op, group=group)
+            dist.reduce_scatter(out, list(whole.split(2)), op, group=group)
+            assert not out.requires_grad
+
+
+@check
 def storage_can_be_resized_afterwards(group: Group) -> None:
     """As FSDP does, to free a parameter for a while."""
     size = group.size()
@@ -355,6 +402,9 @@ def version_counters_are_gloos(group: Group) -> None:
             assert versions(lambda *each: dist.all_gather(list(each), make(), group=group), *outs) == [1] * size  # noqa: B023
             moved = [torch.ones(6, dtype=dtype), torch.ones(6, dtype=dtype)]
             assert versions(lambda *each: dist.all_to_all_single(*each, group=group), *moved) == [0, 0]
+            outs = [make() for _ in range(size)]
+            given_lists = [torch.ones(6, dtype=dtype) for _ in range(size)]
+            assert versions(lambda *each: dist.all_to_all(list(each), given_lists, group=group), *outs) == [1] * size  # noqa: B023
             given = [make() for _ in range(size)] if rank == 0 else None
             assert versions(lambda each: dist.scatter(each, given, group=group), make()) == [0]  # noqa: B023
     weight = torch.full((3,), 2.0, requires_grad=True)

@@ -96,7 +96,8 @@ class ByGloo(_Base):  # type: ignore[misc]
         opts, outputs, inputs = options(AllToAllOptions, opts, timeout=None), list(output_tensors), list(input_tensors)
 
         def begin(copies: Copies) -> Any:
-            return self._gloo.alltoall(copies.outputs(outputs, inputs), copies.inputs(inputs), opts)
+            out = copies.outputs(outputs, inputs, raises_version=True)
+            return self._gloo.alltoall(out, copies.inputs(inputs), opts)
 
         return self._by_gloo("all_to_all", inputs, outputs, begin)
 

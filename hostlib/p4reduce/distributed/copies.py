@@ -38,8 +38,8 @@ class Copies:
         self._written: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def inputs(self, tensors: Iterable[torch.Tensor], *, always: bool = False) -> Tensors:
-        """Tensors that are only read. always: copies of all of them."""
-        return [_copy(each) if always or self._needs_copy(each) else each for each in tensors]
+        """Tensors that are only read, without their graphs, which Gloo gives to outputs. always: copies of all."""
+        return [_copy(each) if always or self._needs_copy(each) else each.detach() for each in tensors]
 
     def outputs(
         self,
@@ -187,6 +187,11 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
     """Its elements in row-major order, in memory of their own."""
     copy = torch.empty_like(tensor, memory_format=torch.contiguous_format, requires_grad=False)
     return copy.copy_(tensor.detach())
+
+
+def as_bytes(tensors: Iterable[torch.Tensor]) -> Tensors:
+    """The memory of contiguous tensors. Gloo moves bytes, but refuses dtypes that it does not know."""
+    return [each.detach().reshape(-1).view(torch.uint8) for each in tensors]
 
 
 def _sharing(tensors: Sequence[torch.Tensor], others: Iterable[torch.Tensor]) -> set[int]:

@@ -40,7 +40,7 @@ from p4reduce.communicator import Communicator
 from p4reduce.continuations import Continuations
 from p4reduce.distributed.arguments import as_list, as_lists, options
 from p4reduce.distributed.by_gloo import ByGloo
-from p4reduce.distributed.copies import Copies
+from p4reduce.distributed.copies import Copies, as_bytes
 from p4reduce.distributed.options import NAME, Options
 from p4reduce.distributed.premultiplied import is_premultiplied, multiply, summing
 from p4reduce.distributed.queue import Queue
@@ -310,7 +310,8 @@ class SwitchGroup(ByGloo):
 
         def by_gloo(gloo: Any, copies: Copies) -> Any:
             only_read = here and len(given) == 1
-            return gloo.broadcast(copies.inputs(given) if only_read else copies.in_place(given), opts)
+            staged = copies.inputs(given) if only_read else copies.in_place(given)
+            return gloo.broadcast(as_bytes(staged) if can else staged, opts)
 
         call.by_gloo = by_gloo
         call.stage = lambda _: moves.broadcast(self._members, given[0].data, opts.rootRank)
@@ -343,8 +344,11 @@ class SwitchGroup(ByGloo):
                 return self._gather_shapes_by_gloo(
                     gloo, copies.outputs(flat, always=True, raises_version=True), inputs[0], opts
                 )
-            staged = iter(copies.outputs(flat, inputs, raises_version=True))
-            return gloo.allgather([[next(staged) for _ in out] for out in outputs], copies.inputs(inputs), opts)
+            staged, read = copies.outputs(flat, inputs, raises_version=True), copies.inputs(inputs)
+            if can:
+                return gloo.allgather([as_bytes(staged)], as_bytes(read), opts)
+            each_staged = iter(staged)
+            return gloo.allgather([[next(each_staged) for _ in out] for out in outputs], read, opts)
 
         call.by_gloo = by_gloo
         return self._start([call])
@@ -356,7 +360,7 @@ class SwitchGroup(ByGloo):
         for rank, each in enumerate(out):
             root = BroadcastOptions()
             root.rootRank, root.timeout = rank, opts.timeout
-            works.append(gloo.broadcast([each], root))
+            works.append(gloo.broadcast(as_bytes([each]), root))
         return Works(works, out)
 
     def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> Any:
@@ -374,12 +378,13 @@ class SwitchGroup(ByGloo):
 
     def _all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> _Call:
         check_sizes(("output_tensor", output), ("input_tensor", given), self._size)
-        call = self._call("all_gather_single", can_move(output) and can_move(given), [output], opts)
+        can = can_move(output) and can_move(given)
+        call = self._call("all_gather_single", can, [output], opts)
         call.stage = lambda _: moves.all_gather(self._members, given, output.view(self._size, *given.shape))
 
         def by_gloo(gloo: Any, copies: Copies) -> Any:
-            (out,) = copies.outputs([output], [given], raises_version=True)
-            return gloo._allgather_base(out, *copies.inputs([given]), opts)
+            staged = [*copies.outputs([output], [given], raises_version=True), *copies.inputs([given])]
+            return gloo._allgather_base(*(as_bytes(staged) if can else staged), opts)
 
         call.by_gloo = by_gloo
         return call
@@ -438,8 +443,10 @@ class SwitchGroup(ByGloo):
 
         def by_gloo(gloo: Any, copies: Copies) -> Any:
             (out,) = copies.outputs([output], [given], raises_version=True)
-            staged = multiply(copies.inputs([given], always=is_premultiplied(opts)), opts)
-            return gloo._reduce_scatter_base(out, *staged, summing(opts))
+            (staged,) = multiply(copies.inputs([given], always=is_premultiplied(opts)), opts)
+            if can_move(out) and can_move(staged):  # Gloo compares first dimensions, and crashes if there is none
+                out, staged = out.reshape(-1), staged.reshape(-1)
+            return gloo._reduce_scatter_base(out, staged, summing(opts))
 
         call.by_gloo = by_gloo
         return call
