@@ -344,7 +344,7 @@ def parts_of_any_shape(group: Group) -> None:
 
 @check
 def outputs_have_no_graph(group: Group) -> None:
-    """Also of inputs that require a gradient, and whoever carries the call."""
+    """Inputs that require a gradient give none to outputs, whoever carries the call."""
     size = group.size()
     for dtype in (torch.float32, torch.float64):
         whole, out = torch.ones(2 * size, dtype=dtype, requires_grad=True), torch.ones(2, dtype=dtype)
@@ -356,7 +356,7 @@ def outputs_have_no_graph(group: Group) -> None:
 
 @check
 def storage_can_be_resized_afterwards(group: Group) -> None:
-    """As FSDP does, to free a parameter for a while."""
+    """FSDP frees a parameter so for a while."""
     size = group.size()
 
     def resize(*tensors: torch.Tensor) -> None:
