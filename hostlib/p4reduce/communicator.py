@@ -360,6 +360,19 @@ class Communicator:
         """For this library: whether every call raises an error from now on."""
         return self._engine.failure is not None
 
+    def when_failed(self, call: Callable[[BaseException], None]) -> None:
+        """For this library: calls `call` with the failure, once or more, from any thread."""
+        first = self._engine.on_failure
+
+        def both(error: BaseException) -> None:
+            first(error)
+            call(error)
+
+        self._engine.on_failure = both
+        failure = self._engine.failure
+        if failure is not None:
+            call(failure)
+
     def stats(self) -> Stats:
         """What was done so far."""
         return Stats.of(self._engine, self._layouts.sites.all(), local=self._seat.local, threads=self._threads)

@@ -145,13 +145,22 @@ class Seats:
         """The next job, if its slots can be had."""
         before = self._communicator
         assert before is not None
+        attempt = Attempt()
+        failures: list[BaseException] = []
+
+        def give_up(error: BaseException) -> None:
+            if self._communicator is before:
+                failures.append(error)
+                attempt.give_up()
+
         try:
             _drain(before)
-            self._sit(self._join(0, timeout))
+            before.when_failed(give_up)  # a rank that has died or aborted will not join
+            self._sit(self._join(0, timeout, attempt))
         except SlotsExhausted:
             return
         except BaseException as error:
-            raise self._failed(error) from None
+            raise self._failed(failures[0] if failures else error) from None
         stats = before.stats()
         self._moved = (self._moved[0] + stats.bytes_sent, self._moved[1] + stats.bytes_received)
         departures.depart(before, well=True)
@@ -174,9 +183,9 @@ class Seats:
             self._error = self._error or without_frames(error)
             return without_frames(self._error)
 
-    def _join(self, slots: int, timeout: float) -> Communicator:
+    def _join(self, slots: int, timeout: float, attempt: Attempt | None = None) -> Communicator:
         """Raises SlotsExhausted on all ranks if it does on rank 0."""
-        attempt = Attempt()
+        attempt = attempt or Attempt()
         _attempts.add(attempt)
         with self._lock:
             self.check()
